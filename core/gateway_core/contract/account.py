@@ -1,0 +1,152 @@
+"""GatewayAccount and GatewayKey: who pays, and what opens the door.
+
+The API keeps both in a watch-fed table; the operator shows in `Ready` whether they are usable.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from gateway_core.contract.resource import (
+    AGE,
+    IMMUTABLE,
+    MESSAGE_COLUMN,
+    READY_COLUMNS,
+    LongName,
+    Micros,
+    Name,
+    Part,
+    Resource,
+    Sha256,
+    Status,
+    Time,
+    map_list,
+    rule,
+)
+
+
+class SecretKeyRef(Part):
+    """One entry of a Secret in the same namespace."""
+
+    name: LongName
+    key: LongName
+
+
+class Owner(Part):
+    """The person who answers for the account."""
+
+    name: Annotated[str, Field(min_length=1, max_length=127)]
+    email: Annotated[str, Field(min_length=3, max_length=254)]
+
+
+class Funds(Part):
+    """Everything ever paid in, so that applying the same amount twice adds nothing."""
+
+    paid_micros: Micros = 0
+    bonus_micros: Micros = 0
+
+
+class AccountSpec(Part):
+    """A tenant as an admin declares it."""
+
+    display_name: Annotated[str, Field(min_length=1, max_length=127)]
+    owner: Owner
+    funds: Annotated[Funds | None, Field()] = None
+    unlimited: Annotated[
+        bool, Field(description="Whether calls are taken whatever the balance.")
+    ] = False
+    suspended: Annotated[bool, Field(description="Whether all its keys are refused.")] = False
+    requests_per_minute: Annotated[
+        int, Field(ge=1, le=1000000, description="Paid calls in any trailing 60 seconds.")
+    ] = 300
+    webhook_secret_ref: SecretKeyRef | None = None
+
+
+class GatewayAccount(Resource):
+    """A tenant: whom calls are counted, limited and billed against."""
+
+    kind_name: ClassVar[str] = "GatewayAccount"
+    plural: ClassVar[str] = "gatewayaccounts"
+    short_name: ClassVar[str] = "gwacct"
+    columns: ClassVar[list[Any]] = [
+        ("Display", "string", ".spec.displayName", 0),
+        *READY_COLUMNS,
+        ("Unlimited", "boolean", ".spec.unlimited", 1),
+        ("Owner", "string", ".spec.owner.email", 1),
+        MESSAGE_COLUMN,
+        AGE,
+    ]
+    selectable: ClassVar[list[str]] = [".spec.suspended"]
+    rules: ClassVar[list[dict[str, str]]] = [
+        rule("size(self.metadata.name) <= 63", "metadata.name must have at most 63 characters")
+    ]
+
+    spec: AccountSpec
+    status: Status = Field(default_factory=Status)
+
+
+class KeyToken(Part):
+    """A token that opens this key; there are two while one is rotated out."""
+
+    id: Annotated[str, Field(max_length=8, pattern=r"^[a-z2-7]{8}$")]
+    digest: Annotated[Sha256, Field(description="Hex HMAC-SHA256 of the key under the pepper.")]
+    pepper_version: Annotated[int, Field(ge=1, le=1000)] = 1
+    hint: Annotated[str, Field(max_length=16)]
+    expiration_time: Time | None = None
+
+
+class KeySpec(Part):
+    """A key as declared; its plaintext is nowhere in it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                rule(
+                    "self.tokens.all(t, self.tokens.filter(u, u.id == t.id).size() == 1)",
+                    "`tokens` must have different ids",
+                )
+            ]
+        }
+    )
+
+    account_name: Annotated[Name, Field(json_schema_extra=IMMUTABLE)]
+    class_: Annotated[
+        Literal["Standard", "Management"],
+        Field(alias="class", json_schema_extra=IMMUTABLE),
+    ] = "Standard"
+    display_name: Annotated[str, Field(min_length=1, max_length=100)]
+    tokens: Annotated[list[KeyToken], Field(min_length=1), map_list("id", max_items=2)]
+    disabled: bool = False
+    revoked: Annotated[
+        bool,
+        Field(
+            json_schema_extra={
+                "x-kubernetes-validations": [
+                    rule("self || !oldSelf", "may not be changed back once true")
+                ]
+            }
+        ),
+    ] = False
+    expiration_time: Time | None = None
+
+
+class GatewayKey(Resource):
+    """An API key of one account; only digests of its tokens are kept."""
+
+    kind_name: ClassVar[str] = "GatewayKey"
+    plural: ClassVar[str] = "gatewaykeys"
+    short_name: ClassVar[str] = "gwkey"
+    columns: ClassVar[list[Any]] = [
+        ("Account", "string", ".spec.accountName", 0),
+        ("Class", "string", ".spec.class", 0),
+        ("Hint", "string", ".spec.tokens[0].hint", 0),
+        *READY_COLUMNS,
+        ("Display", "string", ".spec.displayName", 1),
+        ("Expires", "string", ".spec.expirationTime", 1),
+        MESSAGE_COLUMN,
+        AGE,
+    ]
+    selectable: ClassVar[list[str]] = [".spec.accountName", ".spec.class", ".spec.revoked"]
+
+    spec: KeySpec
+    status: Status = Field(default_factory=Status)

@@ -1,0 +1,155 @@
+"""One closed tree of what can go wrong for a client; each surface maps it once to its dialect.
+
+    GatewayError
+      InvalidRequest          400
+      Unauthenticated         401
+      InsufficientBalance     402
+      Forbidden               403
+      NotFound                404
+      MethodNotAllowed        405
+      Conflict                409
+      TooLarge                413
+      UnsupportedMediaType    415
+      RateLimited             429, with the rate headers
+      CreditLimitExceeded     429, without them
+      Internal                500
+      Unavailable             503
+      OutcomeUnknown          504
+
+Codes are those of contract §1.2. Domain and adapters raise them; `gateway_apiserver.errors` maps.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+class GatewayError(Exception):
+    """What a client is told: `message` for people, `code` for programs. Never holds a secret."""
+
+    code = "internal_error"
+
+    def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        if code is not None:
+            self.code = code
+
+
+class InvalidRequest(GatewayError):
+    """The request breaks a rule; `errors` maps a public field name to its texts (§1.1)."""
+
+    code = "invalid_value"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        errors: Mapping[str, list[str]] | None = None,
+        code: str | None = None,
+        param: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, param=param)
+        self.errors = dict(errors) if errors else None
+
+
+class Unauthenticated(GatewayError):
+    """No credential, or one that does not open anything (§0.10)."""
+
+    code = "invalid_api_key"
+
+
+class InsufficientBalance(GatewayError):
+    """The account's balance does not cover the reservation (§2.1)."""
+
+    code = "insufficient_balance"
+
+
+class Forbidden(GatewayError):
+    """A good credential of the wrong class or role (§0.10)."""
+
+    code = "wrong_credential_class"
+
+
+class NotFound(GatewayError):
+    """Unknown and foreign alike (§0.5)."""
+
+    code = "not_found"
+
+
+class MethodNotAllowed(GatewayError):
+    """The path exists, the method does not; `allow` lists those that do."""
+
+    code = "method_not_allowed"
+
+    def __init__(self, allow: str) -> None:
+        super().__init__("Method not allowed.")
+        self.allow = allow
+
+
+class Conflict(GatewayError):
+    """The state or the selected model rules the request out (§2.1, §2.2)."""
+
+    code = "conflict"
+
+
+class TooLarge(GatewayError):
+    """The body is over the operation's limit."""
+
+    code = "request_too_large"
+
+
+class UnsupportedMediaType(GatewayError):
+    """The body is of another type; `accept` names the one that is read."""
+
+    code = "unsupported_media_type"
+
+    def __init__(self, accept: str) -> None:
+        super().__init__(f"Content-Type must be {accept}.")
+        self.accept = accept
+
+
+@dataclass(frozen=True, slots=True)
+class RateState:
+    """What the rate headers say (§12.2): `reset` is Unix seconds, rounded up."""
+
+    limit: int
+    remaining: int
+    reset: int
+
+
+class RateLimited(GatewayError):
+    """Too many paid calls; `retry_after` is whole seconds (§12.3)."""
+
+    code = "rate_limit_exceeded"
+
+    def __init__(self, state: RateState, retry_after: int) -> None:
+        super().__init__(f"Rate limit of {state.limit} requests per minute reached.")
+        self.state = state
+        self.retry_after = retry_after
+
+
+class CreditLimitExceeded(GatewayError):
+    """A key's or guardrail's budget is spent; waiting a minute does not help (§1.2)."""
+
+    code = "credit_limit_exceeded"
+
+
+class Internal(GatewayError):
+    """A defect of ours. The message tells nothing of it."""
+
+
+class Unavailable(GatewayError):
+    """The gateway cannot take this now; `retry_after` is seconds, at most 120 (§1.2)."""
+
+    code = "service_unavailable"
+
+    def __init__(self, message: str, *, retry_after: int = 5) -> None:
+        super().__init__(message)
+        self.retry_after = min(120, max(1, retry_after))
+
+
+class OutcomeUnknown(GatewayError):
+    """The record was sent and not acknowledged in time; it may exist (§2.1, 504)."""
+
+    code = "upstream_timeout"

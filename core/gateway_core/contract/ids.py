@@ -1,0 +1,76 @@
+"""Opaque ids: 26 base32 characters, a 96-bit body and a 34-bit tag keyed over account and body.
+
+The tag makes a guessed or foreign id a 404 without any look-up, and of equal time (contract §0.4,
+§0.5). Used by the API when it makes or is shown an id.
+"""
+
+import base64
+import binascii
+import enum
+import hashlib
+import hmac
+import re
+import secrets
+
+BODY_BYTES = 12
+TAG_BITS = 34
+_SHAPE = re.compile(r"[a-z2-7]{26}")
+
+
+class Ownership(enum.Enum):
+    """What an id says of itself, before anything is looked up."""
+
+    MINTED = "minted"  # made by this gateway for this account
+    FOREIGN = "foreign"  # of the minted shape, but its tag is not this account's
+    NAMED = "named"  # of another shape: an object that an admin named
+
+
+class IdMint:
+    """Makes and checks ids under one secret key (32 bytes, the same in every replica)."""
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) < 16:
+            raise ValueError("the id key must have at least 16 bytes")
+        self._key = key
+
+    def mint_random(self, prefix: str, account: str) -> str:
+        """A new unguessable id such as `task_…` for `account`."""
+        return self._assemble(prefix, account, secrets.token_bytes(BODY_BYTES))
+
+    def mint_keyed(self, prefix: str, account: str, *parts: str) -> str:
+        """The id that (account, parts) always gives; the lock of an idempotent create (§2.2)."""
+        message = b"\0".join(part.encode() for part in ("body", prefix, account, *parts))
+        body = hmac.digest(self._key, message, hashlib.sha256)[:BODY_BYTES]
+        return self._assemble(prefix, account, body)
+
+    def check(self, prefix: str, account: str, wire_id: str) -> Ownership:
+        """Whether `wire_id` was minted for `account`; takes the same time whatever the answer."""
+        head = prefix + "_"
+        text = wire_id[len(head) :]
+        if not wire_id.startswith(head) or not _SHAPE.fullmatch(text):
+            return Ownership.NAMED
+        try:
+            value = int.from_bytes(base64.b32decode(text.upper() + "AA===="), "big")
+        except binascii.Error:
+            return Ownership.FOREIGN
+        value >>= 6
+        body = (value >> TAG_BITS).to_bytes(BODY_BYTES, "big")
+        expected = self._tag(prefix, account, body)
+        given = value & ((1 << TAG_BITS) - 1)
+        same = hmac.compare_digest(expected.to_bytes(5, "big"), given.to_bytes(5, "big"))
+        return Ownership.MINTED if same else Ownership.FOREIGN
+
+    def _assemble(self, prefix: str, account: str, body: bytes) -> str:
+        value = (int.from_bytes(body, "big") << TAG_BITS) | self._tag(prefix, account, body)
+        text = base64.b32encode((value << 6).to_bytes(17, "big"))[:26]
+        return f"{prefix}_{text.decode().lower()}"
+
+    def _tag(self, prefix: str, account: str, body: bytes) -> int:
+        message = b"\0".join((b"tag", prefix.encode(), account.encode(), body))
+        digest = hmac.digest(self._key, message, hashlib.sha256)
+        return int.from_bytes(digest[:5], "big") >> 6
+
+
+def mint_request_id() -> str:
+    """A fresh `req_…` id; it names no object, so it carries no tag (contract §0.8)."""
+    return "req_" + base64.b32encode(secrets.token_bytes(17))[:26].decode().lower()

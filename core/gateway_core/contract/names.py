@@ -1,0 +1,36 @@
+"""Names that are part of the Kubernetes contract: group, labels, finalizer, and id to name and back.
+
+Used wherever an object is named, labelled or selected.
+"""
+
+import zlib
+
+GROUP = "modelgateway.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+CATEGORY = "modelgateway"
+
+ACCOUNT_LABEL = f"{GROUP}/account"
+SHARD_LABEL = f"{GROUP}/shard"
+KEY_ID_LABEL = f"{GROUP}/key-id"
+TASK_FINALIZER = f"{GROUP}/upstream-job"
+
+SHARDS = 16
+"""How many shards the operator's work is divided into; a task's shard is fixed at its creation."""
+
+TASK_PREFIX = "task"
+
+
+def shard_of(name: str) -> int:
+    """The shard (0 to 15) of an object called `name`; the same on every replica and release."""
+    return zlib.crc32(name.encode()) % SHARDS
+
+
+def id_to_name(wire_id: str) -> str:
+    """`task_abc` becomes `task-abc`: object names allow no underscore."""
+    return wire_id.replace("_", "-", 1)
+
+
+def name_to_id(name: str) -> str:
+    """`task-abc` becomes `task_abc`; the inverse of `id_to_name` for every name of ours."""
+    return name.replace("-", "_", 1)

@@ -1,0 +1,190 @@
+"""GatewayProvider: an upstream that runs models, described as data.
+
+Type `http` says in requests, words and JMESPath expressions how an asynchronous video API is
+spoken to, so that a new provider is one YAML file. Read by the operator alone.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from gateway_core.contract.account import SecretKeyRef
+from gateway_core.contract.resource import (
+    AGE,
+    MESSAGE_COLUMN,
+    READY_COLUMNS,
+    Part,
+    Resource,
+    Status,
+    rule,
+)
+
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+Expression = Annotated[str, Field(min_length=1, max_length=8192, description="JMESPath.")]
+PathTemplate = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=2048,
+        pattern="^/",
+        description="Path under baseUrl; {jobId}, {reference} and {model} are filled in, escaped.",
+    ),
+]
+Words = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=63)]],
+    Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "set"}),
+]
+
+
+class Header(Part):
+    """A header of a request; {credential} stands for the Secret's value."""
+
+    name: Annotated[str, Field(min_length=1, max_length=127, pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
+    value: Annotated[str, Field(max_length=4096)]
+
+
+Headers = Annotated[
+    list[Header],
+    Field(
+        max_length=16,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    ),
+]
+
+
+class SubmitRequest(Part):
+    """The call that starts a job."""
+
+    method: Method = "POST"
+    path: PathTemplate
+    headers: Headers | None = None
+    body: Annotated[
+        Expression,
+        Field(
+            description="JMESPath over {input, model, reference} that yields the JSON body; "
+            "members that come out null are left out."
+        ),
+    ]
+    job_id: Annotated[Expression, Field(description="JMESPath over the answer: the job's id.")]
+    idempotency_header: Annotated[
+        str | None,
+        Field(
+            max_length=127,
+            description="Header the provider honours as an idempotency key; it gets the task's uid.",
+        ),
+    ] = None
+    error_message: Expression | None = None
+
+
+class StateWords(Part):
+    """Which of the provider's words mean what; any other word means that it is still running."""
+
+    running: Words | None = None
+    succeeded: Words
+    failed: Words
+    cancelled: Words | None = None
+
+
+class PollRequest(Part):
+    """The call that asks after a job."""
+
+    method: Method = "GET"
+    path: PathTemplate
+    headers: Headers | None = None
+    body: Expression | None = None
+    state: Annotated[Expression, Field(description="JMESPath over the answer: the state word.")]
+    state_words: StateWords
+    outputs: Annotated[Expression, Field(description="JMESPath: a URL or a list of URLs.")]
+    output_seconds: Annotated[
+        Expression | None,
+        Field(description="JMESPath: seconds really made, where the provider tells."),
+    ] = None
+    error_message: Expression | None = None
+    min_interval_seconds: Annotated[int, Field(ge=1, le=3600)] = 1
+    max_interval_seconds: Annotated[int, Field(ge=1, le=3600)] = 15
+
+
+class CancelRequest(Part):
+    """The call that stops a job, where the provider has one."""
+
+    method: Method = "POST"
+    path: PathTemplate
+    headers: Headers | None = None
+    body: Expression | None = None
+
+
+class LookupRequest(Part):
+    """The call that finds a job by the reference it was submitted with (the task's uid)."""
+
+    method: Method = "GET"
+    path: PathTemplate
+    headers: Headers | None = None
+    body: Expression | None = None
+    job_id: Annotated[Expression, Field(description="JMESPath: the job's id, null if none.")]
+
+
+class HttpProvider(Part):
+    """An HTTP API with jobs."""
+
+    base_url: Annotated[str, Field(max_length=2048, pattern=r"^https?://[^/?#@]+(/[^?#]*)?$")]
+    headers: Annotated[Headers | None, Field(description="Sent with every request.")] = None
+    request_timeout_seconds: Annotated[int, Field(ge=1, le=300)] = 30
+    submit: SubmitRequest
+    poll: PollRequest
+    cancel: CancelRequest | None = None
+    lookup: LookupRequest | None = None
+    output_hosts: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=253)]] | None,
+        Field(
+            max_length=32,
+            description="Hosts outputs may be fetched from beside baseUrl's; *.x for subdomains.",
+            json_schema_extra={"x-kubernetes-list-type": "set"},
+        ),
+    ] = None
+    output_headers: Annotated[
+        Headers | None, Field(description="Sent when an output of baseUrl's origin is fetched.")
+    ] = None
+    max_output_bytes: Annotated[int, Field(ge=1, le=2**40)] = 2 * 2**30
+
+
+class ProviderSpec(Part):
+    """An upstream as a platform team declares it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                rule("self.type != 'http' || has(self.http)", "`http` must be specified for type http")
+            ]
+        }
+    )
+
+    type: Annotated[str, Field(min_length=1, max_length=63, pattern="^[a-z0-9-]+$")]
+    credentials_secret_ref: SecretKeyRef | None = None
+    max_concurrent_requests: Annotated[int, Field(ge=1, le=10000)] = 64
+    on_unknown_submission: Annotated[
+        Literal["Fail", "Resubmit"],
+        Field(
+            description="What to do when it is unknown whether a job was made and the provider has "
+            "neither idempotency keys nor a look-up. Resubmit may pay twice."
+        ),
+    ] = "Fail"
+    http: HttpProvider | None = None
+
+
+class GatewayProvider(Resource):
+    """An upstream that runs models."""
+
+    kind_name: ClassVar[str] = "GatewayProvider"
+    plural: ClassVar[str] = "gatewayproviders"
+    short_name: ClassVar[str] = "gwprov"
+    columns: ClassVar[list[Any]] = [
+        ("Type", "string", ".spec.type", 0),
+        *READY_COLUMNS,
+        ("URL", "string", ".spec.http.baseUrl", 1),
+        MESSAGE_COLUMN,
+        AGE,
+    ]
+    selectable: ClassVar[list[str]] = [".spec.type"]
+
+    spec: ProviderSpec
+    status: Status = Field(default_factory=Status)

@@ -1,0 +1,116 @@
+"""The base of every kind: field types, conditions, and what the CRD generator reads of a kind.
+
+One pydantic model both parses an object in the processes and yields its schema in `crds/`.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from gateway_core.contract.money import MAX_MICROS
+from gateway_core.contract.names import API_VERSION
+
+Name = Annotated[
+    str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+]
+LongName = Annotated[str, Field(min_length=1, max_length=253)]
+Text = Annotated[str, Field(max_length=1024)]
+Micros = Annotated[int, Field(ge=0, le=MAX_MICROS)]
+Time = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
+Sha256 = Annotated[str, Field(max_length=64, pattern=r"^[0-9a-f]{64}$")]
+
+IMMUTABLE: dict[str, Any] = {
+    "x-kubernetes-validations": [
+        {"rule": "self == oldSelf", "message": "may not be changed after creation"}
+    ]
+}
+
+
+def rule(expression: str, message: str) -> dict[str, str]:
+    """One CEL rule of a schema."""
+    return {"rule": expression, "message": message}
+
+
+def map_list(*keys: str, max_items: int) -> Any:
+    """A list whose items are told apart by `keys`, merged item by item by server-side apply."""
+    extra = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+    return Field(max_length=max_items, json_schema_extra=extra)
+
+
+class Part(BaseModel):
+    """A piece of a resource: camelCase outside, snake_case inside.
+
+    Unknown fields are ignored, so that a process reads what a newer release wrote.
+    """
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+
+class Condition(Part):
+    """One observation of the resource, in the shape of metav1.Condition."""
+
+    type: Annotated[str, Field(max_length=316)]
+    status: Literal["True", "False", "Unknown"]
+    observed_generation: Annotated[int | None, Field(ge=0)] = None
+    last_transition_time: Time
+    reason: Annotated[str, Field(min_length=1, max_length=1024)]
+    message: Annotated[str, Field(max_length=4096)]
+
+
+class Status(Part):
+    """Fields that every status has."""
+
+    observed_generation: Annotated[int | None, Field(ge=0)] = None
+    conditions: Annotated[list[Condition] | None, map_list("type", max_items=8)] = None
+
+
+class Metadata(Part):
+    """The part of an object's metadata that the gateway reads."""
+
+    name: str = ""
+    namespace: str | None = None
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+    finalizers: list[str] = Field(default_factory=list)
+
+
+class Resource(Part):
+    """A kind. Subclasses add `spec` and `status` and set the class variables."""
+
+    kind_name: ClassVar[str]
+    plural: ClassVar[str]
+    short_name: ClassVar[str]
+    columns: ClassVar[list[tuple[str, str, str, int]]] = []
+    selectable: ClassVar[list[str]] = []
+    rules: ClassVar[list[dict[str, str]]] = []
+
+    metadata: Metadata = Field(default_factory=Metadata)
+
+
+def skeleton(kind: type[Resource], name: str, **metadata: Any) -> dict[str, Any]:
+    """The head of a new object of `kind`, to which a caller adds `spec`."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": kind.kind_name,
+        "metadata": {"name": name, **metadata},
+    }
+
+
+def condition_column(name: str, kind: str, field: str, priority: int = 0) -> Any:
+    """A printer column that shows a field of one condition."""
+    path = f'.status.conditions[?(@.type=="{kind}")].{field}'
+    return (name, "string", path, priority)
+
+
+AGE = ("Age", "date", ".metadata.creationTimestamp", 0)
+READY_COLUMNS: list[Any] = [
+    condition_column("Ready", "Ready", "status"),
+    condition_column("Reason", "Ready", "reason"),
+]
+MESSAGE_COLUMN: Any = condition_column("Message", "Ready", "message", 1)

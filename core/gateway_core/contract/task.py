@@ -1,0 +1,190 @@
+"""GatewayTask: one asynchronous call to a hosted model, from its request to its result.
+
+The API creates it, the operator carries it to its end, GET answers from it.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from gateway_core.contract.resource import (
+    AGE,
+    LongName,
+    Micros,
+    Name,
+    Part,
+    Resource,
+    Sha256,
+    Status,
+    Text,
+    Time,
+    condition_column,
+    rule,
+)
+
+MAX_INLINE_INPUT = 8192
+"""Bytes of canonical JSON up to which an input is kept in the object itself."""
+
+TASK_NAME_RULE = rule(
+    "self.metadata.name.matches('^task-[a-z0-9-]{1,57}$')",
+    "metadata.name must be `task-` and 1 to 57 lowercase letters, digits or dashes",
+)
+
+
+class ObjectRef(Part):
+    """Bytes in the object store, written before whatever refers to them."""
+
+    key: Annotated[str, Field(min_length=1, max_length=1024)]
+    bytes: Annotated[int, Field(ge=0, le=2**53 - 1)]
+    sha256: Sha256
+
+
+class TaskRequest(Part):
+    """What was asked for; it never changes."""
+
+    account_name: Annotated[Name, Field(description="The account that pays.")]
+    key_name: Annotated[
+        LongName | None, Field(description="The key it came with; absent with kubectl.")
+    ] = None
+    service: Annotated[Name, Field(description="Provider segment of the REST path.")]
+    action: Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9_]+$")]
+    model_id: LongName
+    input: Annotated[
+        str | None,
+        Field(max_length=MAX_INLINE_INPUT, description="The operation's input as JSON text."),
+    ] = None
+    input_ref: Annotated[
+        ObjectRef | None, Field(description="The input's place, where it is over 8 KiB.")
+    ] = None
+    fingerprint: Annotated[
+        Sha256 | None, Field(description="Digest of the validated body, to tell a replay.")
+    ] = None
+    callback_url: Annotated[str | None, Field(max_length=2048, pattern="^https?://")] = None
+    reserved_micros: Annotated[
+        Micros | None, Field(description="Micro-dollars held at admission.")
+    ] = None
+
+
+class TaskSpec(Part):
+    """Desired state of one call."""
+
+    request: Annotated[
+        TaskRequest,
+        Field(
+            json_schema_extra={
+                "x-kubernetes-validations": [
+                    rule("self == oldSelf", "`request` may not be changed after creation"),
+                    rule(
+                        "has(self.input) != has(self.inputRef)",
+                        "exactly one of `input` and `inputRef` must be specified",
+                    ),
+                ]
+            }
+        ),
+    ]
+    desired_state: Annotated[
+        Literal["Completed", "Cancelled"],
+        Field(
+            description="Set to Cancelled to end the task early; there is no way back.",
+            json_schema_extra={
+                "x-kubernetes-validations": [
+                    rule(
+                        "self == oldSelf || oldSelf == 'Completed'",
+                        "may not be changed back once 'Cancelled'",
+                    )
+                ]
+            },
+        ),
+    ] = "Completed"
+    deadline_seconds: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=604800,
+            description="Seconds from creation after which an unfinished task fails.",
+        ),
+    ] = 3600
+
+
+class UpstreamJob(Part):
+    """The intent to submit, and then the job, at a provider."""
+
+    provider_name: Name
+    upstream_model: LongName | None = None
+    intent_time: Annotated[
+        Time | None, Field(description="Recorded before the first call that may create a job.")
+    ] = None
+    job_id: Annotated[str | None, Field(max_length=512)] = None
+
+
+class Video(Part):
+    """One output in the gateway's own storage, and the address it is served at."""
+
+    url: Annotated[str, Field(max_length=2048)]
+    key: Annotated[str, Field(min_length=1, max_length=1024)]
+    bytes: Annotated[int, Field(ge=0, le=2**53 - 1)]
+    sha256: Sha256
+    content_type: Annotated[str, Field(max_length=127)]
+
+
+class TaskResult(Part):
+    """What a completed task yields."""
+
+    videos: Annotated[list[Video], Field(min_length=1, max_length=16)]
+
+
+class Failure(Part):
+    """Why a task failed, in the words its client reads."""
+
+    code: Annotated[str, Field(max_length=63)]
+    message: Text
+
+
+class TaskStatus(Status):
+    """Observed state of the task. `phase` is an open summary of the conditions."""
+
+    phase: Annotated[str | None, Field(max_length=32)] = None
+    work: Annotated[
+        str | None,
+        Field(max_length=16, description="Absent while open; Settled once nothing is left to do."),
+    ] = None
+    upstream: UpstreamJob | None = None
+    result: TaskResult | None = None
+    failure: Failure | None = None
+    reserved_micros: Micros | None = None
+    charged_micros: Micros | None = None
+    cost: Annotated[str | None, Field(max_length=32, description="The charge in dollars.")] = None
+    start_time: Time | None = None
+    completion_time: Time | None = None
+
+
+class GatewayTask(Resource):
+    """One asynchronous call to a hosted model."""
+
+    kind_name: ClassVar[str] = "GatewayTask"
+    plural: ClassVar[str] = "gatewaytasks"
+    short_name: ClassVar[str] = "gwtask"
+    columns: ClassVar[list[Any]] = [
+        ("Account", "string", ".spec.request.accountName", 0),
+        ("Model", "string", ".spec.request.modelId", 0),
+        ("Phase", "string", ".status.phase", 0),
+        condition_column("Reason", "Succeeded", "reason"),
+        ("Cost", "string", ".status.cost", 0),
+        ("Provider", "string", ".status.upstream.providerName", 1),
+        ("Job", "string", ".status.upstream.jobId", 1),
+        ("Key", "string", ".spec.request.keyName", 1),
+        ("Finished", "date", ".status.completionTime", 1),
+        condition_column("Message", "Succeeded", "message", 1),
+        AGE,
+    ]
+    selectable: ClassVar[list[str]] = [
+        ".spec.request.accountName",
+        ".spec.request.modelId",
+        ".status.phase",
+        ".status.work",
+        ".status.upstream.providerName",
+    ]
+    rules: ClassVar[list[dict[str, str]]] = [TASK_NAME_RULE]
+
+    spec: TaskSpec
+    status: TaskStatus = Field(default_factory=TaskStatus)

@@ -1,0 +1,1 @@
+"""The decisions, pure: no I/O, no clock of their own, no framework."""

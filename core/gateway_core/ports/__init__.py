@@ -1,0 +1,1 @@
+"""What the gateway needs from outside, as protocols that state their guarantees."""

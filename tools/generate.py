@@ -1,0 +1,26 @@
+"""Writes what is generated from the code: the CRDs. Run by `make generate`; drift fails `make lint`."""
+
+from pathlib import Path
+
+import yaml
+
+from gateway_core.contract.crd import KINDS, build_crd
+
+ROOT = Path(__file__).resolve().parent.parent
+HEADER = "# Generated from core/gateway_core/contract by `make generate`; do not edit.\n"
+
+
+def main() -> None:
+    """Writes one file for each kind into `crds/` and removes those of kinds that are gone."""
+    folder = ROOT / "crds"
+    folder.mkdir(exist_ok=True)
+    wanted = {f"{kind.plural}.yaml": build_crd(kind) for kind in KINDS}
+    for stale in set(path.name for path in folder.glob("*.yaml")) - set(wanted):
+        (folder / stale).unlink()
+    for name, crd in wanted.items():
+        text = yaml.safe_dump(crd, sort_keys=False, allow_unicode=True, width=100)
+        (folder / name).write_text(HEADER + text)
+
+
+if __name__ == "__main__":
+    main()
