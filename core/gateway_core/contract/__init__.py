@@ -1,1 +1,1 @@
-"""The words of the gateway: kinds, conditions, names, ids, keys and errors. Imports pydantic only."""
+"""The words of the gateway: kinds, conditions, names, ids, keys, errors. Imports pydantic only."""

@@ -77,7 +77,7 @@ class GatewayAccount(Resource):
         AGE,
     ]
     selectable: ClassVar[list[str]] = [".spec.suspended"]
-    rules: ClassVar[list[dict[str, str]]] = [
+    rules: ClassVar[list[dict[str, Any]]] = [
         rule("size(self.metadata.name) <= 63", "metadata.name must have at most 63 characters")
     ]
 

@@ -111,7 +111,8 @@ class ModelSpec(Part):
     routes: Annotated[list[Route], Field(min_length=1), map_list("name", max_items=8)]
     fields: Annotated[list[FieldRule] | None, map_list("name", max_items=32)] = None
     prices: Annotated[
-        list[Price] | None, Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+        list[Price] | None,
+        Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
     ] = None
     deadline_seconds: Annotated[
         int, Field(ge=1, le=604800, description="Time after which a task of it fails.")

@@ -1,4 +1,4 @@
-"""Names that are part of the Kubernetes contract: group, labels, finalizer, and id to name and back.
+"""Names that are part of the Kubernetes contract: group, labels, finalizer, ids as names.
 
 Used wherever an object is named, labelled or selected.
 """

@@ -27,8 +27,13 @@ PathTemplate = Annotated[
         min_length=1,
         max_length=2048,
         pattern="^/",
-        description="Path under baseUrl; {jobId}, {reference} and {model} are filled in, escaped.",
+        description="Path and query under baseUrl with places to fill in: {model} and {reference} "
+        "in submit, {jobId} in poll, result and cancel, {resultId} in result, {reference} in "
+        "lookup. A value is escaped as one segment; {+name} keeps its slashes.",
     ),
+]
+HeaderName = Annotated[
+    str, Field(min_length=1, max_length=127, pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 ]
 Words = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=63)]],
@@ -39,7 +44,7 @@ Words = Annotated[
 class Header(Part):
     """A header of a request; {credential} stands for the Secret's value."""
 
-    name: Annotated[str, Field(min_length=1, max_length=127, pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
+    name: HeaderName
     value: Annotated[str, Field(max_length=4096)]
 
 
@@ -67,13 +72,13 @@ class SubmitRequest(Part):
     ]
     job_id: Annotated[Expression, Field(description="JMESPath over the answer: the job's id.")]
     idempotency_header: Annotated[
-        str | None,
-        Field(
-            max_length=127,
-            description="Header the provider honours as an idempotency key; it gets the task's uid.",
-        ),
+        HeaderName | None,
+        Field(description="Header that the provider honours as idempotency key; the task's uid."),
     ] = None
-    error_message: Expression | None = None
+    error_message: Annotated[
+        Expression | None,
+        Field(description="JMESPath over a refusal (4xx): what was wrong with the input."),
+    ] = None
 
 
 class StateWords(Part):
@@ -91,17 +96,39 @@ class PollRequest(Part):
     method: Method = "GET"
     path: PathTemplate
     headers: Headers | None = None
-    body: Expression | None = None
+    body: Annotated[Expression | None, Field(description="JMESPath over {jobId}.")] = None
     state: Annotated[Expression, Field(description="JMESPath over the answer: the state word.")]
     state_words: StateWords
-    outputs: Annotated[Expression, Field(description="JMESPath: a URL or a list of URLs.")]
+    result_id: Annotated[
+        Expression | None,
+        Field(description="JMESPath over the answer: {resultId} of `result`'s path."),
+    ] = None
+    outputs: Annotated[
+        Expression,
+        Field(
+            description="JMESPath over the answer, or over that of `result` where there is one: "
+            "a URL or a list of URLs."
+        ),
+    ]
     output_seconds: Annotated[
         Expression | None,
-        Field(description="JMESPath: seconds really made, where the provider tells."),
+        Field(description="JMESPath, as outputs: seconds really made, if the provider tells."),
     ] = None
-    error_message: Expression | None = None
+    error_message: Annotated[
+        Expression | None,
+        Field(description="JMESPath over the answer: why the job failed."),
+    ] = None
     min_interval_seconds: Annotated[int, Field(ge=1, le=3600)] = 1
     max_interval_seconds: Annotated[int, Field(ge=1, le=3600)] = 15
+
+
+class ResultRequest(Part):
+    """The call that fetches a succeeded job's outputs, where the poll's answer lacks them."""
+
+    method: Method = "GET"
+    path: PathTemplate
+    headers: Headers | None = None
+    body: Annotated[Expression | None, Field(description="JMESPath over {jobId, resultId}.")] = None
 
 
 class CancelRequest(Part):
@@ -110,7 +137,7 @@ class CancelRequest(Part):
     method: Method = "POST"
     path: PathTemplate
     headers: Headers | None = None
-    body: Expression | None = None
+    body: Annotated[Expression | None, Field(description="JMESPath over {jobId}.")] = None
 
 
 class LookupRequest(Part):
@@ -119,7 +146,7 @@ class LookupRequest(Part):
     method: Method = "GET"
     path: PathTemplate
     headers: Headers | None = None
-    body: Expression | None = None
+    body: Annotated[Expression | None, Field(description="JMESPath over {reference}.")] = None
     job_id: Annotated[Expression, Field(description="JMESPath: the job's id, null if none.")]
 
 
@@ -131,6 +158,7 @@ class HttpProvider(Part):
     request_timeout_seconds: Annotated[int, Field(ge=1, le=300)] = 30
     submit: SubmitRequest
     poll: PollRequest
+    result: ResultRequest | None = None
     cancel: CancelRequest | None = None
     lookup: LookupRequest | None = None
     output_hosts: Annotated[
@@ -153,7 +181,10 @@ class ProviderSpec(Part):
     model_config = ConfigDict(
         json_schema_extra={
             "x-kubernetes-validations": [
-                rule("self.type != 'http' || has(self.http)", "`http` must be specified for type http")
+                rule(
+                    "self.type != 'http' || has(self.http)",
+                    "`http` must be specified for type http",
+                )
             ]
         }
     )

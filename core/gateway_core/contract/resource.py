@@ -27,14 +27,17 @@ IMMUTABLE: dict[str, Any] = {
 }
 
 
-def rule(expression: str, message: str) -> dict[str, str]:
+def rule(expression: str, message: str) -> dict[str, Any]:
     """One CEL rule of a schema."""
     return {"rule": expression, "message": message}
 
 
 def map_list(*keys: str, max_items: int) -> Any:
     """A list whose items are told apart by `keys`, merged item by item by server-side apply."""
-    extra = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+    extra: dict[str, Any] = {
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": list(keys),
+    }
     return Field(max_length=max_items, json_schema_extra=extra)
 
 
@@ -88,7 +91,7 @@ class Resource(Part):
     short_name: ClassVar[str]
     columns: ClassVar[list[tuple[str, str, str, int]]] = []
     selectable: ClassVar[list[str]] = []
-    rules: ClassVar[list[dict[str, str]]] = []
+    rules: ClassVar[list[dict[str, Any]]] = []
 
     metadata: Metadata = Field(default_factory=Metadata)
 

@@ -184,7 +184,7 @@ class GatewayTask(Resource):
         ".status.work",
         ".status.upstream.providerName",
     ]
-    rules: ClassVar[list[dict[str, str]]] = [TASK_NAME_RULE]
+    rules: ClassVar[list[dict[str, Any]]] = [TASK_NAME_RULE]
 
     spec: TaskSpec
     status: TaskStatus = Field(default_factory=TaskStatus)

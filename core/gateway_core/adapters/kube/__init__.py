@@ -1,0 +1,1 @@
+"""The Kubernetes API: connection, a thin typed client, and watch-fed tables."""

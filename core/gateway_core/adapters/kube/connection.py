@@ -1,0 +1,129 @@
+"""Where the Kubernetes API is and how to be let in: in-cluster, or a kubeconfig.
+
+Used by the compose modules. The common kinds of kubeconfig are read here, since importing the
+`kubernetes` package costs a process two seconds of start-up; it is called for credential plugins.
+"""
+
+import base64
+import os
+import ssl
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class NoCluster(Exception):
+    """No configuration names a cluster, or it is unusable; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """An API server and the credentials for it. Paths and PEM texts are None where unused."""
+
+    server: str
+    namespace: str | None = None
+    ca_pem: str | None = None
+    insecure: bool = False
+    certificate_pem: str | None = None
+    private_key_pem: str | None = None
+    static_token: str | None = None
+    token_file: Path | None = None
+
+    def read_token(self) -> str | None:
+        """The bearer token; a mounted one is read anew, since the kubelet renews it."""
+        if self.token_file is not None:
+            return self.token_file.read_text().strip()
+        return self.static_token
+
+    def build_ssl(self) -> ssl.SSLContext | None:
+        """A context that trusts the cluster's authority and presents the client certificate."""
+        if not self.server.startswith("https"):
+            return None
+        context = ssl.create_default_context(cadata=self.ca_pem)
+        if self.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.certificate_pem and self.private_key_pem:
+            with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+                file.write(self.certificate_pem + "\n" + self.private_key_pem)
+                file.flush()
+                context.load_cert_chain(file.name)
+        return context
+
+
+def find_connection() -> Connection:
+    """The cluster of $KUBECONFIG, else the one this pod runs in, else ~/.kube/config.
+
+    Raises:
+        NoCluster: there is none, or its configuration cannot be used.
+    """
+    named = os.environ.get("KUBECONFIG")
+    if named:
+        return load_kubeconfig(Path(named.split(os.pathsep)[0]))
+    if (SERVICE_ACCOUNT / "token").exists():
+        host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+        return Connection(
+            server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+            namespace=(SERVICE_ACCOUNT / "namespace").read_text().strip(),
+            ca_pem=(SERVICE_ACCOUNT / "ca.crt").read_text(),
+            token_file=SERVICE_ACCOUNT / "token",
+        )
+    default = Path.home() / ".kube" / "config"
+    if default.exists():
+        return load_kubeconfig(default)
+    raise NoCluster("no cluster: set KUBECONFIG, or run in a pod with a service account")
+
+
+def load_kubeconfig(path: Path) -> Connection:
+    """The current context of a kubeconfig file. NoCluster if it does not name one."""
+    try:
+        config: dict[str, Any] = yaml.safe_load(path.read_text()) or {}
+        context = _named(config, "contexts", config.get("current-context"), "context")
+        cluster = _named(config, "clusters", context["cluster"], "cluster")
+        user = _named(config, "users", context["user"], "user")
+    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+        raise NoCluster(f"kubeconfig {path} cannot be used: {error!r}") from error
+    token = user.get("token")
+    if "exec" in user or "auth-provider" in user:
+        token = _run_credential_plugin(path)
+    return Connection(
+        server=cluster["server"].rstrip("/"),
+        namespace=context.get("namespace"),
+        ca_pem=_pem(cluster, "certificate-authority", path),
+        insecure=bool(cluster.get("insecure-skip-tls-verify")),
+        certificate_pem=_pem(user, "client-certificate", path),
+        private_key_pem=_pem(user, "client-key", path),
+        static_token=token,
+        token_file=Path(user["tokenFile"]) if "tokenFile" in user else None,
+    )
+
+
+def _named(config: dict[str, Any], section: str, name: Any, field: str) -> dict[str, Any]:
+    for entry in config.get(section) or ():
+        if entry["name"] == name:
+            found: dict[str, Any] = entry[field]
+            return found
+    raise KeyError(f"{section} has no {name!r}")
+
+
+def _pem(section: dict[str, Any], field: str, path: Path) -> str | None:
+    if f"{field}-data" in section:
+        return base64.b64decode(section[f"{field}-data"]).decode()
+    if field in section:
+        return (path.parent / section[field]).read_text()
+    return None
+
+
+def _run_credential_plugin(path: Path) -> str | None:
+    from kubernetes import config as kubernetes_config
+    from kubernetes.client import Configuration
+
+    configuration = Configuration()
+    kubernetes_config.load_kube_config(str(path), client_configuration=configuration)
+    header = configuration.get_api_key_with_prefix("authorization")
+    return str(header).removeprefix("Bearer ") if header else None

@@ -1,0 +1,169 @@
+"""A table of one kind kept by list and watch; fulfils `ports.caches`.
+
+What kopf's feed lacks for our purpose: a relist is compared with what is in memory, so a deletion
+missed while the watch was away is found, and a silent watch is known as such within seconds. The
+server is asked to close each watch after `beat` seconds, so a healthy stream is never quiet for
+longer: its orderly end is the heartbeat, and nobody has to write one.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, ItemsView
+from typing import Generic, TypeVar
+
+import structlog
+
+from gateway_core.ports.caches import Listener, Table
+from gateway_core.ports.records import Change, Object, RecordError, Records, WatchExpired
+
+T = TypeVar("T")
+
+BEAT_SECONDS = 3
+RESYNC_SECONDS = 600.0
+_MOST_TOMBSTONES = 20_000
+_BACKOFF_SECONDS = (0.1, 0.3, 1.0, 2.0, 3.0)
+
+_log = structlog.get_logger(__name__)
+
+
+class KubeTable(Table[T], Generic[T]):
+    """Entries made by `project` of each object; None leaves the object out."""
+
+    def __init__(
+        self,
+        records: Records,
+        plural: str,
+        project: Callable[[Object], T | None],
+        *,
+        beat_seconds: int = BEAT_SECONDS,
+        resync_seconds: float = RESYNC_SECONDS,
+    ) -> None:
+        self.plural = plural
+        self.repairs = 0
+        self._records = records
+        self._project = project
+        self._beat = beat_seconds
+        self._resync = resync_seconds
+        self._entries: dict[str, T] = {}
+        self._versions: dict[str, int] = {}
+        self._tombstones: OrderedDict[str, int] = OrderedDict()
+        self._listeners: list[Listener] = []
+        self._alive_at: float | None = None
+        self._synced = False
+        self._version = "0"
+
+    @property
+    def synced(self) -> bool:
+        """Whether a full list has been read once."""
+        return self._synced
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last event, or orderly end of a stream."""
+        return float("inf") if self._alive_at is None else time.monotonic() - self._alive_at
+
+    def get(self, name: str) -> T | None:
+        """The entry, if there is one."""
+        return self._entries.get(name)
+
+    def items(self) -> ItemsView[str, T]:
+        """All entries."""
+        return self._entries.items()
+
+    def subscribe(self, listener: Listener) -> None:
+        """Has `listener` called with the name of each changed entry."""
+        self._listeners.append(listener)
+
+    def offer(self, obj: Object) -> T | None:
+        """Takes in an object unless a newer one, or its deletion, is known."""
+        meta = obj["metadata"]
+        name, version = meta["name"], int(meta["resourceVersion"])
+        if version > self._versions.get(name, self._tombstones.get(name, -1)):
+            self._tombstones.pop(name, None)
+            self._versions[name] = version
+            entry = self._project(obj)
+            if entry is None:
+                self._entries.pop(name, None)
+            else:
+                self._entries[name] = entry
+            self._tell(name)
+        return self._entries.get(name)
+
+    async def run(self) -> None:
+        """Keeps the table until cancelled, whatever the API does."""
+        failures = 0
+        listed_at = float("-inf")
+        while True:
+            try:
+                if time.monotonic() - listed_at > self._resync:
+                    await self._list()
+                    listed_at = time.monotonic()
+                await self._watch()
+                failures = 0
+            except WatchExpired:
+                listed_at = float("-inf")
+            except RecordError as error:
+                delay = _BACKOFF_SECONDS[min(failures, len(_BACKOFF_SECONDS) - 1)]
+                failures += 1
+                if failures in (1, 10, 100):
+                    _log.warning("watch failed", kind=self.plural, error=str(error), again_in=delay)
+                await asyncio.sleep(delay)
+
+    async def _list(self) -> None:
+        """Reads everything, and mends what the watch has missed."""
+        first = await self._records.list_page(self.plural)
+        listed_version, page, names = int(first.resource_version), first, set[str]()
+        repairs = 0
+        while True:
+            for obj in page.items:
+                name = obj["metadata"]["name"]
+                names.add(name)
+                before = self._versions.get(name)
+                self.offer(obj)
+                repairs += self._synced and before != self._versions.get(name)
+            if page.next_token is None:
+                break
+            page = await self._records.list_page(self.plural, token=page.next_token)
+        for name, version in list(self._versions.items()):
+            if name not in names and version <= listed_version:
+                self._drop(name, listed_version)
+                repairs += 1
+        if repairs and self._synced:
+            self.repairs += repairs
+            _log.warning("table repaired by a list", kind=self.plural, entries=repairs)
+        self._version = first.resource_version
+        self._synced = True
+        self._alive_at = time.monotonic()
+
+    async def _watch(self) -> None:
+        """One stream, from the last version seen to the end the server was asked for."""
+        stream = self._records.watch(
+            self.plural, resource_version=self._version, timeout_seconds=self._beat
+        )
+        async for change in stream:
+            self._alive_at = time.monotonic()
+            self._apply(change)
+        self._alive_at = time.monotonic()
+
+    def _apply(self, change: Change) -> None:
+        meta = change.object["metadata"]
+        self._version = meta["resourceVersion"]
+        if change.kind == "DELETED":
+            self._drop(meta["name"], int(meta["resourceVersion"]))
+        elif change.kind in ("ADDED", "MODIFIED"):
+            self.offer(change.object)
+
+    def _drop(self, name: str, version: int) -> None:
+        if self._versions.get(name, -1) > version:
+            return
+        self._versions.pop(name, None)
+        self._entries.pop(name, None)
+        self._tombstones[name] = version
+        if len(self._tombstones) > _MOST_TOMBSTONES:
+            self._tombstones.popitem(last=False)
+        self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        for listener in self._listeners:
+            listener(name)

@@ -1,0 +1,123 @@
+"""The catalog: which models serve which path, from the `GatewayModel` objects alone.
+
+Pure. The API routes by it, the operator picks providers by it and shows its findings in `Ready`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from gateway_core.contract.conditions import Reason
+from gateway_core.contract.model import FieldRule, GatewayModel, Price, Route
+from gateway_core.domain.operations import OPERATIONS, Operation
+from gateway_core.domain.pricing import ANY_RESOLUTION, missing_resolutions
+from gateway_core.domain.validation import check_rule
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that can be called."""
+
+    model_id: str
+    operation: Operation
+    service: str
+    rules: Mapping[str, FieldRule]
+    prices: tuple[Price, ...]
+    routes: tuple[Route, ...]
+    deadline_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All models that can be called, by (service, action) and then by id."""
+
+    models: Mapping[tuple[str, str], Mapping[str, Model]] = field(default_factory=dict)
+
+    def find_operation(self, service: str, action: str) -> Operation | None:
+        """The operation served at a path, None where no model serves it."""
+        entry = self.models.get((service, action))
+        return OPERATIONS[action] if entry else None
+
+    def find_model(self, service: str, action: str, model_id: str) -> Model | None:
+        """The model of that id at that path."""
+        return self.models.get((service, action), {}).get(model_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why an object cannot be used, and what mends it."""
+
+    reason: Reason
+    message: str
+
+
+def build_catalog(objects: Iterable[GatewayModel]) -> tuple[Catalog, dict[str, Problem]]:
+    """The catalog of the usable objects, and the problem of each other one by object name.
+
+    Of two objects for one model id at one path the older stays.
+    """
+    models: dict[tuple[str, str], dict[str, Model]] = {}
+    owners: dict[tuple[str, str, str], str] = {}
+    problems: dict[str, Problem] = {}
+    for obj in sorted(
+        objects, key=lambda o: (o.metadata.creation_timestamp or "", o.metadata.name)
+    ):
+        name, spec = obj.metadata.name, obj.spec
+        problem = check_model_object(obj)
+        identity = (spec.service, spec.action, spec.model_id)
+        if problem is None and identity in owners:
+            problem = Problem(
+                Reason.DUPLICATE_MODEL,
+                f"model {spec.model_id} is already defined by {owners[identity]}",
+            )
+        if problem is not None:
+            problems[name] = problem
+            continue
+        owners[identity] = name
+        models.setdefault((spec.service, spec.action), {})[spec.model_id] = Model(
+            model_id=spec.model_id,
+            operation=OPERATIONS[spec.action],
+            service=spec.service,
+            rules=MappingProxyType({rule.name: rule for rule in spec.fields or ()}),
+            prices=tuple(spec.prices or ()),
+            routes=tuple(spec.routes),
+            deadline_seconds=spec.deadline_seconds,
+        )
+    return Catalog(MappingProxyType(models)), problems
+
+
+def check_model_object(obj: GatewayModel) -> Problem | None:
+    """What is wrong with one model by itself."""
+    spec = obj.spec
+    if spec.disabled:
+        return Problem(Reason.DISABLED, "the model is disabled by spec.disabled")
+    operation = OPERATIONS.get(spec.action)
+    if operation is None:
+        known = ", ".join(OPERATIONS)
+        return Problem(Reason.UNKNOWN_ACTION, f"spec.action must be one of {known}")
+    for rule in spec.fields or ():
+        text = check_rule(operation, rule)
+        if text is not None:
+            return Problem(Reason.INVALID_FIELD, text)
+    if not spec.prices:
+        return Problem(
+            Reason.PRICE_MISSING, "spec.prices must be given; perCallMicros: 0 makes it free"
+        )
+    missing = missing_resolutions(spec.prices, _resolutions(operation, spec.fields or ()))
+    if missing:
+        return Problem(
+            Reason.PRICE_MISSING, f"spec.prices has no price per second for {', '.join(missing)}"
+        )
+    return None
+
+
+def _resolutions(operation: Operation, rules: Iterable[FieldRule]) -> tuple[str, ...]:
+    for rule in rules:
+        if rule.name != "output_resolution":
+            continue
+        if not rule.supported:
+            return (ANY_RESOLUTION,)
+        if rule.allowed is not None:
+            return tuple(rule.allowed)
+    resolution = operation.field("output_resolution")
+    return resolution.values if resolution else ()

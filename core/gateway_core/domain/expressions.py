@@ -1,0 +1,104 @@
+"""JMESPath expressions of provider resources: compiled once, checked, evaluated.
+
+Used by `domain.providers`, which tells an admin what to mend, and by the upstream adapters, which
+make requests and read answers with them.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jmespath
+from jmespath.exceptions import JMESPathError
+from jmespath.functions import Functions
+
+_INNER_SCOPE_AFTER_FIRST = frozenset(
+    {
+        "subexpression",
+        "index_expression",
+        "pipe",
+        "projection",
+        "value_projection",
+        "filter_projection",
+        "flatten",
+    }
+)
+"""Nodes whose first child reads the document and whose other children read what it yields."""
+
+
+class ExpressionError(ValueError):
+    """The expression is not JMESPath, or does not fit the document it is given."""
+
+
+class Expression:
+    """A compiled JMESPath expression. Raises ExpressionError, with the reason, for a bad text."""
+
+    def __init__(self, text: str) -> None:
+        try:
+            self._compiled = jmespath.compile(text)
+        except RecursionError:
+            raise ExpressionError("nests too deeply") from None
+        except (JMESPathError, ValueError) as error:
+            raise ExpressionError(_one_line(error)) from None
+        tree: Mapping[str, Any] = self._compiled.parsed
+        for problem in _function_problems(tree):
+            raise ExpressionError(problem)
+        self.roots: frozenset[str] = frozenset(_roots(tree))
+        """Members of the document that it starts from."""
+
+    def evaluate(self, document: Any) -> Any:
+        """What it yields for a JSON document; None where it finds nothing.
+
+        Raises ExpressionError where a function is given a value of the wrong type.
+        """
+        try:
+            return self._compiled.search(document)
+        except Exception as error:  # the document is foreign: nothing it holds may end a caller
+            raise ExpressionError(_one_line(error)) from error
+
+
+def prune_nulls(value: Any) -> Any:
+    """The same JSON without the members that are null; items of lists keep their places."""
+    if isinstance(value, Mapping):
+        return {name: prune_nulls(item) for name, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [prune_nulls(item) for item in value]
+    return value
+
+
+def _function_problems(node: Mapping[str, Any]) -> Iterator[str]:
+    """Functions that JMESPath lacks or that get too few or too many arguments.
+
+    The parser takes any name and count, so that a slip would show only when a task runs.
+    """
+    if node["type"] == "function_expression":
+        name, given = node["value"], len(node["children"])
+        known = Functions.FUNCTION_TABLE.get(name)
+        if known is None:
+            yield f"unknown function {name}()"
+        else:
+            wanted = len(known["signature"])
+            variadic = bool(wanted) and bool(known["signature"][-1].get("variadic"))
+            if given < wanted or (given > wanted and not variadic):
+                yield f"{name}() takes {wanted} argument(s), not {given}"
+    for child in _children(node):
+        yield from _function_problems(child)
+
+
+def _roots(node: Mapping[str, Any]) -> Iterator[str]:
+    """Names of the document's members that a syntax tree reads."""
+    kind = node["type"]
+    if kind == "field":
+        yield node["value"]
+    elif kind != "expref":
+        children = _children(node)
+        for child in children[:1] if kind in _INNER_SCOPE_AFTER_FIRST else children:
+            yield from _roots(child)
+
+
+def _children(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [child for child in node["children"] if isinstance(child, Mapping)]
+
+
+def _one_line(error: Exception) -> str:
+    """The error's text without the picture of the expression that JMESPath adds below it."""
+    return " ".join(str(error).partition("\n")[0].split()).rstrip(":")[:300] or "is not valid"

@@ -1,0 +1,115 @@
+"""Rates and money in flight: counters that are derived, and rebuilt from the record when lost.
+
+Fulfilled by `adapters.redis`. Amounts are micro-dollars.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gateway_core.contract.errors import RateState
+
+
+class CountersUnavailable(Exception):
+    """The store of the counters is away; nothing was counted or held."""
+
+
+class CountersStale(Exception):
+    """The account's money is not in the store (it was emptied or restarted): rebuild it first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """An amount set aside for one task until it is settled or released."""
+
+    task: str
+    micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionCall:
+    """One paid call at the door: counted in the rate, and holding money where `hold` is given.
+
+    `funds` is all the account ever had paid in; None where the account is unlimited.
+    """
+
+    account: str
+    requests_per_minute: int
+    hold: Hold | None
+    funds: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionAnswer:
+    """What the counters say. `rate_exceeded` and `underfunded` exclude each other.
+
+    `held` is whether the hold stands now, `stale` that money must be rebuilt and nothing was held.
+    """
+
+    rate: RateState
+    rate_exceeded: bool = False
+    retry_after: int = 0
+    underfunded: bool = False
+    held: bool = False
+    stale: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """An account's sums: charged ever, charged by UTC day (`2026-11-21`), and held now."""
+
+    charged: int
+    held: int
+    charged_today: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What the record says of an account's money; the base of a rebuild."""
+
+    charged: int
+    by_day: Mapping[str, int] = field(default_factory=dict)
+    holds: Mapping[str, int] = field(default_factory=dict)
+
+
+class Counters(Protocol):
+    """Rates and holds, shared by all replicas. Every method raises CountersUnavailable."""
+
+    async def admit(self, call: AdmissionCall) -> AdmissionAnswer:
+        """Counts and holds in one atomic round trip.
+
+        A hold is keyed by its task: taking it again changes nothing. A rejected rate counts
+        nothing and holds nothing.
+        """
+        ...
+
+    async def hold(self, account: str, hold: Hold) -> bool:
+        """Takes a hold whatever the balance, once per task; whether it is new. CountersStale."""
+        ...
+
+    async def settle(self, account: str, task: str, charged: int, day: str) -> bool:
+        """Ends the task's hold and charges, in one step; False where there was no hold.
+
+        Idempotent: the hold is the licence to charge, and it is used up. CountersStale.
+        """
+        ...
+
+    async def read_spending(self, account: str, day: str) -> Spending:
+        """The sums now. CountersStale."""
+        ...
+
+    async def list_holds(self, account: str, min_age_seconds: float) -> list[Hold]:
+        """Holds at least so old, for the sweeper. CountersStale."""
+        ...
+
+    async def list_accounts(self) -> list[str]:
+        """Accounts that have money in the store."""
+        ...
+
+    async def begin_rebuild(self, account: str) -> str | None:
+        """A token to rebuild with, or None while another replica holds one (for at most 30 s)."""
+        ...
+
+    async def finish_rebuild(self, account: str, token: str, ledger: Ledger) -> bool:
+        """Puts the ledger in place atomically; False where the token has lapsed or it is there."""
+        ...

@@ -1,0 +1,121 @@
+"""The record of all durable work: objects in the Kubernetes API.
+
+Fulfilled by `adapters.kube`. Objects are the API's own JSON (`dict`), parsed by the models of
+`gateway_core.contract` where a caller needs more than a field.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Object = dict[str, Any]
+
+
+class RecordError(Exception):
+    """The record did not do what was asked."""
+
+
+class AlreadyExists(RecordError):
+    """An object of that name is there."""
+
+
+class Missing(RecordError):
+    """No object of that name is there."""
+
+
+class Outdated(RecordError):
+    """The object has changed since it was read: drop the write, wait for the event."""
+
+
+class Refused(RecordError):
+    """The schema or an admission rule refuses the object; the text says which."""
+
+
+class RecordUnavailable(RecordError):
+    """Nothing was written: the API was not reached, or it refused for load."""
+
+
+class RecordOutcomeUnknown(RecordError):
+    """The write was sent and not acknowledged: it may have happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list: its items, the list's resourceVersion, and where it goes on."""
+
+    items: list[Object]
+    resource_version: str
+    next_token: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A watch event: `kind` is ADDED, MODIFIED, DELETED or BOOKMARK."""
+
+    kind: str
+    object: Object
+
+
+class WatchExpired(RecordError):
+    """The resourceVersion to watch from is compacted: list anew."""
+
+
+class Records(Protocol):
+    """Access to the objects of one namespace. `plural` names the kind.
+
+    Every method raises RecordUnavailable where nothing was done, and methods that write raise
+    RecordOutcomeUnknown where that is not known.
+    """
+
+    async def create(self, plural: str, obj: Mapping[str, Any]) -> Object:
+        """Creates; atomic: of several creates of one name exactly one succeeds. AlreadyExists."""
+        ...
+
+    async def get(self, plural: str, name: str) -> Object:
+        """The newest object, a consistent read. Missing."""
+        ...
+
+    async def list_page(
+        self,
+        plural: str,
+        *,
+        limit: int = 500,
+        token: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        metadata_only: bool = False,
+    ) -> Page:
+        """One page of a consistent list. WatchExpired when the token has aged out."""
+        ...
+
+    def watch(
+        self, plural: str, *, resource_version: str, timeout_seconds: int
+    ) -> AsyncIterator[Change]:
+        """Changes after `resource_version`, with bookmarks; ends after the time-out.
+
+        Raises WatchExpired, RecordUnavailable.
+        """
+        ...
+
+    async def patch_status(self, plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
+        """Merges `status`, if the object is still at `obj`'s resourceVersion. Outdated, Missing.
+
+        Compare-and-set: never overwrites what the caller has not seen.
+        """
+        ...
+
+    async def patch(self, plural: str, obj: Object, patch: Mapping[str, Any]) -> Object:
+        """Merges `patch` into all but the status, compare-and-set as above."""
+        ...
+
+    async def delete(self, plural: str, name: str) -> None:
+        """Deletes; nothing happens if it is gone."""
+        ...
+
+    async def read_secret(self, name: str) -> dict[str, bytes]:
+        """The decoded data of a Secret. Missing. Callers keep it out of logs and objects."""
+        ...
+
+    async def report_event(self, obj: Object, *, reason: str, message: str) -> None:
+        """A Warning event on `obj`, for what an admin must act on; lost if the API is away."""
+        ...

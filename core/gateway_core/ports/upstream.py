@@ -1,0 +1,124 @@
+"""An upstream provider: where jobs are started, asked after and stopped.
+
+Fulfilled by `adapters.upstreams`. A call ends in an answer or in one of the errors below; nothing
+else leaves an adapter, whatever the provider sends.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+
+class UpstreamError(Exception):
+    """The base of all below. The text is clean: no address, credential or id of the provider."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after = retry_after
+
+
+class UpstreamRejected(UpstreamError):
+    """The provider refused the input for good; no job was made."""
+
+
+class UpstreamBusy(UpstreamError):
+    """No job was made; try again after `retry_after` seconds (429, 503, refused connection)."""
+
+
+class UpstreamDenied(UpstreamError):
+    """The provider refuses the gateway's credentials; no job was made. An admin must act."""
+
+
+class UpstreamUnclear(UpstreamError):
+    """Whether a job was made is unknown (time-out, cut connection, 5xx, an answer of nonsense)."""
+
+
+class UpstreamGone(UpstreamError):
+    """The provider does not know the job."""
+
+
+class OutputRejected(UpstreamError):
+    """The output's address or size is not allowed: trying again will not help."""
+
+
+class JobState(Enum):
+    """What a job is doing."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class JobInput:
+    """What to start: the task's validated input, and the reference (its uid) to know it by."""
+
+    reference: str
+    upstream_model: str
+    input: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """An answer to a poll. `outputs` are URLs; `seconds` what the provider says it made."""
+
+    state: JobState
+    outputs: tuple[str, ...] = ()
+    seconds: float | None = None
+    message: str | None = None
+
+
+class SubmissionGuarantee(Enum):
+    """How an unknown outcome of a submission can be cleared up."""
+
+    IDEMPOTENCY_KEY = "key"  # submit again with the same key
+    LOOKUP = "lookup"  # ask by reference
+    NONE = "none"  # neither: the provider's declared policy decides
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """An output being read."""
+
+    content_type: str
+    chunks: AsyncIterator[bytes]
+
+
+class Upstream(Protocol):
+    """One provider as its resource declares it."""
+
+    guarantee: SubmissionGuarantee
+    can_cancel: bool
+    max_output_bytes: int
+    poll_interval: tuple[float, float]  # least and most seconds between polls
+
+    async def submit(self, job: JobInput) -> str:
+        """Starts a job; its id. UpstreamRejected, Busy, Denied, Unclear.
+
+        With a guarantee of IDEMPOTENCY_KEY, safe to repeat for the same reference.
+        """
+        ...
+
+    async def find(self, reference: str) -> str | None:
+        """The id of the job submitted under `reference`, None if the provider has none."""
+        ...
+
+    async def poll(self, job_id: str) -> JobReport:
+        """What the job is doing. UpstreamGone, Busy, Denied, Unclear."""
+        ...
+
+    async def cancel(self, job_id: str) -> None:
+        """Stops the job; a job that has ended or is unknown is no error. Busy, Denied, Unclear."""
+        ...
+
+    def fetch(self, url: str) -> AbstractAsyncContextManager[Download]:
+        """Opens an output for reading. OutputRejected, UpstreamGone, Busy, Unclear."""
+        ...
+
+    async def close(self) -> None:
+        """Frees connections."""
+        ...

@@ -1,0 +1,1 @@
+"""Steps that several processes take alike, on ports alone."""

@@ -1,0 +1,46 @@
+"""The archive of finished tasks in the object store: what GET answers from once an object is gone.
+
+The operator puts a task there as soon as it has ended, before its finalizer goes; the put is
+idempotent. The API reads it, and a rebuild of an account's money counts it.
+"""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import orjson
+
+from gateway_core.ports.objects import ObjectMissing, ObjectStore
+from gateway_core.ports.records import Object
+
+RETENTION = timedelta(days=30)
+"""How long a result can be read after its end (contract §2.3)."""
+
+
+async def archive_task(store: ObjectStore, obj: Object) -> None:
+    """Puts a terminal task into the archive. StoreUnavailable."""
+    meta = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    key = _key(obj["spec"]["request"]["accountName"], meta["name"])
+    await store.put(key, orjson.dumps({**obj, "metadata": meta}))
+
+
+async def read_archived(store: ObjectStore, account: str, name: str) -> Object | None:
+    """The archived task, None if there is none or its time is over. StoreUnavailable."""
+    try:
+        obj: Object = orjson.loads(await store.get(_key(account, name)))
+    except ObjectMissing:
+        return None
+    ended = obj["status"].get("completionTime")
+    if ended and datetime.fromisoformat(ended) + RETENTION < datetime.now(UTC):
+        return None
+    return obj
+
+
+async def list_archived(store: ObjectStore, account: str) -> AsyncIterator[str]:
+    """Names of the account's archived tasks. StoreUnavailable."""
+    prefix = f"tasks/{account}/"
+    async for key in store.list_keys(prefix):
+        yield key.removeprefix(prefix).removesuffix(".json")
+
+
+def _key(account: str, name: str) -> str:
+    return f"tasks/{account}/{name}.json"

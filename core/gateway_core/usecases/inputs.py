@@ -1,0 +1,49 @@
+"""A task's input: inline in the object up to 8 KiB, else in the object store.
+
+Written by the API before the object that names it, read by the operator.
+"""
+
+import hashlib
+from typing import Any
+
+import orjson
+
+from gateway_core.contract.task import MAX_INLINE_INPUT, TaskRequest
+from gateway_core.ports.objects import ObjectStore
+
+
+class InputDamaged(Exception):
+    """The stored input is not what the task refers to."""
+
+
+async def store_input(
+    store: ObjectStore, account: str, name: str, canonical: bytes
+) -> dict[str, Any]:
+    """The member of `spec.request` that carries this input: `input` or `inputRef`."""
+    if len(canonical) <= MAX_INLINE_INPUT:
+        return {"input": canonical.decode()}
+    stored = await store.put(f"inputs/{account}/{name}.json", canonical)
+    digest = hashlib.sha256(canonical).hexdigest()
+    return {"inputRef": {"key": stored.key, "bytes": len(canonical), "sha256": digest}}
+
+
+async def load_input(store: ObjectStore, request: TaskRequest) -> dict[str, Any]:
+    """The input as an object.
+
+    Raises:
+        InputDamaged: it is no JSON object, or not the bytes that were stored.
+        ObjectMissing, StoreUnavailable: from the store.
+    """
+    if request.input_ref is None:
+        raw = (request.input or "").encode()
+    else:
+        raw = await store.get(request.input_ref.key)
+        if hashlib.sha256(raw).hexdigest() != request.input_ref.sha256:
+            raise InputDamaged("the stored input does not match its digest")
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise InputDamaged("the input is not valid JSON") from None
+    if not isinstance(value, dict):
+        raise InputDamaged("the input is not a JSON object")
+    return value
