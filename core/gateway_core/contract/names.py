@@ -13,6 +13,7 @@ CATEGORY = "modelgateway"
 ACCOUNT_LABEL = f"{GROUP}/account"
 SHARD_LABEL = f"{GROUP}/shard"
 KEY_ID_LABEL = f"{GROUP}/key-id"
+REQUEST_ID_ANNOTATION = f"{GROUP}/request-id"
 TASK_FINALIZER = f"{GROUP}/upstream-job"
 
 SHARDS = 16

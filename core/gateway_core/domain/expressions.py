@@ -101,4 +101,5 @@ def _children(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _one_line(error: Exception) -> str:
     """The error's text without the picture of the expression that JMESPath adds below it."""
-    return " ".join(str(error).partition("\n")[0].split()).rstrip(":")[:300] or "is not valid"
+    text = " ".join(str(error).partition("\n")[0].split()).rstrip(":")
+    return text.removesuffix(", for expression")[:300] or "is not JMESPath"

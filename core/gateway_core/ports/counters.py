@@ -11,7 +11,11 @@ from gateway_core.contract.errors import RateState
 
 
 class CountersUnavailable(Exception):
-    """The store of the counters is away; nothing was counted or held."""
+    """The store did not answer; whether it counted, held or settled is unknown.
+
+    Safe to repeat all the same: holds and settlements are keyed by their task. A hold that no
+    object answers for is the sweeper's.
+    """
 
 
 class CountersStale(Exception):
@@ -30,20 +34,23 @@ class Hold:
 class AdmissionCall:
     """One paid call at the door: counted in the rate, and holding money where `hold` is given.
 
-    `funds` is all the account ever had paid in; None where the account is unlimited.
+    `funds` is all the account ever had paid in; None where the account is unlimited. A call that is
+    not `counted` is past the rate already and only wants its hold.
     """
 
     account: str
     requests_per_minute: int
     hold: Hold | None
     funds: int | None
+    counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionAnswer:
     """What the counters say. `rate_exceeded` and `underfunded` exclude each other.
 
-    `held` is whether the hold stands now, `stale` that money must be rebuilt and nothing was held.
+    `held` is whether the hold stands now, `stale` that money must be rebuilt and nothing was held;
+    the rate is counted in either case. `retry_after` is 0 unless `rate_exceeded`.
     """
 
     rate: RateState
@@ -56,7 +63,7 @@ class AdmissionAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """An account's sums: charged ever, charged by UTC day (`2026-11-21`), and held now."""
+    """An account's sums: charged ever, held now, and charged on the UTC day that was asked for."""
 
     charged: int
     held: int
@@ -65,7 +72,11 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What the record says of an account's money; the base of a rebuild."""
+    """What the record says of an account's money; the base of a rebuild.
+
+    `charged` is the sum of all days, those that `by_day` (`2026-11-21` -> micros) leaves out
+    included; `holds` is task -> micros.
+    """
 
     charged: int
     by_day: Mapping[str, int] = field(default_factory=dict)
@@ -73,13 +84,17 @@ class Ledger:
 
 
 class Counters(Protocol):
-    """Rates and holds, shared by all replicas. Every method raises CountersUnavailable."""
+    """Rates and holds, shared by all replicas. Every method raises CountersUnavailable.
+
+    Amounts below 0 or above 2^53 - 1 are a ValueError.
+    """
 
     async def admit(self, call: AdmissionCall) -> AdmissionAnswer:
         """Counts and holds in one atomic round trip.
 
         A hold is keyed by its task: taking it again changes nothing. A rejected rate counts
-        nothing and holds nothing.
+        nothing and holds nothing. The window is any trailing 60 s of the store's clock, and a call
+        made `retry_after` seconds after a rejected one finds its slot free (contract §12).
         """
         ...
 
@@ -90,7 +105,8 @@ class Counters(Protocol):
     async def settle(self, account: str, task: str, charged: int, day: str) -> bool:
         """Ends the task's hold and charges, in one step; False where there was no hold.
 
-        Idempotent: the hold is the licence to charge, and it is used up. CountersStale.
+        Idempotent: the hold is the licence to charge, and it is used up. With 0 charged it is a
+        release. CountersStale.
         """
         ...
 
@@ -99,15 +115,19 @@ class Counters(Protocol):
         ...
 
     async def list_holds(self, account: str, min_age_seconds: float) -> list[Hold]:
-        """Holds at least so old, for the sweeper. CountersStale."""
+        """Holds at least so old, for the sweeper; rebuilt ones as old as that. CountersStale."""
         ...
 
     async def list_accounts(self) -> list[str]:
-        """Accounts that have money in the store."""
+        """Accounts that have money in the store, stale or not."""
         ...
 
     async def begin_rebuild(self, account: str) -> str | None:
-        """A token to rebuild with, or None while another replica holds one (for at most 30 s)."""
+        """A token to rebuild with, or None while another replica holds one (for at most 30 s).
+
+        Begin before reading the record for the ledger: what is settled meanwhile is refused as
+        stale, so that nothing falls between.
+        """
         ...
 
     async def finish_rebuild(self, account: str, token: str, ledger: Ledger) -> bool:

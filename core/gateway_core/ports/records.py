@@ -116,6 +116,10 @@ class Records(Protocol):
         """The decoded data of a Secret. Missing. Callers keep it out of logs and objects."""
         ...
 
+    async def renew_lease(self, name: str, holder: str) -> None:
+        """Writes the time of now into the Lease `name`, which is made if need be."""
+        ...
+
     async def report_event(self, obj: Object, *, reason: str, message: str) -> None:
         """A Warning event on `obj`, for what an admin must act on; lost if the API is away."""
         ...

@@ -93,7 +93,10 @@ class Upstream(Protocol):
 
     guarantee: SubmissionGuarantee
     can_cancel: bool
+    can_find: bool
     max_output_bytes: int
+    submit_seconds: float  # after so long no attempt to submit can still be under way
+    resubmits_unknown: bool  # the declared policy where there is no guarantee
     poll_interval: tuple[float, float]  # least and most seconds between polls
 
     async def submit(self, job: JobInput) -> str:

@@ -115,7 +115,7 @@ def _pem(section: dict[str, Any], field: str, path: Path) -> str | None:
     if f"{field}-data" in section:
         return base64.b64decode(section[f"{field}-data"]).decode()
     if field in section:
-        return (path.parent / section[field]).read_text()
+        return Path(path.parent, section[field]).read_text()
     return None
 
 

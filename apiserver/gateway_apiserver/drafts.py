@@ -1,0 +1,89 @@
+"""What a task create asks for, worked out from its body and the catalog alone. Pure.
+
+Used by `admission`, which decides what becomes of it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from gateway_core.contract.errors import Conflict, InvalidRequest
+from gateway_core.domain.catalog import Catalog, Model
+from gateway_core.domain.operations import Operation
+from gateway_core.domain.pricing import quote, select_price
+from gateway_core.domain.validation import (
+    apply_defaults,
+    check_model,
+    check_shape,
+    fingerprint,
+    parse_body,
+    to_canonical_json,
+)
+
+CallbackCheck = Callable[[str], str | None]
+"""What is wrong with a callback's address, None if nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A body that fits its operation. `model` is None where the catalog has none of that id.
+
+    `given` is what the client sent, `complete` the same with defaults; `digest` tells a replay.
+    """
+
+    operation: Operation
+    model_id: str
+    model: Model | None
+    given: Mapping[str, Any]
+    complete: Mapping[str, Any]
+    digest: str
+
+
+def draft_task(
+    catalog: Catalog, operation: Operation, service: str, raw: bytes, check_callback: CallbackCheck
+) -> Draft:
+    """The draft of a body. InvalidRequest, in either 400 form (contract §2.1)."""
+    given = check_shape(operation, parse_body(raw))
+    callback_url = given.get("callback_url")
+    problem = check_callback(callback_url) if callback_url else None
+    if problem:
+        raise _invalid_field("callback_url", problem)
+    model_id = given["model"]
+    model = catalog.find_model(service, operation.action, model_id)
+    complete = apply_defaults(operation, given, model.rules if model else {})
+    return Draft(operation, model_id, model, given, complete, fingerprint(complete))
+
+
+def price_draft(draft: Draft, now: datetime) -> tuple[Model, int]:
+    """The model, and the micro-dollars that the call reserves.
+
+    Raises:
+        InvalidRequest: there is no such model.
+        Conflict: the model does not support what is asked, or has no price at `now`.
+    """
+    model = draft.model
+    if model is None:
+        raise _invalid_field("model", "is not a supported model")
+    check_model(draft.model_id, draft.given, draft.complete, model.rules)
+    price = select_price(model.prices, now)
+    try:
+        micros = None if price is None else quote(price, draft.complete)
+    except LookupError:
+        micros = None
+    if micros is None:
+        raise Conflict(f"Model {draft.model_id} has no price for this.", code="unsupported_by_model")
+    return model, micros
+
+
+def to_input(draft: Draft) -> bytes:
+    """Canonical JSON of what goes upstream."""
+    upstream = {field.name for field in draft.operation.fields if field.goes_upstream}
+    values = {name: value for name, value in draft.complete.items() if name in upstream}
+    return to_canonical_json(values)
+
+
+def _invalid_field(name: str, problem: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"The request is invalid: {name}.", errors={name: [problem]}, param=name
+    )

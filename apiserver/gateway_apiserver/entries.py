@@ -1,0 +1,155 @@
+"""What the API remembers of keys, accounts and tasks: slim projections of their objects.
+
+Entries of the watch-fed tables; a process holds one for each object alive, so they are small.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from sys import intern
+from typing import Any
+
+import orjson
+
+from gateway_core.contract.money import to_decimal_text
+from gateway_core.contract.names import name_to_id
+from gateway_core.domain.ledger import TERMINAL_PHASES
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """One token of a key. `expires_at` is Unix seconds."""
+
+    id: str
+    digest: str
+    pepper_version: int
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """An API key. `usable` is false once disabled or revoked; `expires_at` is Unix seconds."""
+
+    name: str
+    account: str
+    key_class: str
+    usable: bool
+    expires_at: float
+    tokens: tuple[TokenRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRecord:
+    """An account. Ids are integers below 2^53, made of the object's uid; funds are micros."""
+
+    name: str
+    id: int
+    owner_id: int
+    display_name: str
+    owner_name: str
+    owner_email: str
+    paid_micros: int
+    bonus_micros: int
+    unlimited: bool
+    suspended: bool
+    requests_per_minute: int
+
+    @property
+    def funds(self) -> int:
+        """Micro-dollars ever paid in."""
+        return self.paid_micros + self.bonus_micros
+
+
+class TaskRecord:
+    """A task. `terminal` is the whole body of its GET once it has ended, None before."""
+
+    __slots__ = ("account", "action", "has_callback", "service", "terminal")
+
+    def __init__(
+        self, account: str, service: str, action: str, has_callback: bool, terminal: bytes | None
+    ) -> None:
+        self.account = account
+        self.service = service
+        self.action = action
+        self.has_callback = has_callback
+        self.terminal = terminal
+
+
+def project_key(obj: Mapping[str, Any]) -> KeyRecord:
+    """The record of a GatewayKey."""
+    spec = obj["spec"]
+    return KeyRecord(
+        name=obj["metadata"]["name"],
+        account=spec["accountName"],
+        key_class=spec.get("class", "Standard"),
+        usable=not spec.get("disabled") and not spec.get("revoked"),
+        expires_at=_expiry(spec),
+        tokens=tuple(
+            TokenRecord(
+                id=token["id"],
+                digest=token["digest"],
+                pepper_version=token.get("pepperVersion", 1),
+                expires_at=_expiry(token),
+            )
+            for token in spec["tokens"]
+        ),
+    )
+
+
+def project_account(obj: Mapping[str, Any]) -> AccountRecord:
+    """The record of a GatewayAccount."""
+    meta, spec = obj["metadata"], obj["spec"]
+    funds = spec.get("funds") or {}
+    return AccountRecord(
+        name=meta["name"],
+        id=_to_integer(meta["uid"]),
+        owner_id=_to_integer("owner/" + meta["uid"]),
+        display_name=spec["displayName"],
+        owner_name=spec["owner"]["name"],
+        owner_email=spec["owner"]["email"],
+        paid_micros=funds.get("paidMicros", 0),
+        bonus_micros=funds.get("bonusMicros", 0),
+        unlimited=spec.get("unlimited", False),
+        suspended=spec.get("suspended", False),
+        requests_per_minute=spec.get("requestsPerMinute", 300),
+    )
+
+
+def project_task(obj: Mapping[str, Any]) -> TaskRecord:
+    """The record of a GatewayTask, in the table or the archive."""
+    request = obj["spec"]["request"]
+    status = obj.get("status") or {}
+    ended = status.get("phase") in TERMINAL_PHASES
+    return TaskRecord(
+        intern(request["accountName"]),
+        intern(request["service"]),
+        intern(request["action"]),
+        "callbackUrl" in request,
+        render_terminal(name_to_id(obj["metadata"]["name"]), status) if ended else None,
+    )
+
+
+def render_terminal(task_id: str, status: Mapping[str, Any]) -> bytes:
+    """The Completed or Failed representation (contract §2.3): those properties and no other."""
+    if status["phase"] == "Completed":
+        cost = orjson.Fragment(to_decimal_text(status.get("chargedMicros") or 0))
+        body: dict[str, Any] = {
+            "id": task_id,
+            "status": "completed",
+            "videos": [{"url": video["url"]} for video in status["result"]["videos"]],
+            "usage": {"cost": cost},
+        }
+    else:
+        message = (status.get("failure") or {}).get("message") or "The task failed."
+        body = {"id": task_id, "status": "failed", "error": message}
+    return orjson.dumps(body)
+
+
+def _expiry(part: Mapping[str, Any]) -> float:
+    text = part.get("expirationTime")
+    return datetime.fromisoformat(text).timestamp() if text else float("inf")
+
+
+def _to_integer(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") >> 3

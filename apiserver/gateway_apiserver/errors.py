@@ -1,0 +1,125 @@
+"""The one place where an error becomes an answer, in three dialects (contract §0.1, §1.1, §1.2)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from starlette.exceptions import HTTPException
+
+from gateway_apiserver.answers import JSON, NO_STORE, Answer
+from gateway_apiserver.surfaces import Dialect
+from gateway_apiserver.trace import Header
+from gateway_core.contract.errors import (
+    Conflict,
+    CreditLimitExceeded,
+    Forbidden,
+    GatewayError,
+    InsufficientBalance,
+    Internal,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    OutcomeUnknown,
+    RateLimited,
+    RateState,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+    UnsupportedMediaType,
+)
+
+_TABLE: Mapping[type[GatewayError], tuple[int, str, str]] = {
+    InvalidRequest: (400, "invalid_request_error", "INVALID_ARGUMENT"),
+    Unauthenticated: (401, "invalid_request_error", "UNAUTHENTICATED"),
+    InsufficientBalance: (402, "insufficient_quota", "FAILED_PRECONDITION"),
+    Forbidden: (403, "permission_error", "PERMISSION_DENIED"),
+    NotFound: (404, "invalid_request_error", "NOT_FOUND"),
+    MethodNotAllowed: (405, "invalid_request_error", "UNIMPLEMENTED"),
+    Conflict: (409, "invalid_request_error", "ABORTED"),
+    TooLarge: (413, "invalid_request_error", "INVALID_ARGUMENT"),
+    UnsupportedMediaType: (415, "invalid_request_error", "INVALID_ARGUMENT"),
+    RateLimited: (429, "rate_limit_error", "RESOURCE_EXHAUSTED"),
+    CreditLimitExceeded: (429, "insufficient_quota", "RESOURCE_EXHAUSTED"),
+    Internal: (500, "server_error", "INTERNAL"),
+    Unavailable: (503, "server_error", "UNAVAILABLE"),
+    OutcomeUnknown: (504, "server_error", "DEADLINE_EXCEEDED"),
+}
+"""Status, OpenAI `type` and Google `status` of each error."""
+
+_NO_RETRY: Header = (b"x-should-retry", b"false")
+
+
+def render_error(error: GatewayError, dialect: Dialect) -> Answer:
+    """The answer that tells a client of `error`."""
+    status, openai_type, google_status = _find_row(type(error))
+    if dialect is Dialect.TASK:
+        body: dict[str, Any] = {"error": error.message}
+        if isinstance(error, InvalidRequest) and error.errors:
+            body["errors"] = error.errors
+    elif dialect is Dialect.OPENAI:
+        body = {
+            "error": {
+                "message": error.message,
+                "type": openai_type,
+                "param": error.param,
+                "code": error.code,
+            }
+        }
+    else:
+        details: list[dict[str, str]] = []
+        if isinstance(error, RateLimited):
+            delay = {"retryDelay": f"{error.retry_after}s"}
+            details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", **delay}]
+        body = {
+            "error": {
+                "code": status,
+                "message": error.message,
+                "status": google_status,
+                "details": details,
+            }
+        }
+    return Answer(status, orjson.dumps(body), (JSON, NO_STORE, *_list_headers(error)))
+
+
+def to_gateway_error(error: Exception, request_id: str) -> GatewayError:
+    """`error` as one of the tree; whatever is unknown is a defect of ours and tells no detail."""
+    if isinstance(error, GatewayError):
+        return error
+    if isinstance(error, HTTPException):
+        if error.status_code == 404:
+            return NotFound("Not found.")
+        if error.status_code == 405:
+            allow = (error.headers or {}).get("Allow", "")
+            return MethodNotAllowed(", ".join(sorted(allow.split(", "))))
+        return InvalidRequest("The request is malformed.")
+    return Internal(f"The gateway failed on this request; its id is {request_id}.")
+
+
+def list_rate_headers(state: RateState) -> list[Header]:
+    """The three headers of every answer of a paid route (contract §12.2)."""
+    return [
+        (b"x-ratelimit-limit-rpm", b"%d" % state.limit),
+        (b"x-ratelimit-remaining-rpm", b"%d" % state.remaining),
+        (b"x-ratelimit-reset", b"%d" % state.reset),
+    ]
+
+
+def _find_row(kind: type[GatewayError]) -> tuple[int, str, str]:
+    return next((_TABLE[base] for base in kind.__mro__ if base in _TABLE), _TABLE[Internal])
+
+
+def _list_headers(error: GatewayError) -> list[Header]:
+    if isinstance(error, Unauthenticated):
+        return [(b"www-authenticate", b"Bearer")]
+    if isinstance(error, MethodNotAllowed):
+        return [(b"allow", error.allow.encode())]
+    if isinstance(error, Conflict | CreditLimitExceeded):
+        return [_NO_RETRY]
+    if isinstance(error, UnsupportedMediaType):
+        return [(b"accept", error.accept.encode())]
+    if isinstance(error, RateLimited):
+        wait = (b"retry-after", b"%d" % error.retry_after)
+        return [wait, *list_rate_headers(error.state)]
+    if isinstance(error, Unavailable):
+        return [(b"retry-after", b"%d" % error.retry_after)]
+    return []

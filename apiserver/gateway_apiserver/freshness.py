@@ -1,0 +1,86 @@
+"""Reading through a table that may be behind: by name, once a second at most, waiting together.
+
+Used for keys and accounts while their watch is silent, and for tasks by the rules of `tasks`.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from gateway_core.ports.caches import Table
+from gateway_core.ports.records import Missing, RecordError, Records, RecordUnavailable
+
+T = TypeVar("T")
+
+QUIET_SECONDS = 5.0
+"""Silence of a watch after which its table no longer counts as current."""
+INTERVAL_SECONDS = 1.0
+READ_SECONDS = 2.0
+_FIRST_SWEEP = 1024
+
+
+class ReadThrough(Generic[T]):
+    """Named reads into one table."""
+
+    def __init__(
+        self,
+        table: Table[T],
+        records: Records,
+        plural: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._table = table
+        self._records = records
+        self._plural = plural
+        self._clock = clock
+        self._reads: dict[str, tuple[float, asyncio.Task[bool | None]]] = {}
+        self._sweep_at = _FIRST_SWEEP
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the table may be behind by more than a watch's usual delay."""
+        return self._table.silence > QUIET_SECONDS
+
+    async def read(self, name: str) -> T | None:
+        """The entry as the record has it, or had it within the last second; None if gone.
+
+        Raises RecordUnavailable where it was not told within 2 s.
+        """
+        now = self._clock()
+        began, task = self._reads.get(name, (float("-inf"), None))
+        if task is None or now - began >= INTERVAL_SECONDS:
+            self._sweep(now)
+            task = asyncio.create_task(self._read(name))
+            self._reads[name] = (now, task)
+        # shielded: a caller that goes away must not take the answer from the others
+        there = await asyncio.shield(task)
+        if there is None:
+            raise RecordUnavailable(f"{self._plural} cannot be read")
+        return self._table.get(name) if there else None
+
+    async def _read(self, name: str) -> bool | None:
+        """Whether the object is there; None if that was not told.
+
+        No exception: one that many callers share would gather all their tracebacks.
+        """
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                obj = await self._records.get(self._plural, name)
+        except Missing:
+            return False
+        except (RecordError, TimeoutError):
+            return None
+        self._table.offer(obj)
+        return True
+
+    def _sweep(self, now: float) -> None:
+        if len(self._reads) < self._sweep_at:
+            return
+        self._reads = {
+            name: entry
+            for name, entry in self._reads.items()
+            if now - entry[0] < INTERVAL_SECONDS or not entry[1].done()
+        }
+        self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._reads))

@@ -1,0 +1,118 @@
+"""Creating a task's object until it is known whether it is there (contract §2.1, §2.2).
+
+The create is the lock: of several with one name exactly one succeeds, and the others find it.
+Used by `admission`, once everything else has been decided.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from gateway_core.contract.errors import Conflict, GatewayError, Internal, OutcomeUnknown, Unavailable
+from gateway_core.contract.names import REQUEST_ID_ANNOTATION
+from gateway_core.contract.task import GatewayTask
+from gateway_core.ports.records import (
+    AlreadyExists,
+    Missing,
+    Object,
+    RecordError,
+    RecordOutcomeUnknown,
+    Records,
+    RecordUnavailable,
+    Refused,
+)
+
+GIVE_UP_SECONDS = 10.0
+_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The object that stands, and whether another call made it."""
+
+    object: Object
+    replayed: bool
+
+
+class TaskRecorder:
+    """Writes task objects."""
+
+    def __init__(self, records: Records, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._records = records
+        self._clock = clock
+
+    async def record(self, obj: Object) -> Recorded:
+        """Creates `obj`, or finds the one of its name that an equal call made.
+
+        Raises:
+            Conflict: one of its name is there that asks for something else.
+            OutcomeUnknown: sent and not acknowledged within 10 s; it may be there.
+            Unavailable: nothing was written within 10 s, or the winner of a race is not known.
+            Internal: the Kubernetes API refuses the object, which is a defect of ours.
+        """
+        deadline = self._clock() + GIVE_UP_SECONDS
+        verdict: GatewayError = Unavailable("The task could not be recorded.")
+        attempt = 0
+        while True:
+            try:
+                async with asyncio.timeout(max(0.0, deadline - self._clock())):
+                    return await self._try(obj)
+            except (RecordOutcomeUnknown, TimeoutError):
+                verdict = OutcomeUnknown(
+                    "The task was not acknowledged in time; it may have been created."
+                )
+            except _WinnerUnknown:
+                if not isinstance(verdict, OutcomeUnknown):
+                    verdict = Unavailable("An equal request is being decided.", retry_after=1)
+            except RecordUnavailable:
+                pass
+            except (Refused, RecordError) as error:
+                _log.error("a task was refused", task=obj["metadata"]["name"], error=str(error))
+                raise Internal("The task could not be recorded.") from error
+            pause = _PAUSES[min(attempt, len(_PAUSES) - 1)]
+            attempt += 1
+            if self._clock() + pause >= deadline:
+                raise verdict
+            await asyncio.sleep(pause)
+
+    async def _try(self, obj: Object) -> Recorded:
+        try:
+            return Recorded(await self._records.create(GatewayTask.plural, obj), replayed=False)
+        except AlreadyExists:
+            pass
+        try:
+            found = await self._records.get(GatewayTask.plural, obj["metadata"]["name"])
+        except (Missing, RecordUnavailable) as error:
+            raise _WinnerUnknown from error
+        if _request_id(found) == _request_id(obj):
+            return Recorded(found, replayed=False)
+        if is_same_request(found, obj["spec"]["request"]["fingerprint"]):
+            return Recorded(found, replayed=True)
+        raise key_reused()
+
+
+class _WinnerUnknown(Exception):
+    """An object of the name is there, and it cannot be read."""
+
+
+def is_same_request(obj: Object, fingerprint: str) -> bool:
+    """Whether the task was made by a call with the same validated body (contract §2.2)."""
+    return bool(obj["spec"]["request"].get("fingerprint") == fingerprint)
+
+
+def key_reused() -> Conflict:
+    """The refusal of a key that stands for other input (contract §2.2)."""
+    return Conflict(
+        "Idempotency-Key was already used with different input", code="idempotency_conflict"
+    )
+
+
+def _request_id(obj: Object) -> str | None:
+    annotations = obj["metadata"].get("annotations") or {}
+    value: str | None = annotations.get(REQUEST_ID_ANNOTATION)
+    return value

@@ -1,0 +1,1 @@
+"""What is served on which path, one module for each surface."""

@@ -1,0 +1,69 @@
+"""What a deployment may choose for the API process and the media host.
+
+Read once from the environment by `__main__`, then passed down. Every variable is the field's name
+in capitals after `GATEWAY_`.
+"""
+
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+def _split_commas(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+def _check_networks(value: tuple[str, ...]) -> tuple[str, ...]:
+    for text in value:
+        ip_network(text, strict=False)
+    return value
+
+
+Networks = Annotated[
+    tuple[str, ...], NoDecode, BeforeValidator(_split_commas), AfterValidator(_check_networks)
+]
+Port = Annotated[int, Field(ge=1, le=65535)]
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")]
+
+
+class ProcessSettings(BaseSettings):
+    """What both processes need."""
+
+    model_config = SettingsConfigDict(env_prefix="GATEWAY_", frozen=True)
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["console", "json"] = "console"
+    secrets_dir: Path
+    """Folder of the files `id-key`, `media-key` and `pepper-1`, `pepper-2`, …"""
+    store_dir: Path
+    """Folder of the object store."""
+
+
+class ApiSettings(ProcessSettings):
+    """The API process."""
+
+    namespace: str = "model-gateway"
+    api_host: str = "127.0.0.1"
+    api_port: Port = 8080
+    base_url: str = "http://127.0.0.1:8080"
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    allowed_cidrs: Networks = ()
+    """Networks that callbacks may reach although they are private."""
+    maintenance: bool = False
+    """Whether requests that create are refused with 503."""
+    task_id_header: HeaderName = "X-Task-Id"
+    replicas: Annotated[int, Field(ge=1, le=10000)] = 1
+    """Processes that share the accounts' rates, for the time without a counter store (§12.5)."""
+    metrics_enabled: bool = True
+
+
+class MediaSettings(ProcessSettings):
+    """The media host."""
+
+    media_host: str = "127.0.0.1"
+    media_port: Port = 8081

@@ -1,0 +1,28 @@
+"""The entry point of `gatewayctl` and of `python -m gateway_cli`."""
+
+import typer
+
+from gateway_cli.local.commands import app as local_app
+
+app = typer.Typer(
+    name="gatewayctl",
+    help="Model Gateway on the command line.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(local_app, name="local")
+
+
+@app.callback()
+def describe() -> None:
+    """Model Gateway on the command line."""
+
+
+def main() -> None:
+    """Runs the command that the arguments name."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

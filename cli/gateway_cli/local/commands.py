@@ -1,0 +1,178 @@
+"""`gatewayctl local`: up, demo, down, clean and binaries. Used by `gateway_cli.__main__`."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+from collections.abc import Coroutine, Iterator
+from typing import Annotated, Any
+
+import typer
+
+from gateway_cli.controlplane.binaries import BinariesNotFoundError
+from gateway_cli.controlplane.resolution import resolve_binaries
+from gateway_cli.local.config import LocalConfig, find_root, read_config
+from gateway_cli.local.demo import run_demo
+from gateway_cli.local.errors import LocalRunError, ProcessFailedError
+from gateway_cli.local.run import LocalRun
+from gateway_cli.local.rundir import RunDirectory
+from gateway_cli.local.welcome import describe_run
+from gateway_cli.progress import Reporter
+
+app = typer.Typer(
+    help="Run the whole gateway on this machine, on a real control plane.", no_args_is_help=True
+)
+
+PortBase = Annotated[
+    int | None,
+    typer.Option(envvar="GATEWAY_LOCAL_PORT_BASE", help="First of eight ports in a row."),
+]
+UseKubeconfig = Annotated[
+    bool,
+    typer.Option(
+        envvar="GATEWAY_USE_KUBECONFIG",
+        help="Use the cluster that KUBECONFIG names; start no control plane.",
+    ),
+]
+AllowRemote = Annotated[
+    bool,
+    typer.Option("--allow-remote-cluster", help="That cluster may be on another machine."),
+]
+
+
+Only = Annotated[
+    list[str] | None,
+    typer.Option(help="Start this process alone; may be repeated. All otherwise."),
+]
+
+
+@app.command()
+def up(
+    port_base: PortBase = None,
+    use_kubeconfig: UseKubeconfig = False,
+    allow_remote: AllowRemote = False,
+    only: Only = None,
+) -> None:
+    """Start everything and stay; Ctrl-C or `gatewayctl local down` ends it."""
+    reporter = Reporter()
+    with _explained(reporter):
+        config = read_config(
+            os.environ,
+            port_base=port_base,
+            use_kubeconfig=use_kubeconfig,
+            allow_remote=allow_remote,
+        )
+        _run_until_signal(_stay_up(config, reporter, only or []))
+
+
+@app.command()
+def demo(
+    port_base: PortBase = None,
+    use_kubeconfig: UseKubeconfig = False,
+    allow_remote: AllowRemote = False,
+) -> None:
+    """Start everything, run one task to its video, show it, and stop everything."""
+    reporter = Reporter()
+    with _explained(reporter):
+        config = read_config(
+            os.environ,
+            port_base=port_base,
+            use_kubeconfig=use_kubeconfig,
+            allow_remote=allow_remote,
+        )
+        if not _run_until_signal(run_demo(config, reporter)):
+            raise typer.Exit(130)
+
+
+@app.command()
+def down() -> None:
+    """End the run that is up in this folder."""
+    reporter = Reporter()
+    with _explained(reporter):
+        _take_down(read_config(os.environ), reporter)
+
+
+@app.command()
+def clean() -> None:
+    """End the run, if one is up, and remove all its state: keys, objects, videos, logs."""
+    reporter = Reporter()
+    with _explained(reporter):
+        config = read_config(os.environ)
+        _take_down(config, reporter)
+        if config.directory.exists():
+            # a folder that a mistaken GATEWAY_LOCAL_DIR names is not ours to remove
+            if not (config.directory / "run").is_dir():
+                raise LocalRunError(f"{config.directory} is not the folder of a local run")
+            shutil.rmtree(config.directory)
+            reporter.line(f"✓ removed {config.directory}")
+
+
+@app.command()
+def binaries() -> None:
+    """Find or make the control plane's binaries, and print where they are."""
+    reporter = Reporter()
+    with _explained(reporter):
+        found = asyncio.run(
+            resolve_binaries(find_root() / "tools" / "controlplane", os.environ, reporter)
+        )
+        reporter.line(f"{found.etcd}\n{found.kube_apiserver}\n{found.kubectl}")
+        reporter.line(f"✓ {found.origin}")
+
+
+async def _stay_up(config: LocalConfig, reporter: Reporter, only: list[str]) -> None:
+    run = LocalRun(config, reporter)
+    try:
+        await run.start(*only)
+        reporter.line(describe_run(config, run.variables, run.cluster.kubectl))
+        await asyncio.Event().wait()
+    finally:
+        await run.stop()
+
+
+def _run_until_signal(work: Coroutine[Any, Any, None]) -> bool:
+    """Runs `work`; SIGINT, SIGTERM and SIGHUP cancel it. Returns whether it came to its end."""
+
+    async def guard() -> bool:
+        task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # nohup has a hang-up ignored, and means it
+            if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue
+            # a second Ctrl-C must not cut the orderly stop short
+            loop.add_signal_handler(number, lambda: task.cancelling() or task.cancel())
+        try:
+            await task
+        except asyncio.CancelledError:
+            return False
+        return True
+
+    return asyncio.run(guard())
+
+
+def _take_down(config: LocalConfig, reporter: Reporter) -> None:
+    run_directory = RunDirectory(config.run_directory)
+    if run_directory.stop_supervisor():
+        reporter.line("✓ the local run has ended")
+        return
+    ended = run_directory.clear_stale() if config.run_directory.is_dir() else []
+    for name in ended:
+        reporter.line(f"✓ {name}, left over from an earlier run, has ended")
+    if not ended:
+        reporter.line("nothing is running")
+
+
+@contextlib.contextmanager
+def _explained(reporter: Reporter) -> Iterator[None]:
+    """Turns the errors a user can act on into text and exit code 1."""
+    try:
+        yield
+    except ProcessFailedError as error:
+        for text in error.log_tail:
+            reporter.line(f"  {error.process} | {text}", style="dim")
+        reporter.line(f"✗ {error}", style="red")
+        raise typer.Exit(1) from error
+    except (LocalRunError, BinariesNotFoundError) as error:
+        reporter.line(f"✗ {error}", style="red")
+        raise typer.Exit(1) from error

@@ -1,0 +1,102 @@
+"""The secrets of a local run: made at the first `up`, kept until `clean`.
+
+`secrets/` holds what the processes share; `state/credentials.json` what only the local run knows,
+the plaintext of the API keys above all. The one place of the CLI where keys are made.
+"""
+
+import base64
+import binascii
+import secrets
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gateway_cli.local.private_files import write_private
+from gateway_core.contract.ids import IdMint
+from gateway_core.contract.keys import digest, mint_key
+from gateway_core.contract.names import id_to_name
+
+PEPPER = "pepper-1"
+ID_KEY = "id-key"
+SHARED_SECRETS = (ID_KEY, PEPPER, "media-key")
+ACCOUNTS = ("demo", "guest")
+
+
+class ApiKey(BaseModel):
+    """An API key with its plaintext, and the name of its GatewayKey object."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    id: str
+    hint: str
+    plaintext: str
+
+
+class Credentials(BaseModel):
+    """Everything secret that the local run hands out, one key for each account."""
+
+    model_config = ConfigDict(frozen=True)
+
+    keys: dict[str, ApiKey]
+    webhook_secret: str
+    provider_token: str
+
+
+def ensure_shared_secrets(folder: Path) -> None:
+    """Makes the files that the processes read: 32 random bytes each, urlsafe base64."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    for name in SHARED_SECRETS:
+        if not (folder / name).exists():
+            write_private(folder / name, base64.urlsafe_b64encode(secrets.token_bytes(32)))
+
+
+def read_shared_secret(folder: Path, name: str) -> bytes:
+    """The bytes of one shared secret.
+
+    Raises:
+        ValueError: if the file holds something else than 32 bytes in urlsafe base64.
+    """
+    try:
+        value = base64.urlsafe_b64decode((folder / name).read_bytes())
+    except binascii.Error as error:
+        raise ValueError(f"{folder / name} is not urlsafe base64") from error
+    if len(value) != 32:
+        raise ValueError(f"{folder / name} must hold 32 bytes")
+    return value
+
+
+def ensure_credentials(path: Path, secrets_folder: Path) -> Credentials:
+    """The credentials kept at `path`, made if there are none.
+
+    Needs the shared secrets: the names of keys carry a tag under the id key.
+    """
+    try:
+        return Credentials.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        made = _make_credentials(IdMint(read_shared_secret(secrets_folder, ID_KEY)))
+        write_private(path, made.model_dump_json(indent=2).encode())
+        return made
+
+
+def digest_key(key: ApiKey, secrets_folder: Path) -> str:
+    """What a GatewayKey stores of the key."""
+    return digest(key.plaintext, read_shared_secret(secrets_folder, PEPPER))
+
+
+def _make_credentials(mint: IdMint) -> Credentials:
+    keys = {}
+    for account in ACCOUNTS:
+        minted = mint_key("Standard")
+        keys[account] = ApiKey(
+            name=id_to_name(mint.mint_random("key", account)),
+            id=minted.id,
+            hint=minted.hint,
+            plaintext=minted.plaintext,
+        )
+    return Credentials(
+        keys=keys,
+        webhook_secret="whsec_" + base64.b64encode(secrets.token_bytes(32)).decode(),
+        provider_token=secrets.token_urlsafe(32),
+    )

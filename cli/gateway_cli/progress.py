@@ -1,0 +1,87 @@
+"""Says what is happening and how long it takes, on a terminal and in a log alike.
+
+Used by everything in the CLI that takes more than a moment.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+
+from rich.console import Console
+from rich.markup import escape
+
+PLAIN_FIRST_SECONDS = 3.0
+PLAIN_INTERVAL_SECONDS = 20.0
+"""How often a stage says that it is still at work where there is no terminal to animate."""
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration for people: `0.4 s`, `12 s`, `3 min 05 s`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s"
+
+
+class Reporter:
+    """Writes progress to one console; `Reporter.quiet()` writes nothing (tests).
+
+    Stages may run side by side: a terminal shows all that are under way in one line.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False)
+        self._stages: dict[str, float] = {}
+        self._ticker: asyncio.Task[None] | None = None
+
+    @classmethod
+    def quiet(cls) -> "Reporter":
+        """A reporter that says nothing."""
+        return cls(Console(quiet=True))
+
+    def line(self, text: str, style: str = "") -> None:
+        """Prints `text` as it is: no markup is read, nothing is wrapped."""
+        self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+    @contextlib.asynccontextmanager
+    async def stage(self, text: str) -> AsyncIterator[None]:
+        """Shows `text` with the time it takes while the body runs, and its total at the end."""
+        begin = self._stages[text] = time.monotonic()
+        if self._ticker is None:
+            self._ticker = asyncio.create_task(self._tick())
+        mark = "✗"
+        try:
+            yield
+            mark = "✓"
+        finally:
+            self._stages.pop(text, None)
+            if not self._stages:
+                await self._end_ticker()
+            self.line(f"{mark} {text} ({format_seconds(time.monotonic() - begin)})")
+
+    async def _tick(self) -> None:
+        if self.console.is_terminal:
+            with self.console.status("") as status:
+                while True:
+                    status.update(escape("; ".join(self._describe_stages())))
+                    await asyncio.sleep(0.2)
+        # a stage that ends soon needs no line to say that it has begun
+        await asyncio.sleep(PLAIN_FIRST_SECONDS)
+        while True:
+            for text in self._describe_stages():
+                self.line(f"… {text} so far")
+            await asyncio.sleep(PLAIN_INTERVAL_SECONDS)
+
+    def _describe_stages(self) -> list[str]:
+        now = time.monotonic()
+        return [f"{text}: {format_seconds(now - begin)}" for text, begin in self._stages.items()]
+
+    async def _end_ticker(self) -> None:
+        ticker, self._ticker = self._ticker, None
+        if ticker is not None:
+            ticker.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await ticker

@@ -1,0 +1,1 @@
+"""The object store: bytes in a directory."""

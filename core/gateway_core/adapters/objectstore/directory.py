@@ -1,0 +1,165 @@
+"""`ObjectStore` in a directory: one file an object. Chosen by the processes' `compose` modules.
+
+An object is written to a `.tmp-` file at the root, synced, and renamed to its key, so that it is
+there whole or not at all, also after a power cut. `put` and `put_stream` tell the SHA-256; `head`
+does not: what names an object keeps its digest, and neither extended attributes (not everywhere)
+nor a file beside it (not replaced in the same step) would be sure to belong to the bytes.
+
+One filesystem holds the whole directory, and no key is the folder of another (`a` beside `a/b`).
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import aclosing
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from gateway_core.adapters.objectstore.files import (
+    FileWriter,
+    delete_file,
+    list_folder,
+    measure,
+    open_file,
+    read_whole,
+    remove_leftovers,
+    write_whole,
+)
+from gateway_core.adapters.objectstore.keys import check_key, check_prefix
+from gateway_core.ports.objects import ObjectTooLarge, StoredObject, StoreUnavailable
+
+CHUNK_BYTES = 256 * 1024
+THREADS = 8
+
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+
+
+class DirectoryStore:
+    """The objects under `root`, which is made if need be. See `ports.objects.ObjectStore`.
+
+    Construction removes what writes of more than a day ago left behind. Keys are checked
+    (ValueError). File work is done on 8 threads.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="objectstore")
+        root.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(root)
+
+    def close(self) -> None:
+        """Ends the threads once their work is done."""
+        self._threads.shutdown()
+
+    async def put(self, key: str, data: bytes) -> StoredObject:
+        """See the port."""
+        path = self._locate(key)
+        sha256 = await self._run(write_whole, self._root, path, data)
+        return StoredObject(key, len(data), sha256)
+
+    async def put_stream(
+        self, key: str, source: AsyncIterator[bytes], *, max_bytes: int
+    ) -> StoredObject:
+        """See the port. `source` is not closed."""
+        path = self._locate(key)
+        writer = FileWriter(self._root)
+        job: Future[None] | None = None
+        try:
+            async with aclosing(_collect(key, source, max_bytes)) as blocks:
+                async for block in blocks:
+                    job = self._threads.submit(writer.write, block)
+                    await _finish(job)
+            job = self._threads.submit(writer.commit, path)
+            await _finish(job)
+        except BaseException:
+            # A cancelled caller leaves its thread at work: the file goes when that is done.
+            if job is None or job.done():
+                writer.discard()
+            else:
+                job.add_done_callback(lambda _: writer.discard())
+            raise
+        return StoredObject(key, writer.bytes, writer.sha256)
+
+    async def get(self, key: str) -> bytes:
+        """See the port."""
+        return await self._run(read_whole, self._locate(key))
+
+    async def head(self, key: str) -> StoredObject:
+        """See the port. `sha256` is None."""
+        return StoredObject(key, await self._run(measure, self._locate(key)), None)
+
+    async def stream(
+        self, key: str, start: int = 0, length: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """See the port. Chunks of 256 KiB; an object replaced meanwhile is read as it was."""
+        path = self._locate(key)
+        file = await self._run(open_file, path)
+        try:
+            left = length
+            position = start
+            while left is None or left > 0:
+                wanted = CHUNK_BYTES if left is None else min(CHUNK_BYTES, left)
+                chunk = await self._run(os.pread, file.fileno(), wanted, position)
+                if not chunk:
+                    return
+                position += len(chunk)
+                if left is not None:
+                    left -= len(chunk)
+                yield chunk
+        finally:
+            file.close()
+
+    async def delete(self, key: str) -> None:
+        """See the port."""
+        await self._run(delete_file, self._root, self._locate(key))
+
+    async def list_keys(self, prefix: str) -> AsyncIterator[str]:
+        """See the port. Memory is that of the largest folder."""
+        check_prefix(prefix)
+        folders = [prefix.rpartition("/")[0]]
+        while folders:
+            folder = folders.pop()
+            for key, is_folder in await self._run(list_folder, self._root, folder):
+                if is_folder:
+                    if f"{key}/".startswith(prefix) or prefix.startswith(f"{key}/"):
+                        folders.append(key)
+                elif key.startswith(prefix):
+                    yield key
+
+    def _locate(self, key: str) -> Path:
+        check_key(key)
+        return self._root / key
+
+    async def _run(
+        self,
+        work: Callable[Arguments, Result],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Result:
+        return await _finish(self._threads.submit(work, *arguments, **options))
+
+
+async def _collect(
+    key: str, source: AsyncIterator[bytes], max_bytes: int
+) -> AsyncGenerator[bytes, None]:
+    """The source in blocks of at least 256 KiB but for the last, as each costs a thread's turn."""
+    buffer = bytearray()
+    total = 0
+    async for chunk in source:
+        total += len(chunk)
+        if total > max_bytes:
+            raise ObjectTooLarge(f"{key}: more than {max_bytes} bytes")
+        buffer += chunk
+        if len(buffer) >= CHUNK_BYTES:
+            yield bytes(buffer)
+            buffer.clear()
+    yield bytes(buffer)
+
+
+async def _finish(job: Future[Result]) -> Result:
+    try:
+        return await asyncio.wrap_future(job)
+    except OSError as error:
+        raise StoreUnavailable(f"the directory of objects: {error.strerror or error}") from error

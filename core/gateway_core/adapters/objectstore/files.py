@@ -1,0 +1,161 @@
+"""The blocking file work of `DirectoryStore`, each function run on one of its threads.
+
+Errors are OSError, and the port's where a file is not there.
+"""
+
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import FileIO
+from pathlib import Path
+
+from gateway_core.adapters.objectstore.keys import TEMPORARY_PREFIX
+from gateway_core.ports.objects import ObjectMissing
+
+LEFTOVER_SECONDS = 24 * 3600
+
+_RENAME_ATTEMPTS = 100
+
+
+class FileWriter:
+    """An object being written: `write` any number of times, then `commit` or `discard`.
+
+    `bytes` and `sha256` are of what was written. Nothing is made before the first write.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._path = root / f"{TEMPORARY_PREFIX}{secrets.token_hex(16)}"
+        self._file: FileIO | None = None
+        self._digest = hashlib.sha256()
+        self.bytes = 0
+
+    @property
+    def sha256(self) -> str:
+        """Hex digest of the bytes written."""
+        return self._digest.hexdigest()
+
+    def write(self, data: bytes) -> None:
+        """Appends all of `data`."""
+        if self._file is None:
+            self._file = FileIO(self._path, "xb")
+        self._digest.update(data)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        self.bytes += len(data)
+
+    def commit(self, target: Path) -> None:
+        """Puts what was written in `target`'s place, durably; at least one write came before."""
+        assert self._file is not None
+        os.fsync(self._file.fileno())
+        self._file.close()
+        for attempt in range(1, _RENAME_ATTEMPTS + 1):
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self._path.replace(target)
+                break
+            except (FileNotFoundError, FileExistsError):
+                # A deletion took the empty folder away in between.
+                if attempt == _RENAME_ATTEMPTS:
+                    raise
+        folder = target.parent
+        while True:
+            # All of them: a folder may be another writer's, who has not synced it yet.
+            _sync_folder(folder)
+            if folder == self._root:
+                return
+            folder = folder.parent
+
+    def discard(self) -> None:
+        """Removes what was written, if it was not committed."""
+        if self._file is not None:
+            self._file.close()
+            self._path.unlink(missing_ok=True)
+
+
+def write_whole(root: Path, target: Path, data: bytes) -> str:
+    """Puts `data` in `target`'s place, durably; its SHA-256 in hex."""
+    writer = FileWriter(root)
+    try:
+        writer.write(data)
+        writer.commit(target)
+    except BaseException:
+        writer.discard()
+        raise
+    return writer.sha256
+
+
+def open_file(path: Path) -> FileIO:
+    """The object's file, for reading. ObjectMissing."""
+    with _missing(path):
+        return FileIO(path, "rb")
+
+
+def read_whole(path: Path) -> bytes:
+    """All bytes of the object. ObjectMissing."""
+    with open_file(path) as file:
+        return file.readall()
+
+
+def measure(path: Path) -> int:
+    """The object's size in bytes. ObjectMissing."""
+    with open_file(path) as file:
+        return os.fstat(file.fileno()).st_size
+
+
+def delete_file(root: Path, path: Path) -> None:
+    """Removes the object, if it is there, and the folders that it leaves empty."""
+    with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        path.unlink()
+    for folder in path.parents:
+        if folder == root:
+            return
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+
+
+def list_folder(root: Path, folder: str) -> list[tuple[str, bool]]:
+    """What lies in `folder`, as key and whether it is a folder itself; nothing if it is gone."""
+    base = f"{folder}/" if folder else ""
+    try:
+        with os.scandir(root / folder) as entries:
+            return [
+                (f"{base}{entry.name}", entry.is_dir(follow_symlinks=False))
+                for entry in entries
+                if not entry.name.startswith(TEMPORARY_PREFIX)
+            ]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def remove_leftovers(root: Path) -> None:
+    """Removes files of writes that ended without a word more than a day ago."""
+    oldest = time.time() - LEFTOVER_SECONDS
+    with os.scandir(root) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                if entry.name.startswith(TEMPORARY_PREFIX) and entry.stat().st_mtime < oldest:
+                    Path(entry).unlink()
+
+
+@contextmanager
+def _missing(path: Path) -> Iterator[None]:
+    """Says of a file that is not there that the object is missing."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise ObjectMissing(path.name) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,87 @@
+"""Calls that arrive while another is under way go to Redis together.
+
+Used by `RedisCounters` for the short calls of the request path. Most of what a call costs is
+the taking and giving back of a connection and the waking of the event loop, shared this way.
+"""
+
+import asyncio
+from collections import deque
+
+from gateway_core.adapters.redis.link import RedisLink, Reply, check_reply
+from gateway_core.adapters.redis.scripts import ScriptCall
+from gateway_core.ports.counters import CountersUnavailable
+
+MAX_BATCH = 128
+"""Calls sent at once; bounds what one failed exchange takes down with it."""
+
+
+class CommandBatcher:
+    """Runs script calls over `link`, one exchange at a time; for one event loop."""
+
+    def __init__(self, link: RedisLink) -> None:
+        self._link = link
+        self._waiting: deque[tuple[ScriptCall, asyncio.Future[Reply]]] = deque()
+        self._busy = False
+        self._drain_task: asyncio.Task[None] | None = None
+
+    async def call(self, call: ScriptCall) -> Reply:
+        """The reply to `call`. CountersStale, CountersUnavailable.
+
+        A caller that gives up while it waits for its turn is never sent.
+        """
+        if self._busy:
+            future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            self._waiting.append((call, future))
+            return check_reply(await future)
+        self._busy = True
+        try:
+            replies = await self._link.run([call])
+        finally:
+            if self._waiting:
+                self._drain_task = asyncio.create_task(self._drain())
+            else:
+                self._busy = False
+        return check_reply(replies[0])
+
+    async def _drain(self) -> None:
+        try:
+            while self._waiting:
+                await self._run_batch()
+        finally:
+            self._busy = False
+            # Only where the loop is ending under us is anybody left.
+            for _, future in self._waiting:
+                future.cancel()
+            self._waiting.clear()
+
+    async def _run_batch(self) -> None:
+        batch: list[tuple[ScriptCall, asyncio.Future[Reply]]] = []
+        while self._waiting and len(batch) < MAX_BATCH:
+            entry = self._waiting.popleft()
+            if not entry[1].done():
+                batch.append(entry)
+        if not batch:
+            return
+        try:
+            replies = await self._link.run([call for call, _ in batch])
+        except Exception as error:
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(_copy(error))
+        except BaseException:
+            for _, future in batch:
+                future.cancel()
+            raise
+        else:
+            for (_, future), reply in zip(batch, replies, strict=True):
+                if not future.done():
+                    future.set_result(reply)
+
+
+def _copy(error: Exception) -> Exception:
+    """An exception of its own for each caller: tracebacks grow on a shared one."""
+    if isinstance(error, CountersUnavailable):
+        copy = CountersUnavailable(*error.args)
+        copy.__cause__ = error.__cause__
+        return copy
+    return error

@@ -1,0 +1,148 @@
+"""Commands to Redis over a pool of connections, each bound to the server run it talks to.
+
+Used by `RedisCounters` and `CommandBatcher`. It speaks to redis-py's connections directly:
+its clients reconnect silently, and a script must never carry the `run_id` of another run of the
+server than the one that executes it, or a stale snapshot would pass for money.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from redis.asyncio import BlockingConnectionPool
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.connection import HiredisRespSerializer
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+
+from gateway_core.adapters.redis.scripts import Argument, ScriptCall
+from gateway_core.ports.counters import CountersStale, CountersUnavailable
+
+Command = ScriptCall | tuple[Argument, ...]
+Reply = Any
+
+CONNECT_SECONDS = 1.0
+COMMAND_SECONDS = 2.0
+
+# A seventh of the time of the one that redis-py's asyncio connections use.
+_SERIALIZER = HiredisRespSerializer()
+_RUN_ID = re.compile(rb"^run_id:(\w+)", re.MULTILINE)
+
+
+class RedisLink:
+    """A pool of connections to the Redis at `url` (`redis://`, `rediss://`, `unix://`).
+
+    Connecting takes at most 1 s and a call 2 s, connecting included. Nothing is retried: a count
+    that was taken may not be taken twice for one call.
+    """
+
+    def __init__(self, url: str, *, max_connections: int = 16) -> None:
+        self._run_ids: WeakKeyDictionary[AbstractConnection, bytes] = WeakKeyDictionary()
+        # The call's own time-out covers every read and write; redis-py's would cost a task each.
+        self._pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=max_connections,
+            timeout=COMMAND_SECONDS,
+            socket_connect_timeout=CONNECT_SECONDS,
+            socket_timeout=None,
+            socket_keepalive=True,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+            redis_connect_func=self._greet,
+        )
+
+    async def run(self, commands: Sequence[Command]) -> list[Reply]:
+        """The replies to `commands`, sent in one go; an error reply is given as the exception.
+
+        Raises CountersUnavailable where not all were answered: each may or may not have been done.
+        """
+        try:
+            async with asyncio.timeout(COMMAND_SECONDS):
+                # The pool has no annotations.
+                connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
+                try:
+                    return await self._exchange(connection, commands)
+                except BaseException:
+                    # Replies that nobody reads would be taken for those of the next call.
+                    await connection.disconnect(nowait=True)
+                    raise
+                finally:
+                    await self._pool.release(connection)
+        except (RedisError, OSError) as error:
+            raise CountersUnavailable(
+                f"Redis does not answer: {type(error).__name__} {error}"
+            ) from error
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self._pool.aclose()
+
+    async def _greet(self, connection: AbstractConnection) -> None:
+        """Called by redis-py on every new connection, before its first command."""
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await connection.on_connect()
+                await connection.send_command("INFO", "server", check_health=False)
+                reply = await connection.read_response()
+            self._run_ids[connection] = _find_run_id(reply)
+        except BaseException:
+            # Left open it would pass for greeted.
+            await connection.disconnect(nowait=True)
+            raise
+
+    async def _exchange(
+        self, connection: AbstractConnection, commands: Sequence[Command]
+    ) -> list[Reply]:
+        run_id = self._run_ids[connection]
+        replies = await _send(
+            connection,
+            [c.to_command(run_id) if isinstance(c, ScriptCall) else c for c in commands],
+        )
+        unknown = [
+            (place, command)
+            for place, (command, reply) in enumerate(zip(commands, replies, strict=True))
+            if isinstance(reply, NoScriptError) and isinstance(command, ScriptCall)
+        ]
+        if unknown:
+            again = await _send(connection, [c.to_full_command(run_id) for _, c in unknown])
+            for (place, _), reply in zip(unknown, again, strict=True):
+                replies[place] = reply
+        return replies
+
+
+def _find_run_id(info: bytes) -> bytes:
+    found = _RUN_ID.search(info)
+    if found is None:
+        raise RedisError("the server does not tell its run_id")
+    return found[1]
+
+
+async def _send(
+    connection: AbstractConnection, commands: Sequence[tuple[Argument, ...]]
+) -> list[Reply]:
+    # The serializer's annotation means one argument what is each.
+    packed = b"".join(
+        part
+        for command in commands
+        for part in _SERIALIZER.pack(*command)  # type: ignore[arg-type]
+    )
+    await connection.send_packed_command(packed, check_health=False)
+    replies: list[Reply] = []
+    for _ in commands:
+        try:
+            replies.append(await connection.read_response())
+        except ResponseError as error:
+            replies.append(error)
+    return replies
+
+
+def check_reply(reply: Reply) -> Reply:
+    """The reply, if it is none of an error. CountersStale, CountersUnavailable."""
+    if isinstance(reply, ResponseError):
+        if str(reply).startswith("STALE"):
+            raise CountersStale(str(reply))
+        raise CountersUnavailable(f"Redis refuses: {reply}") from reply
+    return reply

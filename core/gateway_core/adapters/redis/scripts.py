@@ -1,0 +1,58 @@
+"""The Lua scripts that make each step on an account's counters atomic; run by `RedisLink`.
+
+They lie in `lua/` beside this module. Each takes the server's `run_id` as its first argument.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+Argument = str | int | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script's source and the digest that EVALSHA knows it by."""
+
+    source: bytes
+    sha: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCall:
+    """One run of a script; the link puts the `run_id` before `arguments`."""
+
+    script: Script
+    keys: Sequence[str]
+    arguments: Sequence[Argument] = ()
+
+    def to_command(self, run_id: bytes) -> tuple[Argument, ...]:
+        """The EVALSHA, for a server known as `run_id`."""
+        return (
+            b"EVALSHA",
+            self.script.sha,
+            len(self.keys),
+            *self.keys,
+            run_id,
+            *self.arguments,
+        )
+
+    def to_full_command(self, run_id: bytes) -> tuple[Argument, ...]:
+        """The same with the source, for a server that does not have the script yet."""
+        return (b"EVAL", self.script.source, *self.to_command(run_id)[2:])
+
+
+def _load(name: str) -> Script:
+    source = files(__package__).joinpath("lua", f"{name}.lua").read_bytes()
+    # SHA-1 is the name Redis gives a script, not a safeguard.
+    return Script(source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode())
+
+
+ADMIT = _load("admit")
+HOLD = _load("hold")
+SETTLE = _load("settle")
+SPENDING = _load("spending")
+HOLDS = _load("holds")
+BEGIN_REBUILD = _load("begin_rebuild")
+FINISH_REBUILD = _load("finish_rebuild")

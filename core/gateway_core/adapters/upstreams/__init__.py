@@ -1,0 +1,1 @@
+"""Upstream providers as their resources declare them; `registry.build_upstream` is the door."""

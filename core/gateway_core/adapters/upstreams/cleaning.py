@@ -1,0 +1,106 @@
+"""Takes out of a provider's text what a client may not see (contract §1.3).
+
+Addresses, the provider's hosts, credentials, ids and mail addresses are the platform team's or the
+provider's; what is left is what was wrong with the input.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+MAX_MESSAGE = 500
+_MAX_READ = 4096
+_REMOVED = "[removed]"
+
+_ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{0,20}:(?://|\\/\\/)\S+|\bwww\.\S+", re.IGNORECASE)
+_MAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){0,8}")
+_NUMBERED_HOST = re.compile(
+    r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\[[0-9a-f:.]{2,45}\](?::\d+)?"
+    r"|(?<![\w:])(?:[0-9a-f]{0,4}:){2,7}[0-9a-f]{0,4}(?![\w:])|\blocalhost(?::\d+)?\b",
+    re.IGNORECASE,
+)
+_BEARER = re.compile(r"\b(?:bearer|basic)\s+\S+", re.IGNORECASE)
+_LABELLED = re.compile(
+    r"\b(?:(?:api[_ -]?key|key|token|secret|password|authorization|project|account)(?:[_ -]?id)?"
+    r"[\"']?\s*[:=]\s*(?=\S*\d)\S{4,}|org(?:anization)?(?:[_ -]?id)?[\"']?\s*[:=]\s*\S+)",
+    re.IGNORECASE,
+)
+_PREFIXED = re.compile(
+    r"\b(?:sk|pk|rk|ak|key|api|tok|token|org|proj|acct|usr|user|cus|req|job|task|gen|run|sess)"
+    r"[-_](?=[\w*.-]*(?:\d|[A-Z]|\*|…))[\w*….-]{3,}"
+)
+_LONG = re.compile(r"(?<![\w/+=*.-])[\w/+=*.-]{20,}")
+_PATTERNS = (_ADDRESS, _MAIL, _BEARER, _LABELLED, _PREFIXED, _NUMBERED_HOST)
+
+
+class MessageCleaner:
+    """Cleans texts of one provider, whose host names and secrets it knows."""
+
+    def __init__(self, hosts: Iterable[str], secrets: Iterable[str]) -> None:
+        self._hosts = _host_pattern(hosts)
+        self._secrets = sorted(
+            {form for secret in secrets for form in _forms(secret)}, key=len, reverse=True
+        )
+
+    def clean(self, raw: Any, fallback: str, *ids: str) -> str:
+        """`raw` in one line of at most 500 characters, `fallback` where nothing is left of it.
+
+        `ids` are further texts to take out, such as the provider's id of the job.
+        """
+        if not isinstance(raw, str):
+            return fallback
+        text = _drop_invisible(raw)
+        for secret in (*self._secrets, *(known for known in ids if len(known) > 3)):
+            text = text.replace(secret, _REMOVED)
+        text = text[:_MAX_READ]
+        for pattern in (*_PATTERNS, self._hosts):
+            text = pattern.sub(_REMOVED, text)
+        text = _LONG.sub(_drop_random, text)
+        text = " ".join(text.split())
+        if not any(c.isalnum() for c in text.replace(_REMOVED, "")):
+            return fallback
+        return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1].rstrip() + "…"
+
+
+def _forms(secret: str) -> set[str]:
+    """How a secret may be written: as it is, its words, and escaped as in a URL."""
+    words = {secret, *(word for word in secret.split() if len(word) > 7)}
+    return {form for word in words for form in (word, quote(word, safe="")) if len(form) > 3}
+
+
+def _drop_random(found: re.Match[str]) -> str:
+    """A long word stays if it reads as a name (`output_resolution_1080p`), not as a key."""
+    pieces = re.split(r"[^A-Za-z0-9]+", found[0])
+    random = any(
+        len(piece) > 32 or (len(piece) > 7 and any(c.isdigit() for c in piece)) for piece in pieces
+    )
+    return _REMOVED if random else found[0]
+
+
+def _host_pattern(hosts: Iterable[str]) -> re.Pattern[str]:
+    """The hosts, those beside them under the same last two labels, and a port and path behind."""
+    names: set[str] = set()
+    for host in hosts:
+        name = host.lower().removeprefix("*.")
+        names.add(name)
+        if not _NUMBERED_HOST.fullmatch(name):
+            names.add(".".join(name.rsplit(".", 2)[-2:]))
+    alternatives = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    return re.compile(
+        rf"(?<![\w-])(?:[\w-]{{1,63}}\.){{0,8}}(?:{alternatives})(?![\w-])(?::\d+)?(?:/\S*)?",
+        re.IGNORECASE,
+    )
+
+
+def _drop_invisible(text: str) -> str:
+    """Control characters end a word; formatting ones could hide a secret from a search."""
+    kept = []
+    for character in text[: 4 * _MAX_READ]:
+        kind = unicodedata.category(character)
+        if kind in ("Cc", "Zl", "Zp"):
+            kept.append(" ")
+        elif kind[0] != "C":
+            kept.append(character)
+    return "".join(kept)

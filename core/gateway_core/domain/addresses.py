@@ -1,0 +1,201 @@
+"""Which network addresses the gateway may be sent to by others (contract §11.6).
+
+Used where clients or providers name URLs: callbacks, sources, outputs. `check_url_literal` refuses
+at once what is bad on its face; `check_ip` is asked again at connect time with the address that
+is really connected to, since a name may lead anywhere and change its mind.
+"""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from urllib.parse import unquote, urlsplit
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+
+class AddressRefused(Exception):
+    """The address may not be connected to; `reason` says what it is, e.g. `a loopback address`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+# Where clouds keep credentials and their control of machines: no configuration opens these.
+_METADATA = tuple(
+    ip_network(network)
+    for network in (
+        "169.254.0.0/16",  # AWS, Google, Azure, and most others; ECS and EKS credentials
+        "100.100.100.200/32",  # Alibaba
+        "168.63.129.16/32",  # Azure's wire server
+        "192.0.0.192/32",  # Oracle
+        "fd00:ec2::/32",  # AWS
+        "fd20:ce::254/128",  # Google
+        "fd00:42::42/128",  # Scaleway
+    )
+)
+
+_REFUSED: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("an unspecified address", ("0.0.0.0/8", "::/128")),
+    ("a loopback address", ("127.0.0.0/8", "::1/128")),
+    ("a link-local address", ("169.254.0.0/16", "fe80::/10")),
+    ("a private address", ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")),
+    ("a private address", ("fc00::/7", "fec0::/10")),
+    ("a shared address of a carrier", ("100.64.0.0/10",)),
+    ("a multicast address", ("224.0.0.0/4", "ff00::/8")),
+    ("a metadata address", ("168.63.129.16/32",)),
+    ("a documentation address", ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")),
+    ("a documentation address", ("2001:db8::/32", "3fff::/20")),
+    ("a benchmarking address", ("198.18.0.0/15",)),
+    ("a reserved address", ("192.0.0.0/24", "240.0.0.0/4", "2001::/23", "5f00::/16")),
+    ("a discarded address", ("100::/64", "100:0:0:1::/64")),
+    # What a relay would unwrap, out of sight of this check.
+    ("a tunnelled address", ("192.88.99.0/24", "::/96", "::ffff:0:0:0/96", "2002::/16")),
+    ("a translated address", ("64:ff9b:1::/48",)),
+)
+_REFUSED_NETWORKS = tuple(
+    (reason, ip_network(network)) for reason, networks in _REFUSED for network in networks
+)
+
+_COMPATIBLE = IPv6Network("::/96")
+_TRANSLATED = IPv6Network("64:ff9b::/96")
+_STATELESS = IPv6Network("::ffff:0:0:0/96")
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
+
+_LOOPBACKS = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
+_NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class AddressPolicy:
+    """What may be connected to: the public internet less `denied`, and `allowed`.
+
+    `allowed` is for receivers in the cluster and for local runs, `denied` for the cluster's own
+    networks where those are public addresses. Metadata addresses are refused even if allowed.
+    """
+
+    allowed: tuple[Network, ...] = ()
+    denied: tuple[Network, ...] = ()
+
+    def check_ip(self, ip: str | Address) -> None:
+        """Raises AddressRefused if `ip` may not be connected to, or is none."""
+        address = _parse(ip)
+        inner = _unwrap(address)
+        if any(_is_in(form, _METADATA) for form in (address, inner) if form is not None):
+            raise AddressRefused("a metadata address")
+        # A mapped address and, where the cluster's network translates, a translated one reach
+        # what they carry; it is judged in their place.
+        judged = address
+        if isinstance(address, IPv6Address) and inner is not None:
+            if address.ipv4_mapped is not None:
+                judged = inner
+            elif address in _TRANSLATED and not _is_in(address, self.allowed):
+                self._check_public(inner)
+                return
+        if not _is_in(judged, self.allowed):
+            self._check_public(judged)
+
+    def check_url_literal(self, url: str) -> None:
+        """Raises AddressRefused if the host of `url` is an address, or a name of this machine's,
+        that may not be connected to; every form in which resolvers read addresses is known.
+
+        Says nothing of other names, nor of the rest of the URL.
+        """
+        host, is_bracketed = _read_host(url)
+        if is_bracketed:
+            self.check_ip(host)
+        elif host == "localhost" or host.endswith(".localhost"):
+            if not any(_is_in(loopback, self.allowed) for loopback in _LOOPBACKS):
+                raise AddressRefused("a loopback address")
+        else:
+            address = _read_ipv4(host)
+            if address is not None:
+                self.check_ip(address)
+
+    def _check_public(self, address: Address) -> None:
+        for reason, network in _REFUSED_NETWORKS:
+            if address in network:
+                raise AddressRefused(reason)
+        if _is_in(address, self.denied):
+            raise AddressRefused("an address of the cluster")
+        if isinstance(address, IPv6Address):
+            if address not in _GLOBAL_UNICAST:
+                raise AddressRefused("a reserved address")
+        elif not address.is_global:
+            raise AddressRefused("a private address")
+
+
+def _parse(ip: str | Address) -> Address:
+    try:
+        address = ip_address(str(ip).partition("%")[0])
+    except ValueError:
+        raise AddressRefused("not an address") from None
+    return address
+
+
+def _is_in(address: Address, networks: tuple[Network, ...]) -> bool:
+    return any(address in network for network in networks)
+
+
+def _unwrap(address: Address) -> IPv4Address | None:
+    """The IPv4 address that an IPv6 one carries, by whichever of the known schemes."""
+    if isinstance(address, IPv4Address):
+        return None
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address.sixtofour is not None:
+        return address.sixtofour
+    if address.teredo is not None:
+        return address.teredo[1]
+    if address in _COMPATIBLE or address in _TRANSLATED or address in _STATELESS:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return None
+
+
+def _read_host(url: str) -> tuple[str, bool]:
+    """The host as a resolver gets it (decoded, lower case, ASCII digits and dots), and whether it
+    stood in brackets, as IPv6 addresses do.
+    """
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        host = None
+    # A backslash ends the host for some readers and not for others.
+    if not host or "\\" in url:
+        raise AddressRefused("not a host")
+    if parts.netloc.rpartition("@")[2].startswith("["):
+        return host, True
+    host = unicodedata.normalize("NFKC", unquote(host)).replace("\u3002", ".").lower()
+    return host.removesuffix("."), False
+
+
+def _read_ipv4(host: str) -> IPv4Address | None:
+    """The address that `host` is to a C library, None if it is a name (WHATWG URL §3.5).
+
+    One to four numbers, each decimal, octal (`0…`) or hexadecimal (`0x…`), the last filling the
+    bytes that are left. A host whose last part is a number is an address or nothing.
+    """
+    parts = host.split(".")
+    if not _NUMBER.fullmatch(parts[-1]):
+        return None
+    if len(parts) > 4 or not all(_NUMBER.fullmatch(part) for part in parts):
+        raise AddressRefused("not an address")
+    try:
+        *leading, last = (_read_number(part) for part in parts)
+    except ValueError:
+        raise AddressRefused("not an address") from None
+    if any(number > 255 for number in leading) or last >= 256 ** (4 - len(leading)):
+        raise AddressRefused("not an address")
+    value = last
+    for place, number in enumerate(leading):
+        value += number << (8 * (3 - place))
+    return IPv4Address(value)
+
+
+def _read_number(part: str) -> int:
+    if part.startswith("0x"):
+        return int(part[2:] or "0", 16)
+    return int(part, 8 if part.startswith("0") and len(part) > 1 else 10)

@@ -1,0 +1,174 @@
+"""A task's life: which step comes next, and the status each step records.
+
+Pure and level-triggered: the next step follows from the object as it is, so that a process that
+was killed anywhere goes on from the record. A terminal phase has no way out (I3).
+
+    (none) ── TAKE_IN ──▶ Submitting ── SUBMIT ──▶ Running ── POLL ──▶ Completed | Failed ── CLOSE
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any
+
+from gateway_core.contract.conditions import ConditionType, Reason, update_conditions
+from gateway_core.contract.money import to_decimal_text
+from gateway_core.contract.names import TASK_FINALIZER
+from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.ledger import TERMINAL_PHASES
+
+SETTLED = "Settled"
+
+
+class Phase:
+    """Values of `status.phase`."""
+
+    SUBMITTING = "Submitting"
+    RUNNING = "Running"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+
+
+class Step(Enum):
+    """What is to be done with a task next."""
+
+    TAKE_IN = "take in"  # check it, hold its money, record the intent to submit
+    SUBMIT = "submit"  # start the job, or find out whether it was started
+    POLL = "poll"  # ask after the job
+    STOP = "stop"  # an admin wants it ended: stop the job, then fail
+    EXPIRE = "expire"  # its deadline is over: fail
+    CLOSE = "close"  # it has ended: archive, settle, let go of the object
+    NOTHING = "nothing"
+
+
+def next_step(task: GatewayTask, now: datetime) -> Step:
+    """The step that `task` is due for at `now` (aware)."""
+    status = task.status
+    if is_terminal(task):
+        return Step.CLOSE if TASK_FINALIZER in task.metadata.finalizers else Step.NOTHING
+    if task.metadata.deletion_timestamp or task.spec.desired_state == "Cancelled":
+        return Step.STOP
+    if now >= deadline(task):
+        return Step.EXPIRE
+    if status.phase is None or status.upstream is None:
+        return Step.TAKE_IN
+    if status.upstream.job_id is None:
+        return Step.SUBMIT
+    return Step.POLL
+
+
+def is_terminal(task: GatewayTask) -> bool:
+    """Whether the task has ended."""
+    return task.status.phase in TERMINAL_PHASES
+
+
+def deadline(task: GatewayTask) -> datetime:
+    """When an unfinished task fails."""
+    created = parse_time(task.metadata.creation_timestamp)
+    return created + timedelta(seconds=task.spec.deadline_seconds)
+
+
+def reserved_micros(task: GatewayTask) -> int:
+    """Micro-dollars held for the task: quoted by the operator, else at admission."""
+    if task.status.reserved_micros is not None:
+        return task.status.reserved_micros
+    return task.spec.request.reserved_micros or 0
+
+
+def record_intent(
+    task: GatewayTask, *, provider: str, upstream_model: str, reserved: int, now: datetime
+) -> dict[str, Any]:
+    """The status before a call that may start a job; written again before one is repeated."""
+    message = f"the job is being submitted to {provider}"
+    return {
+        **_head(task, Phase.SUBMITTING, "Unknown", Reason.SUBMITTING, message, now),
+        "startTime": task.status.start_time or format_time(now),
+        "reservedMicros": reserved,
+        "upstream": {
+            "providerName": provider,
+            "upstreamModel": upstream_model,
+            "intentTime": format_precise_time(now),
+        },
+    }
+
+
+def record_job(task: GatewayTask, job_id: str, now: datetime) -> dict[str, Any]:
+    """The status once the provider has named the job."""
+    provider = task.status.upstream.provider_name if task.status.upstream else "the provider"
+    message = f"{provider} runs the job"
+    return {
+        **_head(task, Phase.RUNNING, "Unknown", Reason.RUNNING, message, now),
+        "upstream": {"jobId": job_id},
+    }
+
+
+def record_completion(
+    task: GatewayTask, videos: Sequence[Mapping[str, Any]], charged: int, now: datetime
+) -> dict[str, Any]:
+    """The terminal status of a task whose outputs are stored."""
+    message = "the outputs are stored"
+    return {
+        **_head(task, Phase.COMPLETED, "True", Reason.COMPLETED, message, now),
+        **_ending(charged, now),
+        "result": {"videos": [dict(video) for video in videos]},
+    }
+
+
+def record_failure(
+    task: GatewayTask, reason: Reason, message: str, now: datetime
+) -> dict[str, Any]:
+    """The terminal status of a task that failed; its hold is released, so it costs nothing.
+
+    `message` is what the client reads (contract §2.3): a sentence, at most 1024 characters.
+    """
+    message = message[:1024]
+    return {
+        **_head(task, Phase.FAILED, "False", reason, message, now),
+        **_ending(0, now),
+        "failure": {"code": reason.code, "message": message},
+    }
+
+
+def parse_time(text: str | None) -> datetime:
+    """An aware time from RFC 3339; the epoch where there is none."""
+    return datetime.fromisoformat(text or "1970-01-01T00:00:00Z")
+
+
+def format_time(moment: datetime) -> str:
+    """RFC 3339 in UTC, whole seconds (contract §0.3)."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def format_precise_time(moment: datetime) -> str:
+    """RFC 3339 in UTC with microseconds, for times that are compared."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _head(
+    task: GatewayTask, phase: str, succeeded: str, reason: Reason, message: str, now: datetime
+) -> dict[str, Any]:
+    changes = [(ConditionType.SUCCEEDED, succeeded, reason, message)]
+    if phase in TERMINAL_PHASES:
+        changes.append((ConditionType.FINISHED, "True", reason, message))
+    elif not task.status.conditions:
+        changes.append((ConditionType.FINISHED, "False", reason, message))
+    current = [
+        condition.model_dump(by_alias=True, exclude_none=True)
+        for condition in task.status.conditions or ()
+    ]
+    return {
+        "phase": phase,
+        "observedGeneration": task.metadata.generation,
+        "conditions": update_conditions(
+            current, changes, generation=task.metadata.generation, now=format_time(now)
+        ),
+    }
+
+
+def _ending(charged: int, now: datetime) -> dict[str, Any]:
+    return {
+        "work": SETTLED,
+        "chargedMicros": charged,
+        "cost": to_decimal_text(charged),
+        "completionTime": format_time(now),
+    }

@@ -1,0 +1,1 @@
+"""The operator: carries what is recorded in the Kubernetes API to its end."""

@@ -1,0 +1,199 @@
+"""The operator's composition root: the only module that names adapters."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+import kopf
+from gateway_core.domain.addresses import AddressPolicy
+
+from gateway_core.adapters.kube.connection import Connection, find_connection
+from gateway_core.adapters.kube.records import KubeRecords
+from gateway_core.adapters.kube.table import KubeTable
+from gateway_core.adapters.logs import configure_logging as configure_logging
+from gateway_core.adapters.objectstore.directory import DirectoryStore
+from gateway_core.adapters.redis.counters import RedisCounters
+from gateway_core.adapters.upstreams.registry import build_upstream
+from gateway_core.contract.account import GatewayAccount, GatewayKey
+from gateway_core.contract.media import MediaSigner
+from gateway_core.contract.model import GatewayModel
+from gateway_core.contract.provider import GatewayProvider, ProviderSpec
+from gateway_core.domain.catalog import Catalog, Problem, build_catalog
+from gateway_core.domain.providers import check_provider
+from gateway_core.ports.upstream import Upstream
+from gateway_operator.controllers.standing import StandingController
+from gateway_operator.controllers.tasks.controller import TaskController
+from gateway_operator.controllers.tasks.journal import Journal
+from gateway_operator.controllers.tasks.tools import Tools
+from gateway_operator.failpoints import Failpoints
+from gateway_operator.feed import build_registry, build_settings, run_feed
+from gateway_operator.health import start_health
+from gateway_operator.heartbeat import Heartbeat
+from gateway_operator.janitor import Janitor
+from gateway_operator.livetasks import LiveTasks
+from gateway_operator.metrics import Metrics
+from gateway_operator.outputs import Outputs
+from gateway_operator.providers import Providers
+from gateway_operator.queue import WorkQueue
+from gateway_operator.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The standing kinds as this process knows them."""
+
+    accounts: KubeTable[GatewayAccount]
+    keys: KubeTable[GatewayKey]
+    models: KubeTable[GatewayModel]
+    providers: KubeTable[GatewayProvider]
+
+    @property
+    def all(self) -> tuple[KubeTable[GatewayAccount], ...]:
+        """Every table."""
+        return (self.accounts, self.keys, self.models, self.providers)  # type: ignore[return-value]
+
+
+async def run_operator(settings: Settings, stop: asyncio.Event) -> None:
+    """Runs every part until `stop` is set; raises if a part ends of itself."""
+    connection = await asyncio.to_thread(find_connection)
+    async with AsyncExitStack() as stack:
+        records = await stack.enter_async_context(KubeRecords(connection, settings.namespace))
+        counters = RedisCounters(settings.redis_url)
+        stack.push_async_callback(counters.close)
+        store = DirectoryStore(settings.store_dir)
+        stack.callback(store.close)
+        tables = _build_tables(records)
+        policy = AddressPolicy(allowed=settings.allowed_cidrs)
+        providers = Providers(
+            tables.providers, records, partial(_build_provider, policy=policy), _check_provider
+        )
+        stack.push_async_callback(providers.close)
+        metrics, live = Metrics(), LiveTasks()
+        metrics.live.set_function(lambda: float(len(live)))
+        queue = WorkQueue(lambda name: controller.reconcile(name))
+        signer = MediaSigner(settings.read_secret_file("media-key"))
+        tools = Tools(
+            records=records,
+            store=store,
+            counters=counters,
+            accounts=tables.accounts,
+            catalog=_follow_catalog(tables.models),
+            providers=providers,
+            outputs=Outputs(store, signer, settings.media_url),
+            journal=Journal(records, live),
+            live=live,
+            queue=queue,
+            failpoints=Failpoints(settings.failpoints),
+            metrics=metrics,
+            now=lambda: datetime.now(UTC),
+        )
+        controller = TaskController(tools)
+        standing = StandingController(
+            records,
+            providers,
+            account_table=tables.accounts,
+            key_table=tables.keys,
+            model_table=tables.models,
+            provider_table=tables.providers,
+        )
+        lease = f"model-gateway-operator-{settings.ordinal}"
+        heartbeat = Heartbeat(
+            partial(records.renew_lease, lease, socket.gethostname()), settings.heartbeat_seconds
+        )
+        following = asyncio.Event()
+        health = await start_health(
+            settings.health_host,
+            settings.health_port,
+            ready=lambda: None if following.is_set() else "the watch of tasks is not up yet",
+            metrics=metrics,
+        )
+        stack.push_async_callback(health.cleanup)
+
+        parts: list[Callable[[], Awaitable[None]]] = [table.run for table in tables.all]
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(_run_part(part)) for part in parts]
+            await _wait_until(lambda: all(table.synced for table in tables.all), stop)
+            janitor = Janitor(tools, settings.shards, settings.sweep_seconds)
+            running += [
+                group.create_task(_run_part(part))
+                for part in (queue.run, heartbeat.run, janitor.run)
+            ]
+            if 0 in settings.shards:
+                running.append(group.create_task(_run_part(standing.run)))
+
+            async def mark_ready() -> None:
+                following.set()
+
+            if not stop.is_set():
+                await run_feed(
+                    build_registry(controller, heartbeat.hear, partial(_login, connection)),
+                    build_settings(settings.shards, lease),
+                    namespace=settings.namespace,
+                    ready=mark_ready,
+                    stop=stop,
+                )
+            if not stop.is_set():
+                raise RuntimeError("kopf has ended by itself")
+            for task in running:
+                task.cancel()
+
+
+async def _run_part(part: Callable[[], Awaitable[None]]) -> None:
+    await part()
+    raise RuntimeError(f"{getattr(part, '__qualname__', part)} has ended by itself")
+
+
+async def _wait_until(condition: Callable[[], bool], stop: asyncio.Event) -> None:
+    while not condition() and not stop.is_set():
+        await asyncio.sleep(0.02)
+
+
+def _build_tables(records: KubeRecords) -> Tables:
+    return Tables(
+        accounts=KubeTable(records, GatewayAccount.plural, GatewayAccount.model_validate),
+        keys=KubeTable(records, GatewayKey.plural, GatewayKey.model_validate),
+        models=KubeTable(records, GatewayModel.plural, GatewayModel.model_validate),
+        providers=KubeTable(records, GatewayProvider.plural, GatewayProvider.model_validate),
+    )
+
+
+def _follow_catalog(models: KubeTable[GatewayModel]) -> Callable[[], Catalog]:
+    """The catalog of the table's models, built anew after one has changed."""
+    current: list[Catalog] = []
+    models.subscribe(lambda _name: current.clear())
+
+    def read() -> Catalog:
+        if not current:
+            current.append(build_catalog(entry for _, entry in models.items())[0])
+        return current[0]
+
+    return read
+
+
+def _build_provider(
+    spec: ProviderSpec, credential: str | None, *, policy: AddressPolicy
+) -> Upstream:
+    return build_upstream(spec, credential, policy)
+
+
+def _check_provider(spec: ProviderSpec) -> Problem | None:
+    problems = check_provider(spec)
+    if not problems:
+        return None
+    return Problem(problems[0].reason, "; ".join(problem.text for problem in problems))
+
+
+def _login(connection: Connection) -> kopf.ConnectionInfo:
+    return kopf.ConnectionInfo(
+        server=connection.server,
+        ca_data=connection.ca_pem,
+        insecure=connection.insecure,
+        certificate_data=connection.certificate_pem,
+        private_key_data=connection.private_key_pem,
+        scheme="Bearer",
+        token=connection.read_token(),
+    )

@@ -1,0 +1,1 @@
+"""The controller of GatewayTask: intake, submission, polling and ending, one module each."""

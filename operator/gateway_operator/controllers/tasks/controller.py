@@ -1,0 +1,71 @@
+"""Carries each task through its steps; what kopf's feed and the work queue call."""
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.lifecycle import Step, next_step
+from gateway_core.ports.records import Object
+from gateway_operator.controllers.tasks.ending import Ending
+from gateway_operator.controllers.tasks.intake import Intake
+from gateway_operator.controllers.tasks.journal import Superseded
+from gateway_operator.controllers.tasks.polling import Polling
+from gateway_operator.controllers.tasks.submission import Submission
+from gateway_operator.controllers.tasks.tools import Tools
+
+_log = structlog.get_logger(__name__)
+
+
+class TaskController:
+    """Level-triggered: looks at the newest object, does what is due, again until it must wait."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._submission = Submission(tools)
+        self._polling = Polling(tools)
+        self._ending = Ending(tools)
+        intake = Intake(tools, self._submission.note_intent)
+        self._steps: dict[Step, Callable[[Object, GatewayTask], Awaitable[bool]]] = {
+            Step.TAKE_IN: intake.take_in,
+            Step.SUBMIT: self._submission.submit,
+            Step.POLL: self._polling.poll,
+            Step.STOP: self._ending.stop,
+            Step.EXPIRE: self._ending.expire,
+            Step.CLOSE: self._ending.close,
+        }
+
+    def observe(self, kind: str | None, obj: Object) -> None:
+        """Takes in a watch event: `kind` is None for the initial list, or as on the wire."""
+        name = obj["metadata"]["name"]
+        if kind == "DELETED" and not self._tools.live.leave(obj):
+            self._forget(name)
+            return
+        if kind == "DELETED" or self._tools.live.offer(obj):
+            self._tools.queue.add(name)
+
+    async def reconcile(self, name: str) -> None:
+        """Does what is due for the task, if anything. Raises RecordUnavailable and the like."""
+        while True:
+            obj = self._tools.live.get(name)
+            if obj is None:
+                self._forget(name)
+                return
+            task = GatewayTask.model_validate(obj)
+            step = next_step(task, self._tools.now())
+            if step is Step.NOTHING:
+                self._tools.live.drop(name)
+                continue
+            try:
+                goes_on = await self._steps[step](obj, task)
+            except Superseded as conflict:
+                _log.debug("superseded", object=name, step=step.value, conflict=str(conflict))
+                continue
+            if not goes_on:
+                return
+
+    def _forget(self, name: str) -> None:
+        self._tools.queue.forget(name)
+        self._submission.forget(name)
+        self._polling.forget(name)
+        self._ending.forget(name)

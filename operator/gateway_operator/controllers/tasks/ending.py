@@ -1,0 +1,117 @@
+"""The last steps: a task is stopped, runs out of time, or is closed once it has ended."""
+
+import time
+
+import structlog
+
+from gateway_core.contract.conditions import Reason
+from gateway_core.contract.names import TASK_FINALIZER
+from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.ledger import read_entry
+from gateway_core.ports.counters import CountersStale, CountersUnavailable
+from gateway_core.ports.records import Object
+from gateway_core.ports.upstream import Upstream, UpstreamError
+from gateway_core.usecases.archive import archive_task
+from gateway_operator.controllers.tasks.tools import Tools
+
+STOP_SECONDS = 30.0
+STOP_PAUSE = 2.0
+CANCELLED_MESSAGE = "The task was cancelled."
+
+_log = structlog.get_logger(__name__)
+
+
+class Ending:
+    """Ends tasks and lets go of their objects."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._stopping: dict[str, float] = {}
+
+    def forget(self, name: str) -> None:
+        """Drops what is known of `name`'s end."""
+        self._stopping.pop(name, None)
+
+    async def stop(self, obj: Object, task: GatewayTask) -> bool:
+        """Stops the upstream job, within 30 s or not at all, and fails the task."""
+        name = task.metadata.name
+        since = self._stopping.setdefault(name, time.monotonic())
+        try:
+            await self._cancel_job(obj, task)
+        except UpstreamError as error:
+            if time.monotonic() - since < STOP_SECONDS:
+                self._tools.queue.add_after(name, STOP_PAUSE)
+                return False
+            await self._abandon(obj, f"the job may still be running: {error.message}")
+        await self._tools.fail(obj, task, Reason.CANCELLED, CANCELLED_MESSAGE)
+        return True
+
+    async def expire(self, obj: Object, task: GatewayTask) -> bool:
+        """Fails a task whose time is over, after one attempt to stop its job."""
+        job = task.status.upstream
+        try:
+            await self._cancel_job(obj, task)
+        except UpstreamError as error:
+            _log.info(
+                "job not stopped at the deadline", object=task.metadata.name, error=str(error)
+            )
+        seconds = task.spec.deadline_seconds
+        if job is None or job.job_id is None:
+            message = f"The provider did not take the job within {seconds} seconds."
+            await self._tools.fail(obj, task, Reason.PROVIDER_UNAVAILABLE, message)
+        else:
+            message = f"The provider did not finish the job within {seconds} seconds."
+            await self._tools.fail(obj, task, Reason.DEADLINE_EXCEEDED, message)
+        return True
+
+    async def close(self, obj: Object, task: GatewayTask) -> bool:
+        """Archives an ended task, settles its hold and takes its finalizer away.
+
+        Each part can be repeated. Where the counters are away or stale the hold is left to the
+        sweeper, or to the rebuild that counts this task from the record.
+        """
+        tools, entry = self._tools, read_entry(obj)
+        await archive_task(tools.store, obj)
+        tools.failpoints.reach("after-archive")
+        account = task.spec.request.account_name
+        try:
+            day = entry.day or tools.now().strftime("%Y-%m-%d")
+            await tools.counters.settle(account, task.metadata.name, entry.charged, day)
+        except (CountersStale, CountersUnavailable) as error:
+            _log.info("hold not settled", object=task.metadata.name, error=type(error).__name__)
+        tools.failpoints.reach("after-settle")
+        kept = [name for name in task.metadata.finalizers if name != TASK_FINALIZER]
+        await tools.journal.amend(obj, {"metadata": {"finalizers": kept}})
+        tools.failpoints.reach("after-finalizer")
+        return True
+
+    async def _cancel_job(self, obj: Object, task: GatewayTask) -> None:
+        """Stops the job if there is one; raises UpstreamError while it could not be."""
+        job = task.status.upstream
+        if job is None:
+            return
+        upstream = await self._tools.providers.find(job.provider_name)
+        if upstream is None:
+            await self._abandon(obj, f"provider {job.provider_name} is not usable")
+            return
+        job_id = job.job_id or await self._find_job(obj, task, upstream)
+        if job_id is None:
+            return
+        if not upstream.can_cancel:
+            return
+        await upstream.cancel(job_id)
+        self._tools.metrics.count_call(job.provider_name, "cancel", "ok")
+
+    async def _find_job(self, obj: Object, task: GatewayTask, upstream: Upstream) -> str | None:
+        """The job of a task whose submission was cut short.
+
+        With keys alone the only way to learn the id is to submit again, which would start paid
+        work to stop it; an admin is told instead.
+        """
+        if upstream.can_find:
+            return await upstream.find(task.metadata.uid)
+        await self._abandon(obj, "it was being submitted, a job may have been started")
+        return None
+
+    async def _abandon(self, obj: Object, problem: str) -> None:
+        await self._tools.records.report_event(obj, reason="JobAbandoned", message=problem)

@@ -1,0 +1,176 @@
+"""The third step: the job is asked after, without a write, until it has ended.
+
+The interval grows with the task's age between the bounds the provider declares; an answer of
+nonsense counts as none, and the deadline ends what the provider never ends.
+"""
+
+import random
+import time
+from dataclasses import dataclass
+
+from gateway_core.contract.conditions import Reason
+from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.lifecycle import (
+    deadline,
+    parse_time,
+    record_completion,
+    reserved_micros,
+)
+from gateway_core.domain.pricing import charge, select_price
+from gateway_core.ports.objects import ObjectMissing
+from gateway_core.ports.records import Object
+from gateway_core.ports.upstream import (
+    JobReport,
+    JobState,
+    OutputRejected,
+    Upstream,
+    UpstreamError,
+    UpstreamGone,
+)
+from gateway_core.usecases.inputs import InputDamaged, load_input
+from gateway_operator.controllers.tasks.tools import Tools
+
+AGE_SHARE = 0.1
+LONGEST_PAUSE = 30.0
+LOST_ANSWERS = 3
+LOST_SECONDS = 4.0
+MOST_COPY_ATTEMPTS = 6
+PROVIDER_PAUSE = 3.0
+
+
+@dataclass(slots=True)
+class _Watch:
+    """When to ask next, and what went wrong of late; lost at a restart without harm."""
+
+    due: float
+    failures: int = 0
+    gone: int = 0
+    gone_since: float = 0.0
+    copy_failures: int = 0
+
+
+class Polling:
+    """Asks after jobs and takes in what they made."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._watches: dict[str, _Watch] = {}
+
+    def forget(self, name: str) -> None:
+        """Drops what is known of `name`'s polls."""
+        self._watches.pop(name, None)
+
+    async def poll(self, obj: Object, task: GatewayTask) -> bool:
+        """Asks if it is time to. Whether the task can go on at once."""
+        tools, name, job = self._tools, task.metadata.name, task.status.upstream
+        assert job is not None
+        assert job.job_id is not None
+        upstream = await tools.providers.find(job.provider_name)
+        if upstream is None:
+            tools.queue.add_after(name, PROVIDER_PAUSE)
+            return False
+        watch = self._watches.get(name)
+        if watch is None:
+            first = upstream.poll_interval[0] * random.uniform(0.5, 1.0)  # noqa: S311
+            watch = self._watches[name] = _Watch(due=time.monotonic() + first)
+        if watch.due > time.monotonic():
+            self._plan(task, watch)
+            return False
+        try:
+            report = await upstream.poll(job.job_id)
+        except UpstreamError as error:
+            tools.metrics.count_call(job.provider_name, "poll", type(error).__name__)
+            return await self._handle(obj, task, upstream, watch, error)
+        tools.metrics.count_call(job.provider_name, "poll", report.state.value)
+        watch.failures = watch.gone = 0
+        if report.state is JobState.RUNNING:
+            self._postpone(task, watch, self._interval(task, upstream))
+            return False
+        if report.state is JobState.SUCCEEDED:
+            return await self._take_outputs(obj, task, upstream, watch, report)
+        message = report.message or "The provider could not generate the output."
+        if report.state is JobState.CANCELLED:
+            message = report.message or "The provider cancelled the job."
+        await tools.fail(obj, task, Reason.GENERATION_FAILED, message)
+        return True
+
+    async def _take_outputs(
+        self, obj: Object, task: GatewayTask, upstream: Upstream, watch: _Watch, report: JobReport
+    ) -> bool:
+        tools, now = self._tools, self._tools.now()
+        tools.failpoints.reach("before-outputs")
+        try:
+            videos = await tools.outputs.copy(upstream, task.metadata.name, report.outputs, now)
+        except OutputRejected as error:
+            await tools.fail(obj, task, Reason.OUTPUT_UNAVAILABLE, error.message)
+            return True
+        except UpstreamError as error:
+            watch.copy_failures += 1
+            if watch.copy_failures >= MOST_COPY_ATTEMPTS:
+                message = "The output could not be fetched from the provider."
+                await tools.fail(obj, task, Reason.OUTPUT_UNAVAILABLE, message)
+                return True
+            self._postpone(task, watch, error.retry_after or 2.0 ** (watch.copy_failures - 1))
+            return False
+        tools.failpoints.reach("after-outputs")
+        charged = await self._price(task, report)
+        now = tools.now()
+        await tools.journal.commit(obj, record_completion(task, videos, charged, now))
+        tools.metrics.count_end(Reason.COMPLETED)
+        created = parse_time(task.metadata.creation_timestamp)
+        tools.metrics.duration.observe((now - created).total_seconds())
+        tools.failpoints.reach("after-terminal")
+        return True
+
+    async def _price(self, task: GatewayTask, report: JobReport) -> int:
+        """Micro-dollars for what was made, at the price of the time it was asked for."""
+        request, reserved = task.spec.request, reserved_micros(task)
+        if report.seconds is None:
+            return reserved
+        model = self._tools.catalog().find_model(request.service, request.action, request.model_id)
+        if model is None:
+            return reserved
+        try:
+            values = await load_input(self._tools.store, request)
+        except (InputDamaged, ObjectMissing):
+            return reserved
+        price = select_price(model.prices, parse_time(task.metadata.creation_timestamp))
+        return charge(price, values, reserved=reserved, seconds=report.seconds)
+
+    async def _handle(
+        self,
+        obj: Object,
+        task: GatewayTask,
+        upstream: Upstream,
+        watch: _Watch,
+        error: UpstreamError,
+    ) -> bool:
+        """Deals with a poll that told nothing; as `poll`."""
+        if isinstance(error, UpstreamGone):
+            watch.gone_since = watch.gone_since if watch.gone else time.monotonic()
+            watch.gone += 1
+            silent = time.monotonic() - watch.gone_since
+            if watch.gone >= LOST_ANSWERS and silent >= LOST_SECONDS:
+                message = "The provider has lost the job."
+                await self._tools.fail(obj, task, Reason.JOB_LOST, message)
+                return True
+        watch.failures += 1
+        pause = min(LONGEST_PAUSE, 2.0 ** min(watch.failures - 1, 8))
+        pause = max(pause, self._interval(task, upstream), error.retry_after or 0.0)
+        self._postpone(task, watch, pause)
+        return False
+
+    def _interval(self, task: GatewayTask, upstream: Upstream) -> float:
+        least, most = upstream.poll_interval
+        age = (self._tools.now() - parse_time(task.status.start_time)).total_seconds()
+        return min(most, max(least, age * AGE_SHARE)) * random.uniform(0.9, 1.1)  # noqa: S311
+
+    def _postpone(self, task: GatewayTask, watch: _Watch, seconds: float) -> None:
+        watch.due = time.monotonic() + seconds
+        self._plan(task, watch)
+
+    def _plan(self, task: GatewayTask, watch: _Watch) -> None:
+        """Has the task looked at when the poll is due, or its deadline if that comes first."""
+        left = (deadline(task) - self._tools.now()).total_seconds()
+        pause = min(watch.due - time.monotonic(), max(0.0, left))
+        self._tools.queue.add_after(task.metadata.name, pause)

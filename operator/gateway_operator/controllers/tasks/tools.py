@@ -1,0 +1,47 @@
+"""What the steps of a task are given to work with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.conditions import Reason
+from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.catalog import Catalog
+from gateway_core.domain.lifecycle import record_failure
+from gateway_core.ports.caches import Table
+from gateway_core.ports.counters import Counters
+from gateway_core.ports.objects import ObjectStore
+from gateway_core.ports.records import Object, Records
+from gateway_operator.controllers.tasks.journal import Journal
+from gateway_operator.failpoints import Failpoints
+from gateway_operator.livetasks import LiveTasks
+from gateway_operator.metrics import Metrics
+from gateway_operator.outputs import Outputs
+from gateway_operator.providers import Providers
+from gateway_operator.queue import WorkQueue
+
+
+@dataclass(slots=True)
+class Tools:
+    """The parts of the operator a step may use; `catalog` and `now` are called for their value."""
+
+    records: Records
+    store: ObjectStore
+    counters: Counters
+    accounts: Table[GatewayAccount]
+    catalog: Callable[[], Catalog]
+    providers: Providers
+    outputs: Outputs
+    journal: Journal
+    live: LiveTasks
+    queue: WorkQueue
+    failpoints: Failpoints
+    metrics: Metrics
+    now: Callable[[], datetime]
+
+    async def fail(self, obj: Object, task: GatewayTask, reason: Reason, message: str) -> None:
+        """Commits the task's terminal failure."""
+        await self.journal.commit(obj, record_failure(task, reason, message, self.now()))
+        self.metrics.count_end(reason)
+        self.failpoints.reach("after-terminal")

@@ -1,0 +1,104 @@
+"""kopf: watches tasks and hands each event to the task controller; nothing else.
+
+Only the raw event feed is used for tasks: kopf's change handlers would write an annotation to every
+object and run a coroutine for each. Server-side selectors leave out finished tasks and other
+replicas' shards, so a restart loads live work only.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import kopf
+
+from gateway_core.contract.names import GROUP, SHARD_LABEL, SHARDS, VERSION
+from gateway_core.contract.task import GatewayTask
+from gateway_operator.controllers.tasks.controller import TaskController
+
+Login = Callable[[], kopf.ConnectionInfo]
+LEASE_RESOURCE = ("coordination.k8s.io", "v1", "leases")
+
+
+def build_registry(
+    controller: TaskController, heard_heartbeat: Callable[[str], None], login: Login
+) -> kopf.OperatorRegistry:
+    """The handlers: task events, and this replica's heartbeat coming back through the watch."""
+    registry = kopf.OperatorRegistry()
+
+    def on_login(**_: Any) -> kopf.ConnectionInfo:
+        return login()
+
+    async def on_task(event: kopf.RawEvent, **_: Any) -> None:
+        # kopf names initial events None; the body is a plain dict of our own from here on
+        controller.observe(event["type"], dict(event["object"]))
+
+    async def on_lease(event: kopf.RawEvent, **_: Any) -> None:
+        spec = event["object"].get("spec") or {}
+        if event["type"] != "DELETED":
+            heard_heartbeat(spec.get("renewTime", ""))
+
+    kopf.on.login(registry=registry)(on_login)
+    kopf.on.event(GROUP, VERSION, GatewayTask.plural, registry=registry)(on_task)
+    kopf.on.event(*LEASE_RESOURCE, registry=registry)(on_lease)
+    return registry
+
+
+def build_settings(shards: tuple[int, ...], lease_name: str) -> kopf.OperatorSettings:
+    """kopf's settings: no events, no peering, few idle workers, quick recovery."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.peering.standalone = True
+    settings.peering.mandatory = False
+    settings.watching.chunk_size = 500
+    settings.watching.server_timeout = 300
+    settings.watching.inactivity_timeout = 70
+    settings.watching.reconnect_backoff = 0.1
+    settings.queueing.idle_timeout = 0.2
+    settings.networking.request_timeout = 20
+    settings.networking.connect_timeout = 3
+    settings.networking.error_backoffs = [0.2, 0.5, 1, 2] + [3] * 200
+    settings.persistence.finalizer = f"{GROUP}/kopf"
+    tasks = (GROUP, VERSION, GatewayTask.plural)
+    settings.watching.field_selectors[tasks] = "status.work!=Settled"
+    if len(shards) < SHARDS:
+        settings.watching.label_selectors[tasks] = _select_shards(shards)
+    settings.watching.field_selectors[LEASE_RESOURCE] = f"metadata.name={lease_name}"
+    return settings
+
+
+async def run_feed(
+    registry: kopf.OperatorRegistry,
+    settings: kopf.OperatorSettings,
+    *,
+    namespace: str,
+    ready: Callable[[], Awaitable[None]],
+    stop: asyncio.Event,
+) -> None:
+    """Runs kopf until `stop` is set; returns early only if kopf has failed."""
+    ready_flag = asyncio.Event()
+
+    async def announce() -> None:
+        await ready_flag.wait()
+        await ready()
+
+    announcer = asyncio.create_task(announce())
+    try:
+        await kopf.operator(
+            registry=registry,
+            settings=settings,
+            standalone=True,
+            namespaces=[namespace],
+            stop_flag=stop,
+            ready_flag=ready_flag,
+        )
+    finally:
+        announcer.cancel()
+
+
+def _select_shards(shards: tuple[int, ...]) -> str:
+    """A label selector; the owner of shard 0 also sees what has no shard yet."""
+    if 0 not in shards:
+        return f"{SHARD_LABEL} in ({','.join(map(str, shards))})"
+    others = [str(n) for n in range(SHARDS) if n not in shards]
+    return f"{SHARD_LABEL} notin ({','.join(others)})"

@@ -1,0 +1,131 @@
+"""Repairs: what events did not tell, tasks that ended but were not closed, holds without a task.
+
+Each sweep compares the record with what is in memory. Safe to run twice and on several replicas.
+"""
+
+import asyncio
+
+import structlog
+
+from gateway_core.contract.names import SHARD_LABEL, SHARDS, TASK_FINALIZER
+from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.ledger import TERMINAL_PHASES, read_entry
+from gateway_core.ports.counters import CountersStale, CountersUnavailable
+from gateway_core.ports.objects import StoreUnavailable
+from gateway_core.ports.records import Missing, Object, RecordError
+from gateway_core.usecases.archive import read_archived
+from gateway_operator.controllers.tasks.tools import Tools
+
+HOLD_SECONDS = 120.0
+"""How long a hold may be without an object: longer than a create can be under way."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Janitor:
+    """Sweeps every so often, the first time right at the start."""
+
+    def __init__(self, tools: Tools, shards: tuple[int, ...], sweep_seconds: float) -> None:
+        self._tools = tools
+        self._shards = frozenset(shards)
+        self._pause = sweep_seconds
+        self._suspects: dict[str, int] = {}
+        self.missed = 0
+
+    async def run(self) -> None:
+        """Sweeps until cancelled, whatever fails."""
+        while True:
+            for sweep in (self.sweep_open_tasks, self.sweep_ended_tasks, self.sweep_holds):
+                try:
+                    await sweep()
+                except (RecordError, CountersUnavailable, StoreUnavailable) as error:
+                    _log.warning("sweep cut short", sweep=sweep.__name__, error=str(error))
+            await asyncio.sleep(self._pause)
+
+    async def sweep_open_tasks(self) -> int:
+        """Finds open tasks whose newest version the watch has not shown; how many it mended.
+
+        A version is missed only if two sweeps in a row know of it and memory does not: events are
+        under way all the time. Tasks in memory that the record has no more are dropped.
+        """
+        tools, behind, seen = self._tools, dict[str, int](), set[str]()
+        known_before = set(tools.live.names())
+        async for meta in self._list("status.work!=Settled"):
+            name, version = meta["name"], int(meta["resourceVersion"])
+            seen.add(name)
+            if tools.live.version(name) < version:
+                behind[name] = version
+        missed = [name for name, version in behind.items() if self._suspects.get(name) == version]
+        vanished = [name for name in known_before - seen if tools.live.get(name) is not None]
+        self._suspects = behind
+        for name in (*missed, *vanished):
+            await tools.journal.refresh(name)
+            tools.queue.add(name)
+        if missed:
+            self.missed += len(missed)
+            tools.metrics.repairs.inc(len(missed))
+            _log.warning("the watch has missed changes", objects=len(missed), first=missed[0])
+        return len(missed)
+
+    async def sweep_ended_tasks(self) -> int:
+        """Takes up tasks that have ended and still carry the finalizer; how many there were."""
+        tools, found = self._tools, 0
+        async for meta in self._list("status.work=Settled"):
+            name = meta["name"]
+            if TASK_FINALIZER not in (meta.get("finalizers") or ()) or tools.live.get(name):
+                continue
+            await tools.journal.refresh(name)
+            tools.queue.add(name)
+            found += 1
+        return found
+
+    async def sweep_holds(self) -> int:
+        """Ends holds whose task has ended, or was never recorded; how many there were."""
+        if 0 not in self._shards:
+            return 0
+        ended = 0
+        for account in await self._tools.counters.list_accounts():
+            try:
+                holds = await self._tools.counters.list_holds(account, HOLD_SECONDS)
+                for hold in holds:
+                    ended += await self._end_hold(account, hold.task)
+            except CountersStale:
+                continue
+        if ended:
+            self._tools.metrics.stray_holds.inc(ended)
+            _log.info("stray holds ended", holds=ended)
+        return ended
+
+    async def _end_hold(self, account: str, name: str) -> bool:
+        obj = await self._find(account, name)
+        if obj is not None and (obj.get("status") or {}).get("phase") not in TERMINAL_PHASES:
+            return False
+        entry = read_entry(obj) if obj else None
+        day = (entry.day if entry else None) or self._tools.now().strftime("%Y-%m-%d")
+        charged = entry.charged if entry else 0
+        return await self._tools.counters.settle(account, name, charged, day)
+
+    async def _find(self, account: str, name: str) -> Object | None:
+        try:
+            return await self._tools.records.get(GatewayTask.plural, name)
+        except Missing:
+            return await read_archived(self._tools.store, account, name)
+
+    async def _list(self, field_selector: str):  # type: ignore[no-untyped-def]
+        """Metadata of this replica's tasks."""
+        token = None
+        while True:
+            page = await self._tools.records.list_page(
+                GatewayTask.plural,
+                token=token,
+                field_selector=field_selector,
+                metadata_only=True,
+            )
+            for item in page.items:
+                meta = item["metadata"]
+                shard = int((meta.get("labels") or {}).get(SHARD_LABEL, 0))
+                if shard % SHARDS in self._shards:
+                    yield meta
+            token = page.next_token
+            if token is None:
+                return

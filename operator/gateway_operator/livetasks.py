@@ -1,0 +1,65 @@
+"""The tasks this replica is working on, as last seen: fed by kopf's events and by own writes."""
+
+from collections import OrderedDict
+
+from gateway_core.contract.names import TASK_FINALIZER
+from gateway_core.ports.records import Object
+
+_MOST_GONE = 20_000
+
+
+class LiveTasks:
+    """Newest known object by name; never goes back to an older one."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, Object] = {}
+        self._gone: OrderedDict[str, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many tasks are known."""
+        return len(self._objects)
+
+    def get(self, name: str) -> Object | None:
+        """The newest known object."""
+        return self._objects.get(name)
+
+    def names(self) -> list[str]:
+        """All names, as a copy."""
+        return list(self._objects)
+
+    def version(self, name: str) -> int:
+        """The resourceVersion known of `name`, -1 if it is unknown."""
+        obj = self._objects.get(name)
+        return -1 if obj is None else int(obj["metadata"]["resourceVersion"])
+
+    def offer(self, obj: Object) -> bool:
+        """Takes in an object unless a newer one is known; whether it was taken.
+
+        Who managed which field is dropped: it is half of the object and nobody's business here.
+        """
+        meta = obj["metadata"]
+        name, version = meta["name"], int(meta["resourceVersion"])
+        if version < self.version(name) or version <= self._gone.get(name, -1):
+            return False
+        meta.pop("managedFields", None)
+        self._objects[name] = obj
+        return True
+
+    def leave(self, obj: Object) -> bool:
+        """Takes in that the watch shows the object no more; whether work is left all the same.
+
+        The watch selects open tasks, so one that has just ended leaves it too. While it carries
+        the finalizer it is there, and waits to be closed.
+        """
+        if TASK_FINALIZER in (obj["metadata"].get("finalizers") or ()):
+            self.offer(obj)
+            return True
+        self.drop(obj["metadata"]["name"])
+        return False
+
+    def drop(self, name: str) -> None:
+        """Forgets a task, and remembers for a while not to take it up again from an old event."""
+        self._gone[name] = max(self.version(name), self._gone.pop(name, -1))
+        self._objects.pop(name, None)
+        if len(self._gone) > _MOST_GONE:
+            self._gone.popitem(last=False)

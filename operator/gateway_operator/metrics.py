@@ -1,0 +1,46 @@
+"""What the operator counts, for Prometheus; served on the health port."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from gateway_core.contract.conditions import Reason
+
+
+class Metrics:
+    """Counters of the task controller, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._ends = Counter(
+            "gateway_tasks_ended_total", "Tasks that ended.", ["reason"], registry=self.registry
+        )
+        self._calls = Counter(
+            "gateway_upstream_calls_total",
+            "Calls to providers by kind and outcome.",
+            ["provider", "call", "outcome"],
+            registry=self.registry,
+        )
+        self.live = Gauge("gateway_tasks_live", "Tasks being worked on.", registry=self.registry)
+        self.repairs = Counter(
+            "gateway_watch_repairs_total",
+            "Objects that a comparison with the record had to mend.",
+            registry=self.registry,
+        )
+        self.stray_holds = Counter(
+            "gateway_stray_holds_total",
+            "Holds ended by the sweeper instead of their task's end.",
+            registry=self.registry,
+        )
+        self.duration = Histogram(
+            "gateway_task_seconds",
+            "From creation to the terminal state.",
+            buckets=(1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600),
+            registry=self.registry,
+        )
+
+    def count_end(self, reason: Reason) -> None:
+        """Counts a task's end."""
+        self._ends.labels(reason.value).inc()
+
+    def count_call(self, provider: str, call: str, outcome: str) -> None:
+        """Counts a call to a provider."""
+        self._calls.labels(provider, call, outcome).inc()

@@ -1,0 +1,117 @@
+"""The providers in use: one `Upstream` for each usable `GatewayProvider`, rebuilt when it changes.
+
+Credentials are read from their Secrets when a provider is first seen or changed and again every
+half minute, so that a rotated one is taken up without a restart.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway_core.contract.conditions import Reason
+from gateway_core.contract.provider import GatewayProvider, ProviderSpec
+from gateway_core.domain.catalog import Problem
+from gateway_core.ports.caches import Table
+from gateway_core.ports.records import Missing, Records
+from gateway_core.ports.upstream import Upstream
+
+SECRET_SECONDS = 30.0
+
+BuildUpstream = Callable[[ProviderSpec, str | None], Upstream]
+CheckProvider = Callable[[ProviderSpec], Problem | None]
+
+
+@dataclass(slots=True)
+class _Entry:
+    spec: ProviderSpec
+    credential: str | None
+    upstream: Upstream | None
+    problem: Problem | None
+    read_at: float
+
+
+class Providers:
+    """Upstreams by provider name."""
+
+    def __init__(
+        self,
+        table: Table[GatewayProvider],
+        records: Records,
+        build: BuildUpstream,
+        check: CheckProvider,
+    ) -> None:
+        self._table = table
+        self._records = records
+        self._build = build
+        self._check = check
+        self._entries: dict[str, _Entry] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def find(self, name: str) -> Upstream | None:
+        """The provider's upstream, None if there is no such provider or it is unusable.
+
+        Raises RecordUnavailable where its Secret cannot be read for now.
+        """
+        entry = await self._refresh(name)
+        return None if entry is None else entry.upstream
+
+    async def check(self, name: str) -> Problem | None:
+        """What keeps the provider from being used; None if nothing does."""
+        entry = await self._refresh(name)
+        if entry is None:
+            return Problem(Reason.PROVIDER_NOT_FOUND, f"no GatewayProvider is called {name}")
+        return entry.problem
+
+    async def close(self) -> None:
+        """Frees all connections."""
+        for entry in self._entries.values():
+            if entry.upstream is not None:
+                await entry.upstream.close()
+
+    async def _refresh(self, name: str) -> _Entry | None:
+        obj = self._table.get(name)
+        known = self._entries.get(name)
+        if obj is None:
+            await self._retire(self._entries.pop(name, None))
+            return None
+        fresh = known is not None and time.monotonic() - known.read_at < SECRET_SECONDS
+        if known is not None and fresh and known.spec == obj.spec:
+            return known
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            known = self._entries.get(name)
+            fresh = known is not None and time.monotonic() - known.read_at < SECRET_SECONDS
+            if known is not None and fresh and known.spec == obj.spec:
+                return known
+            credential, problem = await self._read_credential(obj.spec)
+            if known is not None and known.spec == obj.spec and known.credential == credential:
+                known.read_at, known.problem = time.monotonic(), problem or known.problem
+                return known
+            problem = problem or self._check(obj.spec)
+            upstream = None if problem else self._build(obj.spec, credential)
+            entry = _Entry(obj.spec, credential, upstream, problem, time.monotonic())
+            self._entries[name] = entry
+        await self._retire(known)
+        return entry
+
+    async def _read_credential(self, spec: ProviderSpec) -> tuple[str | None, Problem | None]:
+        ref = spec.credentials_secret_ref
+        if ref is None:
+            return None, None
+        try:
+            data = await self._records.read_secret(ref.name)
+        except Missing:
+            data = {}
+        value = data.get(ref.key)
+        if not value:
+            text = f"Secret {ref.name} must hold a value for key {ref.key}"
+            return None, Problem(Reason.SECRET_NOT_FOUND, text)
+        return value.decode(errors="replace").strip(), None
+
+    async def _retire(self, entry: _Entry | None) -> None:
+        """Closes an upstream that was replaced, once calls under way have had time to end."""
+        if entry is None or entry.upstream is None:
+            return
+        grace = entry.spec.http.request_timeout_seconds + 60 if entry.spec.http else 60
+        upstream, loop = entry.upstream, asyncio.get_running_loop()
+        loop.call_later(grace, lambda: loop.create_task(upstream.close()))

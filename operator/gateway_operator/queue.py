@@ -1,0 +1,106 @@
+"""The work queue: names of objects to look at, each worked by one task at a time.
+
+The semantics of client-go's work queue: a name that comes in while it is being worked is worked
+once more afterwards, so the echo of an own write is never handled at the same time as the next
+step. What limits the work are the calls it makes, not the number of names in hand.
+"""
+
+import asyncio
+import heapq
+import random
+from collections.abc import Awaitable, Callable
+from itertools import count
+
+import structlog
+
+_log = structlog.get_logger(__name__)
+
+FIRST_DELAY = 0.5
+LONGEST_DELAY = 30.0
+
+
+class WorkQueue:
+    """Calls `work(name)` for each name that is added; an exception means again, later."""
+
+    def __init__(self, work: Callable[[str], Awaitable[None]]) -> None:
+        self._work = work
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._dirty: set[str] = set()
+        self._failures: dict[str, int] = {}
+        self._due: dict[str, float] = {}
+        self._heap: list[tuple[float, int, str]] = []
+        self._order = count()
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        """How many names are being worked."""
+        return len(self._running)
+
+    def add(self, name: str) -> None:
+        """Has `name` worked now, or once more if it is being worked."""
+        self._due.pop(name, None)
+        if name in self._running:
+            self._dirty.add(name)
+        else:
+            self._start(name)
+
+    def add_after(self, name: str, seconds: float) -> None:
+        """Has `name` worked after a delay, unless it is added or due sooner."""
+        due = asyncio.get_running_loop().time() + max(0.0, seconds)
+        if due >= self._due.get(name, float("inf")):
+            return
+        self._due[name] = due
+        heapq.heappush(self._heap, (due, next(self._order), name))
+        self._wake.set()
+
+    def forget(self, name: str) -> None:
+        """Drops what is planned for `name`."""
+        self._due.pop(name, None)
+        self._failures.pop(name, None)
+
+    async def run(self) -> None:
+        """Starts what falls due, until cancelled; then stops what is under way."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                self._wake.clear()
+                while self._heap and self._heap[0][0] <= loop.time():
+                    due, _, name = heapq.heappop(self._heap)
+                    if self._due.get(name) == due:
+                        self.add(name)
+                delay = self._heap[0][0] - loop.time() if self._heap else None
+                try:
+                    await asyncio.wait_for(self._wake.wait(), delay)
+                except TimeoutError:
+                    continue
+        finally:
+            tasks = list(self._running.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self, name: str) -> None:
+        self._running[name] = asyncio.create_task(self._attempt(name), name=f"work {name}")
+
+    async def _attempt(self, name: str) -> None:
+        try:
+            await self._work(name)
+            self._failures.pop(name, None)
+        except Exception as error:  # the boundary: whatever went wrong, the object is tried again
+            failures = self._failures[name] = self._failures.get(name, 0) + 1
+            delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(failures - 1, 10))
+            delay *= random.uniform(0.8, 1.2)  # noqa: S311 - spreads retries, hides nothing
+            _log.warning(
+                "work failed",
+                object=name,
+                error=f"{type(error).__name__}: {error}",
+                failures=failures,
+                again_in=round(delay, 1),
+                exc_info=failures == 3,
+            )
+            self.add_after(name, delay)
+        finally:
+            del self._running[name]
+            if name in self._dirty:
+                self._dirty.discard(name)
+                self._start(name)

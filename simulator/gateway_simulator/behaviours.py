@@ -1,0 +1,217 @@
+"""The vocabulary of misbehaviour: the document of PUT /control, validated strictly.
+
+`rulebook` decides when a rule applies, `provider` and `faults` do what it says. `docs/simulator.md`
+shows each one in use; a test holds the two together.
+"""
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from gateway_simulator.durations import LONGEST, SpreadField
+
+MEGABYTE = 1_000_000
+
+
+class Point(StrEnum):
+    """The requests at which a rule can apply."""
+
+    SUBMIT = "submit"
+    POLL = "poll"
+    CANCEL = "cancel"
+    LOOKUP = "lookup"
+    OUTPUT = "output"
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Match(_Document):
+    """Which requests a rule is for: all that are left open match."""
+
+    on: Point | None = None
+    prompt_contains: str | None = Field(default=None, min_length=1)
+
+
+class Rule(_Document):
+    """What all rules have. `points` are the requests at which the behaviour has a meaning."""
+
+    points: ClassVar[frozenset[Point]] = frozenset(Point)
+
+    match: Match = Match()
+    probability: float = Field(default=1.0, ge=0, le=1)
+    count: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _check_point(self) -> "Rule":
+        if self.match.on is not None and self.match.on not in self.points:
+            known = ", ".join(sorted(self.points))
+            raise ValueError(f"match.on must be one of: {known}")
+        return self
+
+
+class _AtSubmission(Rule):
+    points: ClassVar[frozenset[Point]] = frozenset({Point.SUBMIT})
+
+
+class _AtPoll(Rule):
+    points: ClassVar[frozenset[Point]] = frozenset({Point.POLL})
+
+
+# What becomes of a job, decided at its submission.
+
+
+class Seconds(_AtSubmission):
+    """The job takes this long."""
+
+    behaviour: Literal["seconds"]
+    seconds: SpreadField
+
+
+class Stall(_AtSubmission):
+    """The job never ends."""
+
+    behaviour: Literal["stall"]
+
+
+class Fail(_AtSubmission):
+    """The job ends in the state `error`."""
+
+    behaviour: Literal["fail"]
+    code: str = Field(default="generation_failed", min_length=1)
+    message: str = "The generation failed."
+
+
+class IgnoreIdempotency(_AtSubmission):
+    """A known Idempotency-Key makes another job."""
+
+    behaviour: Literal["ignore_idempotency"]
+
+
+class DuplicateId(_AtSubmission):
+    """The job is recorded, and the answer carries the job submitted before it."""
+
+    behaviour: Literal["duplicate_id"]
+
+
+class LoseJob(Rule):
+    """Polls and look-ups do not know the job afterwards."""
+
+    points: ClassVar[frozenset[Point]] = frozenset({Point.SUBMIT, Point.POLL})
+    behaviour: Literal["lose_job"]
+
+
+# What a poll shows.
+
+
+class Contradict(_AtPoll):
+    """The poll contradicts the API's own rules, or an earlier poll."""
+
+    behaviour: Literal["contradict"]
+    kind: Literal["done_without_outputs", "done_then_rendering", "unknown_state"]
+
+
+class ForeignOutput(_AtPoll):
+    """The poll of a job that is done names an output somewhere else."""
+
+    behaviour: Literal["foreign_output"]
+    url: str = Field(default="http://169.254.169.254/latest/meta-data/", min_length=1)
+
+
+# What happens to the exchange, whatever it is about.
+
+
+class Timed(Rule):
+    """Happens before the request has its effect, or after."""
+
+    when: Literal["before", "after"] = "before"
+
+
+class Hang(Timed):
+    """The answer waits; then the request goes on as if nothing had been."""
+
+    behaviour: Literal["hang"]
+    seconds: float = Field(gt=0, le=LONGEST)
+
+
+class Refusal(Timed):
+    """The answer is not the one the request would have had."""
+
+
+class Status(Refusal):
+    """The answer is an error status."""
+
+    behaviour: Literal["status"]
+    status: int = Field(ge=400, le=599)
+    retry_after: int | Annotated[str, Field(pattern=r"^[ -~]*$")] | None = None
+    code: str = "simulated_status"
+    message: str = "The simulated provider was told to answer this."
+
+
+class Drop(Refusal):
+    """The connection closes without an answer."""
+
+    behaviour: Literal["drop"]
+
+
+class Nonsense(Rule):
+    """The request has its effect; the answer cannot be read."""
+
+    points: ClassVar[frozenset[Point]] = frozenset(Point) - {Point.OUTPUT}
+    behaviour: Literal["nonsense"]
+    kind: Literal["not_json", "wrong_json", "html", "truncated", "huge", "wrong_length"]
+    bytes: int = Field(default=64 * MEGABYTE, ge=1)
+    """The size of the body of the kind `huge`."""
+
+
+class Slow(Rule):
+    """The answer's body comes in drips."""
+
+    behaviour: Literal["slow"]
+    bytes_per_second: float = Field(default=20.0, gt=0)
+
+
+class BadOutput(Rule):
+    """The output file is not what it should be."""
+
+    points: ClassVar[frozenset[Point]] = frozenset({Point.OUTPUT})
+    behaviour: Literal["bad_output"]
+    kind: Literal[
+        "not_found", "wrong_type", "not_video", "empty", "truncated", "redirect", "oversized"
+    ]
+    location: str = Field(default="http://169.254.169.254/latest/meta-data/", pattern=r"^[!-~]+$")
+    """Where the kind `redirect` points."""
+    bytes: int = Field(default=1000 * MEGABYTE, ge=1)
+    """The size of the kind `oversized`."""
+    declare_length: bool = True
+    """Whether `oversized` says its size in Content-Length."""
+
+
+AnyRule = Annotated[
+    Seconds
+    | Stall
+    | Fail
+    | IgnoreIdempotency
+    | DuplicateId
+    | LoseJob
+    | Contradict
+    | ForeignOutput
+    | Hang
+    | Status
+    | Drop
+    | Nonsense
+    | Slow
+    | BadOutput,
+    Field(discriminator="behaviour"),
+]
+
+
+class Control(_Document):
+    """The whole document: what a PUT replaces and a DELETE resets to its defaults."""
+
+    require_auth: bool = True
+    seed: int | None = None
+    """Makes the draws of probabilities and durations repeatable."""
+    rules: list[AnyRule] = Field(default=[], max_length=100)

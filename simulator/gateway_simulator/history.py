@@ -1,0 +1,99 @@
+"""What callers did, for tests to check afterwards; kept by `provider`, shown by `control`.
+
+After a restart it holds the first submission of every job in the journal: that is enough to
+check that a client reference has one job. Replays, polls and cancels before the restart are gone.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway_simulator.jobs import Job, format_time
+
+PROMPT_PREFIX = 80
+
+
+@dataclass(slots=True)
+class Submission:
+    """One POST of a well-formed job: `job_id` and `replay` are None where none was recorded."""
+
+    at: float
+    idempotency_key: str | None
+    client_reference: str | None
+    prompt_prefix: str
+    job_id: str | None = None
+    replay: bool | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """Return the submission as /control/history shows it."""
+        return {
+            "at": format_time(self.at),
+            "idempotency_key": self.idempotency_key,
+            "client_reference": self.client_reference,
+            "job_id": self.job_id,
+            "replay": self.replay,
+            "prompt_prefix": self.prompt_prefix,
+        }
+
+
+@dataclass(slots=True)
+class History:
+    """Everything since the start or the last `clear`."""
+
+    submissions: list[Submission] = field(default_factory=list)
+    cancels: list[dict[str, Any]] = field(default_factory=list)
+    jobs: int = 0
+    polls: int = 0
+    requests_under_way: int = 0
+    peak_requests: int = 0
+
+    def note_submission(
+        self, at: float, key: str | None, reference: str | None, prompt: str
+    ) -> Submission:
+        """Record that a submission arrived; the caller fills in what came of it."""
+        submission = Submission(at, key, reference, prompt[:PROMPT_PREFIX])
+        self.submissions.append(submission)
+        return submission
+
+    def note_job(self, submission: Submission, job: Job, *, replay: bool) -> None:
+        """Record which job a submission led to."""
+        submission.job_id, submission.replay = job.id, replay
+        if not replay:
+            self.jobs += 1
+
+    def note_cancel(self, at: float, job: Job, *, cancelled: bool) -> None:
+        """Record a request to cancel a job and whether it did."""
+        self.cancels.append({"at": format_time(at), "job_id": job.id, "cancelled": cancelled})
+
+    def begin_request(self) -> None:
+        """Count a /v1 request that is now under way."""
+        self.requests_under_way += 1
+        self.peak_requests = max(self.peak_requests, self.requests_under_way)
+
+    def end_request(self) -> None:
+        """Count off a /v1 request that has been answered."""
+        self.requests_under_way -= 1
+
+    def restore(self, job: Job) -> None:
+        """Record the first submission of a job that was loaded from the journal."""
+        request = job.request
+        submission = self.note_submission(
+            job.created_at, job.key, request.client_reference, request.prompt
+        )
+        self.note_job(submission, job, replay=False)
+
+    def clear(self) -> None:
+        """Forget all but the requests that are under way."""
+        self.submissions.clear()
+        self.cancels.clear()
+        self.jobs = self.polls = 0
+        self.peak_requests = self.requests_under_way
+
+    def describe(self) -> dict[str, Any]:
+        """Return the whole as /control/history shows it."""
+        return {
+            "submissions": [submission.describe() for submission in self.submissions],
+            "jobs": self.jobs,
+            "polls": self.polls,
+            "cancels": self.cancels,
+            "peak_requests": self.peak_requests,
+        }

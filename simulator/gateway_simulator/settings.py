@@ -1,0 +1,30 @@
+"""The simulator's settings: read once from the environment by `server`, then passed down."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from gateway_simulator.durations import Spread, SpreadField
+
+
+class Settings(BaseSettings):
+    """What an operator of the simulator may choose; `docs/simulator.md` lists the variables."""
+
+    model_config = SettingsConfigDict(env_prefix="GATEWAY_SIMULATOR_", frozen=True)
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=9010, ge=1, le=65535)
+    token: SecretStr = Field(min_length=1)
+    """The bearer token that callers of /v1 present."""
+    seconds: Annotated[SpreadField, NoDecode] = Spread(2.0, 2.0)
+    """How long a job takes, unless a control rule says otherwise."""
+    state_dir: Path | None = None
+    """Where the jobs are kept over a restart; without it they live in memory only."""
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", validation_alias="GATEWAY_LOG_LEVEL"
+    )
+    log_format: Literal["console", "json"] = Field(
+        default="console", validation_alias="GATEWAY_LOG_FORMAT"
+    )

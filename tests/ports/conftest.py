@@ -1,0 +1,24 @@
+"""Fixtures of the port tests: every port's fake and its adapter go through the same class."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from tests.ports.counters_stores import CountersStore, FakeStore, RedisStore
+from tests.servers.redis_server import RedisServer
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["fake", "redis"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[CountersStore]:
+    made: CountersStore
+    if request.param == "fake":
+        made = FakeStore()
+    else:
+        made = RedisStore(request.getfixturevalue("redis_server"))
+    yield made
+    await made.close()

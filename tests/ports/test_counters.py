@@ -1,0 +1,378 @@
+"""What `ports.counters` promises, asked of the fake and of Redis alike."""
+
+import asyncio
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.ports.counters_stores import CountersStore, name_account, rebuild
+
+from gateway_core.contract.money import MAX_MICROS
+from gateway_core.ports.counters import (
+    AdmissionAnswer,
+    AdmissionCall,
+    CountersStale,
+    Hold,
+    Ledger,
+    Spending,
+)
+
+DAY = "2026-11-21"
+PER_EXAMPLE = settings(
+    max_examples=40,
+    deadline=None,
+    # The store is shared by the examples; each has an account of its own.
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+def call(account: str, *, limit: int = 300) -> AdmissionCall:
+    return AdmissionCall(account, limit, None, None)
+
+
+def call_with_hold(
+    account: str, task: str, micros: int, *, funds: int | None, limit: int = 100_000
+) -> AdmissionCall:
+    return AdmissionCall(account, limit, Hold(task, micros), funds)
+
+
+class TestRate:
+    async def test_the_301st_call_of_a_burst_is_the_rejected_one(
+        self, store: CountersStore
+    ) -> None:
+        account = name_account()
+        answers = [await store.counters.admit(call(account)) for _ in range(302)]
+        assert [a.rate_exceeded for a in answers] == [False] * 300 + [True] * 2
+        assert [a.rate.remaining for a in answers] == [*range(299, -1, -1), 0, 0]
+        assert {a.rate.limit for a in answers} == {300}
+
+    async def test_concurrent_calls_are_counted_each_once(self, store: CountersStore) -> None:
+        account = name_account()
+        answers = await asyncio.gather(*(store.counters.admit(call(account)) for _ in range(400)))
+        assert sum(not a.rate_exceeded for a in answers) == 300
+        assert sorted(a.rate.remaining for a in answers if not a.rate_exceeded) == [*range(300)]
+
+    async def test_a_first_call_leaves_the_window_after_60_seconds(
+        self, store: CountersStore
+    ) -> None:
+        before = getattr(store.counters, "now", None) or time.time()
+        answer = await store.counters.admit(call(name_account()))
+        after = getattr(store.counters, "now", None) or time.time()
+        assert before + 60 <= answer.rate.reset < after + 61
+        assert answer.retry_after == 0
+
+    async def test_after_the_advised_delay_a_slot_is_free(self, store: CountersStore) -> None:
+        account = name_account()
+        await store.counters.admit(call(account, limit=2))
+        store.advance(account, 20.5)
+        await store.counters.admit(call(account, limit=2))
+        rejected = await store.counters.admit(call(account, limit=2))
+        assert rejected.rate_exceeded
+        assert 38 <= rejected.retry_after <= 40
+        store.advance(account, rejected.retry_after)
+        admitted = await store.counters.admit(call(account, limit=2))
+        assert not admitted.rate_exceeded
+        assert (await store.counters.admit(call(account, limit=2))).rate_exceeded
+
+    async def test_a_rejected_call_counts_nothing(self, store: CountersStore) -> None:
+        account = name_account()
+        await store.counters.admit(call(account, limit=1))
+        for _ in range(20):
+            store.advance(account, 2)
+            assert (await store.counters.admit(call(account, limit=1))).rate_exceeded
+        store.advance(account, 20)
+        assert not (await store.counters.admit(call(account, limit=1))).rate_exceeded
+
+    async def test_a_lowered_limit_waits_for_as_many_as_are_over_it(
+        self, store: CountersStore
+    ) -> None:
+        account = name_account()
+        for _ in range(4):
+            await store.counters.admit(call(account, limit=4))
+            store.advance(account, 10)
+        rejected = await store.counters.admit(call(account, limit=2))
+        assert rejected.rate_exceeded
+        assert rejected.rate.remaining == 0
+        store.advance(account, rejected.retry_after)
+        assert not (await store.counters.admit(call(account, limit=2))).rate_exceeded
+
+    async def test_accounts_do_not_share_a_window(self, store: CountersStore) -> None:
+        first, second = name_account(), name_account()
+        await store.counters.admit(call(first, limit=1))
+        assert (await store.counters.admit(call(first, limit=1))).rate_exceeded
+        assert not (await store.counters.admit(call(second, limit=1))).rate_exceeded
+
+    @PER_EXAMPLE
+    @given(
+        limit=st.integers(1, 4),
+        # Steps of 10 s and a window of 60: no machine is so slow that it blurs the edges.
+        steps=st.lists(st.sampled_from([0, 0, 10, 20, 30, 50, 60, 70]), max_size=25),
+    )
+    async def test_no_trailing_minute_holds_more_than_the_limit(
+        self, store: CountersStore, limit: int, steps: list[int]
+    ) -> None:
+        account, now, counted = name_account(), 0, list[int]()
+        for step in steps:
+            store.advance(account, step)
+            now += step
+            counted = [at for at in counted if at > now - 60]
+            answer = await store.counters.admit(call(account, limit=limit))
+            assert answer.rate_exceeded == (len(counted) >= limit)
+            if answer.rate_exceeded:
+                wait = counted[-limit] + 60 - now
+                assert wait - 9 <= answer.retry_after <= wait
+            else:
+                counted.append(now)
+            assert answer.rate.remaining == limit - len(counted)
+
+
+class TestMoney:
+    async def test_money_is_stale_until_rebuilt_and_the_rate_counts_meanwhile(
+        self, store: CountersStore
+    ) -> None:
+        account = name_account()
+        asked = call_with_hold(account, "t", 5, funds=10, limit=300)
+        answer = await store.counters.admit(asked)
+        assert (answer.stale, answer.held, answer.underfunded) == (True, False, False)
+        assert answer.rate.remaining == 299
+        unlimited = await store.counters.admit(call_with_hold(account, "t", 5, funds=None))
+        assert (unlimited.stale, unlimited.held) == (True, False)
+        for refused in (
+            store.counters.hold(account, Hold("t", 5)),
+            store.counters.settle(account, "t", 5, DAY),
+            store.counters.read_spending(account, DAY),
+            store.counters.list_holds(account, 0),
+        ):
+            with pytest.raises(CountersStale):
+                await refused
+
+    async def test_a_call_without_a_hold_is_never_stale(self, store: CountersStore) -> None:
+        answer = await store.counters.admit(call(name_account()))
+        assert (answer.stale, answer.held, answer.underfunded) == (False, False, False)
+
+    async def test_holds_and_charges_together_stay_within_the_funds(
+        self, store: CountersStore
+    ) -> None:
+        account = name_account()
+        await rebuild(store.counters, account, Ledger(charged=40))
+        admit = store.counters.admit
+        assert (await admit(call_with_hold(account, "a", 50, funds=100))).held
+        refused = await admit(call_with_hold(account, "b", 11, funds=100))
+        assert (refused.held, refused.underfunded) == (False, True)
+        assert (await admit(call_with_hold(account, "c", 10, funds=100))).held
+        assert await store.counters.read_spending(account, DAY) == Spending(40, 60, 0)
+
+    async def test_an_unlimited_account_holds_whatever_the_balance(
+        self, store: CountersStore
+    ) -> None:
+        account = name_account()
+        await rebuild(store.counters, account, Ledger(charged=10**9))
+        assert (await store.counters.admit(call_with_hold(account, "a", 50, funds=None))).held
+
+    async def test_a_hold_taken_again_changes_nothing(self, store: CountersStore) -> None:
+        account = name_account()
+        await rebuild(store.counters, account)
+        asked = call_with_hold(account, "a", 100, funds=100)
+        assert (await store.counters.admit(asked)).held
+        again = await store.counters.admit(asked)
+        assert (again.held, again.underfunded) == (True, False)
+        assert not await store.counters.hold(account, Hold("a", 7))
+        assert await store.counters.list_holds(account, 0) == [Hold("a", 100)]
+        assert (await store.counters.read_spending(account, DAY)).held == 100
+
+    async def test_a_rejected_rate_holds_nothing(self, store: CountersStore) -> None:
+        account = name_account()
+        await rebuild(store.counters, account)
+        await store.counters.admit(call(account, limit=1))
+        answer = await store.counters.admit(call_with_hold(account, "a", 1, funds=9, limit=1))
+        assert answer.rate_exceeded
+        assert (answer.held, answer.stale, answer.underfunded) == (False, False, False)
+        assert await store.counters.list_holds(account, 0) == []
+
+    async def test_a_plain_hold_asks_for_no_balance(self, store: CountersStore) -> None:
+        account = name_account()
+        await rebuild(store.counters, account, Ledger(charged=10**12))
+        assert await store.counters.hold(account, Hold("a", 5))
+        assert await store.counters.list_holds(account, 0) == [Hold("a", 5)]
+
+    async def test_settling_charges_once_and_only_where_there_is_a_hold(
+        self, store: CountersStore
+    ) -> None:
+        account = name_account()
+        await rebuild(store.counters, account)
+        assert not await store.counters.settle(account, "a", 30, DAY)
+        await store.counters.hold(account, Hold("a", 50))
+        assert await store.counters.settle(account, "a", 30, DAY)
+        assert not await store.counters.settle(account, "a", 30, DAY)
+        assert await store.counters.read_spending(account, DAY) == Spending(30, 0, 30)
+        assert await store.counters.read_spending(account, "2026-11-22") == Spending(30, 0, 0)
+
+    async def test_a_release_is_a_settlement_of_nothing(self, store: CountersStore) -> None:
+        account = name_account()
+        await rebuild(store.counters, account)
+        await store.counters.hold(account, Hold("a", 50))
+        assert await store.counters.settle(account, "a", 0, DAY)
+        assert await store.counters.read_spending(account, DAY) == Spending(0, 0, 0)
+
+    async def test_days_long_past_are_forgotten_and_the_total_is_not(
+        self, store: CountersStore
+    ) -> None:
+        account = name_account()
+        days = {"2026-11-01": 5, "2026-11-12": 7, "2026-11-20": 9}
+        await rebuild(store.counters, account, Ledger(charged=21, by_day=days))
+        await store.counters.hold(account, Hold("a", 1))
+        await store.counters.settle(account, "a", 1, DAY)
+        sums = [(await store.counters.read_spending(account, d)).charged_today for d in days]
+        assert sums == [0, 7, 9]
+        assert (await store.counters.read_spending(account, DAY)).charged == 22
+
+    @pytest.mark.parametrize("micros", [-1, MAX_MICROS + 1])
+    async def test_what_is_no_amount_is_refused(self, store: CountersStore, micros: int) -> None:
+        account = name_account()
+        await rebuild(store.counters, account)
+        for refused in (
+            store.counters.admit(call_with_hold(account, "a", micros, funds=5)),
+            store.counters.hold(account, Hold("a", micros)),
+            store.counters.settle(account, "a", micros, DAY),
+            store.counters.finish_rebuild(account, "t", Ledger(charged=micros)),
+        ):
+            with pytest.raises(ValueError, match="micro-dollars"):
+                await refused
+
+    async def test_great_amounts_are_exact(self, store: CountersStore) -> None:
+        account = name_account()
+        great = MAX_MICROS - 10
+        await rebuild(store.counters, account, Ledger(great - 9, {DAY: great - 9}, {"x": 7}))
+        assert (await store.counters.admit(call_with_hold(account, "a", 2, funds=great))).held
+        full = await store.counters.admit(call_with_hold(account, "b", 1, funds=great))
+        assert full.underfunded
+        assert await store.counters.settle(account, "a", 2, DAY)
+        spending = await store.counters.read_spending(account, DAY)
+        assert spending == Spending(great - 7, 7, great - 7)
+
+    async def test_200_concurrent_admissions_never_overspend(self, store: CountersStore) -> None:
+        account = name_account()
+        await rebuild(store.counters, account, Ledger(charged=7))
+
+        async def try_hold(number: int) -> AdmissionAnswer:
+            # Each task asks twice, as a raced Idempotency-Key does.
+            task = f"t{number % 100}"
+            return await store.counters.admit(call_with_hold(account, task, 10, funds=507))
+
+        answers = await asyncio.gather(*(try_hold(number) for number in range(200)))
+        held = {number % 100 for number, answer in enumerate(answers) if answer.held}
+        assert len(held) == 50
+        assert all(answer.held != answer.underfunded for answer in answers)
+        assert await store.counters.read_spending(account, DAY) == Spending(7, 500, 0)
+
+    async def test_old_holds_are_listed_for_the_sweeper(self, store: CountersStore) -> None:
+        account = name_account()
+        await rebuild(store.counters, account)
+        await store.counters.hold(account, Hold("old", 1))
+        store.advance(account, 130)
+        await store.counters.hold(account, Hold("new", 2))
+        assert await store.counters.list_holds(account, 120) == [Hold("old", 1)]
+        assert len(await store.counters.list_holds(account, 0)) == 2
+
+    async def test_accounts_with_money_are_listed(self, store: CountersStore) -> None:
+        accounts = sorted(name_account() for _ in range(3))
+        for account in accounts:
+            await rebuild(store.counters, account)
+        await store.counters.admit(call(name_account()))
+        listed = await store.counters.list_accounts()
+        assert [a for a in listed if a in accounts] == accounts
+        assert len(set(listed)) == len(listed)
+
+    @PER_EXAMPLE
+    @given(
+        steps=st.lists(
+            st.one_of(
+                st.tuples(st.just("admit"), st.integers(0, 5), st.integers(0, 60)),
+                st.tuples(st.just("hold"), st.integers(0, 5), st.integers(0, 60)),
+                st.tuples(st.just("settle"), st.integers(0, 5), st.integers(0, 60)),
+            ),
+            max_size=40,
+        )
+    )
+    async def test_sums_are_those_of_the_members(
+        self, store: CountersStore, steps: list[tuple[str, int, int]]
+    ) -> None:
+        account, funds = name_account(), 200
+        await rebuild(store.counters, account)
+        charged, holds = 0, dict[str, int]()
+        for kind, number, micros in steps:
+            task = f"t{number}"
+            if kind == "admit":
+                fits = task in holds or charged + sum(holds.values()) + micros <= funds
+                answer = await store.counters.admit(
+                    call_with_hold(account, task, micros, funds=funds)
+                )
+                assert (answer.held, answer.underfunded) == (fits, not fits)
+                if fits:
+                    holds.setdefault(task, micros)
+            elif kind == "hold":
+                assert await store.counters.hold(account, Hold(task, micros)) == (task not in holds)
+                holds.setdefault(task, micros)
+            else:
+                settled = await store.counters.settle(account, task, micros, DAY)
+                assert settled == (task in holds)
+                charged += micros if holds.pop(task, None) is not None else 0
+        expected = Spending(charged, sum(holds.values()), charged)
+        assert await store.counters.read_spending(account, DAY) == expected
+        listed = {hold.task: hold.micros for hold in await store.counters.list_holds(account, 0)}
+        assert listed == holds
+
+
+class TestRebuild:
+    async def test_a_rebuild_puts_the_ledger_in_place(self, store: CountersStore) -> None:
+        account = name_account()
+        holds = {f"task-{number}": number for number in range(2500)}
+        await rebuild(store.counters, account, Ledger(900, {DAY: 300}, holds))
+        spending = await store.counters.read_spending(account, DAY)
+        assert spending == Spending(900, sum(holds.values()), 300)
+        listed = {hold.task: hold.micros for hold in await store.counters.list_holds(account, 0)}
+        assert listed == holds
+        assert await store.counters.list_holds(account, 60) == []
+
+    async def test_only_one_replica_rebuilds_at_once(self, store: CountersStore) -> None:
+        account = name_account()
+        token = await store.counters.begin_rebuild(account)
+        assert token is not None
+        assert await store.counters.begin_rebuild(account) is None
+        assert await store.counters.finish_rebuild(account, token, Ledger(1))
+        assert await store.counters.begin_rebuild(account) is not None
+
+    async def test_a_lapsed_token_changes_nothing(self, store: CountersStore) -> None:
+        account = name_account()
+        late = await store.counters.begin_rebuild(account)
+        assert late is not None
+        store.advance(account, 31)
+        token = await store.counters.begin_rebuild(account)
+        assert token is not None
+        assert not await store.counters.finish_rebuild(account, late, Ledger(5, {}, {"a": 1}))
+        assert await store.counters.finish_rebuild(account, token, Ledger(6))
+        assert await store.counters.read_spending(account, DAY) == Spending(6, 0, 0)
+
+    async def test_current_money_is_not_replaced(self, store: CountersStore) -> None:
+        account = name_account()
+        await rebuild(store.counters, account, Ledger(5))
+        token = await store.counters.begin_rebuild(account)
+        assert token is not None
+        assert not await store.counters.finish_rebuild(account, token, Ledger(6, {}, {"a": 1}))
+        assert await store.counters.read_spending(account, DAY) == Spending(5, 0, 0)
+
+    async def test_what_is_lost_is_stale_until_rebuilt_to_equal_figures(
+        self, store: CountersStore
+    ) -> None:
+        account = name_account()
+        ledger = Ledger(12, {DAY: 5}, {"a": 3, "b": 4})
+        await rebuild(store.counters, account, ledger)
+        before = await store.counters.read_spending(account, DAY)
+        token = await store.counters.begin_rebuild(account)
+        assert token is not None
+        store.lose()
+        assert (await store.counters.admit(call_with_hold(account, "c", 1, funds=99))).stale
+        assert not await store.counters.finish_rebuild(account, token, ledger)
+        await rebuild(store.counters, account, ledger)
+        assert await store.counters.read_spending(account, DAY) == before

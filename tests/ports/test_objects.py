@@ -1,0 +1,292 @@
+"""What `ports.objects` promises, asked of the fake and of a directory alike."""
+
+import asyncio
+import hashlib
+import os
+import time
+import tracemalloc
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.fakes.objects import FakeObjects
+
+from gateway_core.adapters.objectstore import files
+from gateway_core.adapters.objectstore.directory import DirectoryStore
+from gateway_core.ports.objects import (
+    ObjectMissing,
+    ObjectStore,
+    ObjectTooLarge,
+    StoredObject,
+    StoreUnavailable,
+)
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[DirectoryStore]:
+    store = DirectoryStore(tmp_path / "objects")
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=["fake", "directory"])
+def objects(request: pytest.FixtureRequest) -> ObjectStore:
+    if request.param == "fake":
+        return FakeObjects()
+    store: DirectoryStore = request.getfixturevalue("directory")
+    return store
+
+
+async def flow(*chunks: bytes) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        await asyncio.sleep(0)
+        yield chunk
+
+
+async def list_all(objects: ObjectStore, prefix: str = "") -> list[str]:
+    return sorted([key async for key in objects.list_keys(prefix)])
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+class TestObjects:
+    async def test_what_was_put_is_got(self, objects: ObjectStore) -> None:
+        stored = await objects.put("inputs/demo/a.json", b"abc")
+        assert stored == StoredObject("inputs/demo/a.json", 3, hashlib.sha256(b"abc").hexdigest())
+        assert await objects.get("inputs/demo/a.json") == b"abc"
+        assert (await objects.head("inputs/demo/a.json")).bytes == 3
+
+    async def test_a_put_replaces(self, objects: ObjectStore) -> None:
+        await objects.put("a", b"one")
+        await objects.put("a", b"")
+        assert await objects.get("a") == b""
+        assert await list_all(objects) == ["a"]
+
+    async def test_a_stream_is_stored_with_its_digest(self, objects: ObjectStore) -> None:
+        parts = [os.urandom(size) for size in (0, 1, 70_000, 600_000, 300_000, 3)]
+        whole = b"".join(parts)
+        stored = await objects.put_stream("v/x.mp4", flow(*parts), max_bytes=len(whole))
+        digest = hashlib.sha256(whole).hexdigest()
+        assert stored == StoredObject("v/x.mp4", len(whole), digest)
+        assert await objects.get("v/x.mp4") == whole
+
+    async def test_an_empty_stream_is_an_empty_object(self, objects: ObjectStore) -> None:
+        assert (await objects.put_stream("a", flow(), max_bytes=0)).bytes == 0
+        assert await objects.get("a") == b""
+        assert [chunk async for chunk in objects.stream("a")] == []
+
+    @pytest.mark.parametrize("size", [9, 2 * MIB])
+    async def test_a_stream_over_the_limit_stores_nothing(
+        self, objects: ObjectStore, size: int
+    ) -> None:
+        chunks = [b"x" * (size // 4)] * 6
+        with pytest.raises(ObjectTooLarge):
+            await objects.put_stream("a/b", flow(*chunks), max_bytes=size)
+        with pytest.raises(ObjectMissing):
+            await objects.get("a/b")
+        assert await list_all(objects) == []
+
+    async def test_a_source_that_fails_stores_nothing_and_keeps_what_was_there(
+        self, objects: ObjectStore
+    ) -> None:
+        async def fail() -> AsyncIterator[bytes]:
+            yield b"x" * MIB
+            raise ConnectionResetError("the provider hung up")
+
+        await objects.put("a", b"before")
+        with pytest.raises(ConnectionResetError):
+            await objects.put_stream("a", fail(), max_bytes=10 * MIB)
+        assert await objects.get("a") == b"before"
+        assert await list_all(objects) == ["a"]
+
+    @pytest.mark.parametrize(
+        ("start", "length"),
+        [(0, None), (0, 0), (0, 1), (5, 700_000), (999_999, 5), (2_000_000, None), (262_144, 1)],
+    )
+    async def test_any_part_is_streamed(
+        self, objects: ObjectStore, start: int, length: int | None
+    ) -> None:
+        whole = os.urandom(1_000_000)
+        await objects.put("a", whole)
+        chunks = [chunk async for chunk in objects.stream("a", start, length)]
+        assert b"".join(chunks) == whole[start : None if length is None else start + length]
+        assert all(0 < len(chunk) <= MIB for chunk in chunks)
+
+    async def test_what_is_not_there_is_missing(self, objects: ObjectStore) -> None:
+        await objects.put("a/b", b"")
+        for key in ("a/c", "b", "b/c/d", "a/b/c", "a"):
+            with pytest.raises(ObjectMissing):
+                await objects.get(key)
+            with pytest.raises(ObjectMissing):
+                await objects.head(key)
+            with pytest.raises(ObjectMissing):
+                await anext(aiter(objects.stream(key)))
+            await objects.delete(key)
+        assert await list_all(objects) == ["a/b"]
+
+    async def test_what_is_deleted_is_gone(self, objects: ObjectStore) -> None:
+        await objects.put("a/b/c", b"1")
+        await objects.put("a/d", b"2")
+        await objects.delete("a/b/c")
+        await objects.delete("a/b/c")
+        assert await list_all(objects) == ["a/d"]
+
+    async def test_keys_are_listed_by_any_prefix(self, objects: ObjectStore) -> None:
+        for key in ("a", "ab/c", "ab/cd/e", "ab/d", "b/c"):
+            await objects.put(key, b"")
+        assert await list_all(objects) == ["a", "ab/c", "ab/cd/e", "ab/d", "b/c"]
+        assert await list_all(objects, "a") == ["a", "ab/c", "ab/cd/e", "ab/d"]
+        assert await list_all(objects, "ab/") == ["ab/c", "ab/cd/e", "ab/d"]
+        assert await list_all(objects, "ab/c") == ["ab/c", "ab/cd/e"]
+        assert await list_all(objects, "ab/cd/") == ["ab/cd/e"]
+        assert await list_all(objects, "x/y") == []
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            *("", "/", "/a", "a/", "a//b", "..", "../a", "a/../b", "a/..", ".", "./a", "a/./b"),
+            *("a\0b", "a\n", "a b", "ä", "a\\b", ".tmp-x", "a/.tmp-x", "x" * 256, "a/" * 600 + "b"),
+        ],
+    )
+    async def test_a_key_that_leads_elsewhere_is_refused(
+        self, objects: ObjectStore, key: str
+    ) -> None:
+        for refused in (
+            objects.put(key, b""),
+            objects.put_stream(key, flow(), max_bytes=1),
+            objects.get(key),
+            objects.head(key),
+            objects.delete(key),
+            anext(aiter(objects.stream(key))),
+        ):
+            with pytest.raises(ValueError, match="object key"):
+                await refused
+
+    @pytest.mark.parametrize("prefix", ["/", "../", "a/../b", "a//", "./", "a\0", ".tmp-/"])
+    async def test_a_prefix_that_leads_elsewhere_is_refused(
+        self, objects: ObjectStore, prefix: str
+    ) -> None:
+        with pytest.raises(ValueError, match="object key"):
+            await list_all(objects, prefix)
+
+    async def test_concurrent_puts_and_deletes_of_neighbours_do_not_disturb(
+        self, objects: ObjectStore
+    ) -> None:
+        async def churn(number: int) -> None:
+            key = f"a/b/{number}"
+            for _ in range(30):
+                await objects.put(key, b"x")
+                await objects.delete(key)
+            await objects.put(key, str(number).encode())
+
+        await asyncio.gather(*(churn(number) for number in range(6)))
+        assert await list_all(objects) == [f"a/b/{number}" for number in range(6)]
+
+
+class TestDirectory:
+    async def test_nothing_is_left_of_what_was_not_stored(
+        self, directory: DirectoryStore, tmp_path: Path
+    ) -> None:
+        with pytest.raises(ObjectTooLarge):
+            await directory.put_stream("a/b", flow(b"x" * MIB, b"x"), max_bytes=MIB)
+        assert list((tmp_path / "objects").iterdir()) == []
+
+    async def test_nothing_is_left_of_what_was_cancelled(
+        self, directory: DirectoryStore, tmp_path: Path
+    ) -> None:
+        started = asyncio.Event()
+
+        async def never_end() -> AsyncIterator[bytes]:
+            while True:
+                yield b"x" * MIB
+                started.set()
+
+        writing = asyncio.create_task(directory.put_stream("a", never_end(), max_bytes=10**12))
+        await started.wait()
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        await wait_until(lambda: not list((tmp_path / "objects").iterdir()))
+
+    async def test_empty_folders_go_with_their_last_object(
+        self, directory: DirectoryStore, tmp_path: Path
+    ) -> None:
+        await directory.put("a/b/c", b"")
+        await directory.delete("a/b/c")
+        assert list((tmp_path / "objects").iterdir()) == []
+
+    async def test_leftovers_are_not_listed_and_go_after_a_day(
+        self, directory: DirectoryStore, tmp_path: Path
+    ) -> None:
+        old, new = tmp_path / "objects/.tmp-old", tmp_path / "objects/.tmp-new"
+        for path in (old, new):
+            path.write_bytes(b"")
+        past = time.time() - 25 * 3600
+        os.utime(old, (past, past))
+        assert await list_all(directory) == []
+        DirectoryStore(tmp_path / "objects").close()
+        assert not old.exists()
+        assert new.exists()
+
+    async def test_what_the_disk_refuses_is_unavailable(
+        self, directory: DirectoryStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        def refuse(_: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(files.os, "fsync", refuse)
+        with pytest.raises(StoreUnavailable):
+            await directory.put("a", b"x")
+        with pytest.raises(StoreUnavailable):
+            await directory.put_stream("a", flow(b"x"), max_bytes=1)
+        assert list((tmp_path / "objects").iterdir()) == []
+
+    async def test_a_key_under_another_object_is_unavailable(
+        self, directory: DirectoryStore
+    ) -> None:
+        await directory.put("a", b"x")
+        with pytest.raises(StoreUnavailable):
+            await directory.put("a/b", b"x")
+        assert await list_all(directory) == ["a"]
+
+    async def test_the_file_and_its_folders_are_synced_before_put_returns(
+        self, directory: DirectoryStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        synced: list[str] = []
+        fsync = os.fsync
+
+        def note(descriptor: int) -> None:
+            synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+            fsync(descriptor)
+
+        monkeypatch.setattr(files.os, "fsync", note)
+        await directory.put("a/b", b"x")
+        root = str(tmp_path / "objects")
+        assert synced[0].startswith(f"{root}/.tmp-")
+        assert synced[1:] == [f"{root}/a", root]
+
+    async def test_memory_is_flat_while_streaming(
+        self, directory: DirectoryStore, tmp_path: Path
+    ) -> None:
+        async def flow_long() -> AsyncIterator[bytes]:
+            for _ in range(1000):
+                yield bytes(64 * 1024)
+
+        tracemalloc.start()
+        try:
+            await directory.put_stream("a", flow_long(), max_bytes=10**9)
+            size = 0
+            async for chunk in directory.stream("a"):
+                size += len(chunk)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert size == 1000 * 64 * 1024
+        assert peak < 4 * MIB

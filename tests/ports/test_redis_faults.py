@@ -1,0 +1,186 @@
+"""What becomes of the counters when Redis is killed, emptied, halted or restored from the past."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from redis import Redis
+from tests.ports.counters_stores import rebuild
+from tests.servers.redis_server import RedisServer
+
+from gateway_core.adapters.redis.counters import RedisCounters
+from gateway_core.ports.counters import (
+    AdmissionCall,
+    CountersStale,
+    CountersUnavailable,
+    Hold,
+    Ledger,
+)
+
+ACCOUNT, DAY = "demo", "2026-11-21"
+LEDGER = Ledger(12, {DAY: 5}, {"a": 3, "b": 4})
+CALL = AdmissionCall(ACCOUNT, 300, Hold("c", 1), 100)
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def counters(server: RedisServer) -> AsyncIterator[RedisCounters]:
+    made = RedisCounters(server.url)
+    yield made
+    await made.close()
+
+
+async def admit_when_back(counters: RedisCounters) -> bool:
+    """Asks until the store answers; whether it says that money is stale."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        with contextlib.suppress(CountersUnavailable):
+            return (await counters.admit(CALL)).stale
+        await asyncio.sleep(0.02)
+    raise TimeoutError("Redis did not come back")
+
+
+async def test_after_kill_and_restart_money_is_stale_until_rebuilt(
+    server: RedisServer, counters: RedisCounters
+) -> None:
+    await rebuild(counters, ACCOUNT, LEDGER)
+    before = await counters.read_spending(ACCOUNT, DAY)
+    server.kill()
+    for refused in (counters.admit(CALL), counters.settle(ACCOUNT, "a", 3, DAY)):
+        with pytest.raises(CountersUnavailable):
+            await refused
+    server.start()
+    assert await admit_when_back(counters)
+    with pytest.raises(CountersStale):
+        await counters.settle(ACCOUNT, "a", 3, DAY)
+    await rebuild(counters, ACCOUNT, LEDGER)
+    assert await counters.read_spending(ACCOUNT, DAY) == before
+
+
+async def test_a_restart_between_two_calls_fails_neither(
+    server: RedisServer, counters: RedisCounters
+) -> None:
+    await rebuild(counters, ACCOUNT, LEDGER)
+    await asyncio.to_thread(server.restart)
+    assert (await counters.admit(CALL)).stale
+
+
+async def test_an_old_snapshot_does_not_pass_for_money(
+    server: RedisServer, counters: RedisCounters
+) -> None:
+    await rebuild(counters, ACCOUNT, LEDGER)
+    token = await counters.begin_rebuild(ACCOUNT)
+    assert token is not None
+    with Redis(port=server.port) as direct:
+        direct.save()
+        await asyncio.to_thread(server.restart)
+        assert direct.hget("gw:{demo}:money", "charged") == b"12"
+    assert (await counters.admit(CALL)).stale
+    assert not await counters.finish_rebuild(ACCOUNT, token, Ledger(0))
+    await rebuild(counters, ACCOUNT, LEDGER)
+    assert (await counters.read_spending(ACCOUNT, DAY)).charged == 12
+
+
+@pytest.mark.parametrize("lost", ["FLUSHALL", "gw:{demo}:money", "gw:{demo}:holds"])
+async def test_what_is_emptied_under_a_running_server_is_stale(
+    server: RedisServer, counters: RedisCounters, lost: str
+) -> None:
+    await rebuild(counters, ACCOUNT, LEDGER)
+    before = await counters.read_spending(ACCOUNT, DAY)
+    with Redis(port=server.port) as direct:
+        if lost == "FLUSHALL":
+            direct.flushall()
+        else:
+            # An eviction takes one key and leaves the other.
+            direct.delete(lost)
+    assert (await counters.admit(CALL)).stale
+    for refused in (
+        counters.hold(ACCOUNT, Hold("c", 1)),
+        counters.settle(ACCOUNT, "a", 3, DAY),
+        counters.read_spending(ACCOUNT, DAY),
+        counters.list_holds(ACCOUNT, 0),
+    ):
+        with pytest.raises(CountersStale):
+            await refused
+    await rebuild(counters, ACCOUNT, LEDGER)
+    assert await counters.read_spending(ACCOUNT, DAY) == before
+
+
+async def test_scripts_that_the_server_forgot_are_sent_again(
+    server: RedisServer, counters: RedisCounters
+) -> None:
+    await rebuild(counters, ACCOUNT, LEDGER)
+    with Redis(port=server.port) as direct:
+        direct.script_flush()
+    answers = await asyncio.gather(*(counters.admit(CALL) for _ in range(20)))
+    assert all(answer.held for answer in answers)
+    assert sorted(answer.rate.remaining for answer in answers) == [*range(280, 300)]
+
+
+async def test_a_halted_server_is_unavailable_within_the_time_out_and_then_serves_again(
+    server: RedisServer, counters: RedisCounters
+) -> None:
+    await rebuild(counters, ACCOUNT, LEDGER)
+    server.stop()
+    started = time.monotonic()
+    try:
+        results = await asyncio.gather(
+            *(counters.admit(CALL) for _ in range(50)), return_exceptions=True
+        )
+    finally:
+        server.go_on()
+    # At most one exchange is under way when a call arrives, and its own comes after that.
+    assert time.monotonic() - started < 6
+    assert all(isinstance(result, CountersUnavailable) for result in results)
+    assert not await admit_when_back(counters)
+    assert (await counters.read_spending(ACCOUNT, DAY)).held in (7, 8)
+
+
+async def test_a_caller_that_gives_up_harms_no_other(
+    server: RedisServer, counters: RedisCounters
+) -> None:
+    await rebuild(counters, ACCOUNT, LEDGER)
+
+    async def admit(number: int) -> int:
+        call = AdmissionCall(f"acct-{number}", 10 + number, None, None)
+        return (await counters.admit(call)).rate.limit
+
+    for doomed in range(0, 40, 7):
+        tasks = [asyncio.create_task(admit(number)) for number in range(40)]
+        await asyncio.sleep(0)
+        tasks[doomed].cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        for number, result in enumerate(results):
+            if number == doomed:
+                assert isinstance(result, asyncio.CancelledError)
+            else:
+                assert result == 10 + number
+
+
+async def test_nobody_listening_is_unavailable() -> None:
+    with RedisServer() as server:
+        url = server.url
+    counters = RedisCounters(url)
+    with pytest.raises(CountersUnavailable):
+        await counters.admit(CALL)
+    with pytest.raises(CountersUnavailable):
+        await counters.list_accounts()
+    await counters.close()
+
+
+async def test_a_clock_set_back_by_an_hour_does_not_shut_the_door_for_one(
+    server: RedisServer, counters: RedisCounters
+) -> None:
+    with Redis(port=server.port) as direct:
+        ahead = int((time.time() + 3600) * 1_000_000)
+        direct.rpush("gw:{demo}:rate", *[ahead] * 300)
+    answer = await counters.admit(AdmissionCall(ACCOUNT, 300, None, None))
+    assert not answer.rate_exceeded
+    assert answer.rate.remaining == 299

@@ -1,0 +1,16 @@
+"""Fixtures of the CLI's unit tests."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway_cli.local.config import LocalConfig
+from gateway_cli.local.ports import Ports
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> LocalConfig:
+    """A run of this checkout in a folder of its own."""
+    return LocalConfig(root=ROOT, directory=tmp_path / "local", ports=Ports.free())

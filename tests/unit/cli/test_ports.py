@@ -1,0 +1,66 @@
+"""The ports of a local run: defaults, changes, and the refusal of busy ones."""
+
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from gateway_cli.local.errors import LocalRunError, PortBusyError
+from gateway_cli.local.ports import PORT_NAMES, Ports, check_ports
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_defaults_differ_and_are_below_the_ports_of_clients() -> None:
+    ports = [Ports().of(name) for name in PORT_NAMES]
+    assert len(set(ports)) == len(ports)
+    assert max(ports) < 32768
+
+
+def test_block_is_in_the_order_of_the_fields() -> None:
+    ports = Ports.block(9000)
+    assert [ports.of(name) for name in PORT_NAMES] == list(range(9000, 9008))
+
+
+@pytest.mark.parametrize("base", [0, 80, 65530])
+def test_block_outside_the_range_is_refused(base: int) -> None:
+    with pytest.raises(LocalRunError, match="port base"):
+        Ports.block(base)
+
+
+def test_a_variable_beats_the_block() -> None:
+    ports = Ports.from_environment({"GATEWAY_LOCAL_PORT_KUBE_APISERVER": "7443"}, 9000)
+    assert ports == replace(Ports.block(9000), kube_apiserver=7443)
+
+
+@pytest.mark.parametrize("text", ["http", "-1", "0", "65536", "80.5"])
+def test_a_variable_that_is_no_port_is_refused(text: str) -> None:
+    with pytest.raises(LocalRunError, match="GATEWAY_LOCAL_PORT_API"):
+        Ports.from_environment({"GATEWAY_LOCAL_PORT_API": text})
+
+
+def test_a_busy_port_names_port_process_and_way_out(taken: int) -> None:
+    ports = replace(Ports.free(), redis=taken)
+    with pytest.raises(PortBusyError) as caught:
+        check_ports(ports, PORT_NAMES)
+    text = str(caught.value)
+    assert f"port {taken}, wanted by redis" in text
+    assert "GATEWAY_LOCAL_PORT_REDIS" in text
+    assert "--port-base" in text
+
+
+def test_a_busy_port_of_a_process_that_is_not_started_does_not_matter(taken: int) -> None:
+    check_ports(replace(Ports.free(), redis=taken), ["etcd", "api"])
+
+
+def test_two_that_want_one_port_are_refused() -> None:
+    free = Ports.free()
+    with pytest.raises(PortBusyError, match="both media and api"):
+        check_ports(replace(free, api=free.media), ["media", "api"])

@@ -1,0 +1,207 @@
+"""The supervisor with small real processes: ready checks, restarts, order and end."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from gateway_cli.local.errors import AlreadyRunningError, LocalRunError, ProcessFailedError
+from gateway_cli.local.identity import end_process, read_identity
+from gateway_cli.local.process import ProcessSpec
+from gateway_cli.local.rundir import RunDirectory
+from gateway_cli.local.supervisor import Supervisor
+from gateway_cli.progress import Reporter
+
+SLEEP = ("sleep", "600")
+
+
+class Bench:
+    """A supervisor with what a test needs to look at it."""
+
+    def __init__(self, folder: Path, restart: bool = True) -> None:
+        self.run_directory = RunDirectory(folder / "run")
+        self.run_directory.acquire()
+        self.folder = folder
+        reporter = Reporter.quiet()
+        self.lines: list[str] = []
+        reporter.line = lambda text, style="": self.lines.append(text)  # type: ignore[method-assign]
+        self.supervisor = Supervisor(
+            self.run_directory, folder / "log", folder, reporter, restart=restart
+        )
+
+    def spec(self, name: str, command: tuple[str, ...] = SLEEP, **options: object) -> ProcessSpec:
+        async def is_ready() -> bool:
+            return True
+
+        return ProcessSpec(name, command, dict(os.environ), is_ready, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    await bench.supervisor.stop_all()
+    bench.run_directory.release()
+
+
+async def _until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        await asyncio.sleep(0.02)
+
+
+def _is_running(pid: int) -> bool:
+    return read_identity(pid) is not None
+
+
+async def test_a_process_has_a_pid_file_while_it_lives(bench: Bench) -> None:
+    await bench.supervisor.start(bench.spec("one"))
+    file = bench.folder / "run" / "one.pid"
+    pid = int(file.read_text())
+    assert bench.supervisor.pid_of("one") == pid
+    await bench.supervisor.stop("one")
+    assert not file.exists()
+    assert not _is_running(pid)
+
+
+async def test_one_that_dies_is_started_again_and_said_so(bench: Bench) -> None:
+    await bench.supervisor.start(bench.spec("one"))
+    before = bench.supervisor.pid_of("one")
+    await bench.supervisor.kill("one")
+    await _until(lambda: bench.supervisor.is_alive("one"))
+    assert bench.supervisor.pid_of("one") != before
+    assert bench.run_directory.read_pid("one") == bench.supervisor.pid_of("one")
+    assert any("one ended: killed by SIGKILL; again in 0.5 s" in line for line in bench.lines)
+    await _until(lambda: any("one is up again" in line for line in bench.lines))
+
+
+async def test_without_the_policy_it_stays_dead(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, restart=False)
+    await bench.supervisor.start(bench.spec("one"))
+    await bench.supervisor.kill("one")
+    await _until(lambda: bool(bench.lines))
+    assert not bench.supervisor.is_alive("one")
+    with pytest.raises(LocalRunError, match="not running"):
+        bench.supervisor.pid_of("one")
+    await bench.supervisor.start(bench.spec("one"))
+    assert bench.supervisor.is_alive("one")
+    await bench.supervisor.stop_all()
+
+
+async def test_one_that_ends_while_starting_is_an_error_with_its_last_words(bench: Bench) -> None:
+    async def never() -> bool:
+        return False
+
+    command = ("sh", "-c", "echo last words; exit 3")
+    spec = ProcessSpec("one", command, dict(os.environ), never)
+    with pytest.raises(ProcessFailedError, match="exit code 3") as caught:
+        await bench.supervisor.start(spec)
+    assert caught.value.process == "one"
+    assert caught.value.log_tail == ["last words"]
+
+
+async def test_one_that_never_becomes_ready_is_ended(bench: Bench) -> None:
+    async def never() -> bool:
+        return False
+
+    spec = ProcessSpec("one", SLEEP, dict(os.environ), never, ready_timeout_seconds=0.2)
+    with pytest.raises(ProcessFailedError, match="not ready after"):
+        await bench.supervisor.start(spec)
+    assert not bench.supervisor.is_alive("one")
+
+
+async def test_the_end_comes_in_reverse_order(bench: Bench) -> None:
+    note = bench.folder / "note"
+    for name in ("first", "second", "third"):
+        script = (
+            f"trap 'echo {name} >> {note}; exit 0' TERM; touch {name}; while :; do sleep 0.02; done"
+        )
+        await bench.supervisor.start(bench.spec(name, ("sh", "-c", script)))
+        await _until((bench.folder / name).exists)
+    await bench.supervisor.stop_all()
+    assert note.read_text().split() == ["third", "second", "first"]
+
+
+async def test_one_that_does_not_end_is_killed(bench: Bench) -> None:
+    script = "trap '' TERM; touch ready; while :; do sleep 0.02; done"
+    await bench.supervisor.start(bench.spec("one", ("sh", "-c", script), grace_seconds=0.2))
+    await _until((bench.folder / "ready").exists)
+    pid = bench.supervisor.pid_of("one")
+    await bench.supervisor.stop_all()
+    assert not _is_running(pid)
+
+
+def test_two_supervisors_of_one_folder_are_refused(tmp_path: Path) -> None:
+    first = RunDirectory(tmp_path)
+    first.acquire()
+    assert RunDirectory(tmp_path).is_running()
+    with pytest.raises(AlreadyRunningError, match="already up"):
+        RunDirectory(tmp_path).acquire()
+    first.release()
+    assert not RunDirectory(tmp_path).is_running()
+
+
+def test_what_an_earlier_run_left_is_ended_and_a_stranger_spared(tmp_path: Path) -> None:
+    earlier = RunDirectory(tmp_path)
+    earlier.acquire()
+    left = subprocess.Popen(SLEEP)
+    stranger = subprocess.Popen(SLEEP)
+    try:
+        earlier.record("left", left.pid)
+        earlier.record("stranger", stranger.pid)
+        # as if the pid had been given to another process since
+        book = tmp_path / "processes.json"
+        identity = read_identity(stranger.pid)
+        assert identity is not None
+        book.write_text(book.read_text().replace(identity, f"{stranger.pid}@1"))
+        assert RunDirectory(tmp_path).clear_stale() == ["left"]
+        assert left.wait(5) == -signal.SIGTERM
+        assert stranger.poll() is None
+        assert list(tmp_path.glob("*.pid")) == []
+    finally:
+        for process in (left, stranger):
+            process.kill()
+            process.wait()
+
+
+def test_a_process_is_told_from_a_later_one_with_its_pid() -> None:
+    with subprocess.Popen(SLEEP) as process:
+        identity = read_identity(process.pid)
+        assert identity is not None
+        assert not end_process(process.pid, identity + "0")
+        assert process.poll() is None
+        process.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the parent-death signal of Linux")
+async def test_children_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    program = """
+import asyncio, os, sys
+from pathlib import Path
+from gateway_cli.local.process import ProcessSpec, spawn
+
+async def main():
+    async def is_ready(): return True
+    spec = ProcessSpec("one", ("sleep", "600"), dict(os.environ), is_ready)
+    child = await spawn(spec, Path("log"), Path("."))
+    print(child.pid, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+    supervisor = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program), cwd=tmp_path, stdout=subprocess.PIPE
+    )
+    assert supervisor.stdout is not None
+    child = int(await supervisor.stdout.readline())
+    assert _is_running(child)
+    supervisor.kill()
+    await supervisor.wait()
+    await _until(lambda: not _is_running(child))

@@ -1,0 +1,94 @@
+"""What a client may see of a provider's own words."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway_core.adapters.upstreams.cleaning import MAX_MESSAGE, MessageCleaner
+
+SECRET = "s3cr3t-Credential-0042"
+CLEANER = MessageCleaner(["api.vendor.example", "*.cdn.example", "render"], [SECRET])
+
+
+@pytest.mark.parametrize(
+    ("raw", "gone"),
+    [
+        ("See https://api.vendor.example/docs?x=1 for more", "vendor"),
+        ("See HTTP:\\/\\/api.vendor.example\\/docs", "vendor"),
+        ("Host api.vendor.example:8443/v1 failed", "8443"),
+        ("Node gpu-7.eu.vendor.example failed", "gpu-7"),
+        ("From render:9010 with love", "render"),
+        ("At img.cdn.example today", "cdn.example"),
+        ("Node 10.1.2.3:8080 failed", "10.1.2.3"),
+        ("Node [2001:db8::1]:80 failed", "2001"),
+        ("Node fe80::1 failed", "fe80"),
+        (f"Bad key {SECRET}!", "Credential"),
+        ("Bad key s3cr3t-Cred\u200bential-0042!", "0042"),
+        ("Bad key s3cr3t-Credential-0042%20!", "0042"),
+        ("Incorrect API key provided: sk-abC4***********9xYz.", "9xYz"),
+        ("Authorization: Bearer abc.def.ghi failed", "abc.def"),
+        ("Organization: acme-corp is over its limit", "acme"),
+        ("Limit of org-AbCdEfGh reached", "AbCdEfGh"),
+        ("Request id 7f9c24e8-3b12-4fef-91e0-5d4c3b2a1f00 failed", "7f9c24e8"),
+        ("Token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc denied", "eyJ"),
+        ("Job job_42abc failed", "42abc"),
+        ("Write to support+1@vendor.example or a.b@c.org", "@"),
+    ],
+)
+def test_what_is_not_the_clients_is_taken_out(raw: str, gone: str) -> None:
+    cleaned = CLEANER.clean(raw, "fallback")
+    assert gone not in cleaned
+    assert "[removed]" in cleaned
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "reference_image_urls[0] must be a JPG, PNG or WEBP image of at most 20.5 MB.",
+        "output_resolution_1080p is not supported with aspect_ratio 21:9.",
+        "The prompt was refused by the content policy (violence).",
+        "input.reference_image_urls.0: could not be read",
+        "Ton à 44,1 kHz — refusé",
+    ],
+)
+def test_what_helps_the_client_stays(raw: str) -> None:
+    assert CLEANER.clean(raw, "fallback") == raw
+
+
+@pytest.mark.parametrize(
+    "raw", [None, 5, [], {}, "", "  \n\t", "https://api.vendor.example/x", "***", SECRET]
+)
+def test_a_text_of_which_nothing_is_left_becomes_the_fallback(raw: object) -> None:
+    assert CLEANER.clean(raw, "fallback") == "fallback"
+
+
+def test_ids_are_taken_out() -> None:
+    assert "abcd" not in CLEANER.clean("No frame for abcd", "fallback", "abcd")
+
+
+def test_white_space_and_control_characters_collapse() -> None:
+    assert CLEANER.clean("a\r\n\tb\x00c\u2028d\u200be", "f") == "a b c de"
+
+
+def test_a_long_text_is_cut() -> None:
+    cleaned = CLEANER.clean("word " * 500, "fallback")
+    assert len(cleaned) <= MAX_MESSAGE
+    assert cleaned.endswith("…")
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=200))
+def test_any_text_comes_out_short_printable_and_not_empty(raw: str) -> None:
+    cleaned = CLEANER.clean(raw + SECRET + raw, "fallback")
+    assert 0 < len(cleaned) <= MAX_MESSAGE
+    assert SECRET not in cleaned
+    cleaned.encode()
+    assert " ".join(cleaned.split()) == cleaned
+
+
+@pytest.mark.parametrize("unit", ["a", ".", "-", "*", "a.", "sk-", "a@", "1:", "key: ", "é", "://"])
+def test_no_text_takes_long(unit: str) -> None:
+    started = time.process_time()
+    CLEANER.clean(unit * (2**20 // len(unit)), "fallback")
+    assert time.process_time() - started < 1

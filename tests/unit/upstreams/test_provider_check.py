@@ -1,0 +1,117 @@
+"""What is wrong with a provider resource, told to the admin."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gateway_core.contract.conditions import Reason
+from gateway_core.contract.provider import ProviderSpec
+from gateway_core.domain.providers import check_provider
+
+Document = Callable[[str], dict[str, Any]]
+
+
+def _set(document: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for name in parents:
+        document = document[name]
+    if value is None:
+        del document[last]
+    else:
+        document[last] = value
+
+
+def test_a_good_provider_has_no_problems(document: Document) -> None:
+    assert check_provider(ProviderSpec.model_validate(document("https://api.example.com/x"))) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason", "text"),
+    [
+        ("http.submit.body", "{a: ", Reason.INVALID_EXPRESSION, "http.submit.body: "),
+        ("http.submit.body", "{a: inputs.x}", Reason.INVALID_EXPRESSION, "unknown name inputs"),
+        ("http.submit.jobId", "nope(x)", Reason.INVALID_EXPRESSION, "http.submit.jobId: unknown"),
+        ("http.submit.errorMessage", "a..b", Reason.INVALID_EXPRESSION, "http.submit.errorMessage"),
+        ("http.poll.state", "[", Reason.INVALID_EXPRESSION, "http.poll.state: "),
+        ("http.poll.outputs", "a.", Reason.INVALID_EXPRESSION, "http.poll.outputs: "),
+        ("http.poll.outputSeconds", "a.", Reason.INVALID_EXPRESSION, "http.poll.outputSeconds: "),
+        ("http.poll.errorMessage", "a.", Reason.INVALID_EXPRESSION, "http.poll.errorMessage: "),
+        ("http.poll.resultId", "a.", Reason.INVALID_EXPRESSION, "http.poll.resultId: "),
+        ("http.poll.body", "{a: model}", Reason.INVALID_EXPRESSION, "http.poll.body: unknown"),
+        ("http.lookup.jobId", "a.", Reason.INVALID_EXPRESSION, "http.lookup.jobId: "),
+        ("http.cancel.body", "{a: id}", Reason.INVALID_EXPRESSION, "http.cancel.body: "),
+        ("http.poll.path", "/jobs/{id}", Reason.INVALID_TEMPLATE, "http.poll.path: unknown"),
+        ("http.poll.path", "/jobs", Reason.INVALID_TEMPLATE, "http.poll: must use {jobId}"),
+        ("http.cancel.path", "/stop", Reason.INVALID_TEMPLATE, "http.cancel: must use {jobId}"),
+        ("http.lookup.path", "/jobs", Reason.INVALID_TEMPLATE, "http.lookup: must use {reference}"),
+        ("http.submit.path", "/jobs/{jobId}", Reason.INVALID_TEMPLATE, "http.submit.path: "),
+        ("http.result", {"path": "/r/{resultId}"}, Reason.INVALID_TEMPLATE, "http.poll.resultId"),
+        (
+            "http.headers",
+            [{"name": "X-A", "value": "a\r\nX-B: c"}],
+            Reason.INVALID_TEMPLATE,
+            "http.headers.X-A: may not hold a line break",
+        ),
+        (
+            "http.headers",
+            [{"name": "X-A", "value": "{token}"}],
+            Reason.INVALID_TEMPLATE,
+            "unknown placeholder {token}; there is {credential}",
+        ),
+        (
+            "http.outputHeaders",
+            [{"name": "Content-Length", "value": "5"}],
+            Reason.INVALID_TEMPLATE,
+            "http.outputHeaders.Content-Length: is set by the gateway",
+        ),
+        (
+            "http.headers",
+            [{"name": "X-A", "value": "1"}, {"name": "x-a", "value": "2"}],
+            Reason.INVALID_TEMPLATE,
+            "stands here twice",
+        ),
+        (
+            "http.submit.idempotencyHeader",
+            "authorization",
+            Reason.INVALID_TEMPLATE,
+            "http.submit.idempotencyHeader: authorization has another value",
+        ),
+        ("credentialsSecretRef", None, Reason.INVALID_TEMPLATE, "no credentialsSecretRef"),
+        (
+            "http.poll.stateWords.failed",
+            ["error", "done"],
+            Reason.INVALID_FIELD,
+            "http.poll.stateWords: 'done' stands in succeeded and failed",
+        ),
+        ("http.poll.stateWords.succeeded", [], Reason.INVALID_FIELD, "may not be empty"),
+        ("http.poll.minIntervalSeconds", 60, Reason.INVALID_FIELD, "minIntervalSeconds"),
+        ("http.outputHosts", ["*"], Reason.INVALID_FIELD, "http.outputHosts: '*' must be"),
+        ("http.outputHosts", ["https://a.b"], Reason.INVALID_FIELD, "http.outputHosts: "),
+        ("http.baseUrl", "http://a:99999", Reason.INVALID_FIELD, "http.baseUrl: "),
+        ("http.baseUrl", "http://a b", Reason.INVALID_FIELD, "http.baseUrl: "),
+    ],
+)
+def test_each_problem_names_its_field(
+    document: Document, path: str, value: Any, reason: Reason, text: str
+) -> None:
+    wrong = document("https://api.example.com")
+    _set(wrong, path, value)
+    problems = check_provider(ProviderSpec.model_validate(wrong))
+    assert [p.reason for p in problems] == [reason] * len(problems)
+    assert any(text in problem.text for problem in problems), problems
+
+
+def test_a_lookup_needs_a_reference_that_was_sent(document: Document) -> None:
+    wrong = document("https://api.example.com")
+    _set(wrong, "http.submit.idempotencyHeader", None)
+    _set(wrong, "http.submit.body", "{prompt: input.prompt}")
+    (problem,) = check_provider(ProviderSpec.model_validate(wrong))
+    assert problem.text.startswith("http.submit: must send `reference`")
+
+
+@pytest.mark.parametrize("host", ["cdn.example.com", "*.example.com", "127.0.0.1", "::1", "media"])
+def test_output_hosts_are_names_and_wildcards(document: Document, host: str) -> None:
+    good = document("http://simulator:9010")
+    _set(good, "http.outputHosts", [host])
+    assert check_provider(ProviderSpec.model_validate(good)) == []
