@@ -10,6 +10,14 @@ ROOT = Path(__file__).resolve().parent.parent
 HEADER = "# Generated from core/gateway_core/contract by `make generate`; do not edit.\n"
 
 
+class _Dumper(yaml.SafeDumper):
+    """YAML without anchors, which not every reader of CRDs follows."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Nothing is aliased."""
+        return True
+
+
 def main() -> None:
     """Writes one file for each kind into `crds/` and removes those of kinds that are gone."""
     folder = ROOT / "crds"
@@ -18,7 +26,7 @@ def main() -> None:
     for stale in set(path.name for path in folder.glob("*.yaml")) - set(wanted):
         (folder / stale).unlink()
     for name, crd in wanted.items():
-        text = yaml.safe_dump(crd, sort_keys=False, allow_unicode=True, width=100)
+        text = yaml.dump(crd, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
         (folder / name).write_text(HEADER + text)
 
 

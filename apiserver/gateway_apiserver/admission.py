@@ -15,7 +15,7 @@ from starlette.types import Receive
 from gateway_apiserver.auth import Authenticator, Principal
 from gateway_apiserver.calls import read_idempotency_key, read_json_body
 from gateway_apiserver.catalogs import CatalogView
-from gateway_apiserver.drafts import CallbackCheck, Draft, draft_task, price_draft, to_input
+from gateway_apiserver.drafts import Draft, draft_task, price_draft, to_input
 from gateway_apiserver.entries import AccountRecord
 from gateway_apiserver.errors import list_rate_headers
 from gateway_apiserver.finder import TaskFinder
@@ -43,6 +43,7 @@ from gateway_core.contract.names import (
 )
 from gateway_core.contract.resource import skeleton
 from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.catalog import Model
 from gateway_core.domain.operations import MAX_BODY_BYTES, Operation
 from gateway_core.ports.caches import Table
@@ -106,7 +107,7 @@ class Admission:
         store: ObjectStore,
         mint: IdMint,
         metrics: ApiMetrics,
-        check_callback: CallbackCheck,
+        addresses: AddressPolicy,
         maintenance: bool,
         task_id_header: str,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -120,7 +121,7 @@ class Admission:
         self._store = store
         self._mint = mint
         self._metrics = metrics
-        self._check_callback = check_callback
+        self._addresses = addresses
         self._maintenance = maintenance
         self._task_id_header = task_id_header.lower().encode()
         self._clock = clock
@@ -174,7 +175,7 @@ class Admission:
         raw = await read_json_body(call.headers, call.receive, MAX_BODY_BYTES)
         key = read_idempotency_key(call.headers)
         draft = draft_task(
-            self._catalog.current, call.operation, call.service, raw, self._check_callback
+            self._catalog.current, call.operation, call.service, raw, self._addresses
         )
         if key is None:
             task_id = self._mint.mint_random(TASK_PREFIX, account.name)

@@ -42,7 +42,7 @@ class KeyIndex:
         self._table = table
         self._by_token: dict[str, dict[str, TokenRecord]] = {}
         self._tokens_of: dict[str, tuple[str, ...]] = {}
-        for name, _ in table.items():
+        for name in dict(table.items()):
             self._follow(name)
         table.subscribe(self._follow)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from gateway_apiserver.trace import Header
@@ -11,17 +12,13 @@ JSON_TYPE = "application/json"
 MOST_KEY_CHARACTERS = 512
 
 
-class ClientGone(Exception):
-    """The client closed the connection before its body was complete."""
-
-
 async def read_json_body(headers: Iterable[Header], receive: Receive, max_bytes: int) -> bytes:
     """The whole body of a JSON request.
 
     Raises:
         UnsupportedMediaType: it is declared as something else, or as nothing.
         TooLarge: it is longer than `max_bytes`, as declared or as sent.
-        ClientGone: it never came to its end.
+        ClientDisconnect: it never came to its end.
     """
     content_type = declared = b""
     for name, value in headers:
@@ -37,8 +34,9 @@ async def read_json_body(headers: Iterable[Header], receive: Receive, max_bytes:
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            raise ClientGone
-        body += message.get("body", b"")
+            raise ClientDisconnect
+        part: bytes = message.get("body", b"")
+        body += part
         if len(body) > max_bytes:
             raise _too_large(max_bytes)
         if not message.get("more_body"):

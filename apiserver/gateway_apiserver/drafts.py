@@ -3,12 +3,13 @@
 Used by `admission`, which decides what becomes of it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from gateway_core.contract.errors import Conflict, InvalidRequest
+from gateway_core.domain.addresses import AddressPolicy, AddressRefused
 from gateway_core.domain.catalog import Catalog, Model
 from gateway_core.domain.operations import Operation
 from gateway_core.domain.pricing import quote, select_price
@@ -20,9 +21,6 @@ from gateway_core.domain.validation import (
     parse_body,
     to_canonical_json,
 )
-
-CallbackCheck = Callable[[str], str | None]
-"""What is wrong with a callback's address, None if nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +39,13 @@ class Draft:
 
 
 def draft_task(
-    catalog: Catalog, operation: Operation, service: str, raw: bytes, check_callback: CallbackCheck
+    catalog: Catalog, operation: Operation, service: str, raw: bytes, addresses: AddressPolicy
 ) -> Draft:
     """The draft of a body. InvalidRequest, in either 400 form (contract §2.1)."""
     given = check_shape(operation, parse_body(raw))
     callback_url = given.get("callback_url")
-    problem = check_callback(callback_url) if callback_url else None
-    if problem:
-        raise _invalid_field("callback_url", problem)
+    if callback_url is not None:
+        _check_callback(callback_url, addresses)
     model_id = given["model"]
     model = catalog.find_model(service, operation.action, model_id)
     complete = apply_defaults(operation, given, model.rules if model else {})
@@ -72,7 +69,9 @@ def price_draft(draft: Draft, now: datetime) -> tuple[Model, int]:
     except LookupError:
         micros = None
     if micros is None:
-        raise Conflict(f"Model {draft.model_id} has no price for this.", code="unsupported_by_model")
+        raise Conflict(
+            f"Model {draft.model_id} has no price for this.", code="unsupported_by_model"
+        )
     return model, micros
 
 
@@ -83,7 +82,15 @@ def to_input(draft: Draft) -> bytes:
     return to_canonical_json(values)
 
 
+def _check_callback(url: str, addresses: AddressPolicy) -> None:
+    try:
+        addresses.check_url_literal(url)
+    except AddressRefused as refused:
+        problem = f"must not name {refused.reason}"
+        if refused.reason.startswith("not "):
+            problem = f"must name a host: it is {refused.reason}"
+        raise _invalid_field("callback_url", problem) from None
+
+
 def _invalid_field(name: str, problem: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"The request is invalid: {name}.", errors={name: [problem]}, param=name
-    )
+    return InvalidRequest(f"The request is invalid: {name}.", errors={name: [problem]}, param=name)

@@ -4,10 +4,12 @@ Pure ASGI. Whatever happens inside, a client gets one answer in its dialect with
 that is fresh and never copied from it (contract §0.8).
 """
 
+import logging
 import time
 from typing import Protocol
 
 import structlog
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway_apiserver.answers import send_answer
@@ -20,6 +22,9 @@ from gateway_core.contract.ids import mint_request_id
 _log = structlog.get_logger(__name__)
 
 _MOST_CLIENT_ID = 512
+_CLIENT_GONE = 499
+"""The status that is logged and counted where the client left before it was answered."""
+_levels = logging.getLogger(__name__)
 
 
 class RequestCounter(Protocol):
@@ -38,6 +43,7 @@ class Edge:
         self._counter = counter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request; other kinds of connection are let go."""
         if scope["type"] != "http":
             return
         began = time.perf_counter()
@@ -55,6 +61,9 @@ class Edge:
 
         try:
             await self._app(scope, receive, send_marked)
+        except ClientDisconnect:
+            # nobody is there to be answered
+            status = _CLIENT_GONE
         except Exception as error:
             known = to_gateway_error(error, trace.request_id)
             if isinstance(known, Internal) or status:
@@ -71,9 +80,9 @@ class Edge:
 def _log_answer(scope: Scope, trace: Trace, status: int, seconds: float) -> None:
     # Polls outnumber everything else by far, and one that went well says nothing.
     quiet = status < 400 and scope["method"] in ("GET", "HEAD")
-    write = _log.debug if quiet else _log.info
-    if quiet and not _log.is_enabled_for(10):
+    if quiet and not _levels.isEnabledFor(logging.DEBUG):
         return
+    write = _log.debug if quiet else _log.info
     facts = {"account": trace.account, "task": trace.task, "client_request_id": _client_id(scope)}
     write(
         "answered",

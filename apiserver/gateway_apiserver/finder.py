@@ -49,9 +49,7 @@ class TaskFinder:
         name = id_to_name(wire_id)
         known = self._table.get(name)
         if known is not None and known.account == account:
-            current = known.terminal is not None or not (
-                known.has_callback or self._fresh.is_quiet
-            )
+            current = known.terminal is not None or not (known.has_callback or self._fresh.is_quiet)
             if current:
                 return known
         elif known is not None:

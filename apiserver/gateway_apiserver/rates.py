@@ -102,7 +102,7 @@ class RateGate:
             return answer
         try:
             # the call has its place in the rate already
-            again = await self._counters.admit(replace(call, counted=True))
+            again = await self._counters.admit(replace(call, counted=False))
         except CountersUnavailable:
             return answer
         return replace(again, rate=answer.rate)

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 
 import structlog
 
-from gateway_core.contract.errors import Conflict, GatewayError, Internal, OutcomeUnknown, Unavailable
+from gateway_core.contract.errors import (
+    Conflict,
+    GatewayError,
+    Internal,
+    OutcomeUnknown,
+    Unavailable,
+)
 from gateway_core.contract.names import REQUEST_ID_ANNOTATION
 from gateway_core.contract.task import GatewayTask
 from gateway_core.ports.records import (

@@ -1,1 +1,1 @@
-"""What every process of the gateway shares: the words, the decisions, the ports and their adapters."""
+"""What every process of the gateway shares: words, decisions, ports and their adapters."""

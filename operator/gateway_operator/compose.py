@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from functools import partial
 
 import kopf
-from gateway_core.domain.addresses import AddressPolicy
 
 from gateway_core.adapters.kube.connection import Connection, find_connection
 from gateway_core.adapters.kube.records import KubeRecords
@@ -17,11 +16,13 @@ from gateway_core.adapters.kube.table import KubeTable
 from gateway_core.adapters.logs import configure_logging as configure_logging
 from gateway_core.adapters.objectstore.directory import DirectoryStore
 from gateway_core.adapters.redis.counters import RedisCounters
+from gateway_core.adapters.secretfiles import load_key
 from gateway_core.adapters.upstreams.registry import build_upstream
 from gateway_core.contract.account import GatewayAccount, GatewayKey
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.provider import GatewayProvider, ProviderSpec
+from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.catalog import Catalog, Problem, build_catalog
 from gateway_core.domain.providers import check_provider
 from gateway_core.ports.upstream import Upstream
@@ -75,7 +76,7 @@ async def run_operator(settings: Settings, stop: asyncio.Event) -> None:
         metrics, live = Metrics(), LiveTasks()
         metrics.live.set_function(lambda: float(len(live)))
         queue = WorkQueue(lambda name: controller.reconcile(name))
-        signer = MediaSigner(settings.read_secret_file("media-key"))
+        signer = MediaSigner(load_key(settings.secrets_dir, "media-key"))
         tools = Tools(
             records=records,
             store=store,
@@ -116,7 +117,7 @@ async def run_operator(settings: Settings, stop: asyncio.Event) -> None:
         parts: list[Callable[[], Awaitable[None]]] = [table.run for table in tables.all]
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(_run_part(part)) for part in parts]
-            await _wait_until(lambda: all(table.synced for table in tables.all), stop)
+            await _wait_for_tables(tables, stop)
             janitor = Janitor(tools, settings.shards, settings.sweep_seconds)
             running += [
                 group.create_task(_run_part(part))
@@ -147,9 +148,13 @@ async def _run_part(part: Callable[[], Awaitable[None]]) -> None:
     raise RuntimeError(f"{getattr(part, '__qualname__', part)} has ended by itself")
 
 
-async def _wait_until(condition: Callable[[], bool], stop: asyncio.Event) -> None:
-    while not condition() and not stop.is_set():
-        await asyncio.sleep(0.02)
+async def _wait_for_tables(tables: Tables, stop: asyncio.Event) -> None:
+    """Returns once all tables are read, or `stop` is set."""
+    synced = asyncio.gather(*(table.wait_synced() for table in tables.all))
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait((synced, stopped), return_when=asyncio.FIRST_COMPLETED)
+    for waiter in (synced, stopped):
+        waiter.cancel()
 
 
 def _build_tables(records: KubeRecords) -> Tables:

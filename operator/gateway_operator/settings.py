@@ -42,7 +42,3 @@ class Settings(BaseSettings):
     def shards(self) -> tuple[int, ...]:
         """The shards this replica owns."""
         return tuple(n for n in range(SHARDS) if n % self.replicas == self.ordinal)
-
-    def read_secret_file(self, name: str) -> bytes:
-        """A secret key from the secrets directory; the error names the file, not its content."""
-        return (self.secrets_dir / name).read_bytes().strip()

@@ -15,7 +15,9 @@ from gateway_core.ports.counters import Counters, Ledger
 class CountersStore(Protocol):
     """A store of counters whose clock can be put forward and whose memory can be lost."""
 
-    counters: Counters
+    @property
+    def counters(self) -> Counters:
+        """The counters under test."""
 
     def advance(self, account: str, seconds: float) -> None:
         """Makes what is in the account's counters `seconds` older."""
@@ -48,7 +50,7 @@ class RedisStore:
 
     def __init__(self, server: RedisServer) -> None:
         self.counters = RedisCounters(server.url)
-        self.direct = Redis(port=server.port)
+        self.direct = Redis(port=server.port, decode_responses=True)
 
     def advance(self, account: str, seconds: float) -> None:
         prefix, micros = f"gw:{{{account}}}:", round(seconds * 1_000_000)
@@ -57,8 +59,8 @@ class RedisStore:
             self.direct.delete(prefix + "rate")
             self.direct.rpush(prefix + "rate", *(int(at) - micros for at in times))
         for task, value in self.direct.hgetall(prefix + "holds").items():
-            amount, since = value.split(b":")
-            self.direct.hset(prefix + "holds", task, b"%s:%d" % (amount, int(since) - micros))
+            amount, since = str(value).split(":")
+            self.direct.hset(prefix + "holds", task, f"{amount}:{int(since) - micros}")
         left = self.direct.ttl(prefix + "rebuild")
         if left > 0:
             self.direct.expire(prefix + "rebuild", round(left - seconds))

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from tests.fakes.objects import FakeObjects
 
-from gateway_core.adapters.objectstore import files
 from gateway_core.adapters.objectstore.directory import DirectoryStore
 from gateway_core.ports.objects import (
     ObjectMissing,
@@ -241,7 +240,7 @@ class TestDirectory:
         def refuse(_: int) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(files.os, "fsync", refuse)
+        monkeypatch.setattr(os, "fsync", refuse)
         with pytest.raises(StoreUnavailable):
             await directory.put("a", b"x")
         with pytest.raises(StoreUnavailable):
@@ -266,7 +265,7 @@ class TestDirectory:
             synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
             fsync(descriptor)
 
-        monkeypatch.setattr(files.os, "fsync", note)
+        monkeypatch.setattr(os, "fsync", note)
         await directory.put("a/b", b"x")
         root = str(tmp_path / "objects")
         assert synced[0].startswith(f"{root}/.tmp-")

@@ -1,1 +1,1 @@
-"""One room for each technology that fulfils a port; only a process's `compose` module names them."""
+"""One room for each technology that fulfils a port; only `compose` modules name them."""

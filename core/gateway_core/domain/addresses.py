@@ -162,7 +162,7 @@ def _read_host(url: str) -> tuple[str, bool]:
         parts = urlsplit(url)
         host = parts.hostname
     except ValueError:
-        host = None
+        raise AddressRefused("not a host") from None
     # A backslash ends the host for some readers and not for others.
     if not host or "\\" in url:
         raise AddressRefused("not a host")

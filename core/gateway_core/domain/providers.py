@@ -38,7 +38,7 @@ _OWN_HEADERS = frozenset(
         "content-length",
         "expect",
         "host",
-        "te",
+        "te",  # codespell:ignore te
         "trailer",
         "transfer-encoding",
         "upgrade",
@@ -150,8 +150,10 @@ def _check_expression(
         yield Problem(Reason.INVALID_EXPRESSION, f"{field}: {error}")
         return
     for name in sorted(roots - names) if names is not None else ():
-        there = ", ".join(sorted(names or ()))
-        yield Problem(Reason.INVALID_EXPRESSION, f"{field}: unknown name {name}; there is {there}")
+        hint = f"there is {', '.join(sorted(names or ()))}"
+        if name in ("null", "true", "false"):
+            hint = f"write `{name}` in backquotes"
+        yield Problem(Reason.INVALID_EXPRESSION, f"{field}: unknown name {name}; {hint}")
 
 
 def _check_headers(field: str, headers: list[Header] | None, secret: bool) -> Iterator[Problem]:

@@ -64,12 +64,16 @@ class JobInput:
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """An answer to a poll. `outputs` are URLs; `seconds` what the provider says it made."""
+    """An answer to a poll. `outputs` are URLs; `seconds` what the provider says it made.
+
+    `retry_after` is how many seconds the provider asks to be left alone.
+    """
 
     state: JobState
     outputs: tuple[str, ...] = ()
     seconds: float | None = None
     message: str | None = None
+    retry_after: float | None = None
 
 
 class SubmissionGuarantee(Enum):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
@@ -160,7 +161,7 @@ async def connect() -> AsyncIterator[Callable[..., HttpUpstream]]:
     def make(
         spec: dict[str, Any], *, allowed: tuple[str, ...] = ("127.0.0.0/8", "::1/128")
     ) -> HttpUpstream:
-        policy = AddressPolicy(allowed)
+        policy = AddressPolicy(tuple(ip_network(network) for network in allowed))
         made.append(HttpUpstream(ProviderSpec.model_validate(spec), CREDENTIAL, policy))
         return made[-1]
 

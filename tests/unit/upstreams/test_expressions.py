@@ -1,5 +1,7 @@
 """JMESPath expressions of provider resources."""
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

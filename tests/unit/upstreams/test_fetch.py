@@ -70,6 +70,14 @@ async def test_an_allowed_host_at_a_private_address_is_refused(
     assert cdn.seen == []
 
 
+async def test_a_metadata_address_is_refused_even_if_declared(
+    spec: dict[str, Any], connect: Connect
+) -> None:
+    spec["http"]["outputHosts"] = ["169.254.169.254"]
+    with pytest.raises(OutputRejected):
+        await read(connect(spec), "http://169.254.169.254/latest/meta-data")
+
+
 @pytest.mark.parametrize(
     "url",
     [

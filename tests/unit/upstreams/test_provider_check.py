@@ -31,6 +31,7 @@ def test_a_good_provider_has_no_problems(document: Document) -> None:
     [
         ("http.submit.body", "{a: ", Reason.INVALID_EXPRESSION, "http.submit.body: "),
         ("http.submit.body", "{a: inputs.x}", Reason.INVALID_EXPRESSION, "unknown name inputs"),
+        ("http.submit.body", "{a: true}", Reason.INVALID_EXPRESSION, "write `true` in backquotes"),
         ("http.submit.jobId", "nope(x)", Reason.INVALID_EXPRESSION, "http.submit.jobId: unknown"),
         ("http.submit.errorMessage", "a..b", Reason.INVALID_EXPRESSION, "http.submit.errorMessage"),
         ("http.poll.state", "[", Reason.INVALID_EXPRESSION, "http.poll.state: "),

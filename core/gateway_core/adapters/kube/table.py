@@ -50,13 +50,13 @@ class KubeTable(Table[T], Generic[T]):
         self._tombstones: OrderedDict[str, int] = OrderedDict()
         self._listeners: list[Listener] = []
         self._alive_at: float | None = None
-        self._synced = False
+        self._synced = asyncio.Event()
         self._version = "0"
 
     @property
     def synced(self) -> bool:
         """Whether a full list has been read once."""
-        return self._synced
+        return self._synced.is_set()
 
     @property
     def silence(self) -> float:
@@ -90,6 +90,10 @@ class KubeTable(Table[T], Generic[T]):
             self._tell(name)
         return self._entries.get(name)
 
+    async def wait_synced(self) -> None:
+        """Returns once a full list has been read."""
+        await self._synced.wait()
+
     async def run(self) -> None:
         """Keeps the table until cancelled, whatever the API does."""
         failures = 0
@@ -121,7 +125,7 @@ class KubeTable(Table[T], Generic[T]):
                 names.add(name)
                 before = self._versions.get(name)
                 self.offer(obj)
-                repairs += self._synced and before != self._versions.get(name)
+                repairs += self.synced and before != self._versions.get(name)
             if page.next_token is None:
                 break
             page = await self._records.list_page(self.plural, token=page.next_token)
@@ -129,11 +133,11 @@ class KubeTable(Table[T], Generic[T]):
             if name not in names and version <= listed_version:
                 self._drop(name, listed_version)
                 repairs += 1
-        if repairs and self._synced:
+        if repairs and self.synced:
             self.repairs += repairs
             _log.warning("table repaired by a list", kind=self.plural, entries=repairs)
         self._version = first.resource_version
-        self._synced = True
+        self._synced.set()
         self._alive_at = time.monotonic()
 
     async def _watch(self) -> None:

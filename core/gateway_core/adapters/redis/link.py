@@ -113,8 +113,8 @@ class RedisLink:
         return replies
 
 
-def _find_run_id(info: bytes) -> bytes:
-    found = _RUN_ID.search(info)
+def _find_run_id(info: bytes | None) -> bytes:
+    found = _RUN_ID.search(info or b"")
     if found is None:
         raise RedisError("the server does not tell its run_id")
     return found[1]

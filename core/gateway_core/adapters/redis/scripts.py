@@ -44,7 +44,7 @@ class ScriptCall:
 
 
 def _load(name: str) -> Script:
-    source = files(__package__).joinpath("lua", f"{name}.lua").read_bytes()
+    source = files("gateway_core.adapters.redis").joinpath("lua", f"{name}.lua").read_bytes()
     # SHA-1 is the name Redis gives a script, not a safeguard.
     return Script(source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode())
 

@@ -129,22 +129,23 @@ class HttpUpstream:
         if self._plans.lookup is None or self._found_id is None:
             raise UpstreamUnclear("The provider has no look-up.")
         try:
-            document = await self._ask(self._plans.lookup, {"reference": reference})
+            answer = await self._ask(self._plans.lookup, {"reference": reference})
         except UpstreamGone:
             return None
-        found = _evaluate(self._found_id, document)
+        found = _evaluate(self._found_id, answer.parse())
         return None if found is None else read_job_id(found)
 
     async def poll(self, job_id: str) -> JobReport:
         """What the job is doing. UpstreamGone, Busy, Denied, Unclear."""
         values = {"jobId": job_id}
-        document = await self._ask(self._plans.poll, values)
+        answer = await self._ask(self._plans.poll, values)
+        document = answer.parse()
         word = read_word(_evaluate(self._state, document))
         state = self._words.get(word, JobState.RUNNING)
         if state is JobState.SUCCEEDED:
             return await self._report_success(values, document)
         if state is JobState.RUNNING:
-            return JobReport(state)
+            return JobReport(state, retry_after=answer.retry_after)
         message = self._clean(self._failure, document, FAILED, job_id)
         return JobReport(state, message=message)
 
@@ -173,17 +174,17 @@ class HttpUpstream:
             if self._result_id:
                 found = read_job_id(_evaluate(self._result_id, document))
                 values = {**values, "resultId": found}
-            document = await self._ask(self._plans.result, values)
+            document = (await self._ask(self._plans.result, values)).parse()
         outputs = read_outputs(_evaluate(self._output_urls, document))
         seconds = _evaluate(self._seconds, document) if self._seconds else None
         return JobReport(JobState.SUCCEEDED, outputs, read_seconds(seconds))
 
-    async def _ask(self, plan: CallPlan, values: Mapping[str, str]) -> Any:
+    async def _ask(self, plan: CallPlan, values: Mapping[str, str]) -> Answer:
         answer = await self._send_filled(plan, values)
         problem = find_question_error(answer)
         if problem:
             raise problem
-        return answer.parse()
+        return answer
 
     async def _send_filled(self, plan: CallPlan, values: Mapping[str, str]) -> Answer:
         try:

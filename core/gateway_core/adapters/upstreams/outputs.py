@@ -19,8 +19,8 @@ from gateway_core.adapters.upstreams.answers import (
     parse_retry_after,
 )
 from gateway_core.adapters.upstreams.connections import Connections
+from gateway_core.adapters.upstreams.egress import EgressRefused
 from gateway_core.contract.provider import HttpProvider
-from gateway_core.domain.addresses import AddressRefused
 from gateway_core.ports.upstream import (
     Download,
     OutputRejected,
@@ -56,15 +56,15 @@ class OutputRules:
     def admit(self, url: str) -> URL:
         """The address to ask. Raises OutputRejected for one outside the rules."""
         if not is_web_address(url):
-            raise OutputRejected("The output's address is not allowed.")
+            raise _not_allowed()
         try:
             # As it stands: a signed address is void once a character of it is written otherwise.
             parsed = URL(url, encoded=url.isascii()).with_fragment(None)
             allowed = self._allows(parsed)
         except ValueError as error:
-            raise OutputRejected("The output's address is not allowed.") from error
+            raise _not_allowed() from error
         if not allowed:
-            raise OutputRejected("The output's address is not allowed.")
+            raise _not_allowed()
         return parsed
 
     def owns(self, url: URL) -> bool:
@@ -113,7 +113,7 @@ class OutputSource:
             try:
                 url = str(address.join(URL(location, encoded=location.isascii())))
             except ValueError as error:
-                raise OutputRejected("The output's address is not allowed.") from error
+                raise _not_allowed() from error
         raise OutputRejected("The output's address redirects too often.")
 
     async def _request(self, address: URL) -> aiohttp.ClientResponse:
@@ -123,11 +123,9 @@ class OutputSource:
         headers = {"accept-encoding": "identity", **(self._headers if own else {})}
         try:
             return await session.get(address, headers=headers, allow_redirects=False)
-        except AddressRefused as error:
-            raise OutputRejected("The output's address is not allowed.") from error
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            if _is_refusal(error):
-                raise OutputRejected("The output's address is not allowed.") from error
+            if isinstance(error.__cause__, EgressRefused):
+                raise _not_allowed() from error
             raise UpstreamBusy("The output could not be reached.") from error
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise _broken() from error
@@ -171,14 +169,8 @@ def _check(response: aiohttp.ClientResponse, max_bytes: int) -> str:
     return kind
 
 
-def _is_refusal(error: BaseException) -> bool:
-    """Whether the address policy is behind a failed connection."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, AddressRefused):
-            return True
-        cause = cause.__cause__ or cause.__context__
-    return False
+def _not_allowed() -> UpstreamError:
+    return OutputRejected("The output's address is not allowed.")
 
 
 def _broken() -> UpstreamError:

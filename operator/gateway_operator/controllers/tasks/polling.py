@@ -84,7 +84,8 @@ class Polling:
         tools.metrics.count_call(job.provider_name, "poll", report.state.value)
         watch.failures = watch.gone = 0
         if report.state is JobState.RUNNING:
-            self._postpone(task, watch, self._interval(task, upstream))
+            pause = max(self._interval(task, upstream), report.retry_after or 0.0)
+            self._postpone(task, watch, pause)
             return False
         if report.state is JobState.SUCCEEDED:
             return await self._take_outputs(obj, task, upstream, watch, report)

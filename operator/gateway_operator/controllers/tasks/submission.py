@@ -109,7 +109,8 @@ class Submission:
                 return False
         assert task.status.upstream is not None
         written = parse_time(task.status.upstream.intent_time)
-        wait = written + timedelta(seconds=upstream.submit_seconds) - self._tools.now()
+        under_way = timedelta(seconds=FRESH_SECONDS + upstream.submit_seconds)
+        wait = written + under_way - self._tools.now()
         if wait > timedelta(0):
             self._tools.queue.add_after(task.metadata.name, wait.total_seconds())
             return False

@@ -1,0 +1,59 @@
+"""`python -m gateway_apiserver api|media`: the API process or the media host.
+
+Ends with 2 for settings, secrets or a cluster that cannot be used, saying which.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+
+import uvloop
+from pydantic import ValidationError
+
+from gateway_apiserver.app import create_app
+from gateway_apiserver.compose import NoCluster, configure_logging, open_api, open_media
+from gateway_apiserver.media.app import create_media_app
+from gateway_apiserver.secret_files import SecretsUnusable
+from gateway_apiserver.server import serve
+from gateway_apiserver.settings import ApiSettings, MediaSettings
+
+
+async def _serve_api() -> None:
+    settings = ApiSettings()  # pyright: ignore[reportCallIssue]
+    configure_logging(settings.log_level, settings.log_format)
+    async with open_api(settings) as parts:
+        await serve(create_app(parts), settings.api_host, settings.api_port)
+
+
+async def _serve_media() -> None:
+    settings = MediaSettings()  # pyright: ignore[reportCallIssue]
+    configure_logging(settings.log_level, settings.log_format)
+    async with open_media(settings) as parts:
+        await serve(create_media_app(parts), settings.media_host, settings.media_port)
+
+
+_PROCESSES: dict[str, Callable[[], Awaitable[None]]] = {"api": _serve_api, "media": _serve_media}
+
+
+def main() -> int:
+    """Serves until a signal; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m gateway_apiserver")
+    parser.add_argument("process", choices=_PROCESSES)
+    process = _PROCESSES[parser.parse_args().process]
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(process())  # type: ignore[arg-type]
+    except ValidationError as error:
+        for problem in error.errors(include_input=False):
+            name = "_".join(str(part) for part in problem["loc"]).upper()
+            print(f"GATEWAY_{name}: {problem['msg']}", file=sys.stderr)
+        return 2
+    except (NoCluster, SecretsUnusable) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

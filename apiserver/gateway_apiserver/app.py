@@ -1,0 +1,138 @@
+"""The API as one ASGI application: what is on the way to each route, and nothing of the routes.
+
+Made by `__main__` of what `compose` puts together, and by tests of fakes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway_apiserver.admission import Admission
+from gateway_apiserver.auth import Authenticator
+from gateway_apiserver.catalogs import CatalogView
+from gateway_apiserver.edge import Edge
+from gateway_apiserver.entries import AccountRecord, KeyRecord, TaskRecord
+from gateway_apiserver.errors import render_error, to_gateway_error
+from gateway_apiserver.finder import TaskFinder
+from gateway_apiserver.freshness import ReadThrough
+from gateway_apiserver.metrics import ApiMetrics
+from gateway_apiserver.openapi import build_document
+from gateway_apiserver.rates import RateGate
+from gateway_apiserver.recording import TaskRecorder
+from gateway_apiserver.routes.account import AccountRoutes
+from gateway_apiserver.routes.operations import build_operations_router
+from gateway_apiserver.routes.tasks import TaskRoutes
+from gateway_apiserver.settings import ApiSettings
+from gateway_apiserver.surfaces import choose_dialect
+from gateway_apiserver.trace import trace_of
+from gateway_core.contract.account import GatewayAccount, GatewayKey
+from gateway_core.contract.errors import GatewayError
+from gateway_core.contract.ids import IdMint
+from gateway_core.contract.model import RESERVED_SERVICES, GatewayModel
+from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.addresses import AddressPolicy
+from gateway_core.ports.caches import Table
+from gateway_core.ports.counters import Counters
+from gateway_core.ports.objects import ObjectStore
+from gateway_core.ports.records import Records
+from gateway_core.usecases.ledgers import rebuild_ledger
+
+_TASKS = "/api/v1/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiParts:
+    """What the API is made of, apart from its own code. Tables are kept up by whoever made them."""
+
+    settings: ApiSettings
+    records: Records
+    counters: Counters
+    store: ObjectStore
+    keys: Table[KeyRecord]
+    accounts: Table[AccountRecord]
+    models: Table[GatewayModel]
+    tasks: Table[TaskRecord]
+    id_key: bytes
+    peppers: Mapping[int, bytes]
+
+
+def create_app(parts: ApiParts) -> ASGIApp:
+    """The whole API on these parts."""
+    settings, records = parts.settings, parts.records
+    mint, metrics, catalog = IdMint(parts.id_key), ApiMetrics(), CatalogView(parts.models)
+    authenticator = Authenticator(
+        parts.keys,
+        parts.accounts,
+        ReadThrough(parts.keys, records, GatewayKey.plural),
+        ReadThrough(parts.accounts, records, GatewayAccount.plural),
+        parts.peppers,
+    )
+    rebuild = partial(rebuild_ledger, records, parts.store, parts.counters)
+    gate = RateGate(parts.counters, rebuild, replicas=settings.replicas)
+    finder = TaskFinder(
+        parts.tasks,
+        ReadThrough(parts.tasks, records, GatewayTask.plural),
+        records,
+        parts.store,
+        mint,
+    )
+    admission = Admission(
+        authenticator=authenticator,
+        catalog=catalog,
+        gate=gate,
+        finder=finder,
+        recorder=TaskRecorder(records),
+        tasks=parts.tasks,
+        store=parts.store,
+        mint=mint,
+        metrics=metrics,
+        addresses=AddressPolicy(allowed=settings.allowed_cidrs),
+        maintenance=settings.maintenance,
+        task_id_header=settings.task_id_header,
+    )
+    others = _build_others()
+    others.include_router(AccountRoutes(authenticator, parts.counters, gate).router)
+    others.include_router(
+        build_operations_router(
+            (parts.keys, parts.accounts, parts.models, parts.tasks),
+            metrics if settings.metrics_enabled else None,
+            lambda: build_document(catalog.current, settings.base_url),
+        )
+    )
+    tasks = TaskRoutes(catalog, admission, authenticator, finder)
+    return Edge(_Fork(tasks, others), metrics)
+
+
+class _Fork:
+    """Task paths one way, everything else the other."""
+
+    def __init__(self, tasks: ASGIApp, others: ASGIApp) -> None:
+        self._tasks = tasks
+        self._others = others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        # of what is below /api/v1, only the gateway's own segments are no provider's
+        is_task = path.startswith(_TASKS) and path.split("/", 4)[3] not in RESERVED_SERVICES
+        await (self._tasks if is_task else self._others)(scope, receive, send)
+
+
+def _build_others() -> FastAPI:
+    """A FastAPI application whose errors all take the one way to their dialect."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    for kind in (GatewayError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, _render)
+    return app
+
+
+def _render(request: Request, error: Exception) -> Response:
+    known = to_gateway_error(error, trace_of(request.scope).request_id)
+    answer = render_error(known, choose_dialect(request.scope))
+    response = Response(answer.body, answer.status)
+    response.raw_headers = [*answer.headers, (b"content-length", b"%d" % len(answer.body))]
+    return response

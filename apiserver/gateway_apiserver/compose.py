@@ -1,0 +1,78 @@
+"""The composition root of both processes: the only module that names adapters."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from gateway_apiserver.app import ApiParts
+from gateway_apiserver.catalogs import project_model
+from gateway_apiserver.entries import project_account, project_key, project_task
+from gateway_apiserver.media.app import MediaParts
+from gateway_apiserver.secret_files import load_key, load_peppers
+from gateway_apiserver.settings import ApiSettings, MediaSettings
+from gateway_core.adapters.kube.connection import NoCluster as NoCluster
+from gateway_core.adapters.kube.connection import find_connection
+from gateway_core.adapters.kube.records import KubeRecords
+from gateway_core.adapters.kube.table import KubeTable
+from gateway_core.adapters.logs import configure_logging as configure_logging
+from gateway_core.adapters.objectstore.directory import DirectoryStore
+from gateway_core.adapters.redis.counters import RedisCounters
+from gateway_core.contract.account import GatewayAccount, GatewayKey
+from gateway_core.contract.media import MediaSigner
+from gateway_core.contract.model import GatewayModel
+from gateway_core.contract.task import GatewayTask
+
+
+@asynccontextmanager
+async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
+    """The API's parts, its tables following the Kubernetes API in the background.
+
+    Raises:
+        NoCluster: no configuration names a cluster.
+        SecretsUnusable: a secret key is missing or malformed.
+    """
+    id_key = load_key(settings.secrets_dir, "id-key")
+    peppers = load_peppers(settings.secrets_dir)
+    connection = await asyncio.to_thread(find_connection)
+    async with AsyncExitStack() as stack:
+        records = await stack.enter_async_context(KubeRecords(connection, settings.namespace))
+        counters = RedisCounters(settings.redis_url)
+        stack.push_async_callback(counters.close)
+        store = DirectoryStore(settings.store_dir)
+        stack.callback(store.close)
+        keys = KubeTable(records, GatewayKey.plural, project_key)
+        accounts = KubeTable(records, GatewayAccount.plural, project_account)
+        models = KubeTable(records, GatewayModel.plural, project_model)
+        tasks = KubeTable(records, GatewayTask.plural, project_task)
+        runs = [
+            asyncio.create_task(run)
+            for run in (keys.run(), accounts.run(), models.run(), tasks.run())
+        ]
+        try:
+            yield ApiParts(
+                settings=settings,
+                records=records,
+                counters=counters,
+                store=store,
+                keys=keys,
+                accounts=accounts,
+                models=models,
+                tasks=tasks,
+                id_key=id_key,
+                peppers=peppers,
+            )
+        finally:
+            for run in runs:
+                run.cancel()
+            await asyncio.gather(*runs, return_exceptions=True)
+
+
+@asynccontextmanager
+async def open_media(settings: MediaSettings) -> AsyncIterator[MediaParts]:
+    """The media host's parts. SecretsUnusable."""
+    signer = MediaSigner(load_key(settings.secrets_dir, "media-key"))
+    store = DirectoryStore(settings.store_dir)
+    try:
+        yield MediaParts(store, signer)
+    finally:
+        store.close()

@@ -1,0 +1,128 @@
+"""The media host as one ASGI application: signed addresses in, bytes out, memory flat.
+
+It knows neither tasks nor accounts. Whoever has an address may read; there are no others to guess.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway_apiserver.answers import Answer, send_answer
+from gateway_apiserver.edge import Edge
+from gateway_apiserver.media.ranges import ByteRange, RangeNotSatisfiable, read_range
+from gateway_apiserver.trace import Header, trace_of
+from gateway_core.contract.errors import MethodNotAllowed, NotFound, Unavailable
+from gateway_core.contract.media import MediaItem, MediaSigner
+from gateway_core.ports.objects import (
+    ObjectMissing,
+    ObjectStore,
+    StoredObject,
+    StoreUnavailable,
+)
+
+_METHODS = ("GET", "HEAD")
+_TYPES = {"mp4": b"video/mp4", "webm": b"video/webm", "mov": b"video/quicktime"}
+_UNKNOWN_TYPE = b"application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class MediaParts:
+    """What the media host is made of."""
+
+    store: ObjectStore
+    signer: MediaSigner
+
+
+def create_media_app(parts: MediaParts, clock: Callable[[], float] = time.time) -> ASGIApp:
+    """The media host on these parts; `clock` gives Unix seconds."""
+    return Edge(_MediaHost(parts, clock))
+
+
+class _MediaHost:
+    def __init__(self, parts: MediaParts, clock: Callable[[], float]) -> None:
+        self._store = parts.store
+        self._signer = parts.signer
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        if scope["method"] not in _METHODS:
+            raise MethodNotAllowed(", ".join(_METHODS))
+        if path == "/healthz":
+            answer = Answer(200, b'{"status":"ok"}')
+            await send_answer(send, answer, with_body=scope["method"] == "GET")
+            return
+        item = self._signer.verify(path, self._clock())
+        if item is None:
+            raise NotFound("Not found.")
+        trace_of(scope).task = item.task_name
+        await self._send_item(Request(scope), send, item)
+
+    async def _send_item(self, request: Request, send: Send, item: MediaItem) -> None:
+        try:
+            stored = await self._store.head(item.key)
+        except ObjectMissing:
+            raise NotFound("Not found.") from None
+        except StoreUnavailable as error:
+            raise Unavailable("The file cannot be read now.") from error
+        tag = f'"{item.task_name}.{item.index}.{stored.bytes}"'
+        headers: list[Header] = [
+            (b"accept-ranges", b"bytes"),
+            (b"cache-control", b"private, max-age=86400, immutable"),
+            (b"etag", tag.encode()),
+            (b"x-content-type-options", b"nosniff"),
+        ]
+        if _matches(request.headers.get("if-none-match"), tag):
+            await _send_head(send, 304, headers)
+            await send({"type": "http.response.body", "body": b""})
+            return
+        wanted = request.headers.get("range") if request.method == "GET" else None
+        condition = request.headers.get("if-range")
+        try:
+            part = read_range(wanted, stored.bytes) if condition in (None, tag) else None
+        except RangeNotSatisfiable:
+            size = b"bytes */%d" % stored.bytes
+            refused = [*headers, (b"content-range", size), (b"content-length", b"0")]
+            await _send_head(send, 416, refused)
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await self._send_bytes(request, send, stored, part, headers)
+
+    async def _send_bytes(
+        self,
+        request: Request,
+        send: Send,
+        stored: StoredObject,
+        part: ByteRange | None,
+        headers: list[Header],
+    ) -> None:
+        extension = request.url.path.rpartition(".")[2]
+        length = stored.bytes if part is None else part.length
+        headers += [
+            (b"content-type", _TYPES.get(extension, _UNKNOWN_TYPE)),
+            (b"content-length", b"%d" % length),
+        ]
+        if part is not None:
+            place = b"bytes %d-%d/%d" % (part.start, part.end, stored.bytes)
+            headers.append((b"content-range", place))
+        await _send_head(send, 200 if part is None else 206, headers)
+        if request.method == "GET":
+            start = 0 if part is None else part.start
+            async for chunk in self._store.stream(stored.key, start, length):
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _send_head(send: Send, status: int, headers: list[Header]) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+def _matches(condition: str | None, tag: str) -> bool:
+    """Whether an `If-None-Match` names the tag, by the weak comparison of RFC 9110."""
+    if condition is None:
+        return False
+    names = {name.strip().removeprefix("W/") for name in condition.split(",")}
+    return "*" in names or tag in names

@@ -1,0 +1,48 @@
+"""Serves an application with uvicorn until a signal, and drains it then; used by `__main__`."""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+DRAIN_SECONDS = 15
+"""How long requests under way have after SIGTERM: a create may take 10 s to be known."""
+IDLE_SECONDS = 75
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class _Server(uvicorn.Server):
+    """A server that returns after a signal; uvicorn's own would raise the signal anew."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+
+async def serve(app: ASGIApp, host: str, port: int) -> None:
+    """Serves until SIGTERM or SIGINT. SystemExit if the address cannot be listened on."""
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+    )
+    await _Server(config).serve()

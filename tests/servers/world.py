@@ -1,0 +1,284 @@
+"""The whole gateway as real processes on loopback, and a client that keeps a history of it.
+
+Used by the integration, crash and conformance tests. What the client was told and what the
+provider saw is kept, so that the invariants are checked afterwards from the history.
+"""
+
+import asyncio
+import collections
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+
+from gateway_cli.local.background import BackgroundRun
+from gateway_cli.local.config import LocalConfig
+from gateway_cli.local.ports import Ports
+
+ROOT = Path(__file__).resolve().parents[2]
+TERMINAL = ("completed", "failed")
+
+
+@dataclass
+class Answer:
+    """An HTTP answer, read whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    raw: bytes
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.raw)
+
+
+@dataclass
+class History:
+    """What clients were told, in order: acknowledgements and polled bodies by task id."""
+
+    accepted: list[str] = field(default_factory=list)
+    polled: dict[str, list[Any]] = field(default_factory=dict)
+
+
+class World:
+    """A running gateway. `with World() as world`, then `async with world.client()`."""
+
+    def __init__(
+        self, *, extra_env: Mapping[str, Mapping[str, str]] | None = None, restart: bool = False
+    ) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="gateway-world-")
+        self.config = LocalConfig(
+            root=ROOT,
+            directory=Path(self._folder.name),
+            ports=Ports.free(),
+            restart=restart,
+            sync_to_disk=False,
+            extra_env={
+                "simulator": {"GATEWAY_SIMULATOR_SECONDS": "1"},
+                **(extra_env or {}),
+            },
+        )
+        self.run = BackgroundRun(self.config)
+
+    def __enter__(self) -> Self:
+        try:
+            self.run.start()
+        except BaseException:
+            self.run.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run.close()
+        self._folder.cleanup()
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What `gateway.env` holds."""
+        return self.run.run.variables
+
+    def client(self, key: str | None = None) -> "Client":
+        """A client with the first account's key, or another one."""
+        return Client(self, key or self.env["GATEWAY_API_KEY"])
+
+    def log(self, name: str) -> str:
+        """The log of a process."""
+        return self.run.run.log_of(name).read_text(errors="replace")
+
+    def is_alive(self, name: str) -> bool:
+        """Whether a process runs."""
+        return self.run.run.is_alive(name)
+
+
+class Client:
+    """A REST client of one key. Every acknowledgement and poll goes into `history`."""
+
+    def __init__(self, world: World, key: str) -> None:
+        self.world = world
+        self.key = key
+        self.history = History()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=20)
+        self._session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    @property
+    def tasks_path(self) -> str:
+        return f"/api/v1/{self.world.env['GATEWAY_SERVICE']}/reference_to_video"
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: Any = None,
+        data: bytes | None = None,
+        key: str | None = "",
+        base: str | None = None,
+    ) -> Answer:
+        """One exchange. `key=None` sends no credential; ConnectionError if there was no answer."""
+        assert self._session is not None
+        sent = dict(headers or {})
+        if key is not None and "Authorization" not in sent:
+            sent["Authorization"] = f"Bearer {key or self.key}"
+        if body is not None:
+            data = json.dumps(body).encode()
+            sent.setdefault("Content-Type", "application/json")
+        url = (base or self.world.env["GATEWAY_BASE_URL"]) + path
+        try:
+            async with self._session.request(
+                method, url, headers=sent, data=data, allow_redirects=False
+            ) as response:
+                return Answer(response.status, response.headers, await response.read())
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ConnectionError(f"{method} {path}: {error!r}") from error
+
+    def body(self, **changes: Any) -> dict[str, Any]:
+        """A good request body with changes; a change to None leaves the field out."""
+        body = {
+            "model": self.world.env["GATEWAY_MODEL"],
+            "prompt": "A lighthouse at dawn",
+            "reference_image_urls": ["https://example.com/lighthouse.png"],
+            **changes,
+        }
+        return {name: value for name, value in body.items() if value is not None}
+
+    async def create(
+        self, *, idempotency_key: str | None = None, **changes: Any
+    ) -> Answer:
+        """POSTs a task; an acknowledgement is kept in the history."""
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        answer = await self.request(
+            "POST", self.tasks_path, headers=headers, body=self.body(**changes)
+        )
+        if answer.status == 202 and answer.body["id"] not in self.history.accepted:
+            self.history.accepted.append(answer.body["id"])
+        return answer
+
+    async def create_surely(self, key: str, *, seconds: float = 60, **changes: Any) -> str:
+        """Creates with an Idempotency-Key and repeats until acknowledged, as an SDK would."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                answer = await self.create(idempotency_key=key, **changes)
+            except ConnectionError:
+                answer = None
+            if answer is not None and answer.status == 202:
+                return str(answer.body["id"])
+            if answer is not None and answer.status < 500 and answer.status != 429:
+                raise AssertionError(f"refused: {answer.status} {answer.raw!r}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not acknowledged in {seconds} s: {answer}")
+            await asyncio.sleep(0.2)
+
+    async def poll(self, task_id: str) -> Answer:
+        """GETs a task; a 200 is kept in the history."""
+        answer = await self.request("GET", f"{self.tasks_path}/{task_id}")
+        if answer.status == 200:
+            self.history.polled.setdefault(task_id, []).append(answer.body)
+        return answer
+
+    async def wait_terminal(
+        self, task_ids: Iterable[str], *, seconds: float = 60
+    ) -> dict[str, Any]:
+        """Polls until all have ended; their bodies by id."""
+        open_ids, ended = set(task_ids), dict[str, Any]()
+        deadline = time.monotonic() + seconds
+        while open_ids:
+            for task_id in list(open_ids):
+                try:
+                    answer = await self.poll(task_id)
+                except ConnectionError:
+                    continue
+                if answer.status == 404:
+                    raise AssertionError(f"I9: {task_id} was acknowledged and is not found")
+                if answer.status == 200 and answer.body["status"] in TERMINAL:
+                    ended[task_id] = answer.body
+                    open_ids.discard(task_id)
+            if open_ids:
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"I1: not ended in {seconds} s: {sorted(open_ids)}")
+                await asyncio.sleep(0.2)
+        return ended
+
+    async def simulate(self, *rules: Mapping[str, Any]) -> None:
+        """Tells the simulated provider to misbehave; no rules: to behave."""
+        base = self.world.env["GATEWAY_SIMULATOR_URL"]
+        document = {"rules": list(rules)}
+        answer = await self.request("PUT", "/control", body=document, base=base, key=None)
+        assert answer.status == 200, answer.raw
+
+    async def read_simulator(self, path: str = "/control/history") -> Any:
+        """What the simulated provider tells of itself."""
+        base = self.world.env["GATEWAY_SIMULATOR_URL"]
+        return (await self.request("GET", path, base=base, key=None)).body
+
+
+def read_task(world: World, task_id: str) -> dict[str, Any]:
+    """The GatewayTask object of a task."""
+    name = task_id.replace("_", "-", 1)
+    found: dict[str, Any] = json.loads(world.run.kubectl("get", "gatewaytask", name, "-o", "json"))
+    return found
+
+
+def list_tasks(world: World) -> dict[str, dict[str, Any]]:
+    """All GatewayTask objects by task id."""
+    text = world.run.kubectl("get", "gatewaytasks", "-o", "json")
+    items = json.loads(text)["items"]
+    return {item["metadata"]["name"].replace("-", "_", 1): item for item in items}
+
+
+async def check_invariants(client: Client, *, jobs: str = "at most one") -> dict[str, int]:
+    """Checks I1, I2, I3 and I9 over the client's history; counts for the report.
+
+    `jobs` is `exactly one` where every task got as far as the provider.
+    """
+    history = client.history
+    ended = await client.wait_terminal(history.accepted)
+    for task_id, bodies in history.polled.items():
+        first = next((body for body in bodies if body["status"] in TERMINAL), None)
+        if first is None:
+            continue
+        after = bodies[bodies.index(first) :]
+        assert all(body == first for body in after), f"I3: {task_id} changed: {after}"
+    submissions = (await client.read_simulator())["submissions"]
+    made = collections.Counter(
+        entry["client_reference"] for entry in submissions if not entry["replay"]
+    )
+    uids = {
+        task_id: obj["metadata"]["uid"] for task_id, obj in list_tasks(client.world).items()
+    }
+    for task_id in history.accepted:
+        count = made[uids[task_id]]
+        assert count <= 1, f"I2: {task_id} has {count} upstream jobs"
+        if jobs == "exactly one":
+            assert count == 1, f"I2: {task_id} has {count} upstream jobs"
+    return {"accepted": len(history.accepted), "ended": len(ended), "jobs": sum(made.values())}
+
+
+async def wait_for(
+    condition: Callable[[], Any], *, seconds: float = 20, what: str = "condition"
+) -> Any:
+    """The first true value of `condition` (a function or coroutine function)."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if asyncio.iscoroutine(value):
+            value = await value
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not come true in {seconds} s")
+        await asyncio.sleep(0.05)
