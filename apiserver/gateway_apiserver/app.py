@@ -21,7 +21,7 @@ from gateway_apiserver.errors import render_error, to_gateway_error
 from gateway_apiserver.finder import TaskFinder
 from gateway_apiserver.freshness import ReadThrough
 from gateway_apiserver.metrics import ApiMetrics
-from gateway_apiserver.openapi import build_document
+from gateway_apiserver.openapi.document import build_document
 from gateway_apiserver.rates import RateGate
 from gateway_apiserver.recording import TaskRecorder
 from gateway_apiserver.routes.account import AccountRoutes
@@ -35,7 +35,7 @@ from gateway_core.contract.errors import GatewayError
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.model import RESERVED_SERVICES, GatewayModel
 from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.addresses import AddressPolicy
+from gateway_core.domain.addresses import AddressPolicy, AddressRefused
 from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import Counters
 from gateway_core.ports.objects import ObjectStore
@@ -72,6 +72,7 @@ def create_app(parts: ApiParts) -> ASGIApp:
         ReadThrough(parts.accounts, records, GatewayAccount.plural),
         parts.peppers,
     )
+    addresses = AddressPolicy(allowed=settings.allowed_cidrs)
     rebuild = partial(rebuild_ledger, records, parts.store, parts.counters)
     gate = RateGate(parts.counters, rebuild, replicas=settings.replicas)
     finder = TaskFinder(
@@ -91,7 +92,7 @@ def create_app(parts: ApiParts) -> ASGIApp:
         store=parts.store,
         mint=mint,
         metrics=metrics,
-        addresses=AddressPolicy(allowed=settings.allowed_cidrs),
+        addresses=addresses,
         maintenance=settings.maintenance,
         task_id_header=settings.task_id_header,
     )
@@ -101,7 +102,12 @@ def create_app(parts: ApiParts) -> ASGIApp:
         build_operations_router(
             (parts.keys, parts.accounts, parts.models, parts.tasks),
             metrics if settings.metrics_enabled else None,
-            lambda: build_document(catalog.current, settings.base_url),
+            lambda: build_document(
+                catalog.current,
+                settings.base_url,
+                task_id_header=settings.task_id_header,
+                loopback_callbacks=_allows_loopback(addresses),
+            ),
         )
     )
     tasks = TaskRoutes(catalog, admission, authenticator, finder)
@@ -120,6 +126,14 @@ class _Fork:
         # of what is below /api/v1, only the gateway's own segments are no provider's
         is_task = path.startswith(_TASKS) and path.split("/", 4)[3] not in RESERVED_SERVICES
         await (self._tasks if is_task else self._others)(scope, receive, send)
+
+
+def _allows_loopback(addresses: AddressPolicy) -> bool:
+    try:
+        addresses.check_ip("127.0.0.1")
+    except AddressRefused:
+        return False
+    return True
 
 
 def _build_others() -> FastAPI:

@@ -33,9 +33,11 @@ async def test_operator_killed_at_step_loses_and_doubles_nothing(world, step, hi
             assert body["status"] == "completed", body
         # nothing is left behind: every ended task is closed
         await wait_for(
-            lambda: not any(
-                list_tasks(world)[task_id]["metadata"].get("finalizers")
-                for task_id in client.history.accepted
+            lambda: (
+                not any(
+                    list_tasks(world)[task_id]["metadata"].get("finalizers")
+                    for task_id in client.history.accepted
+                )
             ),
             what="all finalizers gone",
         )

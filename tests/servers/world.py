@@ -155,9 +155,7 @@ class Client:
         }
         return {name: value for name, value in body.items() if value is not None}
 
-    async def create(
-        self, *, idempotency_key: str | None = None, **changes: Any
-    ) -> Answer:
+    async def create(self, *, idempotency_key: str | None = None, **changes: Any) -> Answer:
         """POSTs a task; an acknowledgement is kept in the history."""
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         answer = await self.request(
@@ -257,9 +255,7 @@ async def check_invariants(client: Client, *, jobs: str = "at most one") -> dict
     made = collections.Counter(
         entry["client_reference"] for entry in submissions if not entry["replay"]
     )
-    uids = {
-        task_id: obj["metadata"]["uid"] for task_id, obj in list_tasks(client.world).items()
-    }
+    uids = {task_id: obj["metadata"]["uid"] for task_id, obj in list_tasks(client.world).items()}
     for task_id in history.accepted:
         count = made[uids[task_id]]
         assert count <= 1, f"I2: {task_id} has {count} upstream jobs"

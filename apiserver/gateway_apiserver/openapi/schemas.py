@@ -1,0 +1,164 @@
+"""JSON Schemas of what goes in and out of the Task and account API. Pure.
+
+Request schemas come from the operation's table and say what the server takes, null for an absent
+optional field included, so that a generator of requests finds neither more nor less.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from gateway_apiserver.routes.account import Balance, Me
+from gateway_core.contract.names import TASK_PREFIX
+from gateway_core.domain.catalog import Model
+from gateway_core.domain.operations import MAX_URL, Field, Operation
+
+Schema = dict[str, Any]
+
+TASK_ID_PATTERN = f"^{TASK_PREFIX}_[a-z0-9-]{{1,57}}$"
+_NAME = r"([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z]{2,24}"
+_ADDRESS = r"((25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])\.){3}(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
+_REST = r"(:[1-9][0-9]{0,3})?([/?#][!-\[\]-~]*)?$"
+
+
+def describe_body(
+    operation: Operation, models: Mapping[str, Model], *, loopback_callbacks: bool
+) -> Schema:
+    """The request body of one path, for the models that are served there."""
+    properties = {}
+    for field in operation.fields:
+        properties[field.name] = _describe_field(field, models, loopback_callbacks)
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": [field.name for field in operation.fields if field.required],
+        "properties": properties,
+    }
+
+
+def example_body(operation: Operation, models: Mapping[str, Model]) -> dict[str, Any]:
+    """A body with the required fields, which the first model takes."""
+    values: dict[str, Any] = {
+        "text": "A lighthouse at dusk, waves against the rocks",
+        "url": "https://example.com/reference.png",
+        "urls": ["https://example.com/reference.png"],
+    }
+    body = {field.name: values[field.type] for field in operation.fields if field.required}
+    return {**body, "model": next(iter(models))}
+
+
+def describe_components() -> dict[str, Schema]:
+    """Every named schema; the task's representations take no other property (contract §2.3)."""
+    task_id = {"type": "string", "pattern": TASK_ID_PATTERN}
+    text = {"type": "string", "minLength": 1}
+    video = _close({"url": {"type": "string", "format": "uri"}})
+    usage = _close({"cost": {"type": "number", "minimum": 0, "description": "US dollars."}})
+    field_errors = {"type": "array", "items": text, "minItems": 1}
+    return {
+        "TaskAccepted": _close(
+            {
+                "id": task_id,
+                "status": {"const": "processing"},
+                "task_replayed": {"const": True},
+            },
+            optional=("task_replayed",),
+        ),
+        "TaskProcessing": _close({"id": task_id, "status": {"const": "processing"}}),
+        "TaskCompleted": _close(
+            {
+                "id": task_id,
+                "status": {"const": "completed"},
+                "videos": {"type": "array", "items": video},
+                "usage": usage,
+            }
+        ),
+        "TaskFailed": _close({"id": task_id, "status": {"const": "failed"}, "error": text}),
+        "Error": _close({"error": text}),
+        "FieldErrors": _close(
+            {"error": text, "errors": {"type": "object", "additionalProperties": field_errors}}
+        ),
+        "Me": _inline(Me.model_json_schema()),
+        "Balance": _inline(Balance.model_json_schema()),
+    }
+
+
+def _describe_field(field: Field, models: Mapping[str, Model], loopback: bool) -> Schema:
+    schema: Schema
+    if field.name == "model":
+        schema = {"type": "string", "enum": list(models)}
+    elif field.type == "text":
+        # a character that is no white space: what is blank is refused
+        schema = {"type": "string", "pattern": r"\S"}
+        schema |= {"minLength": field.minimum, "maxLength": field.maximum}
+    elif field.type == "choice":
+        schema = {"type": "string", "enum": list(field.values)}
+    elif field.type == "boolean":
+        schema = {"type": "boolean"}
+    elif field.type == "integer":
+        schema = {"type": "integer", "minimum": field.minimum, "maximum": field.maximum}
+    elif field.type == "url":
+        schema = _describe_url(with_addresses=False, with_loopback=loopback)
+    else:
+        schema = {
+            "type": "array",
+            "items": _describe_url(with_addresses=True, with_loopback=True),
+            "minItems": field.minimum,
+            "maxItems": field.maximum,
+        }
+    schema["description"] = field.description
+    if not field.required:
+        schema["type"] = [schema["type"], "null"]
+        if "enum" in schema:
+            schema["enum"] = [*schema["enum"], None]
+        default = _shared_default(field, models.values())
+        if default is not None:
+            schema["default"] = default
+    return schema
+
+
+def _describe_url(*, with_addresses: bool, with_loopback: bool) -> Schema:
+    hosts = [_NAME]
+    if with_addresses:
+        hosts.append(_ADDRESS)
+    if with_loopback:
+        hosts += ["localhost", r"127\.0\.0\.1"]
+    pattern = f"^[Hh][Tt][Tt][Pp][Ss]?://({'|'.join(hosts)}){_REST}"
+    return {"type": "string", "format": "uri", "maxLength": MAX_URL, "pattern": pattern}
+
+
+def _shared_default(field: Field, models: Iterable[Model]) -> Any:
+    """The default that holds whichever model is selected, None where they differ."""
+    defaults = []
+    for model in models:
+        rule = model.rules.get(field.name)
+        own = rule.default if rule is not None and rule.supported else None
+        defaults.append(field.default if own is None else orjson.loads(own))
+    return defaults[0] if all(value == defaults[0] for value in defaults) else None
+
+
+def _close(properties: dict[str, Schema], optional: tuple[str, ...] = ()) -> Schema:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": [name for name in properties if name not in optional],
+        "properties": properties,
+    }
+
+
+def _inline(schema: Schema) -> Schema:
+    """A pydantic schema without definitions of its own, closed."""
+    definitions = schema.pop("$defs", {})
+
+    def resolve(node: Any) -> Any:
+        if isinstance(node, list):
+            return [resolve(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        if "$ref" in node:
+            return resolve(definitions[node["$ref"].rpartition("/")[2]])
+        node = {key: resolve(value) for key, value in node.items() if key != "title"}
+        return {**node, "additionalProperties": False} if node.get("type") == "object" else node
+
+    resolved: Schema = resolve(schema)
+    return resolved
