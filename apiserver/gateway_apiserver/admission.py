@@ -21,7 +21,7 @@ from gateway_apiserver.errors import list_rate_headers
 from gateway_apiserver.finder import TaskFinder
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.rates import RateGate
-from gateway_apiserver.recording import TaskRecorder, is_same_request, key_reused
+from gateway_apiserver.recording import KeyReused, TaskRecorder, WinnerUndecided, is_same_request
 from gateway_apiserver.trace import Header, Trace
 from gateway_core.contract.errors import (
     GatewayError,
@@ -186,7 +186,7 @@ class Admission:
             if found is not None:
                 if is_same_request(found, draft.digest):
                     return _Plan(task_id, replayed=True, draft=draft)
-                raise _Problem(key_reused(), task_id)
+                raise _Problem(KeyReused(), task_id)
         model, micros = price_draft(draft, self._clock())
         return _Plan(task_id, False, draft, model, micros)
 
@@ -199,11 +199,13 @@ class Admission:
             # the hold stays: the task may be there, and then it needs it
             self._name_task(call.trace, plan.task_id)
             raise
-        except GatewayError as error:
-            if error.code == key_reused().code:
-                self._name_task(call.trace, plan.task_id)
-            else:
-                await self._gate.release(account, name)
+        except KeyReused:
+            self._name_task(call.trace, plan.task_id)
+            raise
+        except WinnerUndecided:
+            raise
+        except GatewayError:
+            await self._gate.release(account, name)
             raise
         self._tasks.offer(recorded.object)
         return Acceptance(plan.task_id, recorded.replayed)

@@ -1,6 +1,11 @@
 """Counters of the API process for Prometheus; `GET /metrics` shows them."""
 
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -10,6 +15,8 @@ class ApiMetrics:
     """One process's counters, in a registry of their own."""
 
     def __init__(self) -> None:
+        # a time of creation for each series would double their number
+        disable_created_metrics()
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "gateway_http_requests",

@@ -45,6 +45,22 @@ class Recorded:
     replayed: bool
 
 
+class KeyReused(Conflict):
+    """The Idempotency-Key stands for a task that asks for something else (contract §2.2)."""
+
+    code = "idempotency_conflict"
+
+    def __init__(self) -> None:
+        super().__init__("Idempotency-Key was already used with different input")
+
+
+class WinnerUndecided(Unavailable):
+    """An equal call was first, and its task cannot be seen yet; the hold is that task's."""
+
+    def __init__(self) -> None:
+        super().__init__("An equal request is being decided.", retry_after=1)
+
+
 class TaskRecorder:
     """Writes task objects."""
 
@@ -56,9 +72,10 @@ class TaskRecorder:
         """Creates `obj`, or finds the one of its name that an equal call made.
 
         Raises:
-            Conflict: one of its name is there that asks for something else.
+            KeyReused: one of its name is there that asks for something else.
+            WinnerUndecided: one of its name is there, and could not be read within 10 s.
             OutcomeUnknown: sent and not acknowledged within 10 s; it may be there.
-            Unavailable: nothing was written within 10 s, or the winner of a race is not known.
+            Unavailable: nothing was written within 10 s.
             Internal: the Kubernetes API refuses the object, which is a defect of ours.
         """
         deadline = self._clock() + GIVE_UP_SECONDS
@@ -72,9 +89,9 @@ class TaskRecorder:
                 verdict = OutcomeUnknown(
                     "The task was not acknowledged in time; it may have been created."
                 )
-            except _WinnerUnknown:
+            except WinnerUndecided as undecided:
                 if not isinstance(verdict, OutcomeUnknown):
-                    verdict = Unavailable("An equal request is being decided.", retry_after=1)
+                    verdict = undecided
             except RecordUnavailable:
                 pass
             except (Refused, RecordError) as error:
@@ -94,28 +111,17 @@ class TaskRecorder:
         try:
             found = await self._records.get(GatewayTask.plural, obj["metadata"]["name"])
         except (Missing, RecordUnavailable) as error:
-            raise _WinnerUnknown from error
+            raise WinnerUndecided from error
         if _request_id(found) == _request_id(obj):
             return Recorded(found, replayed=False)
         if is_same_request(found, obj["spec"]["request"]["fingerprint"]):
             return Recorded(found, replayed=True)
-        raise key_reused()
-
-
-class _WinnerUnknown(Exception):
-    """An object of the name is there, and it cannot be read."""
+        raise KeyReused
 
 
 def is_same_request(obj: Object, fingerprint: str) -> bool:
     """Whether the task was made by a call with the same validated body (contract §2.2)."""
     return bool(obj["spec"]["request"].get("fingerprint") == fingerprint)
-
-
-def key_reused() -> Conflict:
-    """The refusal of a key that stands for other input (contract §2.2)."""
-    return Conflict(
-        "Idempotency-Key was already used with different input", code="idempotency_conflict"
-    )
 
 
 def _request_id(obj: Object) -> str | None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from gateway_apiserver.calls import MOST_KEY_CHARACTERS
 from gateway_apiserver.openapi.schemas import (
+    NOT_BLANK,
     TASK_ID_PATTERN,
     describe_body,
     describe_components,
@@ -41,7 +42,7 @@ def build_document(
     paths: dict[str, Any] = {
         ACCOUNT_PATH: {"get": _describe_read("showMe", "Whose key it is", "Me")},
         BALANCE_PATH: {
-            "get": _describe_read("showBalance", "What the account has left", "Balance")
+            "get": _describe_read("showBalance", "What is left of the money", "Balance")
         },
     }
     for (service, action), models in sorted(catalog.models.items()):
@@ -101,7 +102,7 @@ def _describe_create(
                     "type": "string",
                     "minLength": 1,
                     "maxLength": MOST_KEY_CHARACTERS,
-                    "pattern": r"^[!-~]([ -~]*[!-~])?$",
+                    "pattern": NOT_BLANK,
                 },
             }
         ],
@@ -191,7 +192,7 @@ def _describe_headers(task_id_header: str) -> dict[str, Any]:
         "Location": ("Where the task is shown.", text),
         "WWW-Authenticate": ("The scheme of the credential.", text),
         "Accept": ("The type that is read.", text),
-        "x-should-retry": ("That trying again does not help.", {"const": "false"}),
+        "x-should-retry": ("That trying again does not help.", text),
         task_id_header: ("The task that the answer concerns.", text),
     }
     headers: dict[str, Any] = {}

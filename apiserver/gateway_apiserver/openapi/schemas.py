@@ -17,6 +17,8 @@ from gateway_core.domain.operations import MAX_URL, Field, Operation
 Schema = dict[str, Any]
 
 TASK_ID_PATTERN = f"^{TASK_PREFIX}_[a-z0-9-]{{1,57}}$"
+NOT_BLANK = r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+"""A character that Python's `strip` leaves; what `\\s` means differs between dialects."""
 _NAME = r"([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z]{2,24}"
 _ADDRESS = r"((25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])\.){3}(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
 _REST = r"(:[1-9][0-9]{0,3})?([/?#][!-\[\]-~]*)?$"
@@ -88,8 +90,7 @@ def _describe_field(field: Field, models: Mapping[str, Model], loopback: bool) -
     if field.name == "model":
         schema = {"type": "string", "enum": list(models)}
     elif field.type == "text":
-        # a character that is no white space: what is blank is refused
-        schema = {"type": "string", "pattern": r"\S"}
+        schema = {"type": "string", "pattern": NOT_BLANK}
         schema |= {"minLength": field.minimum, "maxLength": field.maximum}
     elif field.type == "choice":
         schema = {"type": "string", "enum": list(field.values)}

@@ -1,0 +1,225 @@
+"""`Records` in memory: versions, compare-and-set, watches, and faults that a test orders."""
+
+import asyncio
+import copy
+import itertools
+import uuid
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway_core.ports.records import (
+    AlreadyExists,
+    Change,
+    Missing,
+    Object,
+    Outdated,
+    Page,
+    RecordUnavailable,
+)
+
+
+@dataclass
+class Fault:
+    """What one call of a method comes to; `applied` has it take effect before the error."""
+
+    error: Exception
+    applied: bool = False
+
+
+Listener = Callable[[Change], None]
+
+
+@dataclass
+class FakeRecords:
+    """The objects of one namespace. `away` makes all of it unreachable."""
+
+    away: bool = False
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    secrets: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    leases: dict[str, str] = field(default_factory=dict)
+    events: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._objects: dict[tuple[str, str], Object] = {}
+        self._history: list[tuple[str, int, Change]] = []
+        self._versions = itertools.count(1)
+        self._faults: defaultdict[str, deque[Fault]] = defaultdict(deque)
+        self._listeners: defaultdict[str, list[Listener]] = defaultdict(list)
+        self._changed = asyncio.Event()
+
+    def order_faults(self, method: str, *faults: Fault) -> None:
+        """Has the next calls of `method` fail so, one after the other."""
+        self._faults[method].extend(faults)
+
+    def listen(self, plural: str, listener: Listener) -> None:
+        """Calls `listener` with every change of the kind, at once."""
+        self._listeners[plural].append(listener)
+
+    def put(self, plural: str, obj: Mapping[str, Any]) -> Object:
+        """Stores an object as an admin would, replacing what is there."""
+        name = obj["metadata"]["name"]
+        old = self._objects.get((plural, name))
+        new = copy.deepcopy(dict(obj))
+        meta = new["metadata"]
+        meta["uid"] = old["metadata"]["uid"] if old else str(uuid.uuid4())
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        meta["creationTimestamp"] = old["metadata"]["creationTimestamp"] if old else now
+        return self._store(plural, new, "MODIFIED" if old else "ADDED")
+
+    def list_objects(self, plural: str) -> list[Object]:
+        """All objects of the kind."""
+        return [obj for (kind, _), obj in self._objects.items() if kind == plural]
+
+    async def create(self, plural: str, obj: Mapping[str, Any]) -> Object:
+        fault = self._begin("create", plural)
+        if (plural, obj["metadata"]["name"]) in self._objects:
+            raise AlreadyExists(obj["metadata"]["name"])
+        if fault is not None and not fault.applied:
+            raise fault.error
+        made = self.put(plural, obj)
+        if fault is not None:
+            raise fault.error
+        await asyncio.sleep(0)
+        return made
+
+    async def get(self, plural: str, name: str) -> Object:
+        fault = self._begin("get", plural)
+        if fault is not None:
+            raise fault.error
+        await asyncio.sleep(0)
+        return copy.deepcopy(self._find(plural, name))
+
+    async def list_page(
+        self,
+        plural: str,
+        *,
+        limit: int = 500,
+        token: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        metadata_only: bool = False,
+    ) -> Page:
+        fault = self._begin("list_page", plural)
+        if fault is not None:
+            raise fault.error
+        wanted = dict(part.split("=", 1) for part in label_selector.split(",") if part)
+        found = [
+            copy.deepcopy(obj)
+            for obj in self.list_objects(plural)
+            if wanted.items() <= (obj["metadata"].get("labels") or {}).items()
+        ]
+        start = int(token or 0)
+        more = str(start + limit) if len(found) > start + limit else None
+        return Page(found[start : start + limit], str(self._last_version()), more)
+
+    async def watch(
+        self, plural: str, *, resource_version: str, timeout_seconds: int
+    ) -> AsyncIterator[Change]:
+        self._begin("watch", plural)
+        seen = int(resource_version)
+        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        while (left := deadline - asyncio.get_running_loop().time()) > 0:
+            for kind, version, change in list(self._history):
+                if kind == plural and version > seen:
+                    seen = version
+                    yield change
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
+            except TimeoutError:
+                return
+
+    async def patch_status(self, plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
+        return await self._patch("patch_status", plural, obj, {"status": status})
+
+    async def patch(self, plural: str, obj: Object, patch: Mapping[str, Any]) -> Object:
+        return await self._patch("patch", plural, obj, patch)
+
+    async def delete(self, plural: str, name: str) -> None:
+        fault = self._begin("delete", plural)
+        if fault is not None and not fault.applied:
+            raise fault.error
+        if (plural, name) in self._objects:
+            self.remove(plural, name)
+        if fault is not None:
+            raise fault.error
+
+    def remove(self, plural: str, name: str) -> None:
+        """Takes an object away, whatever its finalizers."""
+        gone = self._objects.pop((plural, name))
+        gone["metadata"]["resourceVersion"] = str(next(self._versions))
+        self._tell(plural, Change("DELETED", gone))
+
+    async def read_secret(self, name: str) -> dict[str, bytes]:
+        self._begin("read_secret", "secrets")
+        if name not in self.secrets:
+            raise Missing(name)
+        return self.secrets[name]
+
+    async def renew_lease(self, name: str, holder: str) -> None:
+        self._begin("renew_lease", "leases")
+        self.leases[name] = holder
+
+    async def report_event(self, obj: Object, *, reason: str, message: str) -> None:
+        if not self.away:
+            self.events.append((obj["metadata"]["name"], reason, message))
+
+    async def _patch(
+        self, method: str, plural: str, obj: Object, patch: Mapping[str, Any]
+    ) -> Object:
+        fault = self._begin(method, plural)
+        current = self._find(plural, obj["metadata"]["name"])
+        if current["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
+            raise Outdated(obj["metadata"]["name"])
+        if fault is not None and not fault.applied:
+            raise fault.error
+        changed = self._store(plural, _merge(current, patch), "MODIFIED")
+        if fault is not None:
+            raise fault.error
+        return changed
+
+    def _begin(self, method: str, plural: str) -> Fault | None:
+        self.calls.append((method, plural))
+        if self.away:
+            raise RecordUnavailable("away")
+        faults = self._faults[method]
+        return faults.popleft() if faults else None
+
+    def _find(self, plural: str, name: str) -> Object:
+        try:
+            return self._objects[plural, name]
+        except KeyError:
+            raise Missing(name) from None
+
+    def _store(self, plural: str, obj: Object, kind: str) -> Object:
+        obj["metadata"]["resourceVersion"] = str(next(self._versions))
+        self._objects[plural, obj["metadata"]["name"]] = obj
+        self._tell(plural, Change(kind, copy.deepcopy(obj)))
+        return copy.deepcopy(obj)
+
+    def _tell(self, plural: str, change: Change) -> None:
+        version = int(change.object["metadata"]["resourceVersion"])
+        self._history.append((plural, version, change))
+        self._changed.set()
+        for listener in self._listeners[plural]:
+            listener(change)
+
+    def _last_version(self) -> int:
+        return max((version for _, version, _ in self._history), default=0)
+
+
+def _merge(base: Any, patch: Any) -> Any:
+    """A JSON merge patch (RFC 7396)."""
+    if not isinstance(patch, Mapping):
+        return copy.deepcopy(patch)
+    merged = dict(base) if isinstance(base, Mapping) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = _merge(merged.get(name), value)
+    return merged

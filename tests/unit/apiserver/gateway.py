@@ -1,0 +1,295 @@
+"""The API on fakes, called as an ASGI application: what the tests of this folder work with."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gateway_apiserver.app import ApiParts, create_app
+from gateway_apiserver.catalogs import project_model
+from gateway_apiserver.entries import project_account, project_key, project_task
+from gateway_apiserver.settings import ApiSettings
+from gateway_core.contract.ids import IdMint
+from gateway_core.contract.keys import KeyClass, digest, mint_key
+from gateway_core.contract.names import id_to_name
+from tests.fakes.counters import FakeCounters
+from tests.fakes.objects import FakeObjects
+from tests.fakes.records import FakeRecords
+from tests.fakes.tables import FakeTable
+
+MODEL = "sim-q4-reference-to-video"
+PATH = "/api/v1/sim/reference_to_video"
+PEPPERS = {1: b"p" * 32, 2: b"q" * 32}
+ID_KEY = b"i" * 32
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    """A create's body; a change to `...` leaves the field out."""
+    base: dict[str, Any] = {
+        "model": MODEL,
+        "prompt": "a cat",
+        "reference_image_urls": ["https://example.com/a.png"],
+    }
+    return {name: value for name, value in {**base, **changes}.items() if value is not ...}
+
+
+@dataclass
+class Answer:
+    """What came back."""
+
+    status: int = 0
+    raw_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    body: bytes = b""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """By lower-case name; a name that is there twice is a failure."""
+        names = [name for name, _ in self.raw_headers]
+        assert len(names) == len(set(names)), names
+        return {name.decode(): value.decode() for name, value in self.raw_headers}
+
+    @property
+    def json(self) -> Any:
+        """The parsed body."""
+        return orjson.loads(self.body)
+
+
+async def call(
+    app: Any,
+    method: str,
+    path: str,
+    *,
+    headers: list[tuple[str, str]] | None = None,
+    content: bytes = b"",
+    query: str = "",
+    chunks: list[bytes] | None = None,
+) -> Answer:
+    """One request to an ASGI application."""
+    answer = Answer()
+    parts = [content] if chunks is None else list(chunks)
+
+    async def receive() -> dict[str, Any]:
+        if not parts:
+            return {"type": "http.disconnect"}
+        part = parts.pop(0)
+        return {"type": "http.request", "body": part, "more_body": bool(parts)}
+
+    async def send(message: Mapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            assert answer.status == 0
+            answer.status = message["status"]
+            answer.raw_headers = list(message["headers"])
+        else:
+            answer.body += message.get("body", b"")
+
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in headers or []],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+        "scheme": "http",
+        "root_path": "",
+    }
+    await app(scope, receive, send)
+    return answer
+
+
+class Gateway:
+    """An API with the accounts `demo` and `guest`, a key each, and one model."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.records = FakeRecords()
+        self.counters = FakeCounters()
+        self.store = FakeObjects()
+        self.keys = FakeTable(self.records, "gatewaykeys", project_key)
+        self.accounts = FakeTable(self.records, "gatewayaccounts", project_account)
+        self.models = FakeTable(self.records, "gatewaymodels", project_model)
+        self.tasks = FakeTable(self.records, "gatewaytasks", project_task)
+        self.mint = IdMint(ID_KEY)
+        parts = ApiParts(
+            settings=ApiSettings(secrets_dir=Path("unused"), store_dir=Path("unused"), **settings),
+            records=self.records,
+            counters=self.counters,
+            store=self.store,
+            keys=self.keys,
+            accounts=self.accounts,
+            models=self.models,
+            tasks=self.tasks,
+            id_key=ID_KEY,
+            peppers=PEPPERS,
+        )
+        self.app = create_app(parts)
+        self.put_model()
+        self.put_account("demo")
+        self.put_account("guest")
+        self.key = self.put_key("demo")
+        self.other_key = self.put_key("guest")
+
+    def put_account(self, name: str, **spec: Any) -> dict[str, Any]:
+        """Applies a GatewayAccount."""
+        base = {
+            "displayName": f"{name} account",
+            "owner": {"name": "Dana", "email": "dana@example.com"},
+            "funds": {"paidMicros": 100_000_000, "bonusMicros": 0},
+        }
+        return self.records.put(
+            "gatewayaccounts", {"metadata": {"name": name}, "spec": {**base, **spec}}
+        )
+
+    def put_key(
+        self,
+        account: str,
+        key_class: KeyClass = "Standard",
+        pepper: int = 1,
+        token: dict[str, Any] | None = None,
+        **spec: Any,
+    ) -> str:
+        """Applies a GatewayKey called `key-<id>`; its plaintext."""
+        minted = mint_key(key_class)
+        made = {
+            "id": minted.id,
+            "digest": digest(minted.plaintext, PEPPERS[pepper]),
+            "pepperVersion": pepper,
+            "hint": "sk-ab…yz",
+            **(token or {}),
+        }
+        base = {
+            "accountName": account,
+            "class": key_class,
+            "displayName": "test",
+            "tokens": [made],
+        }
+        obj = {"metadata": {"name": f"key-{minted.id}"}, "spec": {**base, **spec}}
+        self.records.put("gatewaykeys", obj)
+        return minted.plaintext
+
+    def change_key(self, plaintext: str, **spec: Any) -> None:
+        """Changes the GatewayKey that `plaintext` opens."""
+        name = "key-" + plaintext[3:11]
+        old = next(
+            obj
+            for obj in self.records.list_objects("gatewaykeys")
+            if obj["metadata"]["name"] == name
+        )
+        self.records.put("gatewaykeys", {**old, "spec": {**old["spec"], **spec}})
+
+    def put_model(self, model_id: str = MODEL, service: str = "sim", **spec: Any) -> None:
+        """Applies a GatewayModel named as its id."""
+        base = {
+            "modelId": model_id,
+            "service": service,
+            "action": "reference_to_video",
+            "routes": [{"name": "main", "providerName": "simulated", "upstreamModel": "q4"}],
+            "prices": [{"perSecond": [{"resolution": "*", "micros": 100_000}]}],
+        }
+        self.records.put(
+            "gatewaymodels", {"metadata": {"name": model_id}, "spec": {**base, **spec}}
+        )
+
+    async def create(
+        self,
+        content: Any = None,
+        *,
+        key: str | None = None,
+        idempotency_key: str | None = None,
+        path: str = PATH,
+        content_type: str | None = "application/json",
+        headers: list[tuple[str, str]] | None = None,
+    ) -> Answer:
+        """POSTs a create; `content` is a body, or bytes as they are."""
+        sent = [("Authorization", f"Bearer {key or self.key}"), *(headers or [])]
+        if content_type is not None:
+            sent.append(("Content-Type", content_type))
+        if idempotency_key is not None:
+            sent.append(("Idempotency-Key", idempotency_key))
+        raw = content if isinstance(content, bytes) else orjson.dumps(content or body())
+        return await call(self.app, "POST", path, headers=sent, content=raw)
+
+    async def get(self, path: str, *, key: str | None = None) -> Answer:
+        """GETs a path with a key."""
+        headers = [("Authorization", f"Bearer {key or self.key}")]
+        return await call(self.app, "GET", path, headers=headers)
+
+    async def poll(self, task_id: str, *, key: str | None = None) -> Answer:
+        """GETs a task."""
+        return await self.get(f"{PATH}/{task_id}", key=key)
+
+    def task_object(self, task_id: str) -> dict[str, Any]:
+        """The task's object as it is in the record."""
+        return next(
+            obj
+            for obj in self.records.list_objects("gatewaytasks")
+            if obj["metadata"]["name"] == id_to_name(task_id)
+        )
+
+    def put_task(self, task_id: str, account: str = "demo", **parts: Any) -> dict[str, Any]:
+        """Stores a task as kubectl would; `parts` are of `spec.request`, or `status`."""
+        status = parts.pop("status", None)
+        request = {
+            "accountName": account,
+            "service": "sim",
+            "action": "reference_to_video",
+            "modelId": MODEL,
+            "input": "{}",
+            **parts,
+        }
+        obj: dict[str, Any] = {
+            "metadata": {"name": id_to_name(task_id)},
+            "spec": {"request": request},
+        }
+        if status is not None:
+            obj["status"] = status
+        return self.records.put("gatewaytasks", obj)
+
+    def end_task(self, task_id: str, status: dict[str, Any]) -> None:
+        """Gives the task a status."""
+        self.records.put("gatewaytasks", {**self.task_object(task_id), "status": status})
+
+    def task_count(self) -> int:
+        """How many tasks are in the record."""
+        return len(self.records.list_objects("gatewaytasks"))
+
+    async def held(self, account: str = "demo") -> int:
+        """Micro-dollars held for the account."""
+        return (await self.counters.read_spending(account, "2026-11-21")).held
+
+
+COMPLETED = {
+    "phase": "Completed",
+    "chargedMicros": 500_000,
+    "completionTime": "2026-11-21T00:00:00Z",
+    "result": {
+        "videos": [
+            {
+                "url": "https://media.example.com/v.mp4",
+                "key": "media/x/0",
+                "bytes": 1,
+                "sha256": "0" * 64,
+                "contentType": "video/mp4",
+            }
+        ]
+    },
+}
+FAILED = {
+    "phase": "Failed",
+    "completionTime": "2026-11-21T00:00:00Z",
+    "failure": {"code": "generation_failed", "message": "The provider rejected an input image."},
+}
+
+
+def random_id(mint: IdMint, account: str = "demo") -> str:
+    """A task id that was minted for the account."""
+    return mint.mint_random("task", account)
+
+
+def random_text(length: int) -> str:
+    """Letters."""
+    return secrets.token_hex(length)[:length]

@@ -1,0 +1,123 @@
+"""`/api/v1/me` and balance (contract §2.4), and the process's own routes."""
+
+from dataclasses import replace
+
+import pytest
+
+from gateway_apiserver.entries import project_account
+from gateway_apiserver.routes.account import work_out_balance
+from gateway_core.ports.counters import Spending
+from tests.unit.apiserver.gateway import COMPLETED, Gateway, call
+
+BALANCE = "/api/v1/me/balance"
+
+
+async def test_me(gateway: Gateway) -> None:
+    answer = await gateway.get("/api/v1/me")
+    assert answer.status == 200
+    me = answer.json
+    assert set(me) == {"id", "name", "email", "account"}
+    assert set(me["account"]) == {"id", "name"}
+    assert (me["name"], me["email"]) == ("Dana", "dana@example.com")
+    assert me["account"]["name"] == "demo account"
+    for number in (me["id"], me["account"]["id"]):
+        assert isinstance(number, int)
+        assert 0 <= number < 2**53
+    assert answer.headers["cache-control"] == "no-store"
+    other = (await gateway.get("/api/v1/me", key=gateway.other_key)).json
+    assert other["account"]["id"] != me["account"]["id"]
+
+
+async def test_balance_before_and_after_a_task(gateway: Gateway) -> None:
+    gateway.put_account("demo", funds={"paidMicros": 10_000_000, "bonusMicros": 200_000})
+    task_id = (await gateway.create()).json["id"]
+    assert (await gateway.get(BALANCE)).json == {
+        "balance_cents": 970,
+        "paid_balance_cents": 1000,
+        "bonus_balance_cents": 20,
+        "spent_cents_today": 0,
+        "spent_cents_total": 0,
+    }
+    gateway.end_task(task_id, COMPLETED)
+    gateway.counters.lose()
+    answer = (await gateway.get(BALANCE)).json
+    assert answer["balance_cents"] == 970
+    assert answer["paid_balance_cents"] == 970
+    assert answer["bonus_balance_cents"] == 0
+    assert answer["spent_cents_total"] == 50
+
+
+async def test_balance_counts_today_only(gateway: Gateway) -> None:
+    from datetime import UTC, datetime
+
+    today = datetime.now(UTC).date().isoformat()
+    for day, charged in ((today, 30_000), ("2020-01-01", 50_000)):
+        task_id = (await gateway.create()).json["id"]
+        status = {**COMPLETED, "completionTime": f"{day}T00:00:00Z", "chargedMicros": charged}
+        gateway.end_task(task_id, status)
+    gateway.counters.lose()
+    answer = (await gateway.get(BALANCE)).json
+    assert (answer["spent_cents_today"], answer["spent_cents_total"]) == (3, 8)
+
+
+@pytest.mark.parametrize(
+    ("paid", "bonus", "charged", "held", "figures"),
+    [
+        (1_000_000, 0, 0, 1, (99, 100, 0)),
+        (19_999, 0, 0, 0, (1, 1, 0)),
+        (15_000, 15_000, 0, 0, (3, 1, 1)),
+        (1_000_000, 500_000, 300_000, 0, (120, 100, 20)),
+        (1_000_000, 500_000, 700_000, 0, (80, 80, 0)),
+        (0, 0, 10_001, 0, (-2, -2, 0)),
+    ],
+)
+def test_rounding(
+    paid: int, bonus: int, charged: int, held: int, figures: tuple[int, int, int]
+) -> None:
+    account = project_account(
+        {
+            "metadata": {"name": "a", "uid": "u"},
+            "spec": {"displayName": "A", "owner": {"name": "O", "email": "o@e.com"}},
+        }
+    )
+    account = replace(account, paid_micros=paid, bonus_micros=bonus)
+    balance = work_out_balance(account, Spending(charged, held, 0))
+    shown = (balance.balance_cents, balance.paid_balance_cents, balance.bonus_balance_cents)
+    assert shown == figures
+
+
+async def test_balance_without_counters_is_503(gateway: Gateway) -> None:
+    gateway.counters.away = True
+    answer = await gateway.get(BALANCE)
+    assert answer.status == 503
+    assert answer.headers["retry-after"] == "5"
+    assert (await gateway.get("/api/v1/me")).status == 200
+
+
+async def test_balance_while_another_replica_rebuilds_is_503(gateway: Gateway) -> None:
+    await gateway.counters.begin_rebuild("demo")
+    assert (await gateway.get(BALANCE)).status == 503
+
+
+@pytest.mark.parametrize("table", ["keys", "accounts", "models", "tasks"])
+async def test_ready_once_every_table_is(gateway: Gateway, table: str) -> None:
+    assert (await call(gateway.app, "GET", "/readyz")).status == 200
+    getattr(gateway, table).synced = False
+    answer = await call(gateway.app, "GET", "/readyz")
+    assert answer.status == 503
+    assert (await call(gateway.app, "GET", "/healthz")).status == 200
+
+
+async def test_metrics(gateway: Gateway) -> None:
+    created = await gateway.create()
+    await gateway.poll(created.json["id"])
+    await gateway.create(b"{")
+    text = (await call(gateway.app, "GET", "/metrics")).body.decode()
+    assert 'gateway_http_requests_total{route="task_create",status="202"} 1.0' in text
+    assert 'gateway_http_requests_total{route="task_read",status="200"} 1.0' in text
+    assert 'gateway_admissions_total{decision="created"} 1.0' in text
+    assert 'gateway_admissions_total{decision="invalid_json"} 1.0' in text
+
+
+async def test_metrics_can_be_switched_off() -> None:
+    assert (await call(Gateway(metrics_enabled=False).app, "GET", "/metrics")).status == 404

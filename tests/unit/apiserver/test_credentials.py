@@ -1,0 +1,198 @@
+"""Who is let in (contract §0.10), and what holds while keys cannot be checked."""
+
+from typing import Any
+
+import pytest
+
+from gateway_apiserver.settings import ApiSettings
+from gateway_core.contract.keys import digest, mint_key
+from tests.unit.apiserver.gateway import PATH, Gateway, call
+
+ME = "/api/v1/me"
+PAST = "2020-01-01T00:00:00Z"
+FUTURE = "2999-01-01T00:00:00Z"
+
+
+async def ask(gateway: Gateway, *values: str) -> Any:
+    return await call(
+        gateway.app, "GET", ME, headers=[("Authorization", value) for value in values]
+    )
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR"])
+async def test_the_scheme_is_read_in_any_case(gateway: Gateway, scheme: str) -> None:
+    assert (await ask(gateway, f"{scheme} {gateway.key}")).status == 200
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer  {key}",
+        "Bearer\t{key}",
+        "Bearer {key} ",
+        "Bearer {key}x",
+        "Bearer {key}, Bearer {key}",
+        "Basic {key}",
+        "{key}",
+        "Bearer{key}",
+        'Bearer "{key}"',
+        "Bearer sk-aaaaaaaa_" + "0" * 38,
+        "Bearer é",
+    ],
+)
+async def test_malformed_credentials(gateway: Gateway, template: str) -> None:
+    answer = await ask(gateway, template.format(key=gateway.key))
+    assert answer.status == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert set(answer.json) == {"error"}
+
+
+async def test_no_credential(gateway: Gateway) -> None:
+    answer = await ask(gateway)
+    assert answer.status == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+async def test_two_headers_even_if_equal(gateway: Gateway) -> None:
+    assert (await ask(gateway, f"Bearer {gateway.key}", f"Bearer {gateway.key}")).status == 401
+
+
+async def test_unknown_key(gateway: Gateway) -> None:
+    assert (await ask(gateway, f"Bearer {mint_key().plaintext}")).status == 401
+
+
+async def test_the_id_of_a_key_with_another_secret(gateway: Gateway) -> None:
+    forged = mint_key()
+    gateway.put_key("demo", token={"id": forged.id})
+    assert (await ask(gateway, f"Bearer {forged.plaintext}")).status == 401
+
+
+@pytest.mark.parametrize("spec", [{"disabled": True}, {"revoked": True}, {"expirationTime": PAST}])
+async def test_keys_that_no_longer_open(gateway: Gateway, spec: dict[str, Any]) -> None:
+    assert (await ask(gateway, f"Bearer {gateway.key}")).status == 200
+    gateway.change_key(gateway.key, **spec)
+    assert (await ask(gateway, f"Bearer {gateway.key}")).status == 401
+
+
+async def test_a_token_expires_by_itself(gateway: Gateway) -> None:
+    old = gateway.put_key("demo", token={"expirationTime": PAST})
+    new = gateway.put_key("demo", token={"expirationTime": FUTURE}, expirationTime=FUTURE)
+    assert (await ask(gateway, f"Bearer {old}")).status == 401
+    assert (await ask(gateway, f"Bearer {new}")).status == 200
+
+
+async def test_both_tokens_of_a_key_that_is_rotated(gateway: Gateway) -> None:
+    first, second = mint_key(), mint_key()
+    tokens = [
+        {"id": key.id, "digest": digest(key.plaintext, b"p" * 32), "hint": "x"}
+        for key in (first, second)
+    ]
+    gateway.put_key("demo", tokens=tokens)
+    for key in (first, second):
+        assert (await ask(gateway, f"Bearer {key.plaintext}")).status == 200
+
+
+async def test_an_older_pepper_still_opens_and_an_unknown_one_does_not(gateway: Gateway) -> None:
+    assert (await ask(gateway, f"Bearer {gateway.put_key('demo', pepper=2)}")).status == 200
+    lost = gateway.put_key("demo", token={"pepperVersion": 9})
+    assert (await ask(gateway, f"Bearer {lost}")).status == 401
+
+
+async def test_a_second_key_with_the_same_token_id_hides_nothing(gateway: Gateway) -> None:
+    token = {"id": gateway.key[3:11], "digest": "0" * 64}
+    gateway.put_key("guest", token=token)
+    assert (await ask(gateway, f"Bearer {gateway.key}")).status == 200
+
+
+async def test_a_deleted_key(gateway: Gateway) -> None:
+    gateway.records.remove("gatewaykeys", "key-" + gateway.key[3:11])
+    assert (await ask(gateway, f"Bearer {gateway.key}")).status == 401
+
+
+async def test_a_suspended_or_missing_account(gateway: Gateway) -> None:
+    gateway.put_account("demo", suspended=True)
+    assert (await ask(gateway, f"Bearer {gateway.key}")).status == 401
+    assert (await ask(gateway, f"Bearer {gateway.put_key('nobody')}")).status == 401
+
+
+async def test_a_management_key_is_forbidden_here(gateway: Gateway) -> None:
+    manager = gateway.put_key("demo", "Management")
+    for answer in (await ask(gateway, f"Bearer {manager}"), await gateway.create(key=manager)):
+        assert answer.status == 403
+        assert set(answer.json) == {"error"}
+    gateway.change_key(manager, revoked=True)
+    assert (await ask(gateway, f"Bearer {manager}")).status == 401
+
+
+async def test_other_carriers_of_a_key_do_not_count(gateway: Gateway) -> None:
+    headers = [("X-Goog-Api-Key", gateway.key)]
+    answer = await call(gateway.app, "GET", ME, headers=headers, query=f"key={gateway.key}")
+    assert answer.status == 401
+
+
+@pytest.mark.parametrize("table", ["keys", "accounts"])
+async def test_before_the_first_list(gateway: Gateway, table: str) -> None:
+    getattr(gateway, table).synced = False
+    answer = await ask(gateway, f"Bearer {gateway.key}")
+    assert answer.status == 503
+    assert answer.headers["retry-after"] == "1"
+    assert (await ask(gateway, "Bearer nonsense")).status == 401
+
+
+class TestSilentWatch:
+    """A key is read by name while its watch says nothing for more than 5 s."""
+
+    async def test_a_revocation_is_seen_without_the_watch(self, gateway: Gateway) -> None:
+        gateway.keys.cut, gateway.keys.silence = True, 5.1
+        gateway.change_key(gateway.key, revoked=True)
+        assert (await ask(gateway, f"Bearer {gateway.key}")).status == 401
+
+    async def test_so_is_a_rotation_of_the_secret(self, gateway: Gateway) -> None:
+        gateway.keys.cut, gateway.keys.silence = True, 5.1
+        token = {"id": gateway.key[3:11], "digest": "1" * 64, "hint": "x"}
+        gateway.change_key(gateway.key, tokens=[token])
+        assert (await ask(gateway, f"Bearer {gateway.key}")).status == 401
+
+    async def test_so_is_a_deletion(self, gateway: Gateway) -> None:
+        gateway.keys.cut, gateway.keys.silence = True, 5.1
+        gateway.records.remove("gatewaykeys", "key-" + gateway.key[3:11])
+        assert (await ask(gateway, f"Bearer {gateway.key}")).status == 401
+
+    async def test_so_is_a_suspension(self, gateway: Gateway) -> None:
+        gateway.accounts.cut, gateway.accounts.silence = True, 5.1
+        gateway.put_account("demo", suspended=True)
+        assert (await ask(gateway, f"Bearer {gateway.key}")).status == 401
+
+    async def test_a_key_is_read_once_a_second(self, gateway: Gateway) -> None:
+        gateway.keys.silence = 5.1
+        for _ in range(5):
+            assert (await ask(gateway, f"Bearer {gateway.key}")).status == 200
+        assert gateway.records.calls.count(("get", "gatewaykeys")) == 1
+
+    async def test_a_lively_watch_is_believed(self, gateway: Gateway) -> None:
+        assert (await ask(gateway, f"Bearer {gateway.key}")).status == 200
+        assert ("get", "gatewaykeys") not in gateway.records.calls
+
+    async def test_cached_keys_serve_for_five_minutes(self, gateway: Gateway) -> None:
+        gateway.records.away = True
+        gateway.keys.silence = gateway.accounts.silence = 299.0
+        assert (await ask(gateway, f"Bearer {gateway.key}")).status == 200
+        assert (await ask(gateway, f"Bearer {mint_key().plaintext}")).status == 401
+        gateway.keys.silence = 301.0
+        answer = await ask(gateway, f"Bearer {gateway.key}")
+        assert answer.status == 503
+        assert int(answer.headers["retry-after"]) <= 120
+        assert (await ask(gateway, f"Bearer {mint_key().plaintext}")).status == 503
+
+
+def test_settings_hold_no_secret() -> None:
+    assert "key" not in "".join(ApiSettings.model_fields)
+
+
+async def test_a_poll_of_an_unserved_path_needs_no_credential_to_be_404(gateway: Gateway) -> None:
+    answer = await call(gateway.app, "GET", "/api/v1/nobody/reference_to_video/task_x")
+    assert answer.status == 404
+    assert (await call(gateway.app, "GET", PATH + "/task_x")).status == 401

@@ -1,0 +1,210 @@
+"""Errors in three dialects, also where nothing is routed (contract §0.1, §0.6, §0.8, §1)."""
+
+import re
+from typing import Any
+
+import pytest
+
+from gateway_apiserver.answers import Answer
+from gateway_apiserver.errors import render_error
+from gateway_apiserver.surfaces import Dialect, choose_dialect
+from gateway_core.contract import errors
+from tests.unit.apiserver.gateway import PATH, Gateway, call
+
+ALL_ERRORS: list[tuple[errors.GatewayError, int]] = [
+    (errors.InvalidRequest("m"), 400),
+    (errors.Unauthenticated("m"), 401),
+    (errors.InsufficientBalance("m"), 402),
+    (errors.Forbidden("m"), 403),
+    (errors.NotFound("m"), 404),
+    (errors.MethodNotAllowed("GET"), 405),
+    (errors.Conflict("m"), 409),
+    (errors.TooLarge("m"), 413),
+    (errors.UnsupportedMediaType("application/json"), 415),
+    (errors.RateLimited(errors.RateState(300, 0, 1_800_000_007), 7), 429),
+    (errors.CreditLimitExceeded("m"), 429),
+    (errors.Internal("m"), 500),
+    (errors.Unavailable("m", retry_after=500), 503),
+    (errors.OutcomeUnknown("m"), 504),
+]
+
+
+@pytest.mark.parametrize(("error", "status"), ALL_ERRORS)
+def test_every_error_in_every_dialect(error: errors.GatewayError, status: int) -> None:
+    import orjson
+
+    task = render_error(error, Dialect.TASK)
+    assert task.status == status
+    assert orjson.loads(task.body) == {"error": error.message}
+    openai = orjson.loads(render_error(error, Dialect.OPENAI).body)["error"]
+    assert set(openai) == {"message", "type", "param", "code"}
+    assert isinstance(openai["code"], str)
+    google = orjson.loads(render_error(error, Dialect.GOOGLE).body)["error"]
+    assert set(google) == {"code", "message", "status", "details"}
+    assert google["code"] == status
+
+
+def _headers(answer: Answer) -> dict[bytes, bytes]:
+    return dict(answer.headers)
+
+
+def test_headers_of_the_table() -> None:
+    def render(error: errors.GatewayError) -> dict[bytes, bytes]:
+        return _headers(render_error(error, Dialect.TASK))
+
+    assert render(errors.Unauthenticated("m"))[b"www-authenticate"] == b"Bearer"
+    assert render(errors.Conflict("m"))[b"x-should-retry"] == b"false"
+    assert render(errors.Unavailable("m", retry_after=500))[b"retry-after"] == b"120"
+    limited = render(errors.RateLimited(errors.RateState(300, 0, 1_800_000_007), 7))
+    assert limited[b"retry-after"] == b"7"
+    assert limited[b"x-ratelimit-limit-rpm"] == b"300"
+    assert limited[b"x-ratelimit-remaining-rpm"] == b"0"
+    assert limited[b"x-ratelimit-reset"] == b"1800000007"
+    credit = render(errors.CreditLimitExceeded("m"))
+    assert credit[b"x-should-retry"] == b"false"
+    assert not any(name.startswith((b"retry", b"x-ratelimit")) for name in credit)
+
+
+def test_a_native_rate_error_repeats_the_delay() -> None:
+    import orjson
+
+    error = errors.RateLimited(errors.RateState(300, 0, 1_800_000_007), 7)
+    body = orjson.loads(render_error(error, Dialect.GOOGLE).body)
+    assert body["error"]["details"] == [
+        {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7s"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "headers", "dialect"),
+    [
+        ("GET", "/", "", [], Dialect.TASK),
+        ("GET", "/v1x", "", [], Dialect.TASK),
+        ("GET", "/api/v1/x", "", [("x-goog-api-key", "k")], Dialect.TASK),
+        ("GET", "/v1", "", [], Dialect.OPENAI),
+        ("GET", "/v1/models", "", [], Dialect.OPENAI),
+        ("GET", "/v1/models", "", [("x-goog-api-key", "k")], Dialect.GOOGLE),
+        ("GET", "/v1/models", "key=k", [], Dialect.GOOGLE),
+        ("GET", "/v1/models", "monkey=k", [], Dialect.OPENAI),
+        ("GET", "/v1/models", "key=k", [("authorization", "Bearer k")], Dialect.OPENAI),
+        ("POST", "/v1/models/a/b:generateContent", "", [("authorization", "b")], Dialect.GOOGLE),
+        ("POST", "/v1/models/a:whatever", "", [], Dialect.GOOGLE),
+        ("GET", "/v1/models/a:countTokens", "", [], Dialect.GOOGLE),
+        ("GET", "/v1/models/a:b", "", [], Dialect.OPENAI),
+        ("GET", "/v1beta/nothing", "", [("authorization", "Bearer k")], Dialect.GOOGLE),
+        ("POST", "/v1/files", "", [], Dialect.OPENAI),
+    ],
+)
+def test_the_dialect_is_told_from_the_request(
+    method: str, path: str, query: str, headers: list[tuple[str, str]], dialect: Dialect
+) -> None:
+    scope = {
+        "method": method,
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [(name.encode(), value.encode()) for name, value in headers],
+    }
+    assert choose_dialect(scope) is dialect
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/api/v1",
+        "/api/v1/",
+        "/api/v1/me/",
+        "/api/v1/me/nothing",
+        "/api/v1/files",
+        "/api/v1/nobody/reference_to_video",
+        "/api/v1/sim/nothing",
+        "/api/v1/nobody/reference_to_video/task_x",
+        PATH + "/",
+        PATH + "//",
+        PATH + "/task_x/",
+        "/api/v1/sim//reference_to_video",
+        "/healthz/",
+        "/docs",
+        "/redoc",
+        "//",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_unrouted_paths_are_404_without_a_redirect(
+    gateway: Gateway, path: str, method: str
+) -> None:
+    answer = await call(gateway.app, method, path)
+    assert answer.status == 404
+    assert answer.json == {"error": "Not found."}
+    assert "location" not in answer.headers
+
+
+async def test_unrouted_paths_of_the_other_surfaces(gateway: Gateway) -> None:
+    answer = await call(gateway.app, "GET", "/v1/files")
+    assert answer.status == 404
+    assert answer.json["error"]["code"] == "not_found"
+    answer = await call(gateway.app, "POST", "/v1beta/models/x:generateContent")
+    assert answer.json["error"]["status"] == "NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("GET", PATH, "POST"),
+        ("DELETE", PATH, "POST"),
+        ("OPTIONS", PATH, "POST"),
+        ("POST", PATH + "/task_x", "GET, HEAD"),
+        ("DELETE", PATH + "/task_x", "GET, HEAD"),
+        ("POST", "/api/v1/me", "GET"),
+        ("DELETE", "/api/v1/me/balance", "GET"),
+        ("POST", "/openapi.json", "GET"),
+    ],
+)
+async def test_other_methods_are_405(gateway: Gateway, method: str, path: str, allow: str) -> None:
+    answer = await call(gateway.app, method, path)
+    assert answer.status == 405
+    assert answer.headers["allow"] == allow
+    assert set(answer.json) == {"error"}
+
+
+async def test_every_answer_has_a_fresh_request_id(gateway: Gateway) -> None:
+    seen = set()
+    for path in ("/nothing", "/api/v1/me", "/healthz", "/v1/x", PATH, "/openapi.json", "/metrics"):
+        answer = await call(gateway.app, "GET", path, headers=[("X-Request-Id", "req_mine")])
+        request_id = answer.headers["x-request-id"]
+        assert re.fullmatch(r"req_[a-z2-7]{26}", request_id)
+        seen.add(request_id)
+    assert len(seen) == 7
+
+
+@pytest.mark.parametrize("path", [PATH, "/api/v1/me"])
+async def test_a_defect_is_500_without_detail(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr("gateway_apiserver.auth._read_bearer", fail)
+    method = "POST" if path == PATH else "GET"
+    answer = await call(gateway.app, method, path)
+    assert answer.status == 500
+    assert set(answer.json) == {"error"}
+    assert answer.headers["x-request-id"] in answer.json["error"]
+    assert b"secret" not in answer.body
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_body_is_not_answered(
+    gateway: Gateway,
+) -> None:
+    headers = [("Authorization", f"Bearer {gateway.key}"), ("Content-Type", "application/json")]
+    answer = await call(gateway.app, "POST", PATH, headers=headers, chunks=[])
+    assert answer.status == 0
+
+
+async def test_head_has_the_headers_of_get_and_no_body(gateway: Gateway) -> None:
+    created = await gateway.create()
+    headers = [("Authorization", f"Bearer {gateway.key}")]
+    answer = await call(gateway.app, "HEAD", f"{PATH}/{created.json['id']}", headers=headers)
+    assert answer.status == 200
+    assert answer.body == b""
+    assert int(answer.headers["content-length"]) > 0

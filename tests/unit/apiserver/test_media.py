@@ -1,0 +1,144 @@
+"""The media host: signed addresses, ranges, and nothing else."""
+
+import pytest
+
+from gateway_apiserver.media.app import MediaParts, create_media_app
+from gateway_apiserver.media.ranges import ByteRange, RangeNotSatisfiable, read_range
+from gateway_core.contract.media import MediaItem, MediaSigner
+from tests.fakes.objects import FakeObjects
+from tests.unit.apiserver.gateway import Answer, call
+
+NOW = 1_800_000_000
+CONTENT = bytes(range(256)) * 4000
+SIGNER = MediaSigner(b"m" * 32)
+ITEM = MediaItem("task-abc", 0)
+PATH = SIGNER.sign(ITEM, "video/mp4", NOW + 60)
+
+
+async def ask(path: str = PATH, method: str = "GET", now: float = NOW, **headers: str) -> Answer:
+    store = FakeObjects()
+    store.contents[ITEM.key] = CONTENT
+    app = create_media_app(MediaParts(store, SIGNER), lambda: now)
+    sent = [(name.replace("_", "-"), value) for name, value in headers.items()]
+    return await call(app, method, path, headers=sent)
+
+
+async def test_whole(headers: None = None) -> None:
+    answer = await ask()
+    assert answer.status == 200
+    assert answer.body == CONTENT
+    shown = answer.headers
+    assert shown["content-type"] == "video/mp4"
+    assert shown["content-length"] == str(len(CONTENT))
+    assert shown["accept-ranges"] == "bytes"
+    assert shown["x-content-type-options"] == "nosniff"
+    assert shown["cache-control"].startswith("private")
+    assert shown["etag"].startswith('"')
+    assert "access-control-allow-origin" not in shown
+    assert shown["x-request-id"].startswith("req_")
+
+
+async def test_head() -> None:
+    answer = await ask(method="HEAD")
+    assert (answer.status, answer.body) == (200, b"")
+    assert answer.headers["content-length"] == str(len(CONTENT))
+
+
+@pytest.mark.parametrize(
+    ("asked", "start", "end"),
+    [
+        ("bytes=0-0", 0, 0),
+        ("bytes=5-9", 5, 9),
+        ("bytes=1000000-", 1_000_000, len(CONTENT) - 1),
+        ("bytes=-5", len(CONTENT) - 5, len(CONTENT) - 1),
+        ("bytes=0-99999999999", 0, len(CONTENT) - 1),
+        ("Bytes=7-7", 7, 7),
+    ],
+)
+async def test_a_single_range(asked: str, start: int, end: int) -> None:
+    answer = await ask(range=asked)
+    assert answer.status == 206
+    assert answer.body == CONTENT[start : end + 1]
+    assert answer.headers["content-range"] == f"bytes {start}-{end}/{len(CONTENT)}"
+    assert answer.headers["content-length"] == str(end - start + 1)
+
+
+@pytest.mark.parametrize("asked", [f"bytes={len(CONTENT)}-", "bytes=-0", "bytes=99999999-99999999"])
+async def test_a_range_beyond_the_end(asked: str) -> None:
+    answer = await ask(range=asked)
+    assert answer.status == 416
+    assert answer.headers["content-range"] == f"bytes */{len(CONTENT)}"
+    assert answer.body == b""
+
+
+@pytest.mark.parametrize(
+    "asked", ["bytes=0-1,4-5", "items=0-1", "bytes=5-2", "bytes=-", "nonsense"]
+)
+async def test_other_ranges_are_ignored(asked: str) -> None:
+    answer = await ask(range=asked)
+    assert (answer.status, len(answer.body)) == (200, len(CONTENT))
+
+
+async def test_conditions() -> None:
+    tag = (await ask()).headers["etag"]
+    assert (await ask(if_none_match=tag)).status == 304
+    assert (await ask(if_none_match="*")).status == 304
+    assert (await ask(if_none_match='"other"')).status == 200
+    assert (await ask(range="bytes=0-1", if_range=tag)).status == 206
+    assert (await ask(range="bytes=0-1", if_range='"other"')).status == 200
+
+
+async def test_the_address_ends() -> None:
+    assert (await ask(now=NOW + 59)).status == 200
+    assert (await ask(now=NOW + 61)).status == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/media",
+        "/media/task-abc/0",
+        PATH + "/",
+        PATH.replace("task-abc", "task-abd"),
+        PATH.replace("/0/", "/1/"),
+        PATH.replace("/0/", "/00/"),
+        PATH[:-10] + "x" + PATH[-9:],
+        "/media/../" + PATH,
+        "/healthz/",
+        "/metrics",
+        "/api/v1/me",
+    ],
+)
+async def test_everything_else_is_404(path: str) -> None:
+    answer = await ask(path)
+    assert answer.status == 404
+    assert answer.json == {"error": "Not found."}
+
+
+async def test_a_signed_address_of_what_is_gone() -> None:
+    gone = SIGNER.sign(MediaItem("task-gone", 0), "video/mp4", NOW + 60)
+    assert (await ask(gone)).status == 404
+
+
+async def test_a_store_that_is_away() -> None:
+    store = FakeObjects()
+    store.away = True
+    answer = await call(create_media_app(MediaParts(store, SIGNER), lambda: NOW), "GET", PATH)
+    assert answer.status == 503
+
+
+async def test_other_methods() -> None:
+    answer = await ask(method="POST")
+    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+
+
+async def test_health() -> None:
+    assert (await ask("/healthz")).json == {"status": "ok"}
+
+
+def test_ranges_of_an_empty_object() -> None:
+    assert read_range(None, 0) is None
+    with pytest.raises(RangeNotSatisfiable):
+        read_range("bytes=0-", 0)
+    assert read_range("bytes=0-0", 1) == ByteRange(0, 0)

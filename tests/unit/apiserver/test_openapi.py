@@ -1,0 +1,95 @@
+"""The OpenAPI document says what the API does: every answer it may give fits it."""
+
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.checks import CHECKS
+
+from gateway_apiserver.openapi.document import build_document
+from gateway_core.domain.catalog import Catalog
+from tests.unit.apiserver.gateway import MODEL, PATH, Gateway, call
+
+
+async def _document(gateway: Gateway) -> dict[str, Any]:
+    answer = await call(gateway.app, "GET", "/openapi.json")
+    assert answer.status == 200
+    document: dict[str, Any] = answer.json
+    return document
+
+
+async def test_paths_follow_the_catalog(gateway: Gateway) -> None:
+    document = await _document(gateway)
+    account = {"/api/v1/me", "/api/v1/me/balance"}
+    assert set(document["paths"]) == {PATH, PATH + "/{task_id}"} | account
+    gateway.put_model("second")
+    gateway.put_model("third", service="other")
+    document = await _document(gateway)
+    assert "/api/v1/other/reference_to_video" in document["paths"]
+    content = document["paths"][PATH]["post"]["requestBody"]["content"]
+    schema = content["application/json"]["schema"]
+    assert schema["properties"]["model"]["enum"] == [MODEL, "second"]
+
+
+async def test_a_default_is_shown_where_all_models_share_it(gateway: Gateway) -> None:
+    gateway.put_model(fields=[{"name": "output_resolution", "default": '"1080p"'}])
+
+    async def shown() -> Any:
+        paths = (await _document(gateway))["paths"]
+        content = paths[PATH]["post"]["requestBody"]["content"]["application/json"]
+        return content["schema"]["properties"]["output_resolution"].get("default")
+
+    assert await shown() == "1080p"
+    gateway.put_model("second")
+    assert await shown() is None
+
+
+def test_references_lead_somewhere() -> None:
+    gateway = Gateway()
+    catalog = gateway_catalog(gateway)
+    document = build_document(
+        catalog, "http://x", task_id_header="X-Brand-Id", loopback_callbacks=False
+    )
+    for reference in _references(document):
+        node = document
+        for part in reference.removeprefix("#/").split("/"):
+            node = node[part]
+
+
+def gateway_catalog(gateway: Gateway) -> Catalog:
+    from gateway_core.domain.catalog import build_catalog
+
+    return build_catalog(model for _, model in gateway.models.items())[0]
+
+
+def _references(node: Any) -> list[str]:
+    if isinstance(node, list):
+        return [found for item in node for found in _references(item)]
+    if not isinstance(node, dict):
+        return []
+    own = [node["$ref"]] if "$ref" in node else []
+    return own + [found for value in node.values() for found in _references(value)]
+
+
+def _served() -> tuple[Gateway, Any]:
+    gateway = Gateway()
+    gateway.put_account("demo", unlimited=True, requestsPerMinute=1_000_000)
+    return gateway, schemathesis.openapi.from_asgi("/openapi.json", gateway.app)
+
+
+_gateway, _schema = _served()
+
+
+@pytest.mark.filterwarnings("ignore")
+@_schema.parametrize()
+@settings(
+    max_examples=60,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_answer_fits_the_document(case: Any) -> None:
+    case.call_and_validate(
+        checks=CHECKS.get_all(), headers={"Authorization": f"Bearer {_gateway.key}"}
+    )

@@ -1,0 +1,209 @@
+"""Rate headers and what holds while counters are lost or away (contract §12, I7)."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateway_apiserver.entries import AccountRecord
+from gateway_apiserver.rates import RateGate
+from gateway_core.contract.errors import Unavailable
+from gateway_core.ports.counters import AdmissionAnswer, AdmissionCall
+from gateway_core.ports.records import RecordUnavailable
+from tests.fakes.counters import FakeCounters
+from tests.fakes.records import Fault
+from tests.unit.apiserver.gateway import COMPLETED, Answer, Gateway, body
+
+RATE = ("x-ratelimit-limit-rpm", "x-ratelimit-remaining-rpm", "x-ratelimit-reset")
+
+
+def rate_of(answer: Answer) -> tuple[int, ...]:
+    return tuple(int(answer.headers[name]) for name in RATE)
+
+
+async def test_every_answer_of_a_paid_route_tells_the_rate(gateway: Gateway) -> None:
+    start = gateway.counters.now
+    reset = int(start) + 61
+    answers = [
+        await gateway.create(idempotency_key="k"),
+        await gateway.create(idempotency_key="k"),
+        await gateway.create(b"{"),
+        await gateway.create(content_type="text/plain"),
+        await gateway.create(body(prompt="other"), idempotency_key="k"),
+        await gateway.create(b"x" * (1024 * 1024 + 1)),
+    ]
+    assert [answer.status for answer in answers] == [202, 202, 400, 415, 409, 413]
+    assert [rate_of(answer) for answer in answers] == [(300, 299 - n, reset) for n in range(6)]
+
+
+async def test_402_counts_and_401_403_429_do_not(gateway: Gateway) -> None:
+    gateway.put_account("demo", funds={"paidMicros": 0}, requestsPerMinute=2)
+    await gateway.create(key="nonsense")
+    await gateway.create(key=gateway.put_key("demo", "Management"))
+    poor = await gateway.create()
+    assert (poor.status, rate_of(poor)[:2]) == (402, (2, 1))
+    assert rate_of(await gateway.create())[:2] == (2, 0)
+    for _ in range(3):
+        limited = await gateway.create()
+        assert limited.status == 429
+        assert set(limited.json) == {"error"}
+        assert rate_of(limited)[:2] == (2, 0)
+    gateway.counters.now += int(limited.headers["retry-after"])
+    assert (await gateway.create()).status == 402
+
+
+async def test_a_poll_counts_nothing_and_tells_nothing(gateway: Gateway) -> None:
+    created = await gateway.create()
+    for answer in (await gateway.poll(created.json["id"]), await gateway.get("/api/v1/me")):
+        assert not set(RATE) & set(answer.headers)
+    assert rate_of(await gateway.create())[1] == 298
+
+
+async def test_accounts_do_not_share_a_rate(gateway: Gateway) -> None:
+    await gateway.create()
+    assert rate_of(await gateway.create(key=gateway.other_key))[1] == 299
+
+
+async def test_a_rejected_call_holds_nothing(gateway: Gateway) -> None:
+    gateway.put_account("demo", requestsPerMinute=1)
+    await gateway.create()
+    await gateway.create()
+    assert await gateway.held() == 500_000
+
+
+class TestLostMoney:
+    async def test_it_is_rebuilt_from_the_record_and_counted_once(self, gateway: Gateway) -> None:
+        live = await gateway.create()
+        ended = await gateway.create()
+        gateway.end_task(ended.json["id"], COMPLETED)
+        gateway.counters.lose()
+        answer = await gateway.create()
+        assert answer.status == 202
+        assert rate_of(answer)[1] == 299
+        spending = await gateway.counters.read_spending("demo", "2026-11-21")
+        assert (spending.charged, spending.held) == (500_000, 1_000_000)
+        assert live.json["id"] != answer.json["id"]
+
+    async def test_the_rebuilt_money_decides(self, gateway: Gateway) -> None:
+        gateway.put_account("demo", funds={"paidMicros": 900_000})
+        assert (await gateway.create()).status == 202
+        gateway.counters.lose()
+        assert (await gateway.create()).status == 402
+
+    async def test_many_calls_wait_for_one_rebuild(self, gateway: Gateway) -> None:
+        gateway.counters.lose()
+        answers = await asyncio.gather(*(gateway.create() for _ in range(20)))
+        assert {answer.status for answer in answers} == {202}
+        assert await gateway.held() == 20 * 500_000
+        assert gateway.records.calls.count(("list_page", "gatewaytasks")) == 1
+
+    async def test_a_rebuild_that_fails_is_503_with_the_rate(self, gateway: Gateway) -> None:
+        gateway.records.order_faults("list_page", Fault(RecordUnavailable("x")))
+        answer = await gateway.create()
+        assert answer.status == 503
+        assert answer.headers["retry-after"] == "5"
+        assert rate_of(answer)[1] == 299
+        assert gateway.task_count() == 0
+
+    async def test_while_another_replica_is_at_it(self, gateway: Gateway) -> None:
+        await gateway.counters.begin_rebuild("demo")
+        assert (await gateway.create()).status == 503
+
+    async def test_an_unlimited_account_goes_on_without_a_hold(self, gateway: Gateway) -> None:
+        gateway.put_account("demo", unlimited=True)
+        await gateway.counters.begin_rebuild("demo")
+        assert (await gateway.create()).status == 202
+
+    async def test_a_rebuild_is_not_waited_for_forever(
+        self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gateway_apiserver.rates.REBUILD_WAIT_SECONDS", 0.05)
+        gate = asyncio.Event()
+        list_page = gateway.records.list_page
+
+        async def wait(*args: Any, **options: Any) -> Any:
+            await gate.wait()
+            return await list_page(*args, **options)
+
+        gateway.records.list_page = wait  # type: ignore[method-assign]
+        assert (await gateway.create()).status == 503
+        gate.set()
+        async with asyncio.timeout(5):
+            while (await gateway.create()).status != 202:
+                await asyncio.sleep(0)
+
+
+class TestWithoutCounters:
+    async def test_an_account_that_needs_a_hold_is_503(self, gateway: Gateway) -> None:
+        gateway.counters.away = True
+        answer = await gateway.create()
+        assert answer.status == 503
+        assert answer.headers["retry-after"] == "5"
+        assert gateway.task_count() == 0
+
+    async def test_an_unlimited_one_goes_on_with_its_part_of_the_limit(self) -> None:
+        gateway = Gateway(replicas=3)
+        gateway.put_account("demo", unlimited=True, requestsPerMinute=6)
+        gateway.counters.away = True
+        answers = [await gateway.create() for _ in range(3)]
+        assert [answer.status for answer in answers] == [202, 202, 429]
+        assert rate_of(answers[0])[:2] == (6, 1)
+        assert 1 <= int(answers[2].headers["retry-after"]) <= 60
+
+
+def record(**changes: Any) -> AccountRecord:
+    base = AccountRecord("a", 1, 2, "A", "O", "o@e.com", 0, 0, True, False, 2)
+    return replace(base, **changes)
+
+
+class TestGateInAnOutage:
+    """The clock is the test's."""
+
+    def setup_method(self) -> None:
+        self.now = 1000.0
+        self.counters = FakeCounters()
+        self.counters.away = True
+        self.gate = RateGate(self.counters, self._rebuild, clock=lambda: self.now)
+
+    async def _rebuild(self, _: str) -> bool:
+        return True
+
+    async def test_the_window_is_sliding(self) -> None:
+        assert not (await self.gate.admit(record(), None)).rate_exceeded
+        self.now += 30
+        assert not (await self.gate.admit(record(), None)).rate_exceeded
+        answer = await self.gate.admit(record(), None)
+        assert (answer.rate_exceeded, answer.retry_after, answer.rate.reset) == (True, 30, 1060)
+        self.now += 30
+        assert not (await self.gate.admit(record(), None)).rate_exceeded
+
+    async def test_after_a_minute_of_outage_nobody_is_served(self) -> None:
+        await self.gate.admit(record(), None)
+        self.now += 61
+        with pytest.raises(Unavailable):
+            await self.gate.admit(record(), None)
+
+    async def test_the_minute_begins_anew_with_the_next_outage(self) -> None:
+        await self.gate.admit(record(), None)
+        self.now += 59
+        self.counters.away = False
+        await self.gate.admit(record(), None)
+        self.counters.away = True
+        self.now += 59
+        assert not (await self.gate.admit(record(), None)).rate_exceeded
+
+    async def test_the_second_asking_of_a_rebuild_does_not_count(self) -> None:
+        calls: list[AdmissionCall] = []
+        admit = self.counters.admit
+
+        async def spy(call: AdmissionCall) -> AdmissionAnswer:
+            calls.append(call)
+            return await admit(call)
+
+        self.counters.away = False
+        self.counters.admit = spy  # type: ignore[method-assign]
+        from gateway_core.ports.counters import Hold
+
+        await self.gate.admit(record(), Hold("t", 1))
+        assert [call.counted for call in calls] == [True, False]

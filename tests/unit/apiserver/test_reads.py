@@ -1,0 +1,233 @@
+"""What a poll is answered from (contract §2.3; I3, I8)."""
+
+import orjson
+import pytest
+
+from gateway_core.contract.names import id_to_name
+from gateway_core.usecases.archive import archive_task
+from tests.unit.apiserver.gateway import (
+    COMPLETED,
+    FAILED,
+    PATH,
+    Gateway,
+    body,
+    call,
+    random_id,
+)
+
+LATER = "2999-01-01T00:00:00Z"
+
+
+async def test_processing(gateway: Gateway) -> None:
+    task_id = (await gateway.create()).json["id"]
+    answer = await gateway.poll(task_id)
+    assert answer.status == 200
+    assert answer.json == {"id": task_id, "status": "processing"}
+    assert answer.headers["cache-control"] == "no-store"
+    assert "retry-after" not in answer.headers
+
+
+@pytest.mark.parametrize("phase", [None, "Submitting", "Running", "SomethingNew"])
+async def test_every_live_phase_is_processing(gateway: Gateway, phase: str | None) -> None:
+    task_id = (await gateway.create()).json["id"]
+    gateway.end_task(task_id, {"phase": phase} if phase else {})
+    assert (await gateway.poll(task_id)).json["status"] == "processing"
+
+
+async def test_completed(gateway: Gateway) -> None:
+    task_id = (await gateway.create()).json["id"]
+    gateway.end_task(task_id, COMPLETED)
+    answer = await gateway.poll(task_id)
+    assert answer.json == {
+        "id": task_id,
+        "status": "completed",
+        "videos": [{"url": "https://media.example.com/v.mp4"}],
+        "usage": {"cost": 0.5},
+    }
+
+
+@pytest.mark.parametrize(
+    ("micros", "text"),
+    [
+        (0, "0.00"),
+        (500_000, "0.50"),
+        (1, "0.000001"),
+        (12_345_678, "12.345678"),
+        (10**15, "1000000000.00"),
+    ],
+)
+async def test_cost_is_a_number_with_two_to_six_decimals(
+    gateway: Gateway, micros: int, text: str
+) -> None:
+    task_id = (await gateway.create()).json["id"]
+    gateway.end_task(task_id, {**COMPLETED, "chargedMicros": micros})
+    assert f'"usage":{{"cost":{text}}}'.encode() in (await gateway.poll(task_id)).body
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (FAILED, "The provider rejected an input image."),
+        ({"phase": "Failed"}, "The task failed."),
+        ({"phase": "Failed", "failure": {"code": "x", "message": ""}}, "The task failed."),
+    ],
+)
+async def test_failed(gateway: Gateway, status: dict[str, object], text: str) -> None:
+    task_id = (await gateway.create()).json["id"]
+    gateway.end_task(task_id, status)
+    assert (await gateway.poll(task_id)).json == {"id": task_id, "status": "failed", "error": text}
+
+
+async def test_a_task_of_another_account_is_as_unknown_as_no_task(gateway: Gateway) -> None:
+    task_id = (await gateway.create()).json["id"]
+    foreign = await gateway.poll(task_id, key=gateway.other_key)
+    unknown = await gateway.poll(random_id(gateway.mint))
+    assert foreign.status == unknown.status == 404
+    assert foreign.body == unknown.body
+    assert set(foreign.headers) == set(unknown.headers)
+
+
+async def test_a_foreign_id_costs_no_look_up(gateway: Gateway) -> None:
+    task_id = (await gateway.create()).json["id"]
+    gateway.records.calls.clear()
+    assert (await gateway.poll(task_id, key=gateway.other_key)).status == 404
+    assert (await gateway.poll("task_" + "a" * 26)).status == 404
+    assert gateway.records.calls == []
+
+
+@pytest.mark.parametrize(
+    "wire_id", ["x", "task_", "task-abc", "task_A", "task_" + "a" * 58, "task_é"]
+)
+async def test_what_cannot_be_an_id_costs_no_look_up(gateway: Gateway, wire_id: str) -> None:
+    gateway.records.calls.clear()
+    assert (await gateway.poll(wire_id)).status == 404
+    assert gateway.records.calls == []
+
+
+async def test_a_task_that_an_admin_named(gateway: Gateway) -> None:
+    gateway.put_task("task_by-hand")
+    assert (await gateway.poll("task_by-hand")).json["status"] == "processing"
+    gateway.records.calls.clear()
+    assert (await gateway.poll("task_by-hand", key=gateway.other_key)).status == 404
+    taken = list(gateway.records.calls)
+    gateway.records.calls.clear()
+    assert (await gateway.poll("task_nothing", key=gateway.other_key)).status == 404
+    assert gateway.records.calls == taken
+
+
+async def test_another_path_is_404(gateway: Gateway) -> None:
+    gateway.put_model("other", service="other")
+    task_id = (await gateway.create()).json["id"]
+    answer = await gateway.get(f"/api/v1/other/reference_to_video/{task_id}")
+    assert answer.status == 404
+    assert answer.json == (await gateway.poll(random_id(gateway.mint))).json
+
+
+async def test_tasks_of_a_model_that_has_gone_can_still_be_read(gateway: Gateway) -> None:
+    task_id = (await gateway.create()).json["id"]
+    gateway.records.remove("gatewaymodels", "sim-q4-reference-to-video")
+    assert (await gateway.poll(task_id)).status == 200
+    assert (await gateway.create()).status == 404
+    assert (await call(gateway.app, "GET", f"{PATH}/{task_id}")).status == 404
+
+
+async def test_a_model_is_routed_as_soon_as_it_is_applied(gateway: Gateway) -> None:
+    path = "/api/v1/new/reference_to_video"
+    assert (await gateway.create(body(model="new"), path=path)).status == 404
+    gateway.put_model("new", service="new")
+    assert (await gateway.create(body(model="new"), path=path)).status == 202
+    gateway.put_model("new", service="new", disabled=True)
+    assert (await gateway.create(body(model="new"), path=path)).status == 404
+
+
+async def test_a_model_of_another_path_is_unknown_here(gateway: Gateway) -> None:
+    gateway.put_model("other", service="other")
+    assert (await gateway.create(body(model="other"))).status == 400
+
+
+async def test_before_the_models_are_listed(gateway: Gateway) -> None:
+    fresh = Gateway()
+    fresh.models.synced = False
+    fresh.models.forget("sim-q4-reference-to-video")
+    assert (await fresh.create()).status == 503
+
+
+class TestReadThrough:
+    async def test_a_task_that_the_table_lacks(self, gateway: Gateway) -> None:
+        task_id = (await gateway.create()).json["id"]
+        gateway.tasks.forget(id_to_name(task_id))
+        assert (await gateway.poll(task_id)).json["status"] == "processing"
+
+    async def test_the_end_is_always_told_from_memory(self, gateway: Gateway) -> None:
+        task_id = (await gateway.create(body(callback_url="https://e.com/h"))).json["id"]
+        gateway.end_task(task_id, COMPLETED)
+        gateway.records.away = True
+        gateway.tasks.silence = 1000.0
+        assert (await gateway.poll(task_id)).json["status"] == "completed"
+
+    async def test_processing_with_a_callback_is_read_once_a_second(self, gateway: Gateway) -> None:
+        task_id = (await gateway.create(body(callback_url="https://e.com/h"))).json["id"]
+        gateway.tasks.cut = True
+        gateway.end_task(task_id, COMPLETED)
+        gateway.records.calls.clear()
+        for _ in range(5):
+            assert (await gateway.poll(task_id)).json["status"] == "completed"
+        assert gateway.records.calls == [("get", "gatewaytasks")]
+
+    async def test_processing_without_one_is_told_from_memory(self, gateway: Gateway) -> None:
+        task_id = (await gateway.create()).json["id"]
+        gateway.records.calls.clear()
+        assert (await gateway.poll(task_id)).json["status"] == "processing"
+        assert gateway.records.calls == []
+
+    async def test_a_silent_watch_is_not_believed(self, gateway: Gateway) -> None:
+        task_id = (await gateway.create()).json["id"]
+        gateway.tasks.cut = True
+        gateway.end_task(task_id, FAILED)
+        assert (await gateway.poll(task_id)).json["status"] == "processing"
+        gateway.tasks.silence = 5.1
+        assert (await gateway.poll(task_id)).json["status"] == "failed"
+        gateway.tasks.silence = 0.0
+        assert (await gateway.poll(task_id)).json["status"] == "failed"
+
+    async def test_without_the_record_the_last_known_state_is_told(self, gateway: Gateway) -> None:
+        task_id = (await gateway.create(body(callback_url="https://e.com/h"))).json["id"]
+        gateway.records.away = True
+        assert (await gateway.poll(task_id)).json["status"] == "processing"
+
+    async def test_unknown_is_503_while_nobody_can_tell(self, gateway: Gateway) -> None:
+        gateway.records.away = True
+        answer = await gateway.poll(random_id(gateway.mint))
+        assert answer.status == 503
+        assert set(answer.json) == {"error"}
+
+
+class TestArchive:
+    async def test_what_is_gone_is_answered_from_the_archive(self, gateway: Gateway) -> None:
+        task_id = (await gateway.create()).json["id"]
+        gateway.end_task(task_id, {**COMPLETED, "completionTime": LATER})
+        before = await gateway.poll(task_id)
+        await archive_task(gateway.store, gateway.task_object(task_id))
+        gateway.records.remove("gatewaytasks", id_to_name(task_id))
+        after = await gateway.poll(task_id)
+        assert orjson.loads(after.body) == orjson.loads(before.body)
+        assert after.body == before.body
+
+    async def test_also_while_the_record_is_away(self, gateway: Gateway) -> None:
+        task_id = (await gateway.create()).json["id"]
+        gateway.end_task(task_id, {**COMPLETED, "completionTime": LATER})
+        await archive_task(gateway.store, gateway.task_object(task_id))
+        gateway.records.remove("gatewaytasks", id_to_name(task_id))
+        gateway.records.away = True
+        assert (await gateway.poll(task_id)).json["status"] == "completed"
+
+    async def test_after_its_time_it_is_404(self, gateway: Gateway) -> None:
+        task_id = (await gateway.create()).json["id"]
+        gateway.end_task(task_id, {**COMPLETED, "completionTime": "2020-01-01T00:00:00Z"})
+        await archive_task(gateway.store, gateway.task_object(task_id))
+        gateway.records.remove("gatewaytasks", id_to_name(task_id))
+        assert (await gateway.poll(task_id)).status == 404
+
+    async def test_a_store_that_is_away_is_503(self, gateway: Gateway) -> None:
+        gateway.store.away = True
+        assert (await gateway.poll(random_id(gateway.mint))).status == 503

@@ -1,0 +1,131 @@
+"""What becomes of a create whose outcome is not known (contract §2.1: 503, 504; I9)."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gateway_core.ports.records import (
+    AlreadyExists,
+    Object,
+    RecordOutcomeUnknown,
+    RecordUnavailable,
+    Refused,
+)
+from tests.fakes.records import Fault
+from tests.unit.apiserver.gateway import Gateway, body
+
+
+@pytest.fixture
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway_apiserver.recording.GIVE_UP_SECONDS", 0.3)
+
+
+def _lost(count: int, *, applied: bool) -> list[Fault]:
+    return [Fault(RecordOutcomeUnknown("cut"), applied=applied) for _ in range(count)]
+
+
+async def test_an_answer_that_was_lost_is_found_again(gateway: Gateway) -> None:
+    gateway.records.order_faults("create", *_lost(1, applied=True))
+    answer = await gateway.create()
+    assert answer.status == 202
+    assert "task_replayed" not in answer.json
+    assert gateway.task_count() == 1
+
+
+async def test_also_with_a_key(gateway: Gateway) -> None:
+    gateway.records.order_faults("create", *_lost(1, applied=True))
+    answer = await gateway.create(idempotency_key="k")
+    assert answer.status == 202
+    assert "task_replayed" not in answer.json
+    assert (await gateway.create(idempotency_key="k")).json["task_replayed"] is True
+
+
+async def test_a_create_that_never_arrived_is_sent_again(gateway: Gateway) -> None:
+    gateway.records.order_faults("create", *_lost(2, applied=False))
+    assert (await gateway.create()).status == 202
+    assert gateway.task_count() == 1
+
+
+@pytest.mark.usefixtures("hurry")
+class TestGivingUp:
+    async def test_unknown_is_504_and_the_hold_stays(self, gateway: Gateway) -> None:
+        gateway.records.order_faults("create", *_lost(50, applied=False))
+        answer = await gateway.create(idempotency_key="k")
+        assert answer.status == 504
+        assert set(answer.json) == {"error"}
+        assert answer.headers["x-task-id"].startswith("task_")
+        assert "x-ratelimit-limit-rpm" in answer.headers
+        assert await gateway.held() == 500_000
+
+    async def test_a_retry_with_the_key_finds_the_task(self, gateway: Gateway) -> None:
+        gateway.records.order_faults("create", *_lost(1, applied=True))
+        failing = gateway.records.get
+
+        async def fail(plural: str, name: str) -> Object:
+            if plural == "gatewaytasks" and gateway.task_count():
+                raise RecordUnavailable("x")
+            return await failing(plural, name)
+
+        gateway.records.get = fail  # type: ignore[method-assign]
+        answer = await gateway.create(idempotency_key="k")
+        assert answer.status == 504
+        gateway.records.get = failing  # type: ignore[method-assign]
+        again = await gateway.create(idempotency_key="k")
+        assert again.json == {
+            "id": answer.headers["x-task-id"],
+            "status": "processing",
+            "task_replayed": True,
+        }
+
+    async def test_a_hanging_create_is_504(self, gateway: Gateway) -> None:
+        async def hang(plural: str, obj: Mapping[str, Any]) -> Object:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        gateway.records.create = hang  # type: ignore[method-assign]
+        assert (await gateway.create()).status == 504
+
+    async def test_nothing_written_is_503_and_the_hold_is_released(self, gateway: Gateway) -> None:
+        gateway.records.order_faults("create", *[Fault(RecordUnavailable("x"))] * 50)
+        answer = await gateway.create()
+        assert answer.status == 503
+        assert 1 <= int(answer.headers["retry-after"]) <= 120
+        assert "x-task-id" not in answer.headers
+        assert gateway.task_count() == 0
+        assert await gateway.held() == 0
+
+    async def test_unknown_once_is_unknown_to_the_end(self, gateway: Gateway) -> None:
+        gateway.records.order_faults("create", *_lost(1, applied=False))
+        gateway.records.order_faults("create", *[Fault(RecordUnavailable("x"))] * 50)
+        assert (await gateway.create()).status == 504
+        assert await gateway.held() == 500_000
+
+    async def test_a_loser_that_cannot_see_the_winner_is_503(self, gateway: Gateway) -> None:
+        first = await gateway.create(idempotency_key="k")
+        obj = gateway.task_object(first.json["id"])
+
+        async def refuse(plural: str, obj: Mapping[str, Any]) -> Object:
+            raise AlreadyExists("k")
+
+        gateway.records.remove("gatewaytasks", obj["metadata"]["name"])
+        gateway.records.create = refuse  # type: ignore[method-assign]
+        answer = await gateway.create(idempotency_key="k")
+        assert answer.status == 503
+        assert answer.headers["retry-after"] == "1"
+        # the hold is the winner's as well
+        assert await gateway.held() == 500_000
+
+
+async def test_a_short_absence_is_bridged(gateway: Gateway) -> None:
+    gateway.records.order_faults("create", *[Fault(RecordUnavailable("x"))] * 2)
+    assert (await gateway.create()).status == 202
+
+
+async def test_an_object_that_is_refused_is_500_and_holds_nothing(gateway: Gateway) -> None:
+    gateway.records.order_faults("create", Fault(Refused("spec.request: secret detail")))
+    answer = await gateway.create(body())
+    assert answer.status == 500
+    assert b"secret" not in answer.body
+    assert await gateway.held() == 0
