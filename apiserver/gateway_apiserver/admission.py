@@ -232,7 +232,8 @@ class Admission:
         }
         callback_url = draft.complete.get("callback_url")
         if callback_url is not None:
-            request["callbackUrl"] = callback_url
+            scheme, rest = callback_url.split("://", 1)
+            request["callbackUrl"] = f"{scheme.lower()}://{rest}"
         head = skeleton(
             GatewayTask,
             name,

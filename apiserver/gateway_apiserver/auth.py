@@ -4,6 +4,7 @@ Keys and accounts come from watch-fed tables. While a watch is silent they are r
 when that fails what is cached goes on for five minutes.
 """
 
+import asyncio
 import hmac
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -102,12 +103,17 @@ class Authenticator:
         if not (self._keys.synced and self._accounts.synced):
             raise Unavailable("The gateway is starting.", retry_after=1)
         name = self._match(parsed.id, plaintext)
-        key = await _current(self._keys, self._fresh_keys, name)
-        if name is None or key is None or not self._is_open(key, parsed.id):
+        key = None if name is None else self._keys.get(name)
+        account = None if key is None else self._accounts.get(key.account)
+        if self._fresh_keys.is_quiet or self._fresh_accounts.is_quiet:
+            payer = None if key is None else key.account
+            reading_key = _current(self._keys, self._fresh_keys, name)
+            reading_account = _current(self._accounts, self._fresh_accounts, payer)
+            key, account = await asyncio.gather(reading_key, reading_account)
+            if self._match(parsed.id, plaintext) != name:
+                raise _invalid()
+        if key is None or not self._is_open(key, parsed.id):
             raise _invalid()
-        if self._fresh_keys.is_quiet and self._match(parsed.id, plaintext) != name:
-            raise _invalid()
-        account = await _current(self._accounts, self._fresh_accounts, key.account)
         if account is None or account.suspended:
             raise _invalid()
         if key.key_class != key_class:

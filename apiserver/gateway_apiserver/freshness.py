@@ -16,7 +16,9 @@ T = TypeVar("T")
 QUIET_SECONDS = 5.0
 """Silence of a watch after which its table no longer counts as current."""
 INTERVAL_SECONDS = 1.0
-READ_SECONDS = 2.0
+READ_SECONDS = 1.0
+FAILURE_PAUSE_SECONDS = 3.0
+"""Time after a failed read in which no other is tried: an API that hangs holds up few."""
 _FIRST_SWEEP = 1024
 
 
@@ -37,6 +39,7 @@ class ReadThrough(Generic[T]):
         self._clock = clock
         self._reads: dict[str, tuple[float, asyncio.Task[bool | None]]] = {}
         self._sweep_at = _FIRST_SWEEP
+        self._failed_at = float("-inf")
 
     @property
     def is_quiet(self) -> bool:
@@ -46,11 +49,13 @@ class ReadThrough(Generic[T]):
     async def read(self, name: str) -> T | None:
         """The entry as the record has it, or had it within the last second; None if gone.
 
-        Raises RecordUnavailable where it was not told within 2 s.
+        Raises RecordUnavailable where it was not told within 1 s, or another read failed just now.
         """
         now = self._clock()
         began, task = self._reads.get(name, (float("-inf"), None))
         if task is None or now - began >= INTERVAL_SECONDS:
+            if now - self._failed_at < FAILURE_PAUSE_SECONDS:
+                raise RecordUnavailable(f"{self._plural} could not be read a moment ago")
             self._sweep(now)
             task = asyncio.create_task(self._read(name))
             self._reads[name] = (now, task)
@@ -71,6 +76,7 @@ class ReadThrough(Generic[T]):
         except Missing:
             return False
         except (RecordError, TimeoutError):
+            self._failed_at = self._clock()
             return None
         self._table.offer(obj)
         return True

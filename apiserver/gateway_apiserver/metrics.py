@@ -16,7 +16,7 @@ class ApiMetrics:
 
     def __init__(self) -> None:
         # a time of creation for each series would double their number
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "gateway_http_requests",

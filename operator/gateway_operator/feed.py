@@ -19,6 +19,21 @@ Login = Callable[[], kopf.ConnectionInfo]
 LEASE_RESOURCE = ("coordination.k8s.io", "v1", "leases")
 
 
+class NoDiffs(kopf.DiffBaseStorage):
+    """Keeps no last handled state: kopf copies each object for it, and no handler here asks."""
+
+    def build(self, *, body: kopf.Body, extra_fields: Any = None) -> kopf.BodyEssence:
+        """Nothing of the object."""
+        return kopf.BodyEssence()
+
+    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
+        """Nothing is stored."""
+        return None
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+        """Nothing is stored."""
+
+
 def build_registry(
     controller: TaskController, heard_heartbeat: Callable[[str], None], login: Login
 ) -> kopf.OperatorRegistry:
@@ -59,6 +74,7 @@ def build_settings(shards: tuple[int, ...], lease_name: str) -> kopf.OperatorSet
     settings.networking.connect_timeout = 3
     settings.networking.error_backoffs = [0.2, 0.5, 1, 2] + [3] * 200
     settings.persistence.finalizer = f"{GROUP}/kopf"
+    settings.persistence.diffbase_storage = NoDiffs()
     tasks = (GROUP, VERSION, GatewayTask.plural)
     settings.watching.field_selectors[tasks] = "status.work!=Settled"
     if len(shards) < SHARDS:

@@ -30,7 +30,8 @@ class WorkQueue:
         self._due: dict[str, float] = {}
         self._heap: list[tuple[float, int, str]] = []
         self._order = count()
-        self._wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._ended = False
 
     def __len__(self) -> int:
         """How many names are being worked."""
@@ -51,7 +52,8 @@ class WorkQueue:
             return
         self._due[name] = due
         heapq.heappush(self._heap, (due, next(self._order), name))
-        self._wake.set()
+        if self._timer is None or due < self._timer.when():
+            self._set_timer()
 
     def forget(self, name: str) -> None:
         """Drops what is planned for `name`."""
@@ -59,28 +61,34 @@ class WorkQueue:
         self._failures.pop(name, None)
 
     async def run(self) -> None:
-        """Starts what falls due, until cancelled; then stops what is under way."""
-        loop = asyncio.get_running_loop()
+        """Waits to be cancelled; then stops what is under way and takes nothing more."""
         try:
-            while True:
-                self._wake.clear()
-                while self._heap and self._heap[0][0] <= loop.time():
-                    due, _, name = heapq.heappop(self._heap)
-                    if self._due.get(name) == due:
-                        self.add(name)
-                delay = self._heap[0][0] - loop.time() if self._heap else None
-                try:
-                    await asyncio.wait_for(self._wake.wait(), delay)
-                except TimeoutError:
-                    continue
+            await asyncio.Event().wait()
         finally:
+            self._ended = True
             tasks = list(self._running.values())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(self._heap[0][0], self._start_due) if self._heap else None
+
+    def _start_due(self) -> None:
+        """Starts what has fallen due, and sets the timer for what falls due next."""
+        now = asyncio.get_running_loop().time()
+        while self._heap and self._heap[0][0] <= now:
+            due, _, name = heapq.heappop(self._heap)
+            if self._due.get(name) == due:
+                self.add(name)
+        self._set_timer()
+
     def _start(self, name: str) -> None:
-        self._running[name] = asyncio.create_task(self._attempt(name), name=f"work {name}")
+        if not self._ended:
+            self._running[name] = asyncio.create_task(self._attempt(name), name=f"work {name}")
 
     async def _attempt(self, name: str) -> None:
         try:

@@ -3,8 +3,8 @@
 import pytest
 
 from gateway_operator.failpoints import NAMES
-from tests.crash.money import check_money
-from tests.servers.world import check_invariants, list_tasks, wait_for
+from tests.crash.history import check_money, is_closed
+from tests.servers.world import check_invariants, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -29,9 +29,3 @@ async def test_operator_killed_at_step_loses_and_doubles_nothing(world, step):
             assert body["status"] == "completed", body
         await wait_for(lambda: is_closed(world, client), what="all finalizers gone")
         await check_money(world, client)
-
-
-def is_closed(world, client):
-    """Whether nothing is left to do for the client's tasks."""
-    objects = list_tasks(world)
-    return not any(objects[i]["metadata"].get("finalizers") for i in client.history.accepted)

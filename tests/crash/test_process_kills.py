@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.crash.money import check_money
+from tests.crash.history import check_money
 from tests.servers.world import check_invariants
 
 pytestmark = pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`Table` without a watch: it follows `FakeRecords` at once, and its silence is what a test says."""
+"""`Table` without a watch: it follows `FakeRecords` at once, and is as silent as a test says."""
 
 from collections.abc import Callable, ItemsView
 from typing import Any, Generic, TypeVar

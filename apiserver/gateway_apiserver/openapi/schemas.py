@@ -21,7 +21,7 @@ NOT_BLANK = r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205
 """A character that Python's `strip` leaves; what `\\s` means differs between dialects."""
 _NAME = r"([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z]{2,24}"
 _ADDRESS = r"((25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])\.){3}(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
-_REST = r"(:[1-9][0-9]{0,3})?([/?#][!-\[\]-~]*)?$"
+_REST = r"(:[1-9][0-9]{0,3})?([/?#][^\x00-\x20\x7f\\]*)?$"
 
 
 def describe_body(
@@ -125,7 +125,7 @@ def _describe_url(*, with_addresses: bool, with_loopback: bool) -> Schema:
     if with_loopback:
         hosts += ["localhost", r"127\.0\.0\.1"]
     pattern = f"^[Hh][Tt][Tt][Pp][Ss]?://({'|'.join(hosts)}){_REST}"
-    return {"type": "string", "format": "uri", "maxLength": MAX_URL, "pattern": pattern}
+    return {"type": "string", "maxLength": MAX_URL, "pattern": pattern}
 
 
 def _shared_default(field: Field, models: Iterable[Model]) -> Any:

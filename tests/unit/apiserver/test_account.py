@@ -1,6 +1,7 @@
 """`/api/v1/me` and balance (contract §2.4), and the process's own routes."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -48,8 +49,6 @@ async def test_balance_before_and_after_a_task(gateway: Gateway) -> None:
 
 
 async def test_balance_counts_today_only(gateway: Gateway) -> None:
-    from datetime import UTC, datetime
-
     today = datetime.now(UTC).date().isoformat()
     for day, charged in ((today, 30_000), ("2020-01-01", 50_000)):
         task_id = (await gateway.create()).json["id"]

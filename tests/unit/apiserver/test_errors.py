@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import orjson
 import pytest
 
 from gateway_apiserver.answers import Answer
@@ -31,8 +32,6 @@ ALL_ERRORS: list[tuple[errors.GatewayError, int]] = [
 
 @pytest.mark.parametrize(("error", "status"), ALL_ERRORS)
 def test_every_error_in_every_dialect(error: errors.GatewayError, status: int) -> None:
-    import orjson
-
     task = render_error(error, Dialect.TASK)
     assert task.status == status
     assert orjson.loads(task.body) == {"error": error.message}
@@ -66,8 +65,6 @@ def test_headers_of_the_table() -> None:
 
 
 def test_a_native_rate_error_repeats_the_delay() -> None:
-    import orjson
-
     error = errors.RateLimited(errors.RateState(300, 0, 1_800_000_007), 7)
     body = orjson.loads(render_error(error, Dialect.GOOGLE).body)
     assert body["error"]["details"] == [

@@ -35,6 +35,7 @@ LONG_URL = "https://example.com/" + "a" * (2048 - 20)
         {"output_resolution": "4k"},
         {"output_resolution": None},
         {"callback_url": "https://example.com/hook"},
+        {"callback_url": "HTTPS://Example.com/hook?x=é"},
         {"callback_url": None},
     ],
 )
@@ -213,6 +214,12 @@ async def test_the_recorded_object(gateway: Gateway) -> None:
         "duration_seconds": 5,
         "output_resolution": "720p",
     }
+
+
+async def test_a_callbacks_scheme_is_recorded_in_lower_case(gateway: Gateway) -> None:
+    answer = await gateway.create(body(callback_url="HTTPS://Example.com/A://b"))
+    request = gateway.task_object(answer.json["id"])["spec"]["request"]
+    assert request["callbackUrl"] == "https://Example.com/A://b"
 
 
 async def test_an_input_over_8_kib_goes_to_the_store(gateway: Gateway) -> None:

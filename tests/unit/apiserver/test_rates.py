@@ -9,7 +9,7 @@ import pytest
 from gateway_apiserver.entries import AccountRecord
 from gateway_apiserver.rates import RateGate
 from gateway_core.contract.errors import Unavailable
-from gateway_core.ports.counters import AdmissionAnswer, AdmissionCall
+from gateway_core.ports.counters import AdmissionAnswer, AdmissionCall, Hold
 from gateway_core.ports.records import RecordUnavailable
 from tests.fakes.counters import FakeCounters
 from tests.fakes.records import Fault
@@ -129,9 +129,8 @@ class TestLostMoney:
         gateway.records.list_page = wait  # type: ignore[method-assign]
         assert (await gateway.create()).status == 503
         gate.set()
-        async with asyncio.timeout(5):
-            while (await gateway.create()).status != 202:
-                await asyncio.sleep(0)
+        statuses = {(await gateway.create()).status for _ in range(3)}
+        assert 202 in statuses
 
 
 class TestWithoutCounters:
@@ -203,7 +202,5 @@ class TestGateInAnOutage:
 
         self.counters.away = False
         self.counters.admit = spy  # type: ignore[method-assign]
-        from gateway_core.ports.counters import Hold
-
         await self.gate.admit(record(), Hold("t", 1))
         assert [call.counted for call in calls] == [True, False]

@@ -1,10 +1,10 @@
-"""The sums after a fault: charged once what completed, nothing held when nothing runs (I7)."""
+"""What must be true after a fault, beside the invariants of the history."""
 
 from tests.servers.world import list_tasks, wait_for
 
 
 async def check_money(world, client):
-    """Compares the balance with the objects, once the last hold is settled."""
+    """The sums: charged once what completed, nothing held when nothing runs (I7)."""
 
     async def settled():
         answer = await client.request("GET", "/api/v1/me/balance")
@@ -21,3 +21,9 @@ async def check_money(world, client):
         if obj["spec"]["request"]["accountName"] == "demo"
     )
     assert balance["spent_cents_total"] * 10_000 == charged, balance
+
+
+def is_closed(world, client):
+    """Whether nothing is left to do for the client's tasks."""
+    objects = list_tasks(world)
+    return not any(objects[i]["metadata"].get("finalizers") for i in client.history.accepted)

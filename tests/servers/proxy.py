@@ -1,0 +1,107 @@
+"""A TCP proxy that can be cut or fall silent: the network between a process and its server."""
+
+import asyncio
+import threading
+from typing import Self
+
+
+class Proxy:
+    """Forwards connections to `target`; usable from any thread, as a context manager."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._flowing: asyncio.Event  # of connections to come, and of those made since
+        self._server: asyncio.Server
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._call(self._open())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._call(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def cut(self) -> None:
+        """Closes every connection; new ones are taken."""
+        self._call(self._cut())
+
+    def fall_silent(self) -> None:
+        """Keeps connections open, takes new ones, and forwards nothing."""
+        self._loop.call_soon_threadsafe(self._flowing.clear)
+
+    def freeze(self) -> None:
+        """Forwards nothing on the connections there are, ever; new ones work."""
+        self._call(self._freeze())
+
+    def flow(self) -> None:
+        """Forwards again what fell silent."""
+        self._loop.call_soon_threadsafe(self._flowing.set)
+
+    def _call(self, work):
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    async def _freeze(self) -> None:
+        self._flowing.clear()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+
+    async def _open(self) -> None:
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _close(self) -> None:
+        self._server.close()
+        await self._cut()
+        tasks = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _cut(self) -> None:
+        for writer in list(self._writers):
+            writer.transport.abort()
+        self._writers.clear()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        flowing = self._flowing
+        try:
+            await flowing.wait()
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._writers.add(far_writer)
+        try:
+            await asyncio.gather(
+                self._pump(reader, far_writer, flowing), self._pump(far_reader, writer, flowing)
+            )
+        except asyncio.CancelledError:
+            return  # the proxy ends; a cancelled handler would be reported as a failure
+        finally:
+            self._writers -= {writer, far_writer}
+
+    async def _pump(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        flowing: asyncio.Event,
+    ) -> None:
+        try:
+            while data := await reader.read(65536):
+                await flowing.wait()
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
