@@ -253,7 +253,7 @@ async def check_invariants(client: Client, *, jobs: str = "at most one") -> dict
         assert all(body == first for body in after), f"I3: {task_id} changed: {after}"
     submissions = (await client.read_simulator())["submissions"]
     made = collections.Counter(
-        entry["client_reference"] for entry in submissions if not entry["replay"]
+        entry["client_reference"] for entry in submissions if entry["replay"] is False
     )
     uids = {task_id: obj["metadata"]["uid"] for task_id, obj in list_tasks(client.world).items()}
     for task_id in history.accepted:

@@ -1,18 +1,14 @@
 """Fixtures of the API's unit tests."""
 
-import os
-
 import pytest
 
-from tests.unit.apiserver.gateway import Gateway
+from tests.unit.apiserver.gateway import Gateway, clear_environment
 
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No settings but those of the test."""
-    for name in list(os.environ):
-        if name.startswith("GATEWAY_"):
-            monkeypatch.delenv(name)
+    clear_environment(monkeypatch)
 
 
 @pytest.fixture

@@ -1,12 +1,13 @@
 """The API on fakes, called as an ASGI application: what the tests of this folder work with."""
 
-import secrets
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
 from gateway_apiserver.app import ApiParts, create_app
 from gateway_apiserver.catalogs import project_model
@@ -290,6 +291,8 @@ def random_id(mint: IdMint, account: str = "demo") -> str:
     return mint.mint_random("task", account)
 
 
-def random_text(length: int) -> str:
-    """Letters."""
-    return secrets.token_hex(length)[:length]
+def clear_environment(patch: pytest.MonkeyPatch) -> None:
+    """Takes the gateway's variables out of the environment."""
+    for name in list(os.environ):
+        if name.startswith("GATEWAY_"):
+            patch.delenv(name)
