@@ -86,7 +86,7 @@ lint: setup ## Style, imports between rooms, dependencies, spelling
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/deptry . $(DEPTRY_OPTIONS)
-	@$(BIN)/codespell --skip go.sum --ignore-words-list te $(ROOMS) tools tests docs examples *.md
+	@$(BIN)/codespell --skip go.sum --ignore-words-list notin,te $(ROOMS) tools tests docs examples *.md
 	@$(BIN)/yamllint --strict crds examples
 
 .PHONY: format

@@ -23,7 +23,7 @@ def main() -> None:
     folder = ROOT / "crds"
     folder.mkdir(exist_ok=True)
     wanted = {f"{kind.plural}.yaml": build_crd(kind) for kind in KINDS}
-    for stale in set(path.name for path in folder.glob("*.yaml")) - set(wanted):
+    for stale in {path.name for path in folder.glob("*.yaml")} - set(wanted):
         (folder / stale).unlink()
     for name, crd in wanted.items():
         text = yaml.dump(crd, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)

@@ -17,15 +17,19 @@ _log = structlog.get_logger(__name__)
 async def _main(settings: Settings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await run_operator(settings, stop)
+
+    def claim_signals() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+
+    claim_signals()
+    await run_operator(settings, stop, claim_signals)
 
 
 def main() -> int:
     """Exit code 2 for settings that are missing or wrong, 1 if the operator failed."""
     try:
-        settings = Settings()
+        settings = Settings()  # pyright: ignore[reportCallIssue]
     except ValidationError as error:
         for problem in error.errors():
             name = "GATEWAY_" + "_".join(str(part) for part in problem["loc"]).upper()

@@ -58,8 +58,14 @@ class Tables:
         return (self.accounts, self.keys, self.models, self.providers)  # type: ignore[return-value]
 
 
-async def run_operator(settings: Settings, stop: asyncio.Event) -> None:
-    """Runs every part until `stop` is set; raises if a part ends of itself."""
+async def run_operator(
+    settings: Settings, stop: asyncio.Event, claim_signals: Callable[[], None]
+) -> None:
+    """Runs every part until `stop` is set; raises if a part ends of itself.
+
+    `claim_signals` has the process's signals set `stop`; called again once kopf, which takes them
+    for itself at its start, is up.
+    """
     connection = await asyncio.to_thread(find_connection)
     async with AsyncExitStack() as stack:
         records = await stack.enter_async_context(KubeRecords(connection, settings.namespace))
@@ -127,6 +133,7 @@ async def run_operator(settings: Settings, stop: asyncio.Event) -> None:
                 running.append(group.create_task(_run_part(standing.run)))
 
             async def mark_ready() -> None:
+                claim_signals()
                 following.set()
 
             if not stop.is_set():

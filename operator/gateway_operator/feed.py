@@ -99,17 +99,26 @@ async def run_feed(
         await ready()
 
     announcer = asyncio.create_task(announce())
-    try:
-        await kopf.operator(
+    stopping = asyncio.create_task(stop.wait())
+    # kopf is cancelled, not asked to stop: asked, it waits five seconds for tasks that are not its
+    # own. Those that began before it are left alone either way.
+    feed = asyncio.create_task(
+        kopf.operator(
             registry=registry,
             settings=settings,
             standalone=True,
             namespaces=[namespace],
-            stop_flag=stop,
             ready_flag=ready_flag,
         )
+    )
+    try:
+        await asyncio.wait((feed, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if feed.done():
+            feed.result()
     finally:
-        announcer.cancel()
+        for task in (feed, announcer, stopping):
+            task.cancel()
+        await asyncio.gather(feed, announcer, stopping, return_exceptions=True)
 
 
 def _select_shards(shards: tuple[int, ...]) -> str:

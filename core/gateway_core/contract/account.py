@@ -5,13 +5,14 @@ The API keeps both in a watch-fed table; the operator shows in `Ready` whether t
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from gateway_core.contract.resource import (
     AGE,
     IMMUTABLE,
     MESSAGE_COLUMN,
     READY_COLUMNS,
+    REFERRED_NAME_RULE,
     LongName,
     Micros,
     Name,
@@ -77,9 +78,7 @@ class GatewayAccount(Resource):
         AGE,
     ]
     selectable: ClassVar[list[str]] = [".spec.suspended"]
-    rules: ClassVar[list[dict[str, Any]]] = [
-        rule("size(self.metadata.name) <= 63", "metadata.name must have at most 63 characters")
-    ]
+    rules: ClassVar[list[dict[str, Any]]] = [REFERRED_NAME_RULE]
 
     spec: AccountSpec
     status: Status = Field(default_factory=Status)
@@ -97,17 +96,6 @@ class KeyToken(Part):
 
 class KeySpec(Part):
     """A key as declared; its plaintext is nowhere in it."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                rule(
-                    "self.tokens.all(t, self.tokens.filter(u, u.id == t.id).size() == 1)",
-                    "`tokens` must have different ids",
-                )
-            ]
-        }
-    )
 
     account_name: Annotated[Name, Field(json_schema_extra=IMMUTABLE)]
     class_: Annotated[

@@ -11,6 +11,7 @@ from typing import Any
 class ConditionType(StrEnum):
     """What an object can be observed as."""
 
+    SUBMITTED = "Submitted"  # runs: True once the provider has named the job
     SUCCEEDED = "Succeeded"  # runs: Unknown while under way, then True or False
     FINISHED = "Finished"  # runs: True once a terminal state is recorded
     READY = "Ready"  # standing kinds

@@ -13,6 +13,7 @@ from gateway_core.contract.resource import (
     AGE,
     MESSAGE_COLUMN,
     READY_COLUMNS,
+    REFERRED_NAME_RULE,
     Part,
     Resource,
     Status,
@@ -216,6 +217,7 @@ class GatewayProvider(Resource):
         AGE,
     ]
     selectable: ClassVar[list[str]] = [".spec.type"]
+    rules: ClassVar[list[dict[str, Any]]] = [REFERRED_NAME_RULE]
 
     spec: ProviderSpec
     status: Status = Field(default_factory=Status)

@@ -17,7 +17,16 @@ Name = Annotated[
 LongName = Annotated[str, Field(min_length=1, max_length=253)]
 Text = Annotated[str, Field(max_length=1024)]
 Micros = Annotated[int, Field(ge=0, le=MAX_MICROS)]
-Time = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
+Time = Annotated[
+    str,
+    Field(
+        max_length=64,
+        # The API server's date-time lets pass what no parser reads, e.g. an offset of 99 hours.
+        pattern=r"^[1-9]\d{3}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?"
+        r"(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$",
+        json_schema_extra={"format": "date-time"},
+    ),
+]
 Sha256 = Annotated[str, Field(max_length=64, pattern=r"^[0-9a-f]{64}$")]
 
 IMMUTABLE: dict[str, Any] = {
@@ -30,6 +39,12 @@ IMMUTABLE: dict[str, Any] = {
 def rule(expression: str, message: str) -> dict[str, Any]:
     """One CEL rule of a schema."""
     return {"rule": expression, "message": message}
+
+
+REFERRED_NAME_RULE = rule(
+    "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",
+    "metadata.name must be 1 to 63 lowercase letters, digits or dashes: others refer to it",
+)
 
 
 def map_list(*keys: str, max_items: int) -> Any:

@@ -80,8 +80,9 @@ def record_intent(
 ) -> dict[str, Any]:
     """The status before a call that may start a job; written again before one is repeated."""
     message = f"the job is being submitted to {provider}"
+    submitted = (ConditionType.SUBMITTED, "False", Reason.SUBMITTING, message)
     return {
-        **_head(task, Phase.SUBMITTING, "Unknown", Reason.SUBMITTING, message, now),
+        **_head(task, Phase.SUBMITTING, "Unknown", Reason.SUBMITTING, message, now, submitted),
         "startTime": task.status.start_time or format_time(now),
         "reservedMicros": reserved,
         "upstream": {
@@ -96,8 +97,9 @@ def record_job(task: GatewayTask, job_id: str, now: datetime) -> dict[str, Any]:
     """The status once the provider has named the job."""
     provider = task.status.upstream.provider_name if task.status.upstream else "the provider"
     message = f"{provider} runs the job"
+    submitted = (ConditionType.SUBMITTED, "True", Reason.RUNNING, f"{provider} took the job")
     return {
-        **_head(task, Phase.RUNNING, "Unknown", Reason.RUNNING, message, now),
+        **_head(task, Phase.RUNNING, "Unknown", Reason.RUNNING, message, now, submitted),
         "upstream": {"jobId": job_id},
     }
 
@@ -145,9 +147,15 @@ def format_precise_time(moment: datetime) -> str:
 
 
 def _head(
-    task: GatewayTask, phase: str, succeeded: str, reason: Reason, message: str, now: datetime
+    task: GatewayTask,
+    phase: str,
+    succeeded: str,
+    reason: Reason,
+    message: str,
+    now: datetime,
+    *others: tuple[ConditionType, str, Reason, str],
 ) -> dict[str, Any]:
-    changes = [(ConditionType.SUCCEEDED, succeeded, reason, message)]
+    changes = [*others, (ConditionType.SUCCEEDED, succeeded, reason, message)]
     if phase in TERMINAL_PHASES:
         changes.append((ConditionType.FINISHED, "True", reason, message))
     elif not task.status.conditions:

@@ -4,6 +4,7 @@ Pure. Used by the API's admission, and by the operator for tasks made with kubec
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +14,9 @@ import orjson
 from gateway_core.contract.errors import Conflict, InvalidRequest
 from gateway_core.contract.model import FieldRule
 from gateway_core.domain.operations import MAX_URL, Field, Operation
+
+_BRACKETED = re.compile(r"\[[^\[\]]*\](:[0-9]*)?")
+"""An IPv6 host with or without a port; `urlsplit` lets anything stand around the brackets."""
 
 
 class _Bad(ValueError):
@@ -221,6 +225,8 @@ def _check_url(_: Field, value: Any) -> str:
         host = parts.hostname if parts.port != 0 else None
     except ValueError:
         raise _Bad("must be a valid URL") from None
+    if "[" in parts.netloc and not _BRACKETED.fullmatch(parts.netloc.rpartition("@")[2]):
+        raise _Bad("must be a valid URL")
     if parts.scheme not in ("http", "https") or not host:
         raise _Bad("must be an absolute http or https URL")
     if "@" in parts.netloc:
