@@ -130,7 +130,14 @@ class Video(Part):
 class TaskResult(Part):
     """What a completed task yields."""
 
-    videos: Annotated[list[Video], Field(min_length=1, max_length=16)]
+    videos: Annotated[
+        list[Video],
+        Field(
+            min_length=1,
+            max_length=16,
+            json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        ),
+    ]
 
 
 class Failure(Part):

@@ -5,11 +5,12 @@ takes in a task made with kubectl.
 """
 
 from collections import Counter
+from contextlib import suppress
 
 from gateway_core.contract.names import ACCOUNT_LABEL
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.ledger import Entry, read_entry
-from gateway_core.ports.counters import Counters, Ledger
+from gateway_core.ports.counters import Counters, CountersUnavailable, Ledger
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Records
 from gateway_core.usecases.archive import list_archived, read_archived
@@ -26,7 +27,13 @@ async def rebuild_ledger(
     token = await counters.begin_rebuild(account)
     if token is None:
         return False
-    ledger = await read_ledger(records, store, account)
+    try:
+        ledger = await read_ledger(records, store, account)
+    except BaseException:
+        # a replica that cannot read the record must not keep one that can from it
+        with suppress(CountersUnavailable):
+            await counters.abandon_rebuild(account, token)
+        raise
     return await counters.finish_rebuild(account, token, ledger)
 
 
