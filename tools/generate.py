@@ -1,4 +1,4 @@
-"""Writes what is generated from the code: the CRDs. Run by `make generate`; drift fails `make lint`."""
+"""Writes what is generated from the code: the CRDs. Run by `make generate`; CI fails on drift."""
 
 from pathlib import Path
 

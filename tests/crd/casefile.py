@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 FOLDER = Path(__file__).parent
-_KEYS = {"rule", "create", "updates", "status", "refused", "expect"}
+_KEYS = {"rule", "create", "updates", "status", "statuses", "refused", "expect"}
 
 
 class Absent:
@@ -40,7 +40,7 @@ class Case:
     rule: str
     create: Mapping[str, Any]
     updates: Sequence[Mapping[str, Any]]
-    status: Mapping[str, Any] | None
+    statuses: list[Mapping[str, Any]]
     refused: str | None
     expect: Mapping[str, Any]
 
@@ -61,7 +61,7 @@ def read_case(path: Path) -> Case:
         rule=raw["rule"],
         create=raw.get("create", {}),
         updates=raw.get("updates", ()),
-        status=raw.get("status"),
+        statuses=[*raw.get("statuses", []), *([raw["status"]] if "status" in raw else [])],
         refused=raw.get("refused"),
         expect=raw.get("expect", {}),
     )

@@ -30,8 +30,7 @@ async def test_rule(path: Path, control_plane: ControlPlane) -> None:
     plural = PLURALS[obj["kind"]]
     name = obj["metadata"]["name"]
     steps: list[tuple[str, Any]] = [("update", patch) for patch in case.updates]
-    if case.status is not None:
-        steps.append(("status", case.status))
+    steps += [("status", patch) for patch in case.statuses]
     async with control_plane.records() as records:
 
         async def take(verb: str, argument: Any) -> dict[str, Any]:

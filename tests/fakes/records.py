@@ -51,14 +51,14 @@ class FakeRecords:
         self._objects: dict[tuple[str, str], Object] = {}
         self._history: list[tuple[str, int, Change]] = []
         self._versions = itertools.count(1)
-        self._faults: defaultdict[str, deque[Fault]] = defaultdict(deque)
+        self._faults: defaultdict[str, deque[Fault | None]] = defaultdict(deque)
         self._listeners: defaultdict[str, list[Listener]] = defaultdict(list)
         self._changed = asyncio.Event()
         self._lists: dict[str, tuple[list[Object], str, int]] = {}
         self._oldest = 0
 
-    def order_faults(self, method: str, *faults: Fault) -> None:
-        """Has the next calls of `method` fail so, one after the other."""
+    def order_faults(self, method: str, *faults: Fault | None) -> None:
+        """Has the next calls of `method` fail so, one after the other; None is no fault."""
         self._faults[method].extend(faults)
 
     def listen(self, plural: str, listener: Listener) -> None:

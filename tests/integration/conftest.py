@@ -4,6 +4,12 @@ import asyncio
 
 import pytest
 
+from tests.integration.stories import (
+    Story,
+    create_without_acknowledgement,
+    delete_with_the_provider_down,
+    wait_out_a_refusal,
+)
 from tests.servers.leaks import find_leaks
 from tests.servers.tenants import open_tenant
 from tests.servers.world import World
@@ -71,3 +77,35 @@ def ended(world):
             return client.key, client.account, task, body
 
     return asyncio.run(run())
+
+
+@pytest.fixture(scope="session")
+def throttled(world):
+    """What came of a burst, its refusal and a call right after `Retry-After`."""
+    yield from _tell(wait_out_a_refusal, world)
+
+
+@pytest.fixture(scope="session")
+def abandoned(world):
+    """What came of deleting a task whose provider is down."""
+    yield from _tell(delete_with_the_provider_down, world)
+
+
+@pytest.fixture(scope="session")
+def unacknowledged(world):
+    """What came of a create that the API server did not acknowledge."""
+    yield from _tell(create_without_acknowledgement, world)
+
+
+def _tell(live, world):
+    story = Story(live, world)
+    yield story
+    story.end()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def stories_from_the_start(request):
+    """Begins the long stories before the other tests, those that a test is for."""
+    for name in ("throttled", "abandoned", "unacknowledged"):
+        if any(name in getattr(item, "fixturenames", ()) for item in request.session.items):
+            request.getfixturevalue(name)

@@ -1,7 +1,6 @@
 """What a GET of a task shows, and to whom (contract §2.3, §0.5)."""
 
 import base64
-import json
 import re
 import secrets
 from urllib.parse import urlsplit
@@ -10,7 +9,14 @@ import pytest
 
 from gateway_cli.local.state import ID_KEY, read_shared_secret
 from gateway_core.contract.ids import IdMint
-from tests.servers.tenants import describe_model, open_tenant, unique, wait_status
+from tests.servers.tenants import (
+    describe_model,
+    describe_task,
+    make_key,
+    unique,
+    wait_known,
+    wait_status,
+)
 from tests.servers.world import wait_for
 
 HIDDEN = {"x-request-id", "date"}
@@ -69,20 +75,27 @@ async def test_cost_is_a_number_of_dollars_with_two_to_six_decimals(world, clien
     assert ended[3]["usage"]["cost"] == 0.18
     async with world.client(ended[0], ended[1]) as owner:
         assert re.search(rb'"usage":\{"cost":0\.18\}', (await owner.poll(ended[2])).raw)
-    for micros, text in ((123_456, b"0.123456"), (0, b"0.00"), (2_000_000, b"2.00")):
-        name = unique("priced")
-        world.apply(describe_model(world, name, prices=[{"perCallMicros": micros}]))
+    costs = {unique("priced"): cost for cost in ((123_456, b"0.123456"), (0, b"0.00"))}
+    models = {
+        name: describe_model(world, name, prices=[{"perCallMicros": micros}])
+        for name, (micros, _) in costs.items()
+    }
+    world.apply(*models.values())
+    paths = {}
+    for name in models:
         path = f"/api/v1/{name}/reference_to_video"
         await wait_status(client, 405, path)
-        task = (await client.request("POST", path, body=client.body(model=name))).body["id"]
+        answer = await client.request("POST", path, body=client.body(model=name))
+        paths[name] = f"{path}/{answer.body['id']}"
+    for name, path in paths.items():
 
-        async def is_done(path=path, task=task):
-            answer = await client.request("GET", f"{path}/{task}")
+        async def is_done(path=path):
+            answer = await client.request("GET", path)
             return answer if b"completed" in answer.raw else None
 
         shown = await wait_for(is_done, what="the end")
-        assert b'"cost":' + text + b"}" in shown.raw
-        world.run.kubectl("delete", "gatewaymodel", name)
+        assert b'"cost":' + costs[name][1] + b"}" in shown.raw
+    world.run.kubectl("delete", "gatewaymodel", *models)
 
 
 async def test_failed_has_three_members(client, simulate):
@@ -179,23 +192,7 @@ async def test_foreign_task_that_runs_or_is_archived_is_unknown_too(world, clien
 
 async def test_named_task_of_another_account_is_unknown(world, client, other):
     name = unique("task-named")
-    world.apply(
-        {
-            "apiVersion": "modelgateway.dev/v1alpha1",
-            "kind": "GatewayTask",
-            "metadata": {"name": name},
-            "spec": {
-                "request": {
-                    "accountName": other.account,
-                    "service": world.env["GATEWAY_SERVICE"],
-                    "action": "reference_to_video",
-                    "modelId": world.env["GATEWAY_MODEL"],
-                    "input": json.dumps({"prompt": "a", "reference_image_urls": ["http://a.b/c"]}),
-                }
-            },
-        },
-        command="create",
-    )
+    world.apply(describe_task(other, name), command="create")
     task = name.replace("-", "_", 1)
     await wait_status(other, 200, f"{other.tasks_path}/{task}")
     nothing = show_all(await client.poll("task_no-such-task"))
@@ -219,6 +216,8 @@ async def test_task_is_found_at_its_own_path_alone(world, client):
 
 
 async def test_another_key_of_the_account_sees_its_tasks(world, client):
-    async with open_tenant(world) as stranger:
-        task = (await client.create()).body["id"]
-        assert (await stranger.poll(task)).status == 404
+    task = (await client.create()).body["id"]
+    second = make_key(world, client.account).plaintext
+    await wait_known(client, second)
+    answer = await client.request("GET", f"{client.tasks_path}/{task}", key=second)
+    assert (answer.status, answer.body["id"]) == (200, task)

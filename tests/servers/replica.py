@@ -12,12 +12,34 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from gateway_cli.local.ports import Ports
 from gateway_cli.local.processes import describe_gateway
+from tests.servers.proxy import Proxy
 from tests.servers.world import ROOT, World
 
 START_SECONDS = 30
+
+
+def _write_kubeconfig(world: World, port: int) -> Path:
+    """The world's kubeconfig with another port of loopback, such as a proxy's."""
+    original = world.config.cluster_kubeconfig
+    own = f":{world.config.ports.kube_apiserver}"
+    path = original.with_name(f"kubeconfig-{port}")
+    path.write_text(original.read_text().replace(own, f":{port}"))
+    path.chmod(0o600)
+    return path
+
+
+@contextmanager
+def run_linked_api(world: World) -> Iterator[tuple[str, Proxy]]:
+    """Runs an API process that reaches the Kubernetes API through a proxy; yields both."""
+    with Proxy(world.config.ports.kube_apiserver) as link:
+        kubeconfig = _write_kubeconfig(world, link.port)
+        with run_api(world, KUBECONFIG=str(kubeconfig)) as base:
+            yield base, link
+            link.cut()
 
 
 @contextmanager

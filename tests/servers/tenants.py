@@ -12,10 +12,8 @@ from typing import Any
 
 from gateway_cli.local.state import PEPPER, read_shared_secret
 from gateway_core.contract.keys import KeyClass, digest, mint_key
-from gateway_core.contract.names import GROUP, VERSION
+from gateway_core.contract.names import API_VERSION
 from tests.servers.world import Answer, Client, World, wait_for
-
-API_VERSION = f"{GROUP}/{VERSION}"
 
 
 @dataclass(frozen=True, slots=True)

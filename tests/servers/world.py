@@ -7,6 +7,7 @@ provider saw is kept, so that the invariants are checked afterwards from the his
 import asyncio
 import collections
 import json
+import secrets
 import tempfile
 import time
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
@@ -72,7 +73,10 @@ class World:
     def __enter__(self) -> Self:
         try:
             self.run.start()
-        except BaseException:
+        except BaseException as error:
+            # the logs go with the folder
+            for log in sorted(self.config.log_directory.glob("*.log")):
+                error.add_note(f"{log.name}: ...{log.read_text(errors='replace')[-1500:]}")
             self.run.close()
             raise
         return self
@@ -94,7 +98,7 @@ class World:
         self, *objects: Mapping[str, Any], command: str = "apply", dry_run: bool = False
     ) -> str:
         """Has kubectl apply (or create) objects; what it prints. ClusterError if refused."""
-        path = self.config.directory / "applied.json"
+        path = self.config.directory / f"applied-{secrets.token_hex(4)}.json"
         path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
         options = ["--dry-run=server"] if dry_run else []
         return self.run.kubectl(command, "-f", str(path), *options)

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from gateway_core.contract.task import MAX_INLINE_INPUT, TaskRequest
+from gateway_core.domain.operations import MAX_BODY_BYTES
 from gateway_core.ports.objects import ObjectStore
 
 _NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
@@ -43,7 +44,15 @@ async def load_input(store: ObjectStore, request: TaskRequest) -> dict[str, Any]
     if request.input_ref is None:
         raw = (request.input or "").encode()
     else:
-        raw = await store.get(request.input_ref.key)
+        ref = request.input_ref
+        if not ref.key.startswith(f"inputs/{request.account_name}/"):
+            raise InputDamaged("the stored input is not the account's")
+        try:
+            if (await store.head(ref.key)).bytes != ref.bytes or ref.bytes > MAX_BODY_BYTES:
+                raise InputDamaged("the stored input has another size")
+            raw = await store.get(ref.key)
+        except ValueError:
+            raise InputDamaged("the stored input's key is not one") from None
         if hashlib.sha256(raw).hexdigest() != request.input_ref.sha256:
             raise InputDamaged("the stored input does not match its digest")
     try:

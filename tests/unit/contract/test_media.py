@@ -10,16 +10,17 @@ from gateway_core.contract.media import LIFETIME_SECONDS, MediaItem, MediaSigner
 
 NOW = 1_800_000_000
 SIGNER = MediaSigner(b"m" * 32)
-ITEM = MediaItem("task-abc", 0)
+UID = "0f0e0d0c-0b0a-4908-8706-050403020100"
+ITEM = MediaItem(UID, 0)
 PATH = SIGNER.sign(ITEM, "video/mp4", NOW + LIFETIME_SECONDS)
 
-names = st.from_regex(r"\Atask-[a-z0-9-]{1,57}\Z")
+uids = st.uuids().map(str)
 indexes = st.integers(min_value=0, max_value=15)
 
 
-@given(names, indexes)
-def test_a_signed_path_opens_its_output(name: str, index: int) -> None:
-    item = MediaItem(name, index)
+@given(uids, indexes)
+def test_a_signed_path_opens_its_output(uid: str, index: int) -> None:
+    item = MediaItem(uid, index)
     path = SIGNER.sign(item, "video/mp4", NOW + 60)
     assert SIGNER.verify(path, NOW) == item
     assert re.fullmatch(r"[A-Za-z0-9/_.-]+", path), "stands in any URL as it is"
@@ -46,11 +47,13 @@ def test_the_file_name_tells_the_type(content_type: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("task-abc", "task-abd"),
+        (UID, UID.replace("0f0e", "0f0f")),
         ("/0/", "/1/"),
+        ("/0/", "/00/"),
         (f"{NOW + LIFETIME_SECONDS:08x}", f"{NOW + 2 * LIFETIME_SECONDS:08x}"),
         ("/media/", "/media//"),
-        ("task-abc", "../task-abc"),
+        (UID, UID.upper()),
+        (UID, "../" + UID),
     ],
 )
 def test_a_changed_path_opens_nothing(old: str, new: str) -> None:
@@ -61,7 +64,7 @@ def test_a_changed_path_opens_nothing(old: str, new: str) -> None:
 
 @given(st.integers(min_value=0, max_value=26), st.sampled_from("abcXYZ019-_"))
 def test_a_changed_signature_opens_nothing(place: int, character: str) -> None:
-    begin = PATH.index("-", 20) + 1
+    begin = PATH.index(f"{NOW + LIFETIME_SECONDS:08x}-") + 9
     assume(PATH[begin + place] != character)
     changed = PATH[: begin + place] + character + PATH[begin + place + 1 :]
     assert SIGNER.verify(changed, NOW) is None
@@ -69,7 +72,7 @@ def test_a_changed_signature_opens_nothing(place: int, character: str) -> None:
 
 @given(st.text(max_size=120))
 @example("")
-@example("/media/task-abc/0/")
+@example(f"/media/{UID}/0/")
 @example(PATH + "/x")
 def test_garbage_opens_nothing(text: str) -> None:
     assert SIGNER.verify(text, NOW) is None
@@ -85,4 +88,7 @@ def test_a_short_key_is_refused() -> None:
 
 
 def test_copies_of_an_output_have_one_place() -> None:
-    assert MediaItem("task-abc", 3).key == "media/task-abc/3"
+    assert (
+        MediaItem("0f0e0d0c-0b0a-4908-8706-050403020100", 3).key
+        == "media/0f0e0d0c-0b0a-4908-8706-050403020100/3"
+    )
