@@ -145,19 +145,22 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-async def test_bad_task_fails_and_says_what_is_wrong(world, client, case):
-    given, changes, text = BAD[case]
-    name = await make_task(client, changes=changes, **given)
-    world.run.kubectl("wait", *FINISHED, f"gatewaytask/{name}")
-    status = read_status(world, name)
-    assert status["phase"] == "Failed"
-    assert status["failure"]["code"] == "invalid_request"
-    assert text in status["failure"]["message"]
-    succeeded = next(c for c in status["conditions"] if c["type"] == "Succeeded")
-    assert (succeeded["status"], succeeded["reason"]) == ("False", "InvalidRequest")
-    assert text in succeeded["message"]
-    assert status["chargedMicros"] == 0
+async def test_bad_tasks_fail_and_say_what_is_wrong(world, client):
+    names = {
+        case: await make_task(client, changes=changes, **given)
+        for case, (given, changes, _) in BAD.items()
+    }
+    tasks = [f"gatewaytask/{name}" for name in names.values()]
+    world.run.kubectl("wait", "--for=condition=Finished", "--timeout=30s", *tasks)
+    for case, name in names.items():
+        status, text = read_status(world, name), BAD[case][2]
+        assert status["phase"] == "Failed", case
+        assert status["failure"]["code"] == "invalid_request", case
+        assert text in status["failure"]["message"], case
+        succeeded = next(c for c in status["conditions"] if c["type"] == "Succeeded")
+        assert (succeeded["status"], succeeded["reason"]) == ("False", "InvalidRequest"), case
+        assert text in succeeded["message"], case
+        assert status["chargedMicros"] == 0, case
     balance = await read_balance(client)
     assert balance["balance_cents"] == balance["paid_balance_cents"] == 10_000
 

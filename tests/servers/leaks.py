@@ -1,6 +1,7 @@
 """Where a secret of a run has been written to that is no place for secrets."""
 
 import base64
+from contextlib import suppress
 from pathlib import Path
 
 from gateway_cli.local.state import SHARED_SECRETS, read_shared_secret
@@ -35,7 +36,8 @@ def find_leaks(world: World) -> list[str]:
     places: dict[str, bytes] = {}
     for folder in (world.config.log_directory, world.config.store_directory):
         for path in _list_files(folder):
-            places[str(path.relative_to(world.config.directory))] = path.read_bytes()
+            with suppress(FileNotFoundError):  # a file on its way to its name
+                places[str(path.relative_to(world.config.directory))] = path.read_bytes()
     places["kubectl get"] = world.run.kubectl(
         "get", KINDS, "--all-namespaces", "--show-managed-fields", "-o", "yaml"
     ).encode()

@@ -7,7 +7,9 @@ provider saw is kept, so that the invariants are checked afterwards from the his
 import asyncio
 import collections
 import json
+import os
 import secrets
+import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
@@ -83,6 +85,9 @@ class World:
 
     def __exit__(self, *_: object) -> None:
         self.run.close()
+        keep = os.environ.get("GATEWAY_TEST_LOGS")
+        if keep:
+            shutil.copytree(self.config.log_directory, keep, dirs_exist_ok=True)
         self._folder.cleanup()
 
     @property

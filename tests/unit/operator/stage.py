@@ -383,14 +383,19 @@ class Stage:
         )
 
     async def wait(
-        self, condition: Callable[[], Any], *, seconds: float = 60, what: str = "condition"
+        self,
+        condition: Callable[[], Any],
+        *,
+        seconds: float = 60,
+        what: str = "condition",
+        step: float = 0.004,
     ) -> None:
-        """Lets time pass until `condition` is true."""
+        """Lets time pass until `condition` is true; it is looked at every `step` seconds."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while not condition():
             assert loop.time() < end, f"{what} did not come true in {seconds} s"
-            await asyncio.sleep(0.004)
+            await asyncio.sleep(step)
 
     async def pass_time(self, seconds: float) -> None:
         """Lets time pass."""
