@@ -5,7 +5,7 @@ Each sweep compares the record with what is in memory. Safe to run twice and on 
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import structlog
@@ -39,21 +39,27 @@ class Janitor:
 
     async def run(self) -> None:
         """Sweeps until cancelled, whatever fails."""
-        next_review = 0.0
+        next_review = float("-inf")
         while True:
-            sweeps = [self.sweep_open_tasks, self.sweep_holds]
-            if time.monotonic() >= next_review:
-                # these grow with what is kept, so they are looked through less often
-                sweeps.append(self.sweep_ended_tasks)
+            await self._try(self.sweep_open_tasks)
+            await self._try(self.sweep_holds)
+            # ended tasks grow with what is kept, so they are looked through less often
+            if time.monotonic() >= next_review and await self._try(self.sweep_ended_tasks):
                 next_review = time.monotonic() + max(REVIEW_SECONDS, self._pause)
-            for sweep in sweeps:
-                try:
-                    await sweep()
-                except (RecordError, CountersUnavailable, StoreUnavailable) as error:
-                    _log.warning("sweep cut short", sweep=sweep.__name__, error=str(error))
-                except Exception:  # the boundary: one odd object must not end the repairs
-                    _log.exception("sweep failed", sweep=sweep.__name__)
             await asyncio.sleep(self._pause)
+
+    async def _try(self, sweep: Callable[[], Awaitable[int]]) -> bool:
+        """Whether the sweep came to its end."""
+        name = getattr(sweep, "__name__", "sweep")
+        try:
+            await sweep()
+        except (RecordError, CountersUnavailable, StoreUnavailable) as error:
+            _log.warning("sweep cut short", sweep=name, error=str(error))
+            return False
+        except Exception:  # the boundary: one odd object must not end the repairs
+            _log.exception("sweep failed", sweep=name)
+            return False
+        return True
 
     async def sweep_open_tasks(self) -> int:
         """Finds open tasks whose newest version the watch has not shown; how many it mended.

@@ -8,10 +8,11 @@ import asyncio
 import functools
 import selectors
 from collections.abc import Awaitable, Callable
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 from unittest.mock import patch
 
 P = ParamSpec("P")
+T = TypeVar("T")
 START = 1000.0
 
 
@@ -56,3 +57,14 @@ def in_virtual_time(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
             runner.run(test(*args, **kwargs))  # type: ignore[arg-type]
 
     return run
+
+
+async def run_to_end(work: Callable[[], Awaitable[T]]) -> T:
+    """Awaits `work`, which goes on even if the one who waits is cancelled."""
+
+    async def run() -> T:
+        return await work()
+
+    task = asyncio.create_task(run())
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    return await asyncio.shield(task)

@@ -23,6 +23,7 @@ from gateway_core.ports.upstream import (
     UpstreamRejected,
     UpstreamUnclear,
 )
+from tests.fakes.clock import run_to_end
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -124,7 +125,7 @@ class FakeUpstream:
             finally:
                 await asyncio.sleep(self.latency / 2)
 
-        return await asyncio.shield(asyncio.create_task(serve()))
+        return await run_to_end(serve)
 
     def _note(self, call: str) -> None:
         self.calls.append((call, asyncio.get_running_loop().time()))

@@ -8,6 +8,7 @@ from tests.integration.stories import (
     Story,
     create_without_acknowledgement,
     delete_with_the_provider_down,
+    make_bad_tasks,
     wait_out_a_refusal,
 )
 from tests.servers.leaks import find_leaks
@@ -97,6 +98,12 @@ def unacknowledged(world):
     yield from _tell(create_without_acknowledgement, world)
 
 
+@pytest.fixture(scope="session")
+def bad_tasks(world):
+    """What came of tasks made with kubectl that cannot run."""
+    yield from _tell(make_bad_tasks, world)
+
+
 def _tell(live, world):
     story = Story(live, world)
     yield story
@@ -106,6 +113,6 @@ def _tell(live, world):
 @pytest.fixture(scope="session", autouse=True)
 def stories_from_the_start(request):
     """Begins the long stories before the other tests, those that a test is for."""
-    for name in ("throttled", "abandoned", "unacknowledged"):
+    for name in ("throttled", "abandoned", "unacknowledged", "bad_tasks"):
         if any(name in getattr(item, "fixturenames", ()) for item in request.session.items):
             request.getfixturevalue(name)

@@ -133,27 +133,11 @@ async def test_story_under_way_is_told_too(world, client, simulate):
     assert body == {"id": id_of(name), "status": "failed", "error": "The task was cancelled."}
 
 
-BAD = {
-    "a field over its bound": ({"duration_seconds": 99}, {}, "duration_seconds"),
-    "an unknown field": ({"colour": "red"}, {}, "colour"),
-    "a required field that is missing": ({"prompt": None}, {}, "prompt"),
-    "no object": ({}, {"input": "[1]"}, "object"),
-    "no JSON": ({}, {"input": "{"}, "JSON"),
-    "an unknown model": ({}, {"modelId": "no-such-model"}, "no-such-model"),
-    "an unknown service": ({}, {"service": "none"}, "none"),
-    "an unknown account": ({}, {"accountName": "nobody"}, "nobody"),
-}
-
-
-async def test_bad_tasks_fail_and_say_what_is_wrong(world, client):
-    names = {
-        case: await make_task(client, changes=changes, **given)
-        for case, (given, changes, _) in BAD.items()
-    }
-    tasks = [f"gatewaytask/{name}" for name in names.values()]
-    world.run.kubectl("wait", "--for=condition=Finished", "--timeout=30s", *tasks)
-    for case, name in names.items():
-        status, text = read_status(world, name), BAD[case][2]
+@pytest.mark.slow
+async def test_bad_tasks_fail_and_say_what_is_wrong(bad_tasks):
+    told = await bad_tasks.hear()
+    for case, (obj, text) in told["tasks"].items():
+        status = obj["status"]
         assert status["phase"] == "Failed", case
         assert status["failure"]["code"] == "invalid_request", case
         assert text in status["failure"]["message"], case
@@ -161,7 +145,7 @@ async def test_bad_tasks_fail_and_say_what_is_wrong(world, client):
         assert (succeeded["status"], succeeded["reason"]) == ("False", "InvalidRequest"), case
         assert text in succeeded["message"], case
         assert status["chargedMicros"] == 0, case
-    balance = await read_balance(client)
+    balance = told["balance"]
     assert balance["balance_cents"] == balance["paid_balance_cents"] == 10_000
 
 

@@ -48,6 +48,7 @@ from gateway_operator.metrics import Metrics
 from gateway_operator.outputs import Outputs
 from gateway_operator.providers import Providers
 from gateway_operator.queue import WorkQueue
+from tests.fakes.clock import run_to_end
 from tests.fakes.counters import FakeCounters
 from tests.fakes.objects import FakeObjects
 from tests.fakes.records import FakeRecords, has_fields
@@ -92,7 +93,7 @@ class RemoteRecords(FakeRecords):
             finally:
                 await asyncio.sleep(self.latency / 2)
 
-        return await asyncio.shield(asyncio.create_task(arrive()))
+        return await run_to_end(arrive)
 
 
 class TickingCounters(FakeCounters):

@@ -4,12 +4,14 @@ The operator is killed with all it knows, wherever it is, and another goes on fr
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gateway_core.contract.names import TASK_FINALIZER
+from gateway_core.ports.records import Missing, Outdated
 from gateway_core.ports.upstream import (
     JobReport,
     JobState,
@@ -115,12 +117,13 @@ async def befall(stage: Stage, action: str, name: str) -> None:
         make_well(stage)
     elif stage.records.away or not stage.is_there(name):
         return
-    elif action == "cancel":
-        await stage.cancel(name)
-    elif action == "delete":
-        await stage.records.delete(TASKS, name)
-    elif action == "touch":
-        await stage.change(name, {"metadata": {"annotations": {"note": "x"}}})
+    with suppress(Outdated, Missing):  # an admin who comes too late has nothing to say
+        if action == "cancel":
+            await stage.cancel(name)
+        elif action == "delete":
+            await stage.records.delete(TASKS, name)
+        elif action == "touch":
+            await stage.change(name, {"metadata": {"annotations": {"note": "x"}}})
 
 
 def make_well(stage: Stage) -> None:
@@ -186,7 +189,7 @@ async def check(stage: Stage, names: Iterable[str]) -> None:
     assert len(stage.operator.live) == 0
 
 
-@settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(scenes)
 @example(Scene(events=[(0.005, "kill", 0)] * 12))
 @example(Scene(guarantee=LOOKUP, events=[(0.02, "kill", 0)] * 12))
