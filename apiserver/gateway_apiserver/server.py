@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import uvicorn
 from starlette.types import ASGIApp
 
+from gateway_apiserver.protocol import Protocol
+
 DRAIN_SECONDS = 15
 """How long requests under way have after SIGTERM: a create may take 10 s to be known."""
 IDLE_SECONDS = 75
@@ -35,7 +37,7 @@ async def serve(app: ASGIApp, host: str, port: int) -> None:
         app,
         host=host,
         port=port,
-        http="httptools",
+        http=Protocol,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -25,7 +25,7 @@ from tests.servers.tenants import (
     wait_known,
     wait_status,
 )
-from tests.servers.world import World, wait_for
+from tests.servers.world import World
 
 Told = dict[str, Any]
 
@@ -111,11 +111,8 @@ async def delete_with_the_provider_down(world: World) -> Told:
         body = client.body(model=name)
         accepted = await wait_status(client, 202, path, method="POST", body=body)
         task = accepted.body["id"].replace("_", "-", 1)
-
-        def is_running() -> bool:
-            return bool(world.read("gatewaytask", task).get("status", {}).get("phase") == "Running")
-
-        await wait_for(is_running, what="the job")
+        running = "--for=jsonpath={.status.phase}=Running"
+        await asyncio.to_thread(world.run.kubectl, "wait", running, f"gatewaytask/{task}")
         await runner.cleanup()
         began = time.monotonic()
         await asyncio.to_thread(world.run.kubectl, "delete", "gatewaytask", task, "--timeout=80s")

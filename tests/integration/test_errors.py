@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.servers.tenants import open_tenant
+from tests.servers.world import wait_for
 
 REQUEST_ID = re.compile(r"req_[a-z0-9]{20,}")
 GOOGLE, OPENAI, TASK = "google", "openai", "task"
@@ -165,13 +166,24 @@ async def test_request_id_is_in_the_log_with_the_clients_own(world, client):
         headers={"X-Client-Request-Id": "client-4711"},
         body=client.body(prompt=""),
     )
-    lines = [line for line in world.log("api").splitlines() if "client-4711" in line]
+    lines = await wait_for(
+        lambda: [line for line in world.log("api").splitlines() if "client-4711" in line],
+        what="the line in the log",
+    )
     assert len(lines) == 1
     assert answer.headers["X-Request-Id"] in lines[0]
     assert client.account in lines[0]
     for bad in ("a" * 513, "a b", "\u00e9"):
         await client.request("PUT", client.tasks_path, headers={"X-Client-Request-Id": bad})
         assert bad not in world.log("api")
+
+
+def check_raw(answer):
+    """An answer to what is no request is formed like all others."""
+    head, body = answer.split(b"\r\n\r\n")
+    assert REQUEST_ID.search(head.decode())
+    assert b"content-type: application/json" in head
+    assert set(json.loads(body)) == {"error"}
 
 
 GARBAGE = {
@@ -190,4 +202,37 @@ async def test_what_is_no_http_is_refused_and_the_next_is_served(world, shared, 
     answer = await asyncio.wait_for(reader.read(), 5)
     writer.close()
     assert answer.startswith(b"HTTP/1.1 400 ")
+    check_raw(answer)
     assert (await shared.request("GET", "/api/v1/me")).status == 200
+
+
+@pytest.mark.parametrize(
+    "line", [b"X: " + b"a" * 80_000, b"X: a\r\n" * 14_000], ids=["one large", "many small"]
+)
+async def test_head_that_does_not_end_is_refused(world, shared, line):
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.config.ports.api)
+    writer.write(b"GET /api/v1/me HTTP/1.1\r\nHost: x\r\n" + line)
+    answer = await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    check_raw(answer)
+    assert (await shared.request("GET", "/api/v1/me")).status == 200
+
+
+async def test_head_without_end_is_not_read_on(world, shared):
+    _, writer = await asyncio.open_connection("127.0.0.1", world.config.ports.api)
+    writer.write(b"GET /api/v1/me HTTP/1.1\r\n")
+
+    async def write_on():
+        for _ in range(10_000):
+            writer.write(b"X: " + b"a" * 100_000)
+            await writer.drain()
+
+    with pytest.raises(ConnectionError):
+        await write_on()
+    assert (await shared.request("GET", "/api/v1/me")).status == 200
+
+
+async def test_large_head_within_the_bound_is_read(shared):
+    headers = {f"X-{number}": "a" * 1000 for number in range(50)}
+    assert (await shared.request("GET", "/api/v1/me", headers=headers)).status == 200

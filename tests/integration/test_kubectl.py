@@ -36,10 +36,8 @@ def read_status(world, name):
     return world.read("gatewaytask", name).get("status", {})
 
 
-async def wait_phase(world, name, *phases):
-    return await wait_for(
-        lambda: read_status(world, name).get("phase") in phases, what=f"{name} {phases}"
-    )
+def wait_running(world, name):
+    world.run.kubectl("wait", "--for=jsonpath={.status.phase}=Running", f"gatewaytask/{name}")
 
 
 async def test_task_of_kubectl_runs_like_one_of_rest(world, client, other):
@@ -67,7 +65,7 @@ async def test_task_of_kubectl_runs_like_one_of_rest(world, client, other):
 async def test_task_of_kubectl_gets_the_defaults_and_holds_money(world, client, simulate):
     await simulate({"behaviour": "stall", "match": {"prompt_contains": "Endless"}})
     name = await make_task(client, prompt="Endless")
-    await wait_phase(world, name, "Running")
+    wait_running(world, name)
     # 5 seconds of 720p
     assert (await read_balance(client))["balance_cents"] == 9_970
     world.run.kubectl("delete", "gatewaytask", name, "--timeout=20s")
@@ -115,7 +113,7 @@ async def test_describe_tells_the_story(world, client, simulate, ended):
 async def test_story_under_way_is_told_too(world, client, simulate):
     await simulate({"behaviour": "stall", "match": {"prompt_contains": "Endless"}})
     name = await make_task(client, prompt="Endless")
-    await wait_phase(world, name, "Running")
+    wait_running(world, name)
     conditions = {c["type"]: c for c in read_status(world, name)["conditions"]}
     assert (conditions["Succeeded"]["status"], conditions["Succeeded"]["reason"]) == (
         "Unknown",
@@ -176,7 +174,7 @@ async def test_delete_stops_the_job_and_releases_the_hold(world, client, simulat
         name = (await client.create(prompt="Endless")).body["id"].replace("_", "-", 1)
     else:
         name = await make_task(client, prompt="Endless")
-    await wait_phase(world, name, "Running")
+    wait_running(world, name)
     job = read_status(world, name)["upstream"]["jobId"]
     world.run.kubectl("delete", "gatewaytask", name, "--timeout=20s")
     cancels = (await client.read_simulator())["cancels"]
@@ -237,7 +235,7 @@ async def test_delete_with_the_provider_gone_lets_go_at_once_and_leaves_an_event
     body = client.body(model=model, prompt="Endless")
     answer = await wait_status(client, 202, client.tasks_path, method="POST", body=body)
     name = answer.body["id"].replace("_", "-", 1)
-    await wait_phase(world, name, "Running")
+    wait_running(world, name)
     world.run.kubectl("delete", f"gatewaymodel/{model}", f"gatewayprovider/{model}")
     world.run.kubectl("delete", "gatewaytask", name, "--timeout=20s")
     assert (await client.poll(answer.body["id"])).body["status"] == "failed"

@@ -31,11 +31,6 @@ def show_all(answer):
 async def test_processing_has_two_members_and_no_retry_after(client, simulate):
     await simulate({"behaviour": "seconds", "seconds": 4, "match": {"prompt_contains": "Slow"}})
     task = (await client.create(prompt="Slow", duration_seconds=3)).body["id"]
-
-    async def is_running():
-        phase = client.world.read("gatewaytask", task.replace("_", "-", 1)).get("status", {})
-        return phase.get("phase") == "Running"
-
     for _ in range(2):
         answer = await client.poll(task)
         assert answer.status == 200
@@ -44,7 +39,9 @@ async def test_processing_has_two_members_and_no_retry_after(client, simulate):
         assert answer.headers["Content-Type"] == "application/json"
         assert "Retry-After" not in answer.headers
         assert not any(name.lower().startswith("x-ratelimit") for name in answer.headers)
-        await wait_for(is_running, what="the job")
+        name = task.replace("_", "-", 1)
+        running = "--for=jsonpath={.status.phase}=Running"
+        client.world.run.kubectl("wait", running, f"gatewaytask/{name}")
 
 
 async def test_completed_has_four_members_and_the_video_is_elsewhere(world, ended):

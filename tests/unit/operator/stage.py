@@ -229,6 +229,7 @@ class Stage:
         self.failpoints = Failpoints()
         self.history: dict[str, list[Object]] = defaultdict(list)
         self.operator: Operator | None = None
+        self.twin: Operator | None = None
         self.records.listen(TASKS, self._remember)
         self.put_account()
         self.put_model()
@@ -249,10 +250,15 @@ class Stage:
         return self.operator
 
     async def kill(self) -> None:
-        """Ends the operator wherever it is."""
-        if self.operator is not None:
-            await self.operator.kill()
-            self.operator = None
+        """Ends the operator wherever it is, and its twin."""
+        for operator in (self.operator, self.twin):
+            if operator is not None:
+                await operator.kill()
+        self.operator = self.twin = None
+
+    def boot_twin(self, lag: float) -> None:
+        """Starts another operator beside the one that runs, which it is not meant to be."""
+        self.twin = self.twin or Operator(self, lag)
 
     async def restart(self) -> Operator:
         """Kills the operator, and starts another."""

@@ -21,7 +21,7 @@ from gateway_core.domain.lifecycle import (
     reserved_micros,
 )
 from gateway_core.ports.objects import ObjectMissing
-from gateway_core.ports.records import Object
+from gateway_core.ports.records import Object, RecordOutcomeUnknown
 from gateway_core.ports.upstream import (
     JobInput,
     SubmissionGuarantee,
@@ -80,10 +80,11 @@ class Submission:
         written, begun_at = status["upstream"]["intentTime"], time.monotonic()
         try:
             await self._tools.journal.commit(obj, status)
-        except Superseded:
+        except Superseded as conflict:
             newest = self._tools.live.get(name) or {}
             upstream = (newest.get("status") or {}).get("upstream") or {}
-            if upstream.get("intentTime") == written:
+            is_unsure = isinstance(conflict.__cause__, RecordOutcomeUnknown)
+            if is_unsure and upstream.get("intentTime") == written:
                 self._note_intent(name, begun_at)
             raise
         self._note_intent(name, begun_at)

@@ -1,0 +1,63 @@
+"""HTTP/1.1 as uvicorn speaks it, for what never becomes a request; used by `server` alone.
+
+Bytes that are no HTTP are answered like everything else, with a request id (contract §0.8), and the
+head of a request is bounded: nobody may fill the memory before he is asked for his key.
+"""
+
+import asyncio
+
+import orjson
+import structlog
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gateway_core.contract.ids import mint_request_id
+
+MOST_HEAD_BYTES = 64 * 1024
+
+_log = structlog.get_logger(__name__)
+
+
+class Protocol(HttpToolsProtocol):
+    """One connection."""
+
+    _in_head = True
+    _head_bytes = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Takes in what has come, and refuses a head that does not end."""
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > MOST_HEAD_BYTES:
+            self._refuse(431, "Request Header Fields Too Large", "The headers are too large.")
+
+    def on_headers_complete(self) -> None:
+        """Notes that the head has ended."""
+        self._in_head, self._head_bytes = False, 0
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Notes that the next head may come."""
+        self._in_head = True
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers what is no HTTP."""
+        self._refuse(400, "Bad Request", "The request is not valid HTTP.")
+
+    def _refuse(self, status: int, phrase: str, text: str) -> None:
+        transport: asyncio.Transport | None = self.transport
+        if transport is None or transport.is_closing():
+            return
+        request_id, body = mint_request_id(), orjson.dumps({"error": text})
+        head = (
+            f"HTTP/1.1 {status} {phrase}\r\n"
+            "content-type: application/json\r\n"
+            "cache-control: no-store\r\n"
+            f"content-length: {len(body)}\r\n"
+            f"x-request-id: {request_id}\r\n"
+            "connection: close\r\n\r\n"
+        )
+        transport.write(head.encode() + body)
+        transport.close()
+        _log.info("refused", request_id=request_id, status=status)
