@@ -22,7 +22,7 @@ CALLBACK_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What to try: the API's address, the model, the key, and where callbacks may reach this pod."""
+    """What to try: the API, the model, the key, and where callbacks may reach this pod."""
 
     base_url: str
     service: str
