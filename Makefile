@@ -75,12 +75,12 @@ clean: setup ## End the local run and remove its state (.local)
 
 .PHONY: generate
 generate: setup ## Write what is generated from the code (the CRDs)
-	@$(BIN)/python tools/generate.py
+	@$(BIN)/python -m tools.generate
 
 .PHONY: check-generated
 check-generated: setup ## Fail if what is generated is not what the code says
 	@before=$$(mktemp -d) && trap 'rm -rf "$$before"' EXIT && cp -R crds "$$before/" && \
-		$(BIN)/python tools/generate.py && \
+		$(BIN)/python -m tools.generate && \
 		diff -r "$$before/crds" crds || \
 		{ echo 'crds/ was out of date and has been written anew: commit it' >&2; exit 1; }
 

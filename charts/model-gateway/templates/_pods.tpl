@@ -1,0 +1,103 @@
+{{/* What every pod's spec begins with: (dict "root" $ "component" "api" "values" .Values.api "token" true). */}}
+{{- define "gateway.podSpec" -}}
+serviceAccountName: {{ include "gateway.name" .root }}-{{ .component }}
+automountServiceAccountToken: {{ default false .token }}
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: {{ .root.Values.podSecurityContext.runAsUser }}
+  runAsGroup: {{ .root.Values.podSecurityContext.runAsGroup }}
+  fsGroup: {{ .root.Values.podSecurityContext.runAsGroup }}
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .values }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .terminationGracePeriodSeconds }}
+terminationGracePeriodSeconds: {{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Spread over nodes and zones, for kinds with several pods. */}}
+{{- define "gateway.spread" -}}
+{{- if .root.Values.topologySpread }}
+topologySpreadConstraints:
+  {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+  - topologyKey: {{ . }}
+    maxSkew: 1
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "gateway.selector" $ | nindent 8 }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* A pod template's metadata: as for podSpec. */}}
+{{- define "gateway.podMetadata" -}}
+labels:
+  {{- include "gateway.labels" . | nindent 2 }}
+  {{- with .values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The gateway's image with the least rights: the beginning of a container. */}}
+{{- define "gateway.container" -}}
+image: {{ include "gateway.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{ include "gateway.containerSecurity" . }}
+{{- end -}}
+
+{{- define "gateway.containerSecurity" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- define "gateway.logEnv" -}}
+- {name: GATEWAY_LOG_LEVEL, value: {{ .Values.log.level }}}
+- {name: GATEWAY_LOG_FORMAT, value: {{ .Values.log.format }}}
+{{- end -}}
+
+{{- define "gateway.redisEnv" -}}
+- name: GATEWAY_REDIS_URL
+  valueFrom:
+    secretKeyRef:
+      {{- if .Values.redis.enabled }}
+      name: {{ include "gateway.redisSecret" . }}
+      key: url
+      {{- else }}
+      name: {{ required "redis.external.urlSecret.name is needed where redis.enabled is false" .Values.redis.external.urlSecret.name }}
+      key: {{ .Values.redis.external.urlSecret.key }}
+      {{- end }}
+{{- end -}}
+
+{{- define "gateway.cidrEnv" -}}
+- {name: GATEWAY_ALLOWED_CIDRS, value: {{ join "," .Values.allowedCidrs | quote }}}
+{{- end -}}
