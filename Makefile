@@ -116,3 +116,13 @@ test-unit: setup ## The tests that need no process beside them
 bench: setup ## Measure and compare with the bars: a table and bench-results.json
 	@$(CTL) local binaries
 	@$(BIN)/python -m tests.bench
+
+##@ Cluster
+
+.PHONY: image
+image: ## Build the image (IMAGE=name:tag, BUILDER=docker)
+	@$(or $(BUILDER),docker) build --tag $(or $(IMAGE),model-gateway:dev) .
+
+.PHONY: e2e
+e2e: setup ## Install the chart on the cluster of KUBECONFIG, disturb it, upgrade it, remove it
+	@$(BIN)/python -m tests.e2e
