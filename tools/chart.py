@@ -15,8 +15,10 @@ import yaml
 _ENTRY = re.compile(r"^(?P<indent> *)(?P<key>[A-Za-z][A-Za-z0-9]*):(?P<rest>.*)$")
 _BLANK = re.compile(r"\$\{([A-Z_]+)\}")
 _TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_PREFIX = '{{ include "gateway.name" . }}'
+_LOCAL_SECRET = "simulated-provider"  # noqa: S105 - a name
 _SIMULATOR_VALUES = {
-    "PROVIDER_URL": 'http://{{ include "gateway.name" . }}-simulator.{{ .Release.Namespace }}.svc:9010',
+    "PROVIDER_URL": f"http://{_PREFIX}-simulator.{{{{ .Release.Namespace }}}}.svc:9010",
 }
 _TRIAL_ACCOUNT = """\
 apiVersion: modelgateway.dev/v1alpha1
@@ -51,7 +53,9 @@ def template_crd(text: str) -> str:
     """A CRD file as a template: switchable, kept at an uninstall, its braces literal."""
     body = text.replace("{{", '{{ "{{" }}')
     kept = "metadata:\n  annotations:\n    helm.sh/resource-policy: keep\n"
-    return "{{- if .Values.crds.install }}\n" + body.replace("metadata:\n", kept, 1) + "{{- end }}\n"
+    return (
+        "{{- if .Values.crds.install }}\n" + body.replace("metadata:\n", kept, 1) + "{{- end }}\n"
+    )
 
 
 def template_simulator_objects(folder: Path) -> str:
@@ -59,10 +63,9 @@ def template_simulator_objects(folder: Path) -> str:
     texts = [_TRIAL_ACCOUNT]
     for name in ("provider.yaml", "model.yaml"):
         text = (folder / name).read_text()
-        text = _BLANK.sub(lambda match: _SIMULATOR_VALUES[match[1]], text.replace("{{", '{{ "{{" }}'))
-        texts.append(text)
-    joined = "---\n".join(texts)
-    return joined.replace("name: simulated-provider", "name: '{{ include \"gateway.name\" . }}-simulator'")
+        literal = text.replace("{{", '{{ "{{" }}')
+        texts.append(_BLANK.sub(lambda match: _SIMULATOR_VALUES[match[1]], literal))
+    return "---\n".join(texts).replace(f"name: {_LOCAL_SECRET}", f"name: '{_PREFIX}-simulator'")
 
 
 def read_values(text: str) -> list[Value]:
@@ -107,7 +110,10 @@ def _walk_lines(text: str) -> Iterator[tuple[tuple[str, ...], str, dict[str, Any
             if inside is not None and indent > inside:
                 continue
             inside = indent if comment else None
-            parents = [*(parent for parent in parents if parent[0] < indent), (indent, match["key"])]
+            parents = [
+                *(parent for parent in parents if parent[0] < indent),
+                (indent, match["key"]),
+            ]
             yield tuple(key for _, key in parents), " ".join(comment), schema
             comment, schema = [], {}
 

@@ -35,9 +35,7 @@ def main() -> None:
     """Writes `crds/` and the chart's share of it, and removes files of kinds that are gone."""
     crds = {
         f"{kind.plural}.yaml": HEADER
-        + yaml.dump(
-            build_crd(kind), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
-        )
+        + yaml.dump(build_crd(kind), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
         for kind in KINDS
     }
     _write_folder(ROOT / "crds", crds)

@@ -30,7 +30,8 @@ class WorkQueue:
         self._due: dict[str, float] = {}
         self._heap: list[tuple[float, int, str]] = []
         self._order = count()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_due = float("inf")
         self._ended = False
 
     def __len__(self) -> int:
@@ -52,7 +53,8 @@ class WorkQueue:
             return
         self._due[name] = due
         heapq.heappush(self._heap, (due, next(self._order), name))
-        if self._timer is None or due < self._timer.when():
+        # kept here, as uvloop's handle of a timer that is due at once cannot tell its time
+        if due < self._timer_due:
             self._set_timer()
 
     def forget(self, name: str) -> None:
@@ -75,7 +77,8 @@ class WorkQueue:
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_at(self._heap[0][0], self._start_due) if self._heap else None
+        self._timer_due = self._heap[0][0] if self._heap else float("inf")
+        self._timer = loop.call_at(self._timer_due, self._start_due) if self._heap else None
 
     def _start_due(self) -> None:
         """Starts what has fallen due, and sets the timer for what falls due next."""

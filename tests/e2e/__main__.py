@@ -68,6 +68,11 @@ def main():
     installation = Installation(cluster, _say)
     begin = time.monotonic()
     try:
+        installation.look_around()
+    except E2EError as error:
+        print(f"✗ {error}", file=sys.stderr)
+        return 2
+    try:
         installation.prepare()
         figures = run(cluster, installation)
     except E2EError as error:

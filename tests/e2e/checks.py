@@ -1,4 +1,4 @@
-"""What must be true of an installation beside its tasks: rights, hardening, secrets, one job each."""
+"""What must be true of an installation beside its tasks: rights, hardening, secrets, single jobs."""
 
 import hashlib
 import json
@@ -7,7 +7,9 @@ from collections import Counter
 from tests.e2e.cluster import E2EError
 from tests.e2e.objects import RELEASE
 
-API, OPERATOR, HOOKS, MEDIA = (f"{RELEASE}-{name}" for name in ("api", "operator", "hooks", "media"))
+API, OPERATOR, HOOKS, MEDIA = (
+    f"{RELEASE}-{name}" for name in ("api", "operator", "hooks", "media")
+)
 MAY = (
     (API, "create", "gatewaytasks"),
     (API, "list", "gatewaytasks"),

@@ -45,12 +45,18 @@ class Installation:
         self.image = f"{self._repository}:e2e"
         self._had_crds = True
 
-    def prepare(self):
-        """Images, namespaces and the volume. E2EError if an earlier run's are there."""
+    def look_around(self):
+        """What there is before. E2EError if a namespace of this test exists: it is not this run's.
+
+        To be called first; what was there before is not removed by `clean`.
+        """
         self._had_crds = bool(self._list_crds())
         for name in (NAMESPACE, SETUP):
             if self._cluster.kubectl("get", "namespace", name, "--ignore-not-found"):
                 raise E2EError(f"namespace {name} is there already; remove it first")
+
+    def prepare(self):
+        """Images, namespaces and the volume."""
         command = shlex.split(os.environ.get("CLUSTER_LOAD") or str(ROOT / "tests/e2e/load_image"))
         for tag in ("e2e", "e2e-next"):
             begin = time.monotonic()
@@ -110,7 +116,7 @@ class Installation:
             name
             for kind in CLUSTER_KINDS
             for name in self._cluster.kubectl("get", kind, "--output=name").split()
-            if NAMESPACE in name and VOLUME != name.partition("/")[2]
+            if NAMESPACE in name and name.partition("/")[2] != VOLUME
         ]
         if left:
             raise E2EError(f"the uninstall leaves {left}")

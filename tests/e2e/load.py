@@ -36,7 +36,7 @@ class Load:
         self.broken = Counter()
         self.slowest = 0.0
         self.ended = {}
-        self.first_ended = None
+        self.failures = {}
 
     async def call(self, method, url, body=None, key=None):
         """Status and JSON of one answer; None for a connection that broke."""
@@ -71,6 +71,8 @@ class Load:
                 status = answer[1]["status"]
                 if status in ("completed", "failed"):
                     self.ended[task_id] = status
+                    if status == "failed":
+                        self.failures[task_id] = answer[1].get("error")
                     return
             await asyncio.sleep(1.0)
 
@@ -91,7 +93,7 @@ class Load:
         return {
             "accepted": len(self.ended),
             "completed": sum(status == "completed" for status in self.ended.values()),
-            "failed": [name for name, status in self.ended.items() if status == "failed"],
+            "failed": self.failures,
             "unfinished": [name for name, status in self.ended.items() if status is None],
             "answers": dict(self.answers),
             "broken": dict(self.broken),

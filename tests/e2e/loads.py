@@ -36,7 +36,7 @@ class Load:
         """
         summary = self._summary
         print(json.dumps({k: v for k, v in summary.items() if k != "tasks"}, indent=2))
-        lost = summary["failed"] + summary["unfinished"]
+        lost = [*summary["failed"], *summary["unfinished"]]
         if lost or summary["completed"] != summary["accepted"] or not summary["accepted"]:
             raise E2EError(f"accepted tasks did not complete: {lost}")
         allowed = {"POST 202", "GET 200"} | ({"POST 503"} if refused_allowed else set())

@@ -73,13 +73,15 @@ def describe_node_shell(name, image, script):
 
 def describe_values(repository, tag):
     """The chart's values for the test."""
+    other = {"repository": repository, "tag": "e2e"}
     return {
         "image": {"repository": repository, "tag": tag},
-        # as with an external one, an upgrade of the gateway leaves Redis alone
-        "redis": {"image": {"repository": repository, "tag": "e2e"}},
+        # as an external one would, Redis goes on running while the gateway is upgraded
+        "redis": {"image": other},
         "store": {"directory": {"existingClaim": CLAIM}},
         "allowedCidrs": ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"],
-        "simulator": {"enabled": True, "seconds": "2-6"},
+        # a provider is not upgraded with the gateway, and this one's jobs go with its pod
+        "simulator": {"enabled": True, "seconds": "2-6", "image": other},
         "firstObjects": {
             "keys": [{"account": ACCOUNT, "secretName": "load-key"}],
             "objects": [

@@ -68,12 +68,19 @@ annotations:
 
 {{/* The gateway's image with the least rights: the beginning of a container. */}}
 {{- define "gateway.container" -}}
-image: {{ include "gateway.image" . | quote }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
-{{ include "gateway.containerSecurity" . }}
+{{ include "gateway.containerOf" (list . dict) }}
 {{- end -}}
 
-{{- define "gateway.containerSecurity" -}}
+{{/* The same with another image, if one is set: (list $ .Values.redis.image). */}}
+{{- define "gateway.containerOf" -}}
+{{- $root := index . 0 -}}
+{{- $image := index . 1 -}}
+{{- if $image.repository }}
+image: {{ printf "%s:%s" $image.repository (required "an image with a repository needs a tag" $image.tag) | quote }}
+{{- else }}
+image: {{ include "gateway.image" $root | quote }}
+{{- end }}
+imagePullPolicy: {{ $root.Values.image.pullPolicy }}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
