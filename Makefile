@@ -74,15 +74,15 @@ clean: setup ## End the local run and remove its state (.local)
 ##@ Development
 
 .PHONY: generate
-generate: setup ## Write what is generated from the code (the CRDs)
+generate: setup ## Write what is generated from the code (CRDs, and what the chart has of them)
 	@$(BIN)/python -m tools.generate
 
 .PHONY: check-generated
 check-generated: setup ## Fail if what is generated is not what the code says
-	@before=$$(mktemp -d) && trap 'rm -rf "$$before"' EXIT && cp -R crds "$$before/" && \
+	@before=$$(mktemp -d) && trap 'rm -rf "$$before"' EXIT && cp -R crds charts "$$before/" && \
 		$(BIN)/python -m tools.generate && \
-		diff -r "$$before/crds" crds || \
-		{ echo 'crds/ was out of date and has been written anew: commit it' >&2; exit 1; }
+		diff -r "$$before/crds" crds && diff -r "$$before/charts" charts || \
+		{ echo 'crds/ or charts/ was out of date and is written anew: commit it' >&2; exit 1; }
 
 .PHONY: lint
 lint: setup ## Style, imports between rooms, dependencies, spelling
@@ -90,8 +90,8 @@ lint: setup ## Style, imports between rooms, dependencies, spelling
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/deptry . $(DEPTRY_OPTIONS)
-	@$(BIN)/codespell --skip go.sum --ignore-words-list notin,te $(ROOMS) tools tests docs examples *.md
-	@$(BIN)/yamllint --strict crds examples
+	@$(BIN)/codespell --skip go.sum --ignore-words-list notin,te $(ROOMS) tools tests docs examples charts *.md
+	@$(BIN)/yamllint --strict crds examples charts/*/values.yaml charts/*/Chart.yaml
 
 .PHONY: format
 format: setup ## Rewrite the code in the project's style

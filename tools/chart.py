@@ -94,17 +94,17 @@ def _walk_lines(text: str) -> Iterator[tuple[tuple[str, ...], str, dict[str, Any
     parents: list[tuple[int, str]] = []
     inside: int | None = None
     comment: list[str] = []
-    schema: dict[str, Any] = {}
+    schema = ""
     for line in text.splitlines():
         stripped = line.strip()
         if stripped.startswith("# @schema "):
-            schema = json.loads(stripped.removeprefix("# @schema "))
+            schema += stripped.removeprefix("# @schema ")
         elif stripped.startswith("# -- "):
             comment = [stripped.removeprefix("# -- ")]
         elif stripped.startswith("# ") and comment:
             comment.append(stripped.removeprefix("# "))
         elif not stripped:
-            comment, schema = [], {}
+            comment, schema = [], ""
         elif match := _ENTRY.match(line):
             indent = len(match["indent"])
             if inside is not None and indent > inside:
@@ -114,8 +114,8 @@ def _walk_lines(text: str) -> Iterator[tuple[tuple[str, ...], str, dict[str, Any
                 *(parent for parent in parents if parent[0] < indent),
                 (indent, match["key"]),
             ]
-            yield tuple(key for _, key in parents), " ".join(comment), schema
-            comment, schema = [], {}
+            yield tuple(key for _, key in parents), " ".join(comment), json.loads(schema or "{}")
+            comment, schema = [], ""
 
 
 def build_schema(values: list[Value]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Values: each setting of a process can be set, mistakes are refused, switches switch."""
 
 import pytest
+
 from gateway_apiserver.settings import ApiSettings, MediaSettings
 from gateway_operator.settings import Settings as OperatorSettings
 
@@ -93,7 +94,13 @@ def test_secrets_are_no_part_of_the_release(chart, scenario):
 
 
 def test_switches_switch(chart):
-    values = "{flowControl: {enabled: false}, networkPolicies: {enabled: false}, podDisruptionBudgets: false, rbac: {aggregate: false}, crds: {install: false}}"
+    values = """
+      flowControl: {enabled: false}
+      networkPolicies: {enabled: false}
+      podDisruptionBudgets: false
+      rbac: {aggregate: false}
+      crds: {install: false}
+    """
     kinds = {obj["kind"] for obj in chart.render(values)}
     assert not kinds & {
         "FlowSchema",

@@ -1,4 +1,4 @@
-"""What must be true of an installation beside its tasks: rights, hardening, secrets, single jobs."""
+"""What must be true of an installation beside its tasks: rights, hardening, secrets, jobs."""
 
 import hashlib
 import json

@@ -3,6 +3,7 @@
 import asyncio
 
 import uvloop
+
 from gateway_operator.queue import WorkQueue
 
 
