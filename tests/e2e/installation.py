@@ -136,8 +136,10 @@ class Installation:
         self._cluster.helm("uninstall", RELEASE, "--wait", "--ignore-not-found", check=False)
         if self._list_crds():
             # without an operator nobody lets go of tasks that were under way
-            for name in run("get", "gatewaytasks", "--output=name", check=False).split():
-                run("patch", name, "--type=merge", '--patch={"metadata":{"finalizers":null}}')
+            for task in self._cluster.get("gatewaytasks")["items"]:
+                if task["metadata"].get("finalizers"):
+                    free = '--patch={"metadata":{"finalizers":null}}'
+                    run("patch", "gatewaytask", task["metadata"]["name"], "--type=merge", free)
         run("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=2m", check=False)
         run("delete", "persistentvolume", VOLUME, "--ignore-not-found", check=False)
         if run("get", "namespace", SETUP, "--ignore-not-found"):
