@@ -1,6 +1,7 @@
 """The chart as helm renders it."""
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,13 +17,13 @@ NAMESPACE = "model-gateway"
 class Chart:
     """Renders the chart of this checkout with a helm binary."""
 
-    def __init__(self, helm: str) -> None:
+    def __init__(self, *helm: str) -> None:
         self._helm = helm
 
     def run(self, *arguments: str, values: str = "") -> subprocess.CompletedProcess[str]:
         """One helm command, the values on its standard input."""
         return subprocess.run(
-            [self._helm, *arguments, f"--namespace={NAMESPACE}", "--values=-"],
+            [*self._helm, *arguments, f"--namespace={NAMESPACE}", "--values=-"],
             input=values,
             capture_output=True,
             text=True,
@@ -55,19 +56,24 @@ class Chart:
         assert len(found) == 1, [obj["metadata"]["name"] for obj in found]
         return found[0]
 
-    def refusal(self, values: str) -> str:
-        """Why the values are refused."""
-        done = self.run("template", "gateway", str(CHART), values=values)
+    def refusal(self, values: str, kube_version: str = "1.36.0") -> str:
+        """Why the values, or the cluster, are refused."""
+        version = f"--kube-version={kube_version}"
+        done = self.run("template", "gateway", str(CHART), version, values=values)
         assert done.returncode != 0, "the values are accepted"
         return done.stderr
 
 
 @pytest.fixture(scope="session")
 def chart() -> Chart:
+    """Helm by $HELM, from PATH, or where $CLUSTER_RUN has it."""
+    prefix = shlex.split(os.environ.get("CLUSTER_RUN", ""))
     found = os.environ.get("HELM") or shutil.which("helm")
-    if not found:
-        pytest.skip("no helm: put it into PATH or name it with HELM")
-    return Chart(found)
+    if found:
+        return Chart(found)
+    if prefix:
+        return Chart(*prefix, "helm")
+    pytest.skip("no helm: put it into PATH or name it with HELM")
 
 
 @pytest.fixture(params=sorted((CHART / "ci").glob("*-values.yaml")), ids=lambda path: path.stem)

@@ -50,8 +50,7 @@ def test_mistakes_are_refused_with_their_name(chart, values, text):
 
 
 def test_old_clusters_are_refused(chart):
-    done = chart.run("template", "gateway", "charts/model-gateway", "--kube-version=1.31.9")
-    assert "kubeVersion" in done.stderr
+    assert "kubeVersion" in chart.refusal("", kube_version="1.31.9")
 
 
 def test_crds_are_in_the_templates_and_kept(chart):
