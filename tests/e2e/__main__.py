@@ -14,6 +14,7 @@ import time
 
 from tests.e2e.checks import (
     check_crds_stay,
+    check_flow_control,
     check_hardening,
     check_rights,
     check_secrets_kept,
@@ -34,6 +35,7 @@ def run(cluster, installation):
     figures["helm test, s"] = installation.test()
     check_rights(cluster)
     check_hardening(cluster)
+    check_flow_control(cluster)
     secrets = check_secrets_kept(cluster)
 
     _say("kill pods while tasks run")

@@ -49,6 +49,20 @@ def check_rights(cluster):
         raise E2EError(f"rights are wrong: {wrong}")
 
 
+def check_flow_control(cluster):
+    """The API server serves creates and reconciliation at their own levels."""
+    text = cluster.kubectl("get", "--raw", "/metrics")
+    for name in ("gw-control", "gw-intake"):
+        flow = f'flow_schema="{cluster.namespace}-{RELEASE}-{name}"'
+        lines = [
+            line
+            for line in text.splitlines()
+            if line.startswith("apiserver_flowcontrol_dispatched_requests_total") and flow in line
+        ]
+        if not any(float(line.rpartition(" ")[2]) > 0 for line in lines):
+            raise E2EError(f"no request was served at {name}")
+
+
 def check_hardening(cluster):
     """Every container runs without rights, on a root that it cannot write."""
     for pod in cluster.get("pods", "--selector=app.kubernetes.io/part-of=model-gateway")["items"]:

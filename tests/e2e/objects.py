@@ -76,8 +76,6 @@ def describe_values(repository, tag):
     other = {"repository": repository, "tag": "e2e"}
     return {
         "image": {"repository": repository, "tag": tag},
-        # as an external one would, Redis goes on running while the gateway is upgraded
-        "redis": {"image": other},
         "store": {"directory": {"existingClaim": CLAIM}},
         "allowedCidrs": ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"],
         # a provider is not upgraded with the gateway, and this one's jobs go with its pod

@@ -56,7 +56,12 @@ topologySpreadConstraints:
 {{/* A pod template's metadata: as for podSpec. */}}
 {{- define "gateway.podMetadata" -}}
 labels:
-  {{- include "gateway.labels" . | nindent 2 }}
+  {{- /* without the chart's version, which would have every pod replaced by every release */}}
+  {{- include "gateway.selector" . | nindent 2 }}
+  app.kubernetes.io/part-of: model-gateway
+  {{- with .root.Values.commonLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
   {{- with .values.podLabels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
