@@ -37,6 +37,8 @@ class Load:
         self.slowest = 0.0
         self.ended = {}
         self.failures = {}
+        self.refusals = []
+        self.began = time.monotonic()
 
     async def call(self, method, url, body=None, key=None):
         """Status and JSON of one answer; None for a connection that broke."""
@@ -50,6 +52,9 @@ class Load:
             return None
         self.slowest = max(self.slowest, time.monotonic() - begin)
         self.answers[f"{method} {answer.status}"] += 1
+        if answer.status not in (200, 202):
+            seconds = round(time.monotonic() - self.began, 1)
+            self.refusals.append((seconds, method, answer.status, content))
         return answer.status, content
 
     async def run_task(self):
@@ -96,6 +101,7 @@ class Load:
             "failed": self.failures,
             "unfinished": [name for name, status in self.ended.items() if status is None],
             "answers": dict(self.answers),
+            "refusals": self.refusals[:20],
             "broken": dict(self.broken),
             "slowest_answer_seconds": round(self.slowest, 2),
             "tasks": sorted(self.ended),
