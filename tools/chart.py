@@ -18,7 +18,7 @@ _TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str
 _PREFIX = '{{ include "gateway.name" . }}'
 _LOCAL_SECRET = "simulated-provider"  # noqa: S105 - a name
 _SIMULATOR_VALUES = {
-    "PROVIDER_URL": f"http://{_PREFIX}-simulator.{{{{ .Release.Namespace }}}}.svc:9010",
+    "PROVIDER_URL": f"http://{_PREFIX}-simulator:9010",
 }
 _TRIAL_ACCOUNT = """\
 apiVersion: modelgateway.dev/v1alpha1

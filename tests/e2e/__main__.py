@@ -51,6 +51,7 @@ def run(cluster, installation):
         figures["rollback, s"] = installation.roll_back()
     summary = load.check_nothing_lost(refused_allowed=False)
     figures["tasks through upgrade and rollback"] = summary["accepted"]
+    figures["creates refused meanwhile"] = summary["answers"].get("POST 503", 0)
     figures["connections drained or broken meanwhile"] = sum(summary["broken"].values())
     check_secrets_kept(cluster, secrets)
     check_single_jobs(cluster)

@@ -54,7 +54,7 @@ class Load:
         self.answers[f"{method} {answer.status}"] += 1
         if answer.status not in (200, 202):
             seconds = round(time.monotonic() - self.began, 1)
-            self.refusals.append((seconds, method, answer.status, content))
+            self.refusals.append(f"{seconds} s: {method} {answer.status} {content}")
         return answer.status, content
 
     async def run_task(self):
