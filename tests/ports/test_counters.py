@@ -6,6 +6,7 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.ports.counters_stores import CountersStore, name_account, rebuild
 
 from gateway_core.contract.money import MAX_MICROS
 from gateway_core.ports.counters import (
@@ -16,7 +17,6 @@ from gateway_core.ports.counters import (
     Ledger,
     Spending,
 )
-from tests.ports.counters_stores import CountersStore, name_account, rebuild
 
 DAY = "2026-11-21"
 PER_EXAMPLE = settings(

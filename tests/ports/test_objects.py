@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.fakes.objects import FakeObjects
 
 from gateway_core.adapters.objectstore.directory import DirectoryStore
 from gateway_core.ports.objects import (
@@ -18,7 +19,6 @@ from gateway_core.ports.objects import (
     StoredObject,
     StoreUnavailable,
 )
-from tests.fakes.objects import FakeObjects
 
 MIB = 1024 * 1024
 
