@@ -12,9 +12,14 @@ import uvloop
 from pydantic import ValidationError
 
 from gateway_apiserver.app import create_app
-from gateway_apiserver.compose import NoCluster, configure_logging, open_api, open_media
+from gateway_apiserver.compose import (
+    NoCluster,
+    SecretsUnusable,
+    configure_logging,
+    open_api,
+    open_media,
+)
 from gateway_apiserver.media.app import create_media_app
-from gateway_apiserver.secret_files import SecretsUnusable
 from gateway_apiserver.server import serve
 from gateway_apiserver.settings import ApiSettings, MediaSettings
 

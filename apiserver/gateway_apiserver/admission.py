@@ -34,6 +34,7 @@ from gateway_core.contract.ids import IdMint
 from gateway_core.contract.money import to_decimal_text
 from gateway_core.contract.names import (
     ACCOUNT_LABEL,
+    GIVEN_DIGEST_ANNOTATION,
     REQUEST_ID_ANNOTATION,
     SHARD_LABEL,
     TASK_FINALIZER,
@@ -184,7 +185,7 @@ class Admission:
             task_id = self._mint.mint_keyed(TASK_PREFIX, account.name, path, key)
             found = await self._finder.find_object(account.name, id_to_name(task_id))
             if found is not None:
-                if is_same_request(found, draft.digest):
+                if is_same_request(found, draft.given_digest, draft.digest):
                     return _Plan(task_id, replayed=True, draft=draft)
                 raise _Problem(KeyReused(), task_id)
         model, micros = price_draft(draft, self._clock())
@@ -238,7 +239,10 @@ class Admission:
             GatewayTask,
             name,
             labels={ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(name))},
-            annotations={REQUEST_ID_ANNOTATION: call.trace.request_id},
+            annotations={
+                REQUEST_ID_ANNOTATION: call.trace.request_id,
+                GIVEN_DIGEST_ANNOTATION: draft.given_digest,
+            },
             finalizers=[TASK_FINALIZER],
         )
         return {**head, "spec": {"request": request, "deadlineSeconds": model.deadline_seconds}}

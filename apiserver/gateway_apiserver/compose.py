@@ -8,7 +8,6 @@ from gateway_apiserver.app import ApiParts
 from gateway_apiserver.catalogs import project_model
 from gateway_apiserver.entries import project_account, project_key, project_task
 from gateway_apiserver.media.app import MediaParts
-from gateway_apiserver.secret_files import load_key, load_peppers
 from gateway_apiserver.settings import ApiSettings, MediaSettings
 from gateway_core.adapters.kube.connection import NoCluster as NoCluster
 from gateway_core.adapters.kube.connection import find_connection
@@ -17,6 +16,8 @@ from gateway_core.adapters.kube.table import KubeTable
 from gateway_core.adapters.logs import configure_logging as configure_logging
 from gateway_core.adapters.objectstore.directory import DirectoryStore
 from gateway_core.adapters.redis.counters import RedisCounters
+from gateway_core.adapters.secretfiles import SecretsUnusable as SecretsUnusable
+from gateway_core.adapters.secretfiles import load_key, load_peppers
 from gateway_core.contract.account import GatewayAccount, GatewayKey
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel

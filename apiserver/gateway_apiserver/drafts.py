@@ -27,7 +27,8 @@ from gateway_core.domain.validation import (
 class Draft:
     """A body that fits its operation. `model` is None where the catalog has none of that id.
 
-    `given` is what the client sent, `complete` the same with defaults; `digest` tells a replay.
+    `given` is what the client sent, `complete` the same with defaults. The digest of either tells a
+    replay: the first one also after a default has changed or the model has gone.
     """
 
     operation: Operation
@@ -35,6 +36,7 @@ class Draft:
     model: Model | None
     given: Mapping[str, Any]
     complete: Mapping[str, Any]
+    given_digest: str
     digest: str
 
 
@@ -49,7 +51,8 @@ def draft_task(
     model_id = given["model"]
     model = catalog.find_model(service, operation.action, model_id)
     complete = apply_defaults(operation, given, model.rules if model else {})
-    return Draft(operation, model_id, model, given, complete, fingerprint(complete))
+    digests = fingerprint(given), fingerprint(complete)
+    return Draft(operation, model_id, model, given, complete, *digests)
 
 
 def price_draft(draft: Draft, now: datetime) -> tuple[Model, int]:

@@ -8,6 +8,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -29,6 +30,7 @@ from gateway_core.ports.records import RecordError
 WINDOW_SECONDS = 60.0
 MOST_OUTAGE_SECONDS = 60.0
 REBUILD_WAIT_SECONDS = 5.0
+REBUILD_PAUSE_SECONDS = 0.05
 _RETRY_SECONDS = 5
 
 _log = structlog.get_logger(__name__)
@@ -110,7 +112,8 @@ class RateGate:
     async def rebuild(self, account: str) -> bool:
         """Whether the account's money is back, rebuilt from the record within 5 s.
 
-        One rebuild at a time for an account; it goes on when the wait is over.
+        One rebuild at a time for an account, another replica's waited for like an own one; it goes
+        on when the wait is over.
         """
         task = self._rebuilds.get(account)
         if task is None:
@@ -125,18 +128,25 @@ class RateGate:
 
     async def release(self, account: str, task: str) -> None:
         """Gives back a hold that no task will use. What fails is left to the sweeper."""
-        today = datetime.fromtimestamp(self._clock(), UTC).date().isoformat()
         try:
-            await self._counters.settle(account, task, 0, today)
+            await self._counters.settle(account, task, 0, self._today())
         except (CountersUnavailable, CountersStale):
             _log.warning("a hold was not released", account=account, task=task)
 
     async def _run_rebuild(self, account: str) -> bool:
         try:
-            return await self._rebuild(account)
+            while not await self._rebuild(account):
+                await asyncio.sleep(REBUILD_PAUSE_SECONDS)
+                with suppress(CountersStale):
+                    await self._counters.read_spending(account, self._today())
+                    break
         except (RecordError, StoreUnavailable, CountersUnavailable) as error:
             _log.warning("money was not rebuilt", account=account, error=str(error))
             return False
+        return True
+
+    def _today(self) -> str:
+        return datetime.fromtimestamp(self._clock(), UTC).date().isoformat()
 
     def _admit_alone(self, account: AccountRecord, error: CountersUnavailable) -> AdmissionAnswer:
         now = self._clock()

@@ -18,7 +18,7 @@ from gateway_core.contract.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from gateway_core.contract.names import REQUEST_ID_ANNOTATION
+from gateway_core.contract.names import GIVEN_DIGEST_ANNOTATION, REQUEST_ID_ANNOTATION
 from gateway_core.contract.task import GatewayTask
 from gateway_core.ports.records import (
     AlreadyExists,
@@ -114,14 +114,22 @@ class TaskRecorder:
             raise WinnerUndecided from error
         if _request_id(found) == _request_id(obj):
             return Recorded(found, replayed=False)
-        if is_same_request(found, obj["spec"]["request"]["fingerprint"]):
+        given = obj["metadata"]["annotations"][GIVEN_DIGEST_ANNOTATION]
+        if is_same_request(found, given, obj["spec"]["request"]["fingerprint"]):
             return Recorded(found, replayed=True)
         raise KeyReused
 
 
-def is_same_request(obj: Object, fingerprint: str) -> bool:
-    """Whether the task was made by a call with the same validated body (contract §2.2)."""
-    return bool(obj["spec"]["request"].get("fingerprint") == fingerprint)
+def is_same_request(obj: Object, given_digest: str, fingerprint: str) -> bool:
+    """Whether the task was made by a call with the same validated body (contract §2.2).
+
+    Same with today's defaults, or same as it was sent: what the model says by now is no difference.
+    """
+    annotations = obj["metadata"].get("annotations") or {}
+    return bool(
+        annotations.get(GIVEN_DIGEST_ANNOTATION) == given_digest
+        or obj["spec"]["request"].get("fingerprint") == fingerprint
+    )
 
 
 def _request_id(obj: Object) -> str | None:

@@ -19,6 +19,7 @@ from gateway_core.adapters.redis.counters import RedisCounters
 from gateway_core.adapters.secretfiles import load_key
 from gateway_core.adapters.upstreams.registry import build_upstream
 from gateway_core.contract.account import GatewayAccount, GatewayKey
+from gateway_core.contract.ids import IdMint
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.provider import GatewayProvider, ProviderSpec
@@ -27,6 +28,7 @@ from gateway_core.domain.catalog import Catalog, Problem, build_catalog
 from gateway_core.domain.providers import check_provider
 from gateway_core.ports.upstream import Upstream
 from gateway_operator.controllers.standing import StandingController
+from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.controller import TaskController
 from gateway_operator.controllers.tasks.journal import Journal
 from gateway_operator.controllers.tasks.tools import Tools
@@ -94,6 +96,8 @@ async def run_operator(
             journal=Journal(records, live),
             live=live,
             queue=queue,
+            alarms=Alarms(records),
+            mint=IdMint(load_key(settings.secrets_dir, "id-key")),
             failpoints=Failpoints(settings.failpoints),
             metrics=metrics,
             now=lambda: datetime.now(UTC),

@@ -47,6 +47,6 @@ class Heartbeat:
             except RecordError as error:
                 _log.info("heartbeat not renewed", error=str(error))
             await asyncio.sleep(self._seconds)
-            if self._unheard > 3:
+            if self._unheard >= 3:
                 _log.error("the watch is dead: heartbeats are renewed and not shown; ending")
                 os._exit(1)

@@ -4,6 +4,9 @@ Each sweep compares the record with what is in memory. Safe to run twice and on 
 """
 
 import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import structlog
 
@@ -16,9 +19,11 @@ from gateway_core.ports.records import Missing, Object, RecordError
 from gateway_core.usecases.archive import read_archived
 from gateway_operator.controllers.tasks.tools import Tools
 
+REVIEW_SECONDS = 600.0
 HOLD_SECONDS = 120.0
 """How long a hold may be without an object: longer than a create can be under way."""
 
+_SHARD_WORDS = frozenset(map(str, range(SHARDS)))
 _log = structlog.get_logger(__name__)
 
 
@@ -34,13 +39,27 @@ class Janitor:
 
     async def run(self) -> None:
         """Sweeps until cancelled, whatever fails."""
+        next_review = float("-inf")
         while True:
-            for sweep in (self.sweep_open_tasks, self.sweep_ended_tasks, self.sweep_holds):
-                try:
-                    await sweep()
-                except (RecordError, CountersUnavailable, StoreUnavailable) as error:
-                    _log.warning("sweep cut short", sweep=sweep.__name__, error=str(error))
+            await self._try(self.sweep_open_tasks)
+            await self._try(self.sweep_holds)
+            # ended tasks grow with what is kept, so they are looked through less often
+            if time.monotonic() >= next_review and await self._try(self.sweep_ended_tasks):
+                next_review = time.monotonic() + max(REVIEW_SECONDS, self._pause)
             await asyncio.sleep(self._pause)
+
+    async def _try(self, sweep: Callable[[], Awaitable[int]]) -> bool:
+        """Whether the sweep came to its end."""
+        name = getattr(sweep, "__name__", "sweep")
+        try:
+            await sweep()
+        except (RecordError, CountersUnavailable, StoreUnavailable) as error:
+            _log.warning("sweep cut short", sweep=name, error=str(error))
+            return False
+        except Exception:  # the boundary: one odd object must not end the repairs
+            _log.exception("sweep failed", sweep=name)
+            return False
+        return True
 
     async def sweep_open_tasks(self) -> int:
         """Finds open tasks whose newest version the watch has not shown; how many it mended.
@@ -88,13 +107,19 @@ class Janitor:
             try:
                 holds = await self._tools.counters.list_holds(account, HOLD_SECONDS)
                 for hold in holds:
-                    ended += await self._end_hold(account, hold.task)
+                    if not self._is_running(hold.task):
+                        ended += await self._end_hold(account, hold.task)
             except CountersStale:
                 continue
         if ended:
             self._tools.metrics.stray_holds.inc(ended)
             _log.info("stray holds ended", holds=ended)
         return ended
+
+    def _is_running(self, name: str) -> bool:
+        """Whether the task is known to be under way here, which saves asking for it."""
+        obj = self._tools.live.get(name)
+        return obj is not None and (obj.get("status") or {}).get("phase") not in TERMINAL_PHASES
 
     async def _end_hold(self, account: str, name: str) -> bool:
         obj = await self._find(account, name)
@@ -107,11 +132,14 @@ class Janitor:
 
     async def _find(self, account: str, name: str) -> Object | None:
         try:
-            return await self._tools.records.get(GatewayTask.plural, name)
+            obj = await self._tools.records.get(GatewayTask.plural, name)
         except Missing:
-            return await read_archived(self._tools.store, account, name)
+            obj = None
+        if obj is not None and obj["spec"]["request"]["accountName"] == account:
+            return obj
+        return await read_archived(self._tools.store, account, name)
 
-    async def _list(self, field_selector: str):  # type: ignore[no-untyped-def]
+    async def _list(self, field_selector: str) -> AsyncIterator[dict[str, Any]]:
         """Metadata of this replica's tasks."""
         token = None
         while True:
@@ -123,9 +151,14 @@ class Janitor:
             )
             for item in page.items:
                 meta = item["metadata"]
-                shard = int((meta.get("labels") or {}).get(SHARD_LABEL, 0))
-                if shard % SHARDS in self._shards:
+                if _shard_of(meta) in self._shards:
                     yield meta
             token = page.next_token
             if token is None:
                 return
+
+
+def _shard_of(meta: dict[str, Any]) -> int:
+    """The shard a task is labelled with; what has no shard, or one there is not, is shard 0's."""
+    label = (meta.get("labels") or {}).get(SHARD_LABEL, "")
+    return int(label) if label in _SHARD_WORDS else 0

@@ -14,6 +14,7 @@ class LiveTasks:
     def __init__(self) -> None:
         self._objects: dict[str, Object] = {}
         self._gone: OrderedDict[str, int] = OrderedDict()
+        self._unread: dict[str, int] = {}
 
     def __len__(self) -> int:
         """How many tasks are known."""
@@ -33,14 +34,16 @@ class LiveTasks:
         return -1 if obj is None else int(obj["metadata"]["resourceVersion"])
 
     def offer(self, obj: Object) -> bool:
-        """Takes in an object unless a newer one is known; whether it was taken.
+        """Takes in an object unless it or a newer one is known; whether it was taken.
 
         Who managed which field is dropped: it is half of the object and nobody's business here.
         """
         meta = obj["metadata"]
         name, version = meta["name"], int(meta["resourceVersion"])
-        if version < self.version(name) or version <= self._gone.get(name, -1):
+        if version <= max(self.version(name), self._gone.get(name, -1)):
             return False
+        if version >= self._unread.get(name, -1):
+            self._unread.pop(name, None)
         meta.pop("managedFields", None)
         self._objects[name] = obj
         return True
@@ -48,18 +51,30 @@ class LiveTasks:
     def leave(self, obj: Object) -> bool:
         """Takes in that the watch shows the object no more; whether work is left all the same.
 
-        The watch selects open tasks, so one that has just ended leaves it too. While it carries
-        the finalizer it is there, and waits to be closed.
+        The watch selects open tasks, so one that has just ended leaves it too, and waits to be
+        closed while it carries the finalizer. The API server tells of it with the object as it was
+        before, under the version that ended it: nothing to go by, but a reason to read it.
         """
-        if TASK_FINALIZER in (obj["metadata"].get("finalizers") or ()):
-            self.offer(obj)
-            return True
-        self.drop(obj["metadata"]["name"])
-        return False
+        meta = obj["metadata"]
+        name, version = meta["name"], int(meta["resourceVersion"])
+        if TASK_FINALIZER not in (meta.get("finalizers") or ()):
+            self.drop(name, version)
+            return False
+        if version > max(self.version(name), self._gone.get(name, -1)):
+            self._unread[name] = version
+        return True
 
-    def drop(self, name: str) -> None:
-        """Forgets a task, and remembers for a while not to take it up again from an old event."""
-        self._gone[name] = max(self.version(name), self._gone.pop(name, -1))
+    def is_unread(self, name: str) -> bool:
+        """Whether there is a newer version than the one known, to be read by name."""
+        return name in self._unread
+
+    def drop(self, name: str, version: int = -1) -> None:
+        """Forgets a task, and remembers for a while not to take it up again from an old event.
+
+        `version` is the newest that is known to be of the past.
+        """
+        self._gone[name] = max(version, self.version(name), self._gone.pop(name, -1))
         self._objects.pop(name, None)
+        self._unread.pop(name, None)
         if len(self._gone) > _MOST_GONE:
             self._gone.popitem(last=False)

@@ -1,28 +1,33 @@
 """Copies a finished job's outputs into the gateway's own store and signs their addresses."""
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from gateway_core.contract.media import LIFETIME_SECONDS, MediaItem, MediaSigner
 from gateway_core.ports.objects import ObjectStore, ObjectTooLarge
-from gateway_core.ports.upstream import OutputRejected, Upstream
+from gateway_core.ports.upstream import OutputRejected, Upstream, UpstreamUnclear
 
 MAX_COPIES = 16
+GRACE_SECONDS = 30.0
+LEAST_RATE = 16 * 1024
+"""Bytes a second on average after the grace time; what drips more slowly is not waited for."""
 
 
 class Outputs:
-    """Where outputs go. At most `MAX_COPIES` are under way at a time."""
+    """Where outputs go. At most `MAX_COPIES` of one provider are under way at a time."""
 
     def __init__(self, store: ObjectStore, signer: MediaSigner, media_url: str) -> None:
         self._store = store
         self._signer = signer
         self._media_url = media_url.rstrip("/")
-        self._slots = asyncio.Semaphore(MAX_COPIES)
+        self._slots: WeakKeyDictionary[Upstream, asyncio.Semaphore] = WeakKeyDictionary()
 
     async def copy(
-        self, upstream: Upstream, task_name: str, urls: Sequence[str], now: datetime
+        self, upstream: Upstream, task_uid: str, urls: Sequence[str], now: datetime
     ) -> list[dict[str, Any]]:
         """Stores every output; the task's `status.result.videos`.
 
@@ -30,12 +35,13 @@ class Outputs:
         Raises what `Upstream.fetch` and the store raise.
         """
         videos = []
+        slots = self._slots.setdefault(upstream, asyncio.Semaphore(MAX_COPIES))
         for index, url in enumerate(urls):
-            item = MediaItem(task_name, index)
-            async with self._slots, upstream.fetch(url) as download:
+            item = MediaItem(task_uid, index)
+            async with slots, upstream.fetch(url) as download:
                 try:
                     stored = await self._store.put_stream(
-                        item.key, download.chunks, max_bytes=upstream.max_output_bytes
+                        item.key, _check_pace(download.chunks), max_bytes=upstream.max_output_bytes
                     )
                 except ObjectTooLarge:
                     raise OutputRejected("The output is larger than allowed.") from None
@@ -51,3 +57,14 @@ class Outputs:
                 }
             )
         return videos
+
+
+async def _check_pace(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The chunks as they come. UpstreamUnclear once they come too slowly."""
+    begin, total = time.monotonic(), 0
+    async for chunk in chunks:
+        total += len(chunk)
+        elapsed = time.monotonic() - begin
+        if elapsed > GRACE_SECONDS and total < elapsed * LEAST_RATE:
+            raise UpstreamUnclear("The output came too slowly.")
+        yield chunk

@@ -9,16 +9,21 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import structlog
+
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.provider import GatewayProvider, ProviderSpec
 from gateway_core.domain.catalog import Problem
 from gateway_core.ports.caches import Table
-from gateway_core.ports.records import Missing, Records
+from gateway_core.ports.records import Missing, Records, RecordUnavailable, Refused
 from gateway_core.ports.upstream import Upstream
 
 SECRET_SECONDS = 30.0
 
+_log = structlog.get_logger(__name__)
+
 BuildUpstream = Callable[[ProviderSpec, str | None], Upstream]
+"""Raises ValueError, saying what to mend, for a type or credential that cannot be used."""
 CheckProvider = Callable[[ProviderSpec], Problem | None]
 
 
@@ -83,16 +88,40 @@ class Providers:
             fresh = known is not None and time.monotonic() - known.read_at < SECRET_SECONDS
             if known is not None and fresh and known.spec == obj.spec:
                 return known
-            credential, problem = await self._read_credential(obj.spec)
+            try:
+                credential, problem = await self._read_credential(obj.spec)
+            except RecordUnavailable:
+                if known is None or known.spec != obj.spec:
+                    raise
+                return known  # what was known goes on while the API is away
             if known is not None and known.spec == obj.spec and known.credential == credential:
                 known.read_at, known.problem = time.monotonic(), problem or known.problem
                 return known
-            problem = problem or self._check(obj.spec)
-            upstream = None if problem else self._build(obj.spec, credential)
+            upstream = None
+            if problem is None:
+                upstream, problem = self._make(obj.spec, credential)
             entry = _Entry(obj.spec, credential, upstream, problem, time.monotonic())
             self._entries[name] = entry
         await self._retire(known)
         return entry
+
+    def _make(
+        self, spec: ProviderSpec, credential: str | None
+    ) -> tuple[Upstream | None, Problem | None]:
+        """The upstream, or what keeps it from being made.
+
+        Any exception is the resource's problem: one that nobody foresaw must not end the operator.
+        """
+        try:
+            problem = self._check(spec)
+            return (None, problem) if problem else (self._build(spec, credential), None)
+        except ValueError as error:
+            return None, Problem(Reason.INVALID_FIELD, str(error))
+        except Exception as error:  # a resource must not bring the process down
+            _log.exception("a provider cannot be used")
+            return None, Problem(
+                Reason.INVALID_FIELD, f"the provider fails: {type(error).__name__}"
+            )
 
     async def _read_credential(self, spec: ProviderSpec) -> tuple[str | None, Problem | None]:
         ref = spec.credentials_secret_ref
@@ -102,6 +131,9 @@ class Providers:
             data = await self._records.read_secret(ref.name)
         except Missing:
             data = {}
+        except Refused:
+            text = f"the operator may not read Secret {ref.name}"
+            return None, Problem(Reason.SECRET_NOT_FOUND, text)
         value = data.get(ref.key)
         if not value:
             text = f"Secret {ref.name} must hold a value for key {ref.key}"

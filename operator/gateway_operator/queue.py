@@ -53,7 +53,6 @@ class WorkQueue:
             return
         self._due[name] = due
         heapq.heappush(self._heap, (due, next(self._order), name))
-        # kept here, as uvloop's handle of a timer that is due at once cannot tell its time
         if due < self._timer_due:
             self._set_timer()
 
@@ -76,8 +75,9 @@ class WorkQueue:
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        loop = asyncio.get_running_loop()
+        # uvloop gives a handle that does not know its time where that is past already
         self._timer_due = self._heap[0][0] if self._heap else float("inf")
+        loop = asyncio.get_running_loop()
         self._timer = loop.call_at(self._timer_due, self._start_due) if self._heap else None
 
     def _start_due(self) -> None:

@@ -2,9 +2,9 @@
 
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gateway_core.contract.names import SHARDS
@@ -37,6 +37,12 @@ class Settings(BaseSettings):
         if not isinstance(value, str):
             return value
         return tuple(ip_network(part.strip()) for part in value.split(",") if part.strip())
+
+    @model_validator(mode="after")
+    def _check_ordinal(self) -> Self:
+        if self.ordinal >= self.replicas:
+            raise ValueError("GATEWAY_ORDINAL must be below GATEWAY_REPLICAS")
+        return self
 
     @property
     def shards(self) -> tuple[int, ...]:

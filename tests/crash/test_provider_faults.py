@@ -106,7 +106,7 @@ async def test_task_fails_for_a_reason_and_costs_nothing_when(world, fault):
     async with world.client() as client:
         await client.simulate(*rules)
         task = await client.create_surely(fault, duration_seconds=3)
-        body = (await client.wait_terminal([task]))[task]
+        body = (await client.wait_terminal([task], seconds=100))[task]
         assert body["status"] == "failed"
         assert text in body["error"]
         assert "127.0.0.1" not in body["error"]

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 def linked():
     """A gateway whose API and operator reach the Kubernetes API through a proxy each."""
     with (
-        World() as world,
+        World(restart=True) as world,  # a dead watch ends the operator, and a supervisor is there
         Proxy(world.config.ports.kube_apiserver) as api_link,
         Proxy(world.config.ports.kube_apiserver) as operator_link,
     ):

@@ -135,6 +135,11 @@ class FakeCounters:
         self._money[account] = _Money(ledger.charged, dict(ledger.by_day), holds)
         return True
 
+    async def abandon_rebuild(self, account: str, token: str) -> None:
+        self._check_away()
+        if self._tokens.get(account, ("", 0.0))[0] == token:
+            del self._tokens[account]
+
     def _find_money(self, account: str) -> _Money:
         self._check_away()
         money = self._money.get(account)

@@ -1,4 +1,7 @@
-"""`Records` in memory: versions, compare-and-set, watches, and faults that a test orders."""
+"""`Records` in memory: versions, compare-and-set, finalizers, selectors, watches, ordered faults.
+
+Verified by the port's tests beside the real one.
+"""
 
 import asyncio
 import copy
@@ -18,6 +21,7 @@ from gateway_core.ports.records import (
     Outdated,
     Page,
     RecordUnavailable,
+    WatchExpired,
 )
 
 
@@ -34,9 +38,10 @@ Listener = Callable[[Change], None]
 
 @dataclass
 class FakeRecords:
-    """The objects of one namespace. `away` makes all of it unreachable."""
+    """The objects of one namespace. `away` makes all of it unreachable, `clock` dates them."""
 
     away: bool = False
+    clock: Callable[[], str] = lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     calls: list[tuple[str, str]] = field(default_factory=list)
     secrets: dict[str, dict[str, bytes]] = field(default_factory=dict)
     leases: dict[str, str] = field(default_factory=dict)
@@ -46,12 +51,14 @@ class FakeRecords:
         self._objects: dict[tuple[str, str], Object] = {}
         self._history: list[tuple[str, int, Change]] = []
         self._versions = itertools.count(1)
-        self._faults: defaultdict[str, deque[Fault]] = defaultdict(deque)
+        self._faults: defaultdict[str, deque[Fault | None]] = defaultdict(deque)
         self._listeners: defaultdict[str, list[Listener]] = defaultdict(list)
         self._changed = asyncio.Event()
+        self._lists: dict[str, tuple[list[Object], str, int]] = {}
+        self._oldest = 0
 
-    def order_faults(self, method: str, *faults: Fault) -> None:
-        """Has the next calls of `method` fail so, one after the other."""
+    def order_faults(self, method: str, *faults: Fault | None) -> None:
+        """Has the next calls of `method` fail so, one after the other; None is no fault."""
         self._faults[method].extend(faults)
 
     def listen(self, plural: str, listener: Listener) -> None:
@@ -65,8 +72,8 @@ class FakeRecords:
         new = copy.deepcopy(dict(obj))
         meta = new["metadata"]
         meta["uid"] = old["metadata"]["uid"] if old else str(uuid.uuid4())
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        meta["creationTimestamp"] = old["metadata"]["creationTimestamp"] if old else now
+        meta["creationTimestamp"] = old["metadata"]["creationTimestamp"] if old else self.clock()
+        meta.setdefault("generation", 1)
         return self._store(plural, new, "MODIFIED" if old else "ADDED")
 
     def list_objects(self, plural: str) -> list[Object]:
@@ -79,7 +86,7 @@ class FakeRecords:
             raise AlreadyExists(obj["metadata"]["name"])
         if fault is not None and not fault.applied:
             raise fault.error
-        made = self.put(plural, obj)
+        made = self.put(plural, {k: v for k, v in obj.items() if k != "status"})
         if fault is not None:
             raise fault.error
         await asyncio.sleep(0)
@@ -105,21 +112,36 @@ class FakeRecords:
         fault = self._begin("list_page", plural)
         if fault is not None:
             raise fault.error
-        wanted = dict(part.split("=", 1) for part in label_selector.split(",") if part)
-        found = [
-            copy.deepcopy(obj)
-            for obj in self.list_objects(plural)
-            if wanted.items() <= (obj["metadata"].get("labels") or {}).items()
-        ]
-        start = int(token or 0)
-        more = str(start + limit) if len(found) > start + limit else None
-        return Page(found[start : start + limit], str(self._last_version()), more)
+        if token is None:
+            found = [
+                obj
+                for obj in self.list_objects(plural)
+                if has_labels(obj, label_selector) and has_fields(obj, field_selector)
+            ]
+            listed, version, start = copy.deepcopy(found), str(self._last_version()), 0
+            token = str(next(self._versions))
+        else:
+            try:
+                listed, version, start = self._lists.pop(token)
+            except KeyError:
+                raise WatchExpired("the list is no longer kept") from None
+        items = listed[start : start + limit]
+        if metadata_only:
+            items = [{"metadata": obj["metadata"]} for obj in items]
+        if start + limit >= len(listed):
+            return Page(items, version, None)
+        self._lists[token] = (listed, version, start + limit)
+        return Page(items, version, token)
 
     async def watch(
         self, plural: str, *, resource_version: str, timeout_seconds: int
     ) -> AsyncIterator[Change]:
-        self._begin("watch", plural)
+        fault = self._begin("watch", plural)
         seen = int(resource_version)
+        if fault is not None:
+            raise fault.error
+        if seen < self._oldest:
+            raise WatchExpired("compacted")
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         while (left := deadline - asyncio.get_running_loop().time()) > 0:
             for kind, version, change in list(self._history):
@@ -137,13 +159,25 @@ class FakeRecords:
         return await self._patch("patch_status", plural, obj, {"status": status})
 
     async def patch(self, plural: str, obj: Object, patch: Mapping[str, Any]) -> Object:
-        return await self._patch("patch", plural, obj, patch)
+        changes = {k: v for k, v in patch.items() if k != "status"}
+        return await self._patch("patch", plural, obj, changes)
+
+    def compact(self) -> None:
+        """Has the record forget all that was before."""
+        self._oldest = self._last_version()
+        self._history.clear()
+        self._lists.clear()
 
     async def delete(self, plural: str, name: str) -> None:
         fault = self._begin("delete", plural)
         if fault is not None and not fault.applied:
             raise fault.error
-        if (plural, name) in self._objects:
+        obj = self._objects.get((plural, name))
+        if obj is not None and obj["metadata"].get("finalizers"):
+            if "deletionTimestamp" not in obj["metadata"]:
+                marked = _merge(obj, {"metadata": {"deletionTimestamp": self.clock()}})
+                self._store(plural, marked, "MODIFIED")
+        elif obj is not None:
             self.remove(plural, name)
         if fault is not None:
             raise fault.error
@@ -152,7 +186,7 @@ class FakeRecords:
         """Takes an object away, whatever its finalizers."""
         gone = self._objects.pop((plural, name))
         gone["metadata"]["resourceVersion"] = str(next(self._versions))
-        self._tell(plural, Change("DELETED", gone))
+        self._tell(plural, Change("DELETED", copy.deepcopy(gone)))
 
     async def read_secret(self, name: str) -> dict[str, bytes]:
         self._begin("read_secret", "secrets")
@@ -177,10 +211,24 @@ class FakeRecords:
             raise Outdated(obj["metadata"]["name"])
         if fault is not None and not fault.applied:
             raise fault.error
-        changed = self._store(plural, _merge(current, patch), "MODIFIED")
+        changed = self._change(plural, current, patch)
         if fault is not None:
             raise fault.error
+        await asyncio.sleep(0)
         return changed
+
+    def _change(self, plural: str, current: Object, patch: Mapping[str, Any]) -> Object:
+        merged = _merge(current, patch)
+        meta = merged["metadata"] = {**merged["metadata"]}
+        meta["uid"] = current["metadata"]["uid"]
+        if merged.get("spec") != current.get("spec"):
+            meta["generation"] += 1
+        if "deletionTimestamp" in meta and not meta.get("finalizers"):
+            self.remove(plural, meta["name"])
+            return merged
+        if merged == current:
+            return copy.deepcopy(current)
+        return self._store(plural, merged, "MODIFIED")
 
     def _begin(self, method: str, plural: str) -> Fault | None:
         self.calls.append((method, plural))
@@ -209,7 +257,25 @@ class FakeRecords:
             listener(change)
 
     def _last_version(self) -> int:
-        return max((version for _, version, _ in self._history), default=0)
+        return max((version for _, version, _ in self._history), default=self._oldest)
+
+
+def has_labels(obj: Object, selector: str) -> bool:
+    """Whether an object is selected by `name=value,…`."""
+    wanted = dict(part.split("=", 1) for part in selector.split(",") if part)
+    return wanted.items() <= (obj["metadata"].get("labels") or {}).items()
+
+
+def has_fields(obj: Object, selector: str) -> bool:
+    """Whether an object is selected by `path=value,path!=value,…`; an absent field is empty."""
+    for part in filter(None, selector.split(",")):
+        path, _, value = part.partition("=")
+        found: Any = obj
+        for name in path.removesuffix("!").split("."):
+            found = (found or {}).get(name)
+        if (str(found or "") == value) is path.endswith("!"):
+            return False
+    return True
 
 
 def _merge(base: Any, patch: Any) -> Any:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+
 from tests.ports.counters_stores import CountersStore, FakeStore, RedisStore
 from tests.servers.redis_server import RedisServer
 

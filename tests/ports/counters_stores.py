@@ -5,11 +5,11 @@ import uuid
 from typing import Protocol
 
 from redis import Redis
-from tests.fakes.counters import FakeCounters
-from tests.servers.redis_server import RedisServer
 
 from gateway_core.adapters.redis.counters import RedisCounters
 from gateway_core.ports.counters import Counters, Ledger
+from tests.fakes.counters import FakeCounters
+from tests.servers.redis_server import RedisServer
 
 
 class CountersStore(Protocol):

@@ -6,7 +6,6 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.ports.counters_stores import CountersStore, name_account, rebuild
 
 from gateway_core.contract.money import MAX_MICROS
 from gateway_core.ports.counters import (
@@ -17,6 +16,7 @@ from gateway_core.ports.counters import (
     Ledger,
     Spending,
 )
+from tests.ports.counters_stores import CountersStore, name_account, rebuild
 
 DAY = "2026-11-21"
 PER_EXAMPLE = settings(
@@ -334,6 +334,16 @@ class TestRebuild:
         listed = {hold.task: hold.micros for hold in await store.counters.list_holds(account, 0)}
         assert listed == holds
         assert await store.counters.list_holds(account, 60) == []
+
+    async def test_an_abandoned_rebuild_lets_another_begin(self, store: CountersStore) -> None:
+        account = name_account()
+        token = await store.counters.begin_rebuild(account)
+        assert token is not None
+        await store.counters.abandon_rebuild(account, "another token")
+        assert await store.counters.begin_rebuild(account) is None
+        await store.counters.abandon_rebuild(account, token)
+        assert not await store.counters.finish_rebuild(account, token, Ledger(5))
+        await rebuild(store.counters, account, Ledger(6))
 
     async def test_only_one_replica_rebuilds_at_once(self, store: CountersStore) -> None:
         account = name_account()

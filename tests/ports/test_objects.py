@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.fakes.objects import FakeObjects
 
 from gateway_core.adapters.objectstore.directory import DirectoryStore
 from gateway_core.ports.objects import (
@@ -19,6 +18,7 @@ from gateway_core.ports.objects import (
     StoredObject,
     StoreUnavailable,
 )
+from tests.fakes.objects import FakeObjects
 
 MIB = 1024 * 1024
 

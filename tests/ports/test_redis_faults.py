@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from redis import Redis
-from tests.ports.counters_stores import rebuild
-from tests.servers.redis_server import RedisServer
 
 from gateway_core.adapters.redis.counters import RedisCounters
 from gateway_core.ports.counters import (
@@ -18,6 +16,8 @@ from gateway_core.ports.counters import (
     Hold,
     Ledger,
 )
+from tests.ports.counters_stores import rebuild
+from tests.servers.redis_server import RedisServer
 
 ACCOUNT, DAY = "demo", "2026-11-21"
 LEDGER = Ledger(12, {DAY: 5}, {"a": 3, "b": 4})

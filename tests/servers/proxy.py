@@ -15,6 +15,8 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._flowing: asyncio.Event  # of connections to come, and of those made since
         self._server: asyncio.Server
+        self._refusing = False
+        self._mute_after: int | None = None
         self.port = 0
 
     def __enter__(self) -> Self:
@@ -39,6 +41,19 @@ class Proxy:
     def freeze(self) -> None:
         """Forwards nothing on the connections there are, ever; new ones work."""
         self._call(self._freeze())
+
+    def refuse(self) -> None:
+        """Closes every connection, and each new one at once."""
+        self._refusing = True
+        self.cut()
+
+    def mute_after(self, size: int | None) -> None:
+        """Passes on no answer on a connection once that many bytes have come in one piece.
+
+        What is large enough is heard by the target and never acknowledged; None ends it for
+        connections to come.
+        """
+        self._mute_after = size
 
     def flow(self) -> None:
         """Forwards again what fell silent."""
@@ -72,8 +87,11 @@ class Proxy:
         self._writers.clear()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._refusing:
+            writer.transport.abort()
+            return
         self._writers.add(writer)
-        flowing = self._flowing
+        flowing, muted = self._flowing, asyncio.Event()
         try:
             await flowing.wait()
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
@@ -83,7 +101,8 @@ class Proxy:
         self._writers.add(far_writer)
         try:
             await asyncio.gather(
-                self._pump(reader, far_writer, flowing), self._pump(far_reader, writer, flowing)
+                self._pump(reader, far_writer, flowing, mutes=muted),
+                self._pump(far_reader, writer, flowing, muted_by=muted),
             )
         except asyncio.CancelledError:
             return  # the proxy ends; a cancelled handler would be reported as a failure
@@ -95,10 +114,17 @@ class Proxy:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         flowing: asyncio.Event,
+        *,
+        mutes: asyncio.Event | None = None,
+        muted_by: asyncio.Event | None = None,
     ) -> None:
         try:
             while data := await reader.read(65536):
                 await flowing.wait()
+                if mutes and self._mute_after is not None and len(data) >= self._mute_after:
+                    mutes.set()
+                if muted_by and muted_by.is_set():
+                    continue
                 writer.write(data)
                 await writer.drain()
         except OSError:

@@ -7,14 +7,19 @@ provider saw is kept, so that the invariants are checked afterwards from the his
 import asyncio
 import collections
 import json
+import os
+import secrets
+import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
 from gateway_cli.local.background import BackgroundRun
 from gateway_cli.local.config import LocalConfig
@@ -29,7 +34,7 @@ class Answer:
     """An HTTP answer, read whole."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: CIMultiDictProxy[str]
     raw: bytes
 
     @property
@@ -64,17 +69,25 @@ class World:
             },
         )
         self.run = BackgroundRun(self.config)
+        self.secrets = set[str]()
+        """API keys that tests have made, for those who look whether one has leaked."""
 
     def __enter__(self) -> Self:
         try:
             self.run.start()
-        except BaseException:
+        except BaseException as error:
+            # the logs go with the folder
+            for log in sorted(self.config.log_directory.glob("*.log")):
+                error.add_note(f"{log.name}: ...{log.read_text(errors='replace')[-1500:]}")
             self.run.close()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.run.close()
+        keep = os.environ.get("GATEWAY_TEST_LOGS")
+        if keep:
+            shutil.copytree(self.config.log_directory, keep, dirs_exist_ok=True)
         self._folder.cleanup()
 
     @property
@@ -82,9 +95,28 @@ class World:
         """What `gateway.env` holds."""
         return self.run.run.variables
 
-    def client(self, key: str | None = None) -> "Client":
-        """A client with the first account's key, or another one."""
-        return Client(self, key or self.env["GATEWAY_API_KEY"])
+    def client(self, key: str | None = None, account: str = "demo") -> "Client":
+        """A client with the first account's key, or another one; `account` is whose key it is."""
+        return Client(self, key or self.env["GATEWAY_API_KEY"], account)
+
+    def apply(
+        self, *objects: Mapping[str, Any], command: str = "apply", dry_run: bool = False
+    ) -> str:
+        """Has kubectl apply (or create) objects; what it prints. ClusterError if refused."""
+        path = self.config.directory / f"applied-{secrets.token_hex(4)}.json"
+        path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+        options = ["--dry-run=server"] if dry_run else []
+        return self.run.kubectl(command, "-f", str(path), *options)
+
+    def patch(self, kind: str, name: str, spec: Mapping[str, Any]) -> None:
+        """Has kubectl merge `spec` into that of an object."""
+        patch = json.dumps({"spec": spec})
+        self.run.kubectl("patch", kind, name, "--type=merge", "-p", patch)
+
+    def read(self, kind: str, name: str) -> dict[str, Any]:
+        """An object as kubectl shows it; ClusterError where it is none."""
+        found: dict[str, Any] = json.loads(self.run.kubectl("get", kind, name, "-o", "json"))
+        return found
 
     def log(self, name: str) -> str:
         """The log of a process."""
@@ -98,15 +130,18 @@ class World:
 class Client:
     """A REST client of one key. Every acknowledgement and poll goes into `history`."""
 
-    def __init__(self, world: World, key: str) -> None:
+    def __init__(self, world: World, key: str, account: str = "demo") -> None:
         self.world = world
         self.key = key
+        self.account = account
         self.history = History()
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=20)
-        self._session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
+        self._session = aiohttp.ClientSession(
+            timeout=timeout, auto_decompress=False, skip_auto_headers=["Content-Type"]
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -122,21 +157,25 @@ class Client:
         method: str,
         path: str,
         *,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] | None = None,
         body: Any = None,
-        data: bytes | None = None,
+        data: bytes | AsyncIterable[bytes] | None = None,
         key: str | None = "",
         base: str | None = None,
     ) -> Answer:
-        """One exchange. `key=None` sends no credential; ConnectionError if there was no answer."""
+        """One exchange, the path sent as it stands.
+
+        `body` goes as JSON, `data` as it is. `key=None` sends no credential; ConnectionError if
+        there was no answer.
+        """
         assert self._session is not None
-        sent = dict(headers or {})
+        sent = CIMultiDict(headers or {})
         if key is not None and "Authorization" not in sent:
             sent["Authorization"] = f"Bearer {key or self.key}"
         if body is not None:
             data = json.dumps(body).encode()
             sent.setdefault("Content-Type", "application/json")
-        url = (base or self.world.env["GATEWAY_BASE_URL"]) + path
+        url = URL((base or self.world.env["GATEWAY_BASE_URL"]) + path, encoded=True)
         try:
             async with self._session.request(
                 method, url, headers=sent, data=data, allow_redirects=False
@@ -155,11 +194,13 @@ class Client:
         }
         return {name: value for name, value in body.items() if value is not None}
 
-    async def create(self, *, idempotency_key: str | None = None, **changes: Any) -> Answer:
+    async def create(
+        self, *, idempotency_key: str | None = None, base: str | None = None, **changes: Any
+    ) -> Answer:
         """POSTs a task; an acknowledgement is kept in the history."""
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         answer = await self.request(
-            "POST", self.tasks_path, headers=headers, body=self.body(**changes)
+            "POST", self.tasks_path, headers=headers, body=self.body(**changes), base=base
         )
         if answer.status == 202 and answer.body["id"] not in self.history.accepted:
             self.history.accepted.append(answer.body["id"])

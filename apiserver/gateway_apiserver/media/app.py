@@ -58,7 +58,7 @@ class _MediaHost:
         item = self._signer.verify(path, self._clock())
         if item is None:
             raise NotFound("Not found.")
-        trace_of(scope).task = item.task_name
+        trace_of(scope).task = item.task_uid
         await self._send_item(Request(scope), send, item)
 
     async def _send_item(self, request: Request, send: Send, item: MediaItem) -> None:
@@ -68,7 +68,7 @@ class _MediaHost:
             raise NotFound("Not found.") from None
         except StoreUnavailable as error:
             raise Unavailable("The file cannot be read now.") from error
-        tag = f'"{item.task_name}.{item.index}.{stored.bytes}"'
+        tag = f'"{item.task_uid}.{item.index}.{stored.bytes}"'
         headers: list[Header] = [
             (b"accept-ranges", b"bytes"),
             (b"cache-control", b"private, max-age=86400, immutable"),

@@ -19,9 +19,12 @@ Schema = dict[str, Any]
 TASK_ID_PATTERN = f"^{TASK_PREFIX}_[a-z0-9-]{{1,57}}$"
 NOT_BLANK = r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 """A character that Python's `strip` leaves; what `\\s` means differs between dialects."""
-_NAME = r"([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z]{2,24}"
-_ADDRESS = r"((25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])\.){3}(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
-_REST = r"(:[1-9][0-9]{0,3})?([/?#][^\x00-\x20\x7f\\]*)?$"
+_MARKS = "_~!$&'()*+,;="
+_NAME = rf"([A-Za-z0-9.{_MARKS}-]*\.)?[A-Za-z{_MARKS}-][A-Za-z0-9{_MARKS}-]*\.?"
+"""A host that is no IPv4 address in any spelling: its last label does not begin with a digit."""
+_ANY_HOST = rf"[A-Za-z0-9.{_MARKS}-]+|\[::1\]|\[([0-9A-Fa-f]{{1,4}}:){{7}}[0-9A-Fa-f]{{1,4}}\]"
+_PORT = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
+_REST = rf"(:(0*({_PORT}))?)?([/?#][^\x00-\x20\x7f-\x9f\\\ufffe\uffff]*)?$"
 
 
 def describe_body(
@@ -99,11 +102,11 @@ def _describe_field(field: Field, models: Mapping[str, Model], loopback: bool) -
     elif field.type == "integer":
         schema = {"type": "integer", "minimum": field.minimum, "maximum": field.maximum}
     elif field.type == "url":
-        schema = _describe_url(with_addresses=False, with_loopback=loopback)
+        schema = _describe_url(_NAME + (r"|127\.0\.0\.1" if loopback else ""))
     else:
         schema = {
             "type": "array",
-            "items": _describe_url(with_addresses=True, with_loopback=True),
+            "items": _describe_url(_ANY_HOST),
             "minItems": field.minimum,
             "maxItems": field.maximum,
         }
@@ -118,13 +121,8 @@ def _describe_field(field: Field, models: Mapping[str, Model], loopback: bool) -
     return schema
 
 
-def _describe_url(*, with_addresses: bool, with_loopback: bool) -> Schema:
-    hosts = [_NAME]
-    if with_addresses:
-        hosts.append(_ADDRESS)
-    if with_loopback:
-        hosts += ["localhost", r"127\.0\.0\.1"]
-    pattern = f"^[Hh][Tt][Tt][Pp][Ss]?://({'|'.join(hosts)}){_REST}"
+def _describe_url(hosts: str) -> Schema:
+    pattern = f"^[Hh][Tt][Tt][Pp][Ss]?://({hosts}){_REST}"
     return {"type": "string", "maxLength": MAX_URL, "pattern": pattern}
 
 

@@ -13,7 +13,6 @@ from gateway_core.contract.resource import (
     MESSAGE_COLUMN,
     READY_COLUMNS,
     REFERRED_NAME_RULE,
-    LongName,
     Micros,
     Name,
     Part,
@@ -29,8 +28,11 @@ from gateway_core.contract.resource import (
 class SecretKeyRef(Part):
     """One entry of a Secret in the same namespace."""
 
-    name: LongName
-    key: LongName
+    name: Annotated[
+        str,
+        Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"),
+    ]
+    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
 
 
 class Owner(Part):

@@ -1,7 +1,7 @@
 """Addresses of generated media: unguessable, good for 30 days, checked without a look-up.
 
-The operator signs one at completion, the media host verifies it. An address names the task and the
-output, never the place in the store.
+The operator signs one at completion, the media host verifies it. An address
+names the output and the task's uid, which no other task ever has; never the place in the store.
 """
 
 import base64
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 LIFETIME_SECONDS = 30 * 86400
 _PATH = re.compile(
-    r"/media/(task-[a-z0-9-]{1,57})/(\d{1,2})/([0-9a-f]{8,12})-([A-Za-z0-9_-]{27})/[^/]+"
+    r"/media/([0-9a-f-]{36})/(0|[1-9]\d?)/([0-9a-f]{8,12})-([A-Za-z0-9_-]{27})/[^/]+"
 )
 _EXTENSIONS = {"video/mp4": "mp4", "video/webm": "webm", "video/quicktime": "mov"}
 
@@ -21,13 +21,13 @@ _EXTENSIONS = {"video/mp4": "mp4", "video/webm": "webm", "video/quicktime": "mov
 class MediaItem:
     """One output of one task."""
 
-    task_name: str
+    task_uid: str
     index: int
 
     @property
     def key(self) -> str:
         """Its key in the object store; the same however often the output is copied."""
-        return f"media/{self.task_name}/{self.index}"
+        return f"media/{self.task_uid}/{self.index}"
 
 
 class MediaSigner:
@@ -43,7 +43,7 @@ class MediaSigner:
         name = f"video.{_EXTENSIONS.get(content_type, 'mp4')}"
         expiry = f"{expires_at:08x}"
         signature = self._signature(item, expiry)
-        return f"/media/{item.task_name}/{item.index}/{expiry}-{signature}/{name}"
+        return f"/media/{item.task_uid}/{item.index}/{expiry}-{signature}/{name}"
 
     def verify(self, path: str, now: float) -> MediaItem | None:
         """The output a path gives access to, None if it is forged or out of date."""
@@ -55,6 +55,6 @@ class MediaSigner:
         return item if good and int(match[3], 16) > now else None
 
     def _signature(self, item: MediaItem, expiry: str) -> str:
-        message = f"media\0{item.task_name}\0{item.index}\0{expiry}".encode()
+        message = f"media\0{item.task_uid}\0{item.index}\0{expiry}".encode()
         digest = hmac.digest(self._key, message, hashlib.sha256)[:20]
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

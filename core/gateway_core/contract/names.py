@@ -14,6 +14,7 @@ ACCOUNT_LABEL = f"{GROUP}/account"
 SHARD_LABEL = f"{GROUP}/shard"
 KEY_ID_LABEL = f"{GROUP}/key-id"
 REQUEST_ID_ANNOTATION = f"{GROUP}/request-id"
+GIVEN_DIGEST_ANNOTATION = f"{GROUP}/given-digest"
 TASK_FINALIZER = f"{GROUP}/upstream-job"
 
 SHARDS = 16

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from gateway_core.contract.resource import (
     AGE,
+    IMMUTABLE,
     LongName,
     Micros,
     Name,
@@ -29,6 +30,16 @@ TASK_NAME_RULE = rule(
     "self.metadata.name.matches('^task-[a-z0-9-]{1,57}$')",
     "metadata.name must be `task-` and 1 to 57 lowercase letters, digits or dashes",
 )
+
+TERMINAL_RULE = rule(
+    "!has(oldSelf.phase) || !(oldSelf.phase in ['Completed', 'Failed'])"
+    " || (has(self.phase) && self.phase == oldSelf.phase"
+    " && has(self.result) == has(oldSelf.result) && has(self.failure) == has(oldSelf.failure)"
+    " && has(self.chargedMicros) == has(oldSelf.chargedMicros)"
+    " && (!has(self.chargedMicros) || self.chargedMicros == oldSelf.chargedMicros))",
+    "a terminal state may not be changed",
+)
+"""What a client was told of an ended task stays true, whoever writes (I3)."""
 
 
 class ObjectRef(Part):
@@ -130,7 +141,14 @@ class Video(Part):
 class TaskResult(Part):
     """What a completed task yields."""
 
-    videos: Annotated[list[Video], Field(min_length=1, max_length=16)]
+    videos: Annotated[
+        list[Video],
+        Field(
+            min_length=1,
+            max_length=16,
+            json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        ),
+    ]
 
 
 class Failure(Part):
@@ -149,8 +167,8 @@ class TaskStatus(Status):
         Field(max_length=16, description="Absent while open; Settled once nothing is left to do."),
     ] = None
     upstream: UpstreamJob | None = None
-    result: TaskResult | None = None
-    failure: Failure | None = None
+    result: Annotated[TaskResult | None, Field(json_schema_extra=IMMUTABLE)] = None
+    failure: Annotated[Failure | None, Field(json_schema_extra=IMMUTABLE)] = None
     reserved_micros: Micros | None = None
     charged_micros: Micros | None = None
     cost: Annotated[str | None, Field(max_length=32, description="The charge in dollars.")] = None
@@ -187,4 +205,6 @@ class GatewayTask(Resource):
     rules: ClassVar[list[dict[str, Any]]] = [TASK_NAME_RULE]
 
     spec: TaskSpec
-    status: TaskStatus = Field(default_factory=TaskStatus)
+    status: Annotated[
+        TaskStatus, Field(json_schema_extra={"x-kubernetes-validations": [TERMINAL_RULE]})
+    ] = Field(default_factory=TaskStatus)

@@ -15,6 +15,7 @@ from gateway_core.contract.errors import Conflict, InvalidRequest
 from gateway_core.contract.model import FieldRule
 from gateway_core.domain.operations import MAX_URL, Field, Operation
 
+_NOT_IN_URL = re.compile(r"[\x00-\x20\x7f-\x9f\\\ufffe\uffff]")
 _BRACKETED = re.compile(r"\[[^\[\]]*\](:[0-9]*)?")
 """An IPv6 host with or without a port; `urlsplit` lets anything stand around the brackets."""
 
@@ -75,7 +76,7 @@ def apply_defaults(
             continue
         default = field.default
         if rule is not None and rule.default is not None:
-            default = orjson.loads(rule.default)
+            default = _CHECKS[field.type](field, orjson.loads(rule.default))
         if default is not None:
             complete[field.name] = default
     return complete
@@ -218,7 +219,7 @@ def _check_url(_: Field, value: Any) -> str:
         raise _Bad("must be a string")
     if len(value) > MAX_URL:
         raise _Bad(f"must have at most {MAX_URL} characters")
-    if any(ord(char) <= 0x20 or ord(char) == 0x7F or char == "\\" for char in value):
+    if _NOT_IN_URL.search(value):
         raise _Bad("must be a URL without spaces or control characters")
     try:
         parts = urlsplit(value)

@@ -133,3 +133,7 @@ class Counters(Protocol):
     async def finish_rebuild(self, account: str, token: str, ledger: Ledger) -> bool:
         """Puts the ledger in place atomically; False where the token has lapsed or it is there."""
         ...
+
+    async def abandon_rebuild(self, account: str, token: str) -> None:
+        """Lets another replica begin at once, where the record could not be read."""
+        ...

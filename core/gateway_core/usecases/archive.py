@@ -25,12 +25,20 @@ async def archive_task(store: ObjectStore, obj: Object) -> None:
 
 async def read_archived(store: ObjectStore, account: str, name: str) -> Object | None:
     """The archived task, None if there is none or its time is over. StoreUnavailable."""
-    try:
-        obj: Object = orjson.loads(await store.get(_key(account, name)))
-    except ObjectMissing:
+    obj = await load_archived(store, account, name)
+    if obj is None:
         return None
     ended = obj["status"].get("completionTime")
     if ended and datetime.fromisoformat(ended) + RETENTION < datetime.now(UTC):
+        return None
+    return obj
+
+
+async def load_archived(store: ObjectStore, account: str, name: str) -> Object | None:
+    """The archived task whatever its age: what was charged stays charged. StoreUnavailable."""
+    try:
+        obj: Object = orjson.loads(await store.get(_key(account, name)))
+    except ObjectMissing:
         return None
     return obj
 

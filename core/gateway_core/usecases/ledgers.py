@@ -4,15 +4,19 @@ Done by whichever process finds the counters stale: the API at a paid call, the 
 takes in a task made with kubectl.
 """
 
+import asyncio
 from collections import Counter
+from contextlib import suppress
 
 from gateway_core.contract.names import ACCOUNT_LABEL
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.ledger import Entry, read_entry
-from gateway_core.ports.counters import Counters, Ledger
+from gateway_core.ports.counters import Counters, CountersUnavailable, Ledger
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Records
-from gateway_core.usecases.archive import list_archived, read_archived
+from gateway_core.usecases.archive import list_archived, load_archived
+
+READS_AT_ONCE = 16
 
 
 async def rebuild_ledger(
@@ -26,7 +30,13 @@ async def rebuild_ledger(
     token = await counters.begin_rebuild(account)
     if token is None:
         return False
-    ledger = await read_ledger(records, store, account)
+    try:
+        ledger = await read_ledger(records, store, account)
+    except BaseException:
+        # a replica that cannot read the record must not keep one that can from it
+        with suppress(CountersUnavailable):
+            await counters.abandon_rebuild(account, token)
+        raise
     return await counters.finish_rebuild(account, token, ledger)
 
 
@@ -48,10 +58,11 @@ async def read_ledger(records: Records, store: ObjectStore, account: str) -> Led
         page_token = page.next_token
         if page_token is None:
             break
-    async for name in list_archived(store, account):
-        archived = None if name in seen else await read_archived(store, account, name)
-        if archived is not None:
-            charged += _add(read_entry(archived), by_day)
+    gone = [name async for name in list_archived(store, account) if name not in seen]
+    for start in range(0, len(gone), READS_AT_ONCE):
+        batch = gone[start : start + READS_AT_ONCE]
+        found = await asyncio.gather(*(load_archived(store, account, name) for name in batch))
+        charged += sum(_add(read_entry(obj), by_day) for obj in found if obj is not None)
     return Ledger(charged=charged, by_day=dict(by_day), holds=holds)
 
 

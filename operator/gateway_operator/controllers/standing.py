@@ -6,7 +6,7 @@ looked at again when any has changed, and twice a minute for what time and Secre
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,11 +20,12 @@ from gateway_core.contract.resource import Resource
 from gateway_core.domain.catalog import Problem, build_catalog
 from gateway_core.domain.lifecycle import format_time, parse_time
 from gateway_core.ports.caches import Table
-from gateway_core.ports.records import Missing, Outdated, RecordError, Records
+from gateway_core.ports.records import Missing, Outdated, Records
 from gateway_operator.providers import Providers
 
 RECHECK_SECONDS = 30.0
 SETTLE_SECONDS = 0.05
+MOST_MESSAGE = 1000
 
 _log = structlog.get_logger(__name__)
 
@@ -58,10 +59,7 @@ class StandingController:
         """Checks whenever something has changed, until cancelled."""
         while True:
             self._changed.clear()
-            try:
-                await self.check_all()
-            except RecordError as error:
-                _log.warning("conditions not written", error=str(error))
+            await self.check_all()
             try:
                 await asyncio.wait_for(self._changed.wait(), RECHECK_SECONDS)
                 await asyncio.sleep(SETTLE_SECONDS)
@@ -71,16 +69,28 @@ class StandingController:
     async def check_all(self) -> None:
         """Compares every object's condition with what it should say; writes where they differ."""
         for account in [entry for _, entry in self._accounts.items()]:
-            await self._show(account, self._check_account(account))
+            await self._try(account, _now(self._check_account(account)))
         for key in [entry for _, entry in self._keys.items()]:
-            await self._show(key, self._check_key(key))
+            await self._try(key, _now(self._check_key(key)))
         for provider in [entry for _, entry in self._provider_table.items()]:
-            await self._show(provider, await self._providers.check(provider.metadata.name))
+            await self._try(provider, self._providers.check(provider.metadata.name))
         models = [entry for _, entry in self._models.items()]
         _, problems = build_catalog(models)
         for model in models:
-            problem = problems.get(model.metadata.name) or await self._check_routes(model)
-            await self._show(model, problem)
+            known = problems.get(model.metadata.name)
+            await self._try(model, _now(known) if known else self._check_routes(model))
+
+    async def _try(self, obj: Resource, check: Awaitable[Problem | None]) -> None:
+        """Shows what `check` finds; one object that cannot be checked or written stops no other."""
+        try:
+            await self._show(obj, await check)
+        except Exception as error:  # the boundary: any object may be odd in its own way
+            _log.warning(
+                "condition not written",
+                kind=obj.kind_name,
+                object=obj.metadata.name,
+                error=f"{type(error).__name__}: {error}",
+            )
 
     def _check_account(self, account: GatewayAccount) -> Problem | None:
         if account.spec.suspended:
@@ -117,7 +127,7 @@ class StandingController:
     async def _show(self, obj: Resource, problem: Problem | None) -> None:
         status = "False" if problem else "True"
         reason = problem.reason if problem else Reason.AVAILABLE
-        message = problem.message if problem else "in use"
+        message = problem.message[:MOST_MESSAGE] if problem else "in use"
         current = getattr(obj, "status").conditions or []  # noqa: B009 - each kind declares it
         ready = next((c for c in current if c.type == ConditionType.READY), None)
         shown = ready and (ready.status, ready.reason, ready.message, ready.observed_generation)
@@ -138,3 +148,8 @@ class StandingController:
             await self._records.patch_status(type(obj).plural, {"metadata": meta}, change)
         except (Outdated, Missing):
             self._changed.set()
+
+
+async def _now(problem: Problem | None) -> Problem | None:
+    """What is known already, where a check may have to wait."""
+    return problem

@@ -93,7 +93,10 @@ async def test_balance_without_counters_is_503(gateway: Gateway) -> None:
     assert (await gateway.get("/api/v1/me")).status == 200
 
 
-async def test_balance_while_another_replica_rebuilds_is_503(gateway: Gateway) -> None:
+async def test_balance_while_another_replica_rebuilds_is_503(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway_apiserver.rates.REBUILD_WAIT_SECONDS", 0.1)
     await gateway.counters.begin_rebuild("demo")
     assert (await gateway.get(BALANCE)).status == 503
 

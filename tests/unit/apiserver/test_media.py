@@ -11,7 +11,7 @@ from tests.unit.apiserver.gateway import Answer, call
 NOW = 1_800_000_000
 CONTENT = bytes(range(256)) * 4000
 SIGNER = MediaSigner(b"m" * 32)
-ITEM = MediaItem("task-abc", 0)
+ITEM = MediaItem("0f0e0d0c-0b0a-4908-8706-050403020100", 0)
 PATH = SIGNER.sign(ITEM, "video/mp4", NOW + 60)
 
 
@@ -98,9 +98,11 @@ async def test_the_address_ends() -> None:
     [
         "/",
         "/media",
-        "/media/task-abc/0",
+        "/media/0f0e0d0c-0b0a-4908-8706-050403020100/0",
         PATH + "/",
-        PATH.replace("task-abc", "task-abd"),
+        PATH.replace(
+            "0f0e0d0c-0b0a-4908-8706-050403020100", "1f0e0d0c-0b0a-4908-8706-050403020100"
+        ),
         PATH.replace("/0/", "/1/"),
         PATH[:-10] + "x" + PATH[-9:],
         "/media/../" + PATH,
@@ -116,7 +118,7 @@ async def test_everything_else_is_404(path: str) -> None:
 
 
 async def test_a_signed_address_of_what_is_gone() -> None:
-    gone = SIGNER.sign(MediaItem("task-gone", 0), "video/mp4", NOW + 60)
+    gone = SIGNER.sign(MediaItem("2f0e0d0c-0b0a-4908-8706-050403020100", 0), "video/mp4", NOW + 60)
     assert (await ask(gone)).status == 404
 
 

@@ -9,7 +9,7 @@ import pytest
 from gateway_apiserver.entries import AccountRecord
 from gateway_apiserver.rates import RateGate
 from gateway_core.contract.errors import Unavailable
-from gateway_core.ports.counters import AdmissionAnswer, AdmissionCall, Hold
+from gateway_core.ports.counters import AdmissionAnswer, AdmissionCall, Hold, Ledger
 from gateway_core.ports.records import RecordUnavailable
 from tests.fakes.counters import FakeCounters
 from tests.fakes.records import Fault
@@ -106,11 +106,34 @@ class TestLostMoney:
         assert rate_of(answer)[1] == 299
         assert gateway.task_count() == 0
 
-    async def test_while_another_replica_is_at_it(self, gateway: Gateway) -> None:
+    async def test_another_replica_that_is_at_it_is_waited_for(self, gateway: Gateway) -> None:
+        token = await gateway.counters.begin_rebuild("demo")
+        assert token is not None
+        asked = asyncio.Event()
+        begin = gateway.counters.begin_rebuild
+
+        async def begin_and_tell(account: str) -> str | None:
+            asked.set()
+            return await begin(account)
+
+        gateway.counters.begin_rebuild = begin_and_tell  # type: ignore[method-assign]
+        waiting = asyncio.create_task(gateway.create())
+        await asked.wait()
+        assert await gateway.counters.finish_rebuild("demo", token, Ledger(charged=0))
+        assert (await waiting).status == 202
+        assert ("list_page", "gatewaytasks") not in gateway.records.calls
+
+    async def test_another_replica_is_not_waited_for_forever(
+        self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gateway_apiserver.rates.REBUILD_WAIT_SECONDS", 0.1)
         await gateway.counters.begin_rebuild("demo")
         assert (await gateway.create()).status == 503
 
-    async def test_an_unlimited_account_goes_on_without_a_hold(self, gateway: Gateway) -> None:
+    async def test_an_unlimited_account_goes_on_without_a_hold(
+        self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gateway_apiserver.rates.REBUILD_WAIT_SECONDS", 0.1)
         gateway.put_account("demo", unlimited=True)
         await gateway.counters.begin_rebuild("demo")
         assert (await gateway.create()).status == 202

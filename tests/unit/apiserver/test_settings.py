@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from gateway_apiserver.secret_files import SecretsUnusable, load_key, load_peppers
 from gateway_apiserver.settings import ApiSettings
+from gateway_core.adapters.secretfiles import SecretsUnusable, load_key, load_peppers
 
 
 @pytest.fixture

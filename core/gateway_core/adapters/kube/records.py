@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import aiohttp
 import orjson
@@ -76,7 +77,7 @@ class KubeRecords(Records):
 
     async def get(self, plural: str, name: str) -> Object:
         """The newest object; see the port."""
-        return await self._call("GET", f"{self._root}/{plural}/{name}")
+        return await self._call("GET", f"{self._root}/{plural}/{quote(name, safe='')}")
 
     async def list_page(
         self,
@@ -145,13 +146,13 @@ class KubeRecords(Records):
     async def delete(self, plural: str, name: str) -> None:
         """Deletes; see the port."""
         try:
-            await self._call("DELETE", f"{self._root}/{plural}/{name}", body={})
+            await self._call("DELETE", f"{self._root}/{plural}/{quote(name, safe='')}", body={})
         except Missing:
             return
 
     async def read_secret(self, name: str) -> dict[str, bytes]:
         """The decoded data of a Secret; see the port."""
-        secret = await self._call("GET", f"{self._core}/secrets/{name}")
+        secret = await self._call("GET", f"{self._core}/secrets/{quote(name, safe='')}")
         return {key: b64decode(value) for key, value in (secret.get("data") or {}).items()}
 
     async def renew_lease(self, name: str, holder: str) -> None:

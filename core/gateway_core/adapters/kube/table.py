@@ -82,7 +82,7 @@ class KubeTable(Table[T], Generic[T]):
         if version > self._versions.get(name, self._tombstones.get(name, -1)):
             self._tombstones.pop(name, None)
             self._versions[name] = version
-            entry = self._project(obj)
+            entry = self._read(obj)
             if entry is None:
                 self._entries.pop(name, None)
             else:
@@ -93,6 +93,17 @@ class KubeTable(Table[T], Generic[T]):
     async def wait_synced(self) -> None:
         """Returns once a full list has been read."""
         await self._synced.wait()
+
+    def _read(self, obj: Object) -> T | None:
+        """The entry of `obj`; one that cannot be read counts as absent and harms no other."""
+        try:
+            return self._project(obj)
+        except Exception as error:  # whatever is stored, the table goes on
+            name = obj["metadata"]["name"]
+            _log.warning(
+                "object cannot be read", kind=self.plural, object=name, error=type(error).__name__
+            )
+            return None
 
     async def run(self) -> None:
         """Keeps the table until cancelled, whatever the API does."""
@@ -107,6 +118,7 @@ class KubeTable(Table[T], Generic[T]):
                 failures = 0
             except WatchExpired:
                 listed_at = float("-inf")
+                await asyncio.sleep(_BACKOFF_SECONDS[0])
             except RecordError as error:
                 delay = _BACKOFF_SECONDS[min(failures, len(_BACKOFF_SECONDS) - 1)]
                 failures += 1

@@ -15,6 +15,7 @@ from itertools import islice
 from gateway_core.adapters.redis.batches import CommandBatcher
 from gateway_core.adapters.redis.link import Command, RedisLink, check_reply
 from gateway_core.adapters.redis.scripts import (
+    ABANDON_REBUILD,
     ADMIT,
     BEGIN_REBUILD,
     FINISH_REBUILD,
@@ -145,6 +146,11 @@ class RedisCounters:
         commands += [(b"EXPIRE", staged, REBUILD_SECONDS), finish]
         replies = await self._link.run(commands)
         return bool([check_reply(reply) for reply in replies][-1])
+
+    async def abandon_rebuild(self, account: str, token: str) -> None:
+        """See the port."""
+        key = f"gw:{{{account}}}:rebuild"
+        await self._batcher.call(ScriptCall(ABANDON_REBUILD, (key,), (token,)))
 
     async def _read_clock(self) -> int:
         """The server's time in microseconds."""

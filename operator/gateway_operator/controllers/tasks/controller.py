@@ -14,6 +14,9 @@ from gateway_operator.controllers.tasks.polling import Polling
 from gateway_operator.controllers.tasks.submission import Submission
 from gateway_operator.controllers.tasks.tools import Tools
 
+MOST_CONFLICTS = 3
+"""Writes that do not land one after the other before the work queue's back-off takes over."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -24,8 +27,8 @@ class TaskController:
         self._tools = tools
         self._submission = Submission(tools)
         self._polling = Polling(tools)
-        self._ending = Ending(tools)
-        intake = Intake(tools, self._submission.note_intent)
+        self._ending = Ending(tools, self._submission.job_of)
+        intake = Intake(tools, self._submission.commit_intent)
         self._steps: dict[Step, Callable[[Object, GatewayTask], Awaitable[bool]]] = {
             Step.TAKE_IN: intake.take_in,
             Step.SUBMIT: self._submission.submit,
@@ -46,7 +49,12 @@ class TaskController:
 
     async def reconcile(self, name: str) -> None:
         """Does what is due for the task, if anything. Raises RecordUnavailable and the like."""
+        conflicts = 0
         while True:
+            if self._tools.live.is_unread(name):
+                # it has ended or gone: nothing that was known of its steps is of use any more
+                self._forget(name)
+                await self._tools.journal.refresh(name)
             obj = self._tools.live.get(name)
             if obj is None:
                 self._forget(name)
@@ -60,7 +68,11 @@ class TaskController:
                 goes_on = await self._steps[step](obj, task)
             except Superseded as conflict:
                 _log.debug("superseded", object=name, step=step.value, conflict=str(conflict))
+                conflicts += 1
+                if conflicts > MOST_CONFLICTS:
+                    raise
                 continue
+            conflicts = 0
             if not goes_on:
                 return
 

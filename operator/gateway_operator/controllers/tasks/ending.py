@@ -1,6 +1,8 @@
 """The last steps: a task is stopped, runs out of time, or is closed once it has ended."""
 
+import asyncio
 import time
+from collections.abc import Callable
 
 import structlog
 
@@ -9,13 +11,14 @@ from gateway_core.contract.names import TASK_FINALIZER
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.ledger import read_entry
 from gateway_core.ports.counters import CountersStale, CountersUnavailable
-from gateway_core.ports.records import Object
+from gateway_core.ports.records import Object, RecordError
 from gateway_core.ports.upstream import Upstream, UpstreamError
 from gateway_core.usecases.archive import archive_task
 from gateway_operator.controllers.tasks.tools import Tools
 
 STOP_SECONDS = 30.0
 STOP_PAUSE = 2.0
+EXPIRE_SECONDS = 10.0
 CANCELLED_MESSAGE = "The task was cancelled."
 
 _log = structlog.get_logger(__name__)
@@ -24,8 +27,9 @@ _log = structlog.get_logger(__name__)
 class Ending:
     """Ends tasks and lets go of their objects."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, job_of: Callable[[str], str | None]) -> None:
         self._tools = tools
+        self._job_of = job_of
         self._stopping: dict[str, float] = {}
 
     def forget(self, name: str) -> None:
@@ -36,25 +40,22 @@ class Ending:
         """Stops the upstream job, within 30 s or not at all, and fails the task."""
         name = task.metadata.name
         since = self._stopping.setdefault(name, time.monotonic())
-        try:
-            await self._cancel_job(obj, task)
-        except UpstreamError as error:
-            if time.monotonic() - since < STOP_SECONDS:
+        left = since + STOP_SECONDS - time.monotonic()
+        problem = await self._try_to_cancel(obj, task, left)
+        if problem is not None:
+            if left > STOP_PAUSE:
                 self._tools.queue.add_after(name, STOP_PAUSE)
                 return False
-            await self._abandon(obj, f"the job may still be running: {error.message}")
+            await self._abandon(obj, f"the job may still be running: {problem}")
         await self._tools.fail(obj, task, Reason.CANCELLED, CANCELLED_MESSAGE)
         return True
 
     async def expire(self, obj: Object, task: GatewayTask) -> bool:
         """Fails a task whose time is over, after one attempt to stop its job."""
         job = task.status.upstream
-        try:
-            await self._cancel_job(obj, task)
-        except UpstreamError as error:
-            _log.info(
-                "job not stopped at the deadline", object=task.metadata.name, error=str(error)
-            )
+        problem = await self._try_to_cancel(obj, task, EXPIRE_SECONDS)
+        if problem is not None:
+            _log.info("job not stopped at the deadline", object=task.metadata.name, error=problem)
         seconds = task.spec.deadline_seconds
         if job is None or job.job_id is None:
             message = f"The provider did not take the job within {seconds} seconds."
@@ -85,6 +86,19 @@ class Ending:
         tools.failpoints.reach("after-finalizer")
         return True
 
+    async def _try_to_cancel(self, obj: Object, task: GatewayTask, seconds: float) -> str | None:
+        """Stops the job if there is one; what went wrong, if something did within `seconds`."""
+        try:
+            async with asyncio.timeout(max(0.1, seconds)):
+                await self._cancel_job(obj, task)
+        except UpstreamError as error:
+            return error.message
+        except RecordError as error:
+            return f"the provider's resource could not be read ({type(error).__name__})"
+        except TimeoutError:
+            return "the provider did not answer in time"
+        return None
+
     async def _cancel_job(self, obj: Object, task: GatewayTask) -> None:
         """Stops the job if there is one; raises UpstreamError while it could not be."""
         job = task.status.upstream
@@ -94,7 +108,8 @@ class Ending:
         if upstream is None:
             await self._abandon(obj, f"provider {job.provider_name} is not usable")
             return
-        job_id = job.job_id or await self._find_job(obj, task, upstream)
+        job_id = job.job_id or self._job_of(task.metadata.name)
+        job_id = job_id or await self._find_job(obj, task, upstream)
         if job_id is None:
             return
         if not upstream.can_cancel:

@@ -1,25 +1,29 @@
 """The first step: a task is checked, its money held, and the intent to submit recorded.
 
-A task from REST comes admitted. One made with kubectl carries no shard label: it goes through the
-same validation, quote and hold here, and gets its labels and finalizer.
+A task from REST comes admitted: its name carries the API's keyed tag, and the amount that was held
+for it. Any other goes through the same validation, quote and hold here, and gets its labels and
+finalizer; what its labels say of it is not believed.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
+from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.conditions import Reason
-from gateway_core.contract.errors import GatewayError
+from gateway_core.contract.ids import Ownership
 from gateway_core.contract.names import (
     ACCOUNT_LABEL,
     SHARD_LABEL,
     TASK_FINALIZER,
+    TASK_PREFIX,
+    name_to_id,
     shard_of,
 )
-from gateway_core.contract.task import GatewayTask, TaskRequest
-from gateway_core.domain.catalog import Catalog, Model
-from gateway_core.domain.lifecycle import record_intent, reserved_micros
+from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.catalog import Model
+from gateway_core.domain.lifecycle import parse_time, record_intent, reserved_micros
 from gateway_core.domain.pricing import quote, select_price
-from gateway_core.domain.validation import apply_defaults, check_model, check_shape
 from gateway_core.ports.counters import (
     AdmissionCall,
     CountersStale,
@@ -28,51 +32,54 @@ from gateway_core.ports.counters import (
 )
 from gateway_core.ports.objects import ObjectMissing
 from gateway_core.ports.records import Object
+from gateway_core.usecases.archive import read_archived
 from gateway_core.usecases.inputs import InputDamaged, load_input
 from gateway_core.usecases.ledgers import rebuild_ledger
+from gateway_operator.controllers.tasks.inputs import Unacceptable, check_request
 from gateway_operator.controllers.tasks.tools import Tools
 
 PROVIDER_PAUSE = 3.0
 LEDGER_PAUSE = 2.0
+SIGHT_SECONDS = 10.0
+"""How long an account or model applied together with its task may take to be seen here."""
+
+CommitIntent = Callable[[Object, dict[str, Any]], Awaitable[None]]
 
 
-class Unacceptable(Exception):
-    """A task made with kubectl that REST would have refused: why, in terms of a failed task."""
-
-    def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
+class _NotYet(Exception):
+    """Something needed is not there yet; the task is looked at again after a pause."""
 
 
 class Intake:
     """Takes tasks in."""
 
-    def __init__(self, tools: Tools, note_intent: Callable[[str], None]) -> None:
+    def __init__(self, tools: Tools, commit_intent: CommitIntent) -> None:
         self._tools = tools
-        self._note_intent = note_intent
+        self._commit_intent = commit_intent
 
     async def take_in(self, obj: Object, task: GatewayTask) -> bool:
         """Records the intent. Whether the task can go on at once."""
         tools, name = self._tools, task.metadata.name
-        reserved = reserved_micros(task)
-        if SHARD_LABEL not in task.metadata.labels:
-            try:
-                admitted = await self._adopt(task)
-            except Unacceptable as refusal:
-                obj = await tools.journal.amend(obj, _adoption(task))
-                await tools.fail(obj, task, refusal.reason, str(refusal))
-                return True
-            if admitted is None:
-                tools.queue.add_after(name, LEDGER_PAUSE)
-                return False
-            obj, reserved = await tools.journal.amend(obj, _adoption(task)), admitted
-        else:
-            await self._ensure_hold(task, reserved)
+        try:
+            if self._is_admitted(task):
+                reserved = reserved_micros(task)
+                await self._ensure_hold(task, reserved)
+            else:
+                reserved = await self._adopt(task)
+                obj = await self._mark(obj, task)
+        except Unacceptable as refusal:
+            # the verdict first: labels alone would let the task run at the next look
+            await tools.fail(obj, task, refusal.reason, str(refusal))
+            await self._mark(tools.live.get(name) or obj, task)
+            return True
+        except _NotYet:
+            tools.look_again(task, LEDGER_PAUSE)
+            return False
         request = task.spec.request
         model = tools.catalog().find_model(request.service, request.action, request.model_id)
         route = await self._choose_route(model) if model else None
         if route is None:
-            tools.queue.add_after(name, PROVIDER_PAUSE)
+            tools.look_again(task, PROVIDER_PAUSE)
             return False
         provider, upstream_model = route
         tools.failpoints.reach("before-intent")
@@ -83,10 +90,31 @@ class Intake:
             reserved=reserved,
             now=tools.now(),
         )
-        await tools.journal.commit(obj, intent)
-        self._note_intent(name)
+        await self._commit_intent(obj, intent)
         tools.failpoints.reach("after-intent")
         return True
+
+    def _is_admitted(self, task: GatewayTask) -> bool:
+        """Whether the API has admitted the task: only it can make a name with this tag."""
+        request = task.spec.request
+        if request.reserved_micros is None or request.fingerprint is None:
+            return False
+        wire_id = name_to_id(task.metadata.name)
+        return self._tools.mint.check(TASK_PREFIX, request.account_name, wire_id) is (
+            Ownership.MINTED
+        )
+
+    async def _mark(self, obj: Object, task: GatewayTask) -> Object:
+        """Gives the object the labels and the finalizer it should have, if they differ."""
+        wanted = {
+            ACCOUNT_LABEL: task.spec.request.account_name,
+            SHARD_LABEL: str(shard_of(task.metadata.name)),
+        }
+        labels, finalizers = task.metadata.labels, task.metadata.finalizers
+        if TASK_FINALIZER in finalizers and wanted.items() <= labels.items():
+            return obj
+        marks = {"labels": wanted, "finalizers": sorted({*finalizers, TASK_FINALIZER})}
+        return await self._tools.journal.amend(obj, {"metadata": marks})
 
     async def _choose_route(self, model: Model) -> tuple[str, str] | None:
         """The first route whose provider can be used, as (provider, upstream model)."""
@@ -98,22 +126,32 @@ class Intake:
     async def _ensure_hold(self, task: GatewayTask, reserved: int) -> None:
         """Takes the hold that admission took, should a rebuild have missed it.
 
-        Without the counters the task goes on: its money was held when it was admitted, and a
-        rebuild takes the hold from the object.
+        While the counters are away the task goes on: its money was held when it was admitted, and
+        the rebuild that must follow takes the hold from the object. Raises _NotYet while they are
+        being rebuilt.
         """
-        hold = Hold(task.metadata.name, reserved)
+        account = task.spec.request.account_name
         try:
-            await self._tools.counters.hold(task.spec.request.account_name, hold)
-        except (CountersStale, CountersUnavailable):
+            await self._tools.counters.hold(account, Hold(task.metadata.name, reserved))
+        except CountersUnavailable:
             return
+        except CountersStale:
+            await self._rebuild(account)
+            raise _NotYet from None
 
-    async def _adopt(self, task: GatewayTask) -> int | None:
-        """Micro-dollars held for a task made with kubectl; None if that must wait."""
-        tools, request = self._tools, task.spec.request
+    async def _adopt(self, task: GatewayTask) -> int:
+        """Micro-dollars held for a task that REST did not admit. Unacceptable, _NotYet."""
+        tools, request, name = self._tools, task.spec.request, task.metadata.name
         account = tools.accounts.get(request.account_name)
+        model = tools.catalog().find_model(request.service, request.action, request.model_id)
+        age = tools.now() - parse_time(task.metadata.creation_timestamp)
+        if (account is None or model is None) and age < timedelta(seconds=SIGHT_SECONDS):
+            raise _NotYet
         if account is None or account.spec.suspended:
             problem = "is suspended" if account else "does not exist"
             raise Unacceptable(Reason.INVALID_REQUEST, f"Account {request.account_name} {problem}.")
+        if await read_archived(tools.store, request.account_name, name) is not None:
+            raise Unacceptable(Reason.INVALID_REQUEST, "A task of this name was there before.")
         try:
             values = await load_input(tools.store, request)
         except (InputDamaged, ObjectMissing) as error:
@@ -121,66 +159,39 @@ class Intake:
                 Reason.INVALID_REQUEST, f"The input is unusable: {error}."
             ) from error
         model, complete = check_request(tools.catalog(), request, values)
-        price = select_price(model.prices, tools.now())
-        reserved = quote(price, complete) if price else 0
+        # at the moment it will be charged by, however late the task is looked at
+        price = select_price(model.prices, parse_time(task.metadata.creation_timestamp))
+        if price is None:
+            raise Unacceptable(Reason.INVALID_REQUEST, "The model has no price in force.")
+        try:
+            reserved = quote(price, complete)
+        except LookupError as error:
+            raise Unacceptable(Reason.INVALID_REQUEST, f"The model has {error}.") from error
+        await self._hold(account, Hold(name, reserved))
+        return reserved
+
+    async def _hold(self, account: GatewayAccount, hold: Hold) -> None:
         call = AdmissionCall(
-            account=request.account_name,
+            account=account.metadata.name,
             requests_per_minute=account.spec.requests_per_minute,
-            hold=Hold(task.metadata.name, reserved),
-            funds=None if account.spec.unlimited else funds_of(account),
+            hold=hold,
+            funds=None if account.spec.unlimited else _funds_of(account),
             counted=False,
         )
-        answer = await tools.counters.admit(call)
+        answer = await self._tools.counters.admit(call)
         if answer.stale:
-            await rebuild_ledger(tools.records, tools.store, tools.counters, request.account_name)
-            return None
+            await self._rebuild(account.metadata.name)
+            raise _NotYet
         if answer.underfunded:
             raise Unacceptable(
                 Reason.INSUFFICIENT_BALANCE, "The account's balance does not cover the task."
             )
-        return reserved
+
+    async def _rebuild(self, account: str) -> None:
+        await rebuild_ledger(self._tools.records, self._tools.store, self._tools.counters, account)
 
 
-def funds_of(account: Any) -> int:
+def _funds_of(account: GatewayAccount) -> int:
     """Micro-dollars ever paid into an account."""
     funds = account.spec.funds
     return funds.paid_micros + funds.bonus_micros if funds else 0
-
-
-def check_request(
-    catalog: Catalog, request: TaskRequest, values: dict[str, Any]
-) -> tuple[Model, dict[str, Any]]:
-    """The model, and the values with defaults, of a request that REST would have taken.
-
-    Raises Unacceptable with the reason REST would have given.
-    """
-    model = catalog.find_model(request.service, request.action, request.model_id)
-    if model is None:
-        raise Unacceptable(
-            Reason.INVALID_REQUEST,
-            f"Model {request.model_id} is not offered at {request.service}/{request.action}.",
-        )
-    body = {**values, "model": request.model_id, "callback_url": request.callback_url}
-    try:
-        given = check_shape(model.operation, body)
-        complete = apply_defaults(model.operation, given, model.rules)
-        check_model(model.model_id, given, complete, model.rules)
-    except GatewayError as error:
-        details = getattr(error, "errors", None) or {}
-        texts = [f"{field} {text}" for field, problems in details.items() for text in problems]
-        message = "; ".join(texts) or error.message
-        raise Unacceptable(Reason.INVALID_REQUEST, message[:1000]) from error
-    return model, complete
-
-
-def _adoption(task: GatewayTask) -> dict[str, Any]:
-    name = task.metadata.name
-    return {
-        "metadata": {
-            "labels": {
-                ACCOUNT_LABEL: task.spec.request.account_name,
-                SHARD_LABEL: str(shard_of(name)),
-            },
-            "finalizers": sorted({*task.metadata.finalizers, TASK_FINALIZER}),
-        }
-    }

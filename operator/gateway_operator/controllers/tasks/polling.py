@@ -4,6 +4,7 @@ The interval grows with the task's age between the bounds the provider declares;
 nonsense counts as none, and the deadline ends what the provider never ends.
 """
 
+import asyncio
 import random
 import time
 from dataclasses import dataclass
@@ -24,16 +25,20 @@ from gateway_core.ports.upstream import (
     JobState,
     OutputRejected,
     Upstream,
+    UpstreamDenied,
     UpstreamError,
     UpstreamGone,
 )
-from gateway_core.usecases.inputs import InputDamaged, load_input
+from gateway_core.usecases.inputs import InputDamaged
+from gateway_operator.controllers.tasks.inputs import Unacceptable, read_values
 from gateway_operator.controllers.tasks.tools import Tools
 
 AGE_SHARE = 0.1
 LONGEST_PAUSE = 30.0
 LOST_ANSWERS = 3
-LOST_SECONDS = 4.0
+LOST_SECONDS = 60.0
+"""A provider's front that answers 404 while it is deployed has not lost what runs behind it."""
+
 MOST_COPY_ATTEMPTS = 6
 PROVIDER_PAUSE = 3.0
 
@@ -67,7 +72,7 @@ class Polling:
         assert job.job_id is not None
         upstream = await tools.providers.find(job.provider_name)
         if upstream is None:
-            tools.queue.add_after(name, PROVIDER_PAUSE)
+            tools.look_again(task, PROVIDER_PAUSE)
             return False
         watch = self._watches.get(name)
         if watch is None:
@@ -101,10 +106,14 @@ class Polling:
         tools, now = self._tools, self._tools.now()
         tools.failpoints.reach("before-outputs")
         try:
-            videos = await tools.outputs.copy(upstream, task.metadata.name, report.outputs, now)
+            left = (deadline(task) - now).total_seconds()
+            async with asyncio.timeout(max(1.0, left)):
+                videos = await tools.outputs.copy(upstream, task.metadata.uid, report.outputs, now)
         except OutputRejected as error:
             await tools.fail(obj, task, Reason.OUTPUT_UNAVAILABLE, error.message)
             return True
+        except TimeoutError:
+            return True  # the deadline is over, which is the next step's to deal with
         except UpstreamError as error:
             watch.copy_failures += 1
             if watch.copy_failures >= MOST_COPY_ATTEMPTS:
@@ -132,8 +141,8 @@ class Polling:
         if model is None:
             return reserved
         try:
-            values = await load_input(self._tools.store, request)
-        except (InputDamaged, ObjectMissing):
+            values = await read_values(self._tools, request)
+        except (InputDamaged, ObjectMissing, Unacceptable):
             return reserved
         price = select_price(model.prices, parse_time(task.metadata.creation_timestamp))
         return charge(price, values, reserved=reserved, seconds=report.seconds)
@@ -155,6 +164,8 @@ class Polling:
                 message = "The provider has lost the job."
                 await self._tools.fail(obj, task, Reason.JOB_LOST, message)
                 return True
+        if isinstance(error, UpstreamDenied):
+            await self._tools.alarms.report_denial(task, error)
         watch.failures += 1
         pause = min(LONGEST_PAUSE, 2.0 ** min(watch.failures - 1, 8))
         pause = max(pause, self._interval(task, upstream), error.retry_after or 0.0)
@@ -171,7 +182,5 @@ class Polling:
         self._plan(task, watch)
 
     def _plan(self, task: GatewayTask, watch: _Watch) -> None:
-        """Has the task looked at when the poll is due, or its deadline if that comes first."""
-        left = (deadline(task) - self._tools.now()).total_seconds()
-        pause = min(watch.due - time.monotonic(), max(0.0, left))
-        self._tools.queue.add_after(task.metadata.name, pause)
+        """Has the task looked at when the poll is due."""
+        self._tools.look_again(task, watch.due - time.monotonic())

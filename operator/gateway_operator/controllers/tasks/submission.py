@@ -1,17 +1,18 @@
 """The second step: the job is started once, whatever happens on the way.
 
 An answer that never came is cleared up by the provider's declared means: the same idempotency key,
-a look-up by reference, else its policy. Where neither key nor look-up protects, a call that may
-start a job is made only right after this process has recorded its intent by compare-and-set, so
-that an owner who was paused finds out that he is not the owner any more.
+a look-up by reference, else its policy. Where no key protects, a call that may start a job is made
+only within seconds of this process recording its intent by compare-and-set, so that an owner who
+was paused finds out that he is not the owner any more. An id that was received is kept until it is
+recorded, whatever happens to the writes.
 """
 
 import time
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from gateway_core.contract.conditions import Reason
-from gateway_core.contract.provider import GatewayProvider
 from gateway_core.contract.task import GatewayTask, UpstreamJob
 from gateway_core.domain.lifecycle import (
     parse_time,
@@ -20,7 +21,7 @@ from gateway_core.domain.lifecycle import (
     reserved_micros,
 )
 from gateway_core.ports.objects import ObjectMissing
-from gateway_core.ports.records import Missing, Object
+from gateway_core.ports.records import Object
 from gateway_core.ports.upstream import (
     JobInput,
     SubmissionGuarantee,
@@ -29,10 +30,10 @@ from gateway_core.ports.upstream import (
     UpstreamDenied,
     UpstreamError,
     UpstreamRejected,
-    UpstreamUnclear,
 )
-from gateway_core.usecases.inputs import InputDamaged, load_input
-from gateway_operator.controllers.tasks.intake import Unacceptable, check_request
+from gateway_core.usecases.inputs import InputDamaged
+from gateway_operator.controllers.tasks.inputs import Unacceptable, read_values
+from gateway_operator.controllers.tasks.journal import Superseded
 from gateway_operator.controllers.tasks.tools import Tools
 
 FRESH_SECONDS = 5.0
@@ -43,12 +44,24 @@ DENIED_SECONDS = 60.0
 
 @dataclass(slots=True)
 class _Attempt:
-    """What this process knows of its own attempts; nothing of it is needed to go on safely."""
+    """What this process knows of its own attempts; nothing of it is needed to go on safely.
 
-    recorded_at: float
-    outcome_known: bool = True
+    `recorded_at` is when it began to write the newest intent of its own. `outcome_known` is false
+    from the moment a call may have made a job until it is certain that it has not; `job_id` is an
+    id that was received and may not be recorded yet. Until `due` the provider is left alone.
+    """
+
+    recorded_at: float = float("-inf")
+    outcome_known: bool = False
+    job_id: str | None = None
+    due: float = float("-inf")
     failures: int = 0
     denied_since: float | None = None
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the intent is so new that nobody can have taken the task over since."""
+        return time.monotonic() - self.recorded_at <= FRESH_SECONDS
 
 
 class Submission:
@@ -57,11 +70,32 @@ class Submission:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._attempts: dict[str, _Attempt] = {}
-        self._last_alarm: dict[str, float] = {}
 
-    def note_intent(self, name: str) -> None:
-        """Takes note that this process has just recorded the intent of `name`."""
-        self._attempts[name] = _Attempt(recorded_at=time.monotonic())
+    async def commit_intent(self, obj: Object, status: dict[str, Any]) -> None:
+        """Records an intent, and that it is this process's own. Superseded if it did not land.
+
+        A write whose acknowledgement was lost has landed all the same if it is found there.
+        """
+        name = obj["metadata"]["name"]
+        written, begun_at = status["upstream"]["intentTime"], time.monotonic()
+        try:
+            await self._tools.journal.commit(obj, status)
+        except Superseded:
+            newest = self._tools.live.get(name) or {}
+            upstream = (newest.get("status") or {}).get("upstream") or {}
+            if upstream.get("intentTime") == written:
+                self._note_intent(name, begun_at)
+            raise
+        self._note_intent(name, begun_at)
+
+    def job_of(self, name: str) -> str | None:
+        """The id of a job that was received and is not recorded yet."""
+        attempt = self._attempts.get(name)
+        return None if attempt is None else attempt.job_id
+
+    def _note_intent(self, name: str, begun_at: float) -> None:
+        attempt = self._attempts.setdefault(name, _Attempt())
+        attempt.recorded_at, attempt.outcome_known = begun_at, True
 
     def forget(self, name: str) -> None:
         """Drops what is known of `name`'s attempts."""
@@ -71,33 +105,55 @@ class Submission:
         """Starts the job, or finds the one that was started. Whether the task can go on at once."""
         tools, name, intent = self._tools, task.metadata.name, task.status.upstream
         assert intent is not None
+        attempt = self._attempts.setdefault(name, _Attempt())
+        if attempt.job_id is not None:
+            await self._record(obj, task, attempt.job_id)
+            return True
+        wait = attempt.due - time.monotonic()
+        if wait > 0:
+            tools.look_again(task, wait)
+            return False
         upstream = await tools.providers.find(intent.provider_name)
         if upstream is None:
-            tools.queue.add_after(name, PROVIDER_PAUSE)
+            tools.look_again(task, PROVIDER_PAUSE)
             return False
         try:
-            if not await self._may_start(obj, task, upstream):
+            if not await self._may_start(obj, task, upstream, attempt):
                 return False
             job = await self._describe(task, intent)
-            job_id = await upstream.submit(job)
+            if not (attempt.is_fresh or _is_keyed(upstream)):
+                await self._renew_intent(obj, task)
+                return False
+            job_id = await self._start(upstream, job, attempt)
         except (UpstreamError, Unacceptable, InputDamaged, ObjectMissing) as error:
             tools.metrics.count_call(intent.provider_name, "submit", type(error).__name__)
-            return await self._handle(obj, task, error)
+            return await self._handle(obj, task, attempt, error)
         tools.metrics.count_call(intent.provider_name, "submit", "ok")
         tools.failpoints.reach("after-submit")
         await self._record(obj, task, job_id)
         return True
 
-    async def _may_start(self, obj: Object, task: GatewayTask, upstream: Upstream) -> bool:
+    async def _start(self, upstream: Upstream, job: JobInput, attempt: _Attempt) -> str:
+        """Makes the call; its outcome is unknown until it is certain that no job was made."""
+        known_before, attempt.outcome_known = attempt.outcome_known, False
+        try:
+            attempt.job_id = await upstream.submit(job)
+        except (UpstreamRejected, UpstreamBusy, UpstreamDenied):
+            attempt.outcome_known = known_before
+            raise
+        return attempt.job_id
+
+    async def _may_start(
+        self, obj: Object, task: GatewayTask, upstream: Upstream, attempt: _Attempt
+    ) -> bool:
         """Whether a call that may start a job is safe now.
 
         If not, the task has been moved on in another way, or is due later.
         """
-        if upstream.guarantee is SubmissionGuarantee.IDEMPOTENCY_KEY:
+        if _is_keyed(upstream):
             return True
-        attempt = self._attempts.get(task.metadata.name)
-        if attempt and attempt.outcome_known:
-            if time.monotonic() - attempt.recorded_at <= FRESH_SECONDS:
+        if attempt.outcome_known:
+            if attempt.is_fresh:
                 return True
             await self._renew_intent(obj, task)
             return False
@@ -112,7 +168,7 @@ class Submission:
         under_way = timedelta(seconds=FRESH_SECONDS + upstream.submit_seconds)
         wait = written + under_way - self._tools.now()
         if wait > timedelta(0):
-            self._tools.queue.add_after(task.metadata.name, wait.total_seconds())
+            self._tools.look_again(task, wait.total_seconds())
             return False
         if upstream.guarantee is SubmissionGuarantee.LOOKUP or upstream.resubmits_unknown:
             await self._renew_intent(obj, task)
@@ -132,8 +188,7 @@ class Submission:
             reserved=reserved_micros(task),
             now=self._tools.now(),
         )
-        await self._tools.journal.commit(obj, status)
-        self.note_intent(task.metadata.name)
+        await self.commit_intent(obj, status)
         self._tools.queue.add(task.metadata.name)
 
     async def _record(self, obj: Object, task: GatewayTask, job_id: str) -> None:
@@ -143,53 +198,44 @@ class Submission:
 
     async def _describe(self, task: GatewayTask, intent: UpstreamJob) -> JobInput:
         request = task.spec.request
-        values = await load_input(self._tools.store, request)
-        if request.fingerprint is None:  # made with kubectl: defaults are not in it yet
-            _, values = check_request(self._tools.catalog(), request, values)
-            values = {k: v for k, v in values.items() if k not in ("model", "callback_url")}
+        values = await read_values(self._tools, request)
         return JobInput(
             reference=task.metadata.uid,
             upstream_model=intent.upstream_model or request.model_id,
             input=values,
         )
 
-    async def _handle(self, obj: Object, task: GatewayTask, error: Exception) -> bool:
+    async def _handle(
+        self, obj: Object, task: GatewayTask, attempt: _Attempt, error: Exception
+    ) -> bool:
         """Deals with a submission that did not come to an id; as `submit`."""
-        tools, name = self._tools, task.metadata.name
+        tools, now = self._tools, time.monotonic()
         if isinstance(error, UpstreamRejected):
             await tools.fail(obj, task, Reason.GENERATION_FAILED, error.message)
             return True
-        if isinstance(error, (Unacceptable, InputDamaged, ObjectMissing)):
+        if isinstance(error, Unacceptable):
+            await tools.fail(obj, task, error.reason, str(error))
+            return True
+        if isinstance(error, InputDamaged | ObjectMissing):
             await tools.fail(obj, task, Reason.INVALID_REQUEST, "The input can no longer be read.")
             return True
-        attempt = self._attempts.setdefault(name, _Attempt(time.monotonic(), outcome_known=False))
         attempt.failures += 1
         delay = min(LONGEST_PAUSE, 2.0 ** min(attempt.failures - 1, 8))
-        if isinstance(error, UpstreamUnclear):
-            attempt.outcome_known = False
-        elif isinstance(error, UpstreamDenied):
-            attempt.denied_since = attempt.denied_since or time.monotonic()
-            await self._alarm(task, error)
-            if time.monotonic() - attempt.denied_since > DENIED_SECONDS:
+        if isinstance(error, UpstreamDenied):
+            attempt.denied_since = now if attempt.denied_since is None else attempt.denied_since
+            await tools.alarms.report_denial(task, error)
+            if now - attempt.denied_since > DENIED_SECONDS:
                 message = "The provider is not available to the gateway."
                 await tools.fail(obj, task, Reason.PROVIDER_UNAVAILABLE, message)
                 return True
-        elif isinstance(error, UpstreamBusy) and error.retry_after is not None:
+        else:
+            attempt.denied_since = None
+        if isinstance(error, UpstreamBusy) and error.retry_after is not None:
             delay = error.retry_after
-        tools.queue.add_after(name, delay)
+        attempt.due = now + delay
+        tools.look_again(task, delay)
         return False
 
-    async def _alarm(self, task: GatewayTask, error: UpstreamDenied) -> None:
-        """Tells admins, once in ten minutes, that a provider refuses the gateway's credentials."""
-        assert task.status.upstream is not None
-        provider = task.status.upstream.provider_name
-        if time.monotonic() - self._last_alarm.get(provider, float("-inf")) < 600:
-            return
-        self._last_alarm[provider] = time.monotonic()
-        try:
-            obj = await self._tools.records.get(GatewayProvider.plural, provider)
-        except Missing:
-            return
-        await self._tools.records.report_event(
-            obj, reason="CredentialsRefused", message=error.message
-        )
+
+def _is_keyed(upstream: Upstream) -> bool:
+    return upstream.guarantee is SubmissionGuarantee.IDEMPOTENCY_KEY

@@ -6,13 +6,15 @@ from datetime import datetime
 
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.conditions import Reason
+from gateway_core.contract.ids import IdMint
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.catalog import Catalog
-from gateway_core.domain.lifecycle import record_failure
+from gateway_core.domain.lifecycle import deadline, record_failure
 from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import Counters
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Object, Records
+from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.journal import Journal
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.livetasks import LiveTasks
@@ -36,9 +38,16 @@ class Tools:
     journal: Journal
     live: LiveTasks
     queue: WorkQueue
+    alarms: Alarms
+    mint: IdMint
     failpoints: Failpoints
     metrics: Metrics
     now: Callable[[], datetime]
+
+    def look_again(self, task: GatewayTask, seconds: float) -> None:
+        """Has the task looked at after `seconds`, or at its deadline if that comes first."""
+        left = (deadline(task) - self.now()).total_seconds()
+        self.queue.add_after(task.metadata.name, min(seconds, max(0.0, left)))
 
     async def fail(self, obj: Object, task: GatewayTask, reason: Reason, message: str) -> None:
         """Commits the task's terminal failure."""

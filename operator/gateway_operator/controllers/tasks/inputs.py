@@ -1,0 +1,60 @@
+"""What a task asks for, complete: as admission stored it, or checked and completed here.
+
+A task from REST was validated and completed at admission. One made with kubectl goes through the
+same rules wherever its values are needed.
+"""
+
+from typing import Any
+
+from gateway_core.contract.conditions import Reason
+from gateway_core.contract.errors import GatewayError
+from gateway_core.contract.task import TaskRequest
+from gateway_core.domain.catalog import Catalog, Model
+from gateway_core.domain.validation import apply_defaults, check_model, check_shape
+from gateway_core.usecases.inputs import load_input
+from gateway_operator.controllers.tasks.tools import Tools
+
+_NOT_FOR_PROVIDERS = ("model", "callback_url")
+
+
+class Unacceptable(Exception):
+    """A task made with kubectl that REST would have refused: why, in terms of a failed task."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+async def read_values(tools: Tools, request: TaskRequest) -> dict[str, Any]:
+    """The input with all defaults. Unacceptable, and what `load_input` raises."""
+    values = await load_input(tools.store, request)
+    if request.fingerprint is not None:
+        return values
+    _, complete = check_request(tools.catalog(), request, values)
+    return {name: value for name, value in complete.items() if name not in _NOT_FOR_PROVIDERS}
+
+
+def check_request(
+    catalog: Catalog, request: TaskRequest, values: dict[str, Any]
+) -> tuple[Model, dict[str, Any]]:
+    """The model, and the values with defaults, of a request that REST would have taken.
+
+    Raises Unacceptable with the reason REST would have given.
+    """
+    model = catalog.find_model(request.service, request.action, request.model_id)
+    if model is None:
+        raise Unacceptable(
+            Reason.INVALID_REQUEST,
+            f"Model {request.model_id} is not offered at {request.service}/{request.action}.",
+        )
+    body = {**values, "model": request.model_id, "callback_url": request.callback_url}
+    try:
+        given = check_shape(model.operation, body)
+        complete = apply_defaults(model.operation, given, model.rules)
+        check_model(model.model_id, given, complete, model.rules)
+    except GatewayError as error:
+        details = getattr(error, "errors", None) or {}
+        texts = [f"{field} {text}" for field, problems in details.items() for text in problems]
+        message = "; ".join(texts) or error.message
+        raise Unacceptable(Reason.INVALID_REQUEST, message[:1000]) from error
+    return model, complete

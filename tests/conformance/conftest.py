@@ -1,0 +1,26 @@
+"""One gateway for the folder, and an account on it that no limit stops."""
+
+import asyncio
+
+import pytest
+
+from tests.servers.tenants import open_tenant
+from tests.servers.world import World
+
+
+@pytest.fixture(scope="session")
+def world():
+    """All processes; jobs take no time, so that the many tasks of generated calls are soon over."""
+    with World(restart=True, extra_env={"simulator": {"GATEWAY_SIMULATOR_SECONDS": "0.1"}}) as run:
+        yield run
+
+
+@pytest.fixture(scope="session")
+def key(world):
+    """The API key of an account without limits."""
+
+    async def make():
+        async with open_tenant(world, unlimited=True, requestsPerMinute=1_000_000) as client:
+            return client.key
+
+    return asyncio.run(make())

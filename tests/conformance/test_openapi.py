@@ -1,0 +1,149 @@
+"""The OpenAPI document is valid, and every answer of the running gateway fits it.
+
+Calls are generated from the document (schemathesis), good ones and bad ones, with a key and
+without; each is checked against what the document says of statuses, headers and bodies.
+"""
+
+import collections
+import json
+import urllib.request
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import CHECKS
+from schemathesis.generation import GenerationMode
+
+EXAMPLES = 150
+PATH = "/api/v1/sim/reference_to_video"
+OPERATIONS = (
+    f"POST {PATH}",
+    f"GET {PATH}/{{task_id}}",
+    "GET /api/v1/me",
+    "GET /api/v1/me/balance",
+)
+BAD_KEYS = ("", "nonsense", "sk-aaaaaaaa_" + "A" * 38)
+SHAPE_CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+)
+SETTINGS = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+SETTINGS_OF_SEQUENCES = settings(SETTINGS, max_examples=20)
+
+
+def authorize(key):
+    return {"Authorization": f"Bearer {key}"}
+
+
+def find(schema, label):
+    """The operation that a label such as `GET /api/v1/me` names."""
+    (found,) = (result.ok() for result in schema.get_all_operations() if result.ok().label == label)
+    return found
+
+
+@pytest.fixture(scope="module")
+def document(world):
+    """The document as it is served."""
+    with urllib.request.urlopen(world.env["GATEWAY_BASE_URL"] + "/openapi.json") as answer:
+        assert answer.headers["Content-Type"] == "application/json"
+        return json.load(answer)
+
+
+@pytest.fixture(scope="module")
+def schema(document):
+    """The same, as schemathesis reads it."""
+    return schemathesis.openapi.from_dict(document)
+
+
+def test_document_is_valid_openapi_3_1(document, schema):
+    assert document["openapi"].startswith("3.1.")
+    schema.validate()
+
+
+def test_document_names_where_it_is_served_and_how_to_call(world, document):
+    assert document["servers"] == [{"url": world.env["GATEWAY_BASE_URL"]}]
+    assert document["components"]["securitySchemes"]["apiKey"]["scheme"] == "bearer"
+    labels = {
+        f"{method.upper()} {path}" for path, ops in document["paths"].items() for method in ops
+    }
+    assert labels == set(OPERATIONS)
+    ids = [
+        operation["operationId"]
+        for methods in document["paths"].values()
+        for operation in methods.values()
+    ]
+    assert len(set(ids)) == len(ids)
+
+
+def test_every_status_of_the_specification_is_documented(document):
+    create = document["paths"][PATH]["post"]["responses"]
+    assert {"202", "400", "401", "402", "403", "409", "413", "415", "429"} <= set(create)
+    assert {"500", "503", "504"} <= set(create)
+    read = document["paths"][PATH + "/{task_id}"]["get"]["responses"]
+    assert {"200", "401", "403", "404"} <= set(read)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_every_answer_fits_the_document(world, key, schema, label, mode):
+    operation, seen = find(schema, label), collections.Counter()
+
+    @SETTINGS
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def call(case):
+        answer = case.call(base_url=world.env["GATEWAY_BASE_URL"], headers=authorize(key))
+        case.validate_response(answer, checks=CHECKS.get_all(), headers=authorize(key))
+        seen[answer.status_code] += 1
+
+    call()
+    expected = {"positive": (200, 202, 404), "negative": (400, 401, 404, 415)}
+    assert set(seen) & set(expected[mode.value]), seen
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_every_call_without_a_good_key_is_401_and_fits_the_document(world, schema, label):
+    operation = find(schema, label)
+
+    @SETTINGS
+    @given(case=operation.as_strategy(), headers=st.sampled_from([{}, *map(authorize, BAD_KEYS)]))
+    def call(case, headers):
+        case.headers.pop("Authorization", None)
+        answer = case.call(base_url=world.env["GATEWAY_BASE_URL"], headers=headers)
+        assert answer.status_code == 401
+        case.validate_response(answer, checks=[CHECKS.get_one(name) for name in SHAPE_CHECKS])
+
+    call()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_task_that_is_created_can_be_read_where_its_answer_says(world, key, schema):
+    """Follows the document's links from one call to the next."""
+    found = collections.Counter()
+
+    class Calls(schema.as_state_machine()):
+        def get_call_kwargs(self, case):
+            return {"base_url": world.env["GATEWAY_BASE_URL"], "headers": authorize(key)}
+
+        def validate_response(self, response, case, additional_checks=None, **options):
+            found[case.operation.label, response.status_code] += 1
+            super().validate_response(response, case, additional_checks, **options)
+
+    Calls.run(settings=settings(SETTINGS_OF_SEQUENCES, stateful_step_count=6))
+    create, read = OPERATIONS[0], OPERATIONS[1]
+    assert found[create, 202]
+    assert found[read, 200]

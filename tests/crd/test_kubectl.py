@@ -1,0 +1,181 @@
+"""What an admin sees of the kinds through kubectl."""
+
+import json
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gateway_core.contract.crd import KINDS
+from gateway_core.contract.resource import Resource
+from tests.crd.casefile import merge, read_base
+from tests.servers.control_plane import ControlPlane
+
+Create = Callable[..., str]
+
+HEADERS = {
+    "gatewaytasks": "NAME ACCOUNT MODEL PHASE REASON COST AGE",
+    "gatewayaccounts": "NAME DISPLAY READY REASON AGE",
+    "gatewaykeys": "NAME ACCOUNT CLASS HINT READY REASON AGE",
+    "gatewaymodels": "NAME MODEL SERVICE ACTION READY REASON AGE",
+    "gatewayproviders": "NAME TYPE READY REASON AGE",
+}
+WIDE_HEADERS = {
+    "gatewaytasks": "NAME ACCOUNT MODEL PHASE REASON COST PROVIDER JOB KEY FINISHED MESSAGE AGE",
+    "gatewayaccounts": "NAME DISPLAY READY REASON UNLIMITED OWNER MESSAGE AGE",
+    "gatewaykeys": "NAME ACCOUNT CLASS HINT READY REASON DISPLAY EXPIRES MESSAGE AGE",
+    "gatewaymodels": "NAME MODEL SERVICE ACTION READY REASON PROVIDER DISABLED MESSAGE AGE",
+    "gatewayproviders": "NAME TYPE READY REASON URL MESSAGE AGE",
+}
+SHORT_NAMES = {
+    "gatewaytasks": "gwtask",
+    "gatewayaccounts": "gwacct",
+    "gatewaykeys": "gwkey",
+    "gatewaymodels": "gwmodel",
+    "gatewayproviders": "gwprov",
+}
+ENDED = {
+    "phase": "Completed",
+    "work": "Settled",
+    "cost": "0.50",
+    "upstream": {"providerName": "simulated", "jobId": "job_1"},
+    "completionTime": "2026-11-21T10:00:00Z",
+    "conditions": [
+        {
+            "type": kind,
+            "status": "True",
+            "reason": "Completed",
+            "message": "the outputs are stored",
+            "lastTransitionTime": "2026-11-21T10:00:00Z",
+        }
+        for kind in ("Succeeded", "Finished")
+    ],
+}
+
+
+@pytest.fixture
+def create(control_plane: ControlPlane, tmp_path: Path) -> Create:
+    """Creates the base of a kind with changes as `kubectl create -f` does; its name."""
+
+    def make(kind: str, **changes: Any) -> str:
+        name = f"{kind}-{secrets.token_hex(4)}"
+        obj = merge({**read_base(kind), "metadata": {"name": name}}, changes)
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(obj))
+        control_plane.kubectl("create", "-f", str(path))
+        return name
+
+    return make
+
+
+def set_status(control_plane: ControlPlane, plural: str, name: str, status: Any) -> None:
+    patch = json.dumps({"status": status})
+    control_plane.kubectl(
+        "patch", plural, name, "--subresource=status", "--type=merge", "-p", patch
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
+def test_columns_show_what_an_admin_wants_at_a_glance(
+    kind: type[Resource], control_plane: ControlPlane, create: Create
+) -> None:
+    name = create(kind.kind_name.removeprefix("Gateway").lower())
+    narrow = control_plane.kubectl("get", kind.plural, name)
+    wide = control_plane.kubectl("get", kind.plural, name, "-o", "wide")
+    assert narrow.splitlines()[0].split() == HEADERS[kind.plural].split()
+    assert wide.splitlines()[0].split() == WIDE_HEADERS[kind.plural].split()
+
+
+def test_row_of_an_ended_task(control_plane: ControlPlane, create: Create) -> None:
+    name = create("task")
+    set_status(control_plane, "gatewaytasks", name, ENDED)
+    row = control_plane.kubectl("get", "gwtask", name, "--no-headers").split()
+    assert row[:6] == [name, "demo", "sim-q4", "Completed", "Completed", "0.50"]
+    wide = control_plane.kubectl("get", "gwtask", name, "--no-headers", "-o", "wide")
+    for text in ("simulated", "job_1", "the outputs are stored"):
+        assert text in wide
+
+
+def test_row_of_an_unusable_model(control_plane: ControlPlane, create: Create) -> None:
+    name = create("model")
+    condition = {**ENDED["conditions"][0], "type": "Ready", "status": "False"}
+    condition |= {"reason": "PriceMissing", "message": "spec.prices must be given"}
+    set_status(control_plane, "gatewaymodels", name, {"conditions": [condition]})
+    row = control_plane.kubectl("get", "gwmodel", name, "--no-headers").split()
+    assert row[4:6] == ["False", "PriceMissing"]
+    wide = control_plane.kubectl("get", "gwmodel", name, "--no-headers", "-o", "wide")
+    assert "spec.prices must be given" in wide
+
+
+def test_wait_for_finished_returns_when_a_task_has_ended(
+    control_plane: ControlPlane, create: Create
+) -> None:
+    name = create("task")
+    set_status(control_plane, "gatewaytasks", name, ENDED)
+    said = control_plane.kubectl(
+        "wait", "--for=condition=Finished", f"gatewaytask/{name}", "--timeout=10s"
+    )
+    assert "condition met" in said
+
+
+def test_describe_tells_the_story(control_plane: ControlPlane, create: Create) -> None:
+    name = create("task")
+    set_status(control_plane, "gatewaytasks", name, ENDED)
+    said = control_plane.kubectl("describe", "gatewaytask", name)
+    for text in ("Succeeded", "Finished", "the outputs are stored"):
+        assert text in said
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
+def test_short_name(kind: type[Resource], control_plane: ControlPlane, create: Create) -> None:
+    name = create(kind.kind_name.removeprefix("Gateway").lower())
+    found = control_plane.kubectl("get", SHORT_NAMES[kind.plural], name, "-o", "name")
+    assert found.strip() == f"{kind.kind_name.lower()}.modelgateway.dev/{name}"
+
+
+def test_category_shows_every_kind(control_plane: ControlPlane, create: Create) -> None:
+    made = {
+        f"{kind.kind_name.lower()}.modelgateway.dev/"
+        + create(kind.kind_name.removeprefix("Gateway").lower())
+        for kind in KINDS
+    }
+    assert made <= set(control_plane.kubectl("get", "modelgateway", "-o", "name").split())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
+def test_definition_is_established_and_structural(
+    kind: type[Resource], control_plane: ControlPlane
+) -> None:
+    """A schema whose CEL rules cost too much, or that is not structural, is not served."""
+    name = f"{kind.plural}.modelgateway.dev"
+    crd = json.loads(control_plane.kubectl("get", "crd", name, "-o", "json"))
+    conditions = {c["type"]: c["status"] for c in crd["status"]["conditions"]}
+    assert conditions == {"NamesAccepted": "True", "Established": "True"}
+    assert crd["status"]["acceptedNames"]["categories"] == ["modelgateway"]
+
+
+def test_explain_says_what_a_field_is_for(control_plane: ControlPlane) -> None:
+    said = control_plane.kubectl("explain", "gatewaytask.spec.request.input")
+    assert "The operation's input as JSON text." in said
+
+
+def test_an_update_with_apply_keeps_tokens_of_other_managers(
+    control_plane: ControlPlane, create: Create, tmp_path: Path
+) -> None:
+    """Lists with keys are merged item by item, so that a rotation and GitOps get along."""
+    name = create("key")
+    second = {"id": "bcdefgh2", "digest": "1" * 64, "hint": "h"}
+    manifest = {
+        "apiVersion": "modelgateway.dev/v1alpha1",
+        "kind": "GatewayKey",
+        "metadata": {"name": name},
+        "spec": {"tokens": [second]},
+    }
+    path = tmp_path / "rotation.yaml"
+    path.write_text(yaml.safe_dump(manifest))
+    control_plane.kubectl("apply", "--server-side", "--field-manager=rotation", "-f", str(path))
+    key = json.loads(control_plane.kubectl("get", "gatewaykey", name, "-o", "json"))
+    assert [token["id"] for token in key["spec"]["tokens"]] == ["abcdefgh", "bcdefgh2"]

@@ -1,0 +1,118 @@
+"""One gateway for the whole folder; each test has accounts of its own on it."""
+
+import asyncio
+
+import pytest
+
+from tests.integration.stories import (
+    Story,
+    create_without_acknowledgement,
+    delete_with_the_provider_down,
+    make_bad_tasks,
+    wait_out_a_refusal,
+)
+from tests.servers.leaks import find_leaks
+from tests.servers.tenants import open_tenant
+from tests.servers.world import World
+
+
+@pytest.fixture(scope="session")
+def world():
+    """All processes. What the run has written is searched for secrets at its end."""
+    with World(restart=True) as running:
+        yield running
+        leaks = find_leaks(running)
+    assert not leaks
+
+
+@pytest.fixture
+async def client(world):
+    """A client of an account of its own."""
+    async with open_tenant(world) as own:
+        yield own
+
+
+@pytest.fixture(scope="session")
+def shared_account(world):
+    """Name and key of an account without limits, for tests that look at single answers only."""
+
+    async def run():
+        async with open_tenant(world, unlimited=True, requestsPerMinute=1_000_000) as client:
+            return client.account, client.key
+
+    return asyncio.run(run())
+
+
+@pytest.fixture
+async def shared(world, shared_account):
+    """A client of the account without limits."""
+    account, key = shared_account
+    async with world.client(key, account) as client:
+        yield client
+
+
+@pytest.fixture
+async def other(world):
+    """A client of another account."""
+    async with open_tenant(world) as own:
+        yield own
+
+
+@pytest.fixture
+async def simulate(world):
+    """Tells the simulated provider to misbehave, until the test is over."""
+    async with world.client() as admin:
+        yield admin.simulate
+        await admin.simulate()
+
+
+@pytest.fixture(scope="session")
+def ended(world):
+    """A task that has completed: its account's client key, account, id and body."""
+
+    async def run():
+        async with open_tenant(world) as client:
+            task = (await client.create(duration_seconds=3)).body["id"]
+            body = (await client.wait_terminal([task]))[task]
+            assert body["status"] == "completed", body
+            return client.key, client.account, task, body
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(scope="session")
+def throttled(world):
+    """What came of a burst, its refusal and a call right after `Retry-After`."""
+    yield from _tell(wait_out_a_refusal, world)
+
+
+@pytest.fixture(scope="session")
+def abandoned(world):
+    """What came of deleting a task whose provider is down."""
+    yield from _tell(delete_with_the_provider_down, world)
+
+
+@pytest.fixture(scope="session")
+def unacknowledged(world):
+    """What came of a create that the API server did not acknowledge."""
+    yield from _tell(create_without_acknowledgement, world)
+
+
+@pytest.fixture(scope="session")
+def bad_tasks(world):
+    """What came of tasks made with kubectl that cannot run."""
+    yield from _tell(make_bad_tasks, world)
+
+
+def _tell(live, world):
+    story = Story(live, world)
+    yield story
+    story.end()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def stories_from_the_start(request):
+    """Begins the long stories before the other tests, those that a test is for."""
+    for name in ("throttled", "abandoned", "unacknowledged", "bad_tasks"):
+        if any(name in getattr(item, "fixturenames", ()) for item in request.session.items):
+            request.getfixturevalue(name)

@@ -1,0 +1,152 @@
+"""`/api/v1/me` and the balance, whose figures move with the tasks (contract §2.4)."""
+
+import pytest
+
+from tests.servers.tenants import (
+    describe_model,
+    make_key,
+    read_balance,
+    unique,
+    wait_known,
+    wait_status,
+)
+from tests.servers.world import wait_for
+
+FIGURES = {
+    *("balance_cents", "paid_balance_cents", "bonus_balance_cents"),
+    *("spent_cents_today", "spent_cents_total"),
+}
+
+
+async def wait_balance(client, **figures):
+    """Waits until the balance has these figures, and returns it."""
+
+    async def is_there():
+        balance = await read_balance(client)
+        return balance if figures.items() <= balance.items() else None
+
+    return await wait_for(is_there, what=f"{figures}")
+
+
+async def test_me_tells_the_person_and_the_account(world, client):
+    answer = await client.request("GET", "/api/v1/me")
+    assert answer.status == 200
+    me = answer.body
+    assert {key: type(value) for key, value in me.items()} == {
+        "id": int,
+        "name": str,
+        "email": str,
+        "account": dict,
+    }
+    assert (me["name"], me["email"]) == ("Olga Owner", "olga@example.com")
+    assert {key: type(value) for key, value in me["account"].items()} == {"id": int, "name": str}
+    assert me["account"]["name"] == f"Account {client.account}"
+    # integers that every JSON reader holds exactly
+    assert 0 < me["id"] < 2**53
+    assert 0 < me["account"]["id"] < 2**53
+    assert answer.headers["Cache-Control"] == "no-store"
+    second = make_key(world, client.account).plaintext
+    await wait_known(client, second)
+    assert (await client.request("GET", "/api/v1/me", key=second)).body == me
+
+
+async def test_ids_of_two_accounts_differ(client, other):
+    mine, theirs = [(await c.request("GET", "/api/v1/me")).body for c in (client, other)]
+    assert mine["account"]["id"] != theirs["account"]["id"]
+
+
+async def test_balance_is_five_integers(client):
+    answer = await client.request("GET", "/api/v1/me/balance")
+    assert set(answer.body) == FIGURES
+    assert all(type(value) is int for value in answer.body.values())
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+async def test_reservation_while_processing_and_charge_after(client):
+    assert await read_balance(client) == {
+        "balance_cents": 10_000,
+        "paid_balance_cents": 10_000,
+        "bonus_balance_cents": 0,
+        "spent_cents_today": 0,
+        "spent_cents_total": 0,
+    }
+    task = (await client.create(duration_seconds=3)).body["id"]
+    held = await read_balance(client)
+    assert (held["balance_cents"], held["paid_balance_cents"]) == (9_982, 10_000)
+    assert (held["spent_cents_today"], held["spent_cents_total"]) == (0, 0)
+    ended = (await client.wait_terminal([task]))[task]
+    assert ended["usage"]["cost"] == 0.18
+    after = await wait_balance(client, spent_cents_total=18)
+    assert after == {
+        "balance_cents": 9_982,
+        "paid_balance_cents": 9_982,
+        "bonus_balance_cents": 0,
+        "spent_cents_today": 18,
+        "spent_cents_total": 18,
+    }
+
+
+async def test_failed_task_costs_nothing(client, simulate):
+    await simulate({"behaviour": "fail", "match": {"prompt_contains": "to fail"}})
+    task = (await client.create(prompt="Bound to fail")).body["id"]
+    assert (await read_balance(client))["balance_cents"] == 9_970
+    assert (await client.wait_terminal([task]))[task]["status"] == "failed"
+    after = await wait_balance(client, balance_cents=10_000)
+    assert after["spent_cents_total"] == 0
+
+
+async def test_bonus_goes_first_and_only_sums_are_rounded(world, client):
+    """Reservations are rounded up, all else down; micro-dollars are summed before."""
+    name = unique("odd")
+    world.apply(describe_model(world, name, prices=[{"perCallMicros": 12_345}]))
+    world.patch(
+        "gatewayaccount", client.account, {"funds": {"paidMicros": 50_009, "bonusMicros": 20_001}}
+    )
+    path = f"/api/v1/{name}/reference_to_video"
+    await wait_status(client, 405, path)
+    # 70,010 micros are 7 cents
+    await wait_balance(
+        client, balance_cents=7, paid_balance_cents=5, bonus_balance_cents=2, spent_cents_total=0
+    )
+    tasks = []
+    for held in (2, 3, 4):  # cents of 12,345, 24,690 and 37,035 micros
+        answer = await client.request("POST", path, body=client.body(model=name))
+        assert answer.status == 202
+        tasks.append(answer.body["id"])
+        assert (await read_balance(client))["balance_cents"] == 7 - held
+    # 70,010 less 37,035 leaves 32,975: 3 cents, of which the bonus has none
+    done = await wait_balance(client, spent_cents_total=3)
+    assert done == {
+        "balance_cents": 3,
+        "paid_balance_cents": 3,
+        "bonus_balance_cents": 0,
+        "spent_cents_today": 3,
+        "spent_cents_total": 3,
+    }
+    world.run.kubectl("delete", "gatewaymodel", name)
+
+
+async def test_balance_may_be_negative(world, client):
+    task = (await client.create(duration_seconds=3)).body["id"]
+    world.patch("gatewayaccount", client.account, {"funds": {"paidMicros": 0}})
+    await wait_balance(client, balance_cents=-18, paid_balance_cents=0)
+    await client.wait_terminal([task])
+    await wait_balance(client, balance_cents=-18, paid_balance_cents=-18, spent_cents_total=18)
+
+
+async def test_unlimited_account_spends_below_nothing(world, client):
+    world.patch("gatewayaccount", client.account, {"unlimited": True, "funds": {"paidMicros": 0}})
+    answer = await wait_status(
+        client, 202, client.tasks_path, method="POST", body=client.body(duration_seconds=3)
+    )
+    await client.wait_terminal([answer.body["id"]])
+    await wait_balance(client, spent_cents_total=18, balance_cents=-18)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/me", "/api/v1/me/balance"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+async def test_other_methods_are_405(shared, path, method):
+    answer = await shared.request(method, path)
+    assert answer.status == 405
+    assert "GET" in answer.headers["Allow"]
+    assert set(answer.body) == {"error"}

@@ -1,0 +1,233 @@
+"""Who may call: every form of a credential, and what kubectl does to it (contract §0.10)."""
+
+import string
+import time
+import zlib
+
+import pytest
+from multidict import CIMultiDict
+
+from gateway_core.contract.keys import mint_key
+from tests.servers.tenants import (
+    describe_account,
+    describe_key,
+    describe_token,
+    make_key,
+    unique,
+    wait_known,
+    wait_status,
+)
+from tests.servers.world import wait_for
+
+PATHS = {
+    "create": ("POST", "/api/v1/sim/reference_to_video"),
+    "read": ("GET", "/api/v1/sim/reference_to_video/task_x"),
+    "me": ("GET", "/api/v1/me"),
+    "balance": ("GET", "/api/v1/me/balance"),
+}
+
+
+async def send(client, authorization, path="/api/v1/me", method="GET"):
+    values = [authorization] if isinstance(authorization, str) else authorization
+    headers = CIMultiDict([("Authorization", value) for value in values])
+    return await client.request(method, path, headers=headers, key=None)
+
+
+def check_401(answer):
+    assert answer.status == 401, answer.raw
+    assert set(answer.body) == {"error"}
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+    assert answer.headers["X-Request-Id"].startswith("req_")
+    assert not any(name.lower().startswith("x-ratelimit") for name in answer.headers)
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR"])
+async def test_scheme_is_read_in_any_case(shared, scheme):
+    assert (await send(shared, f"{scheme} {shared.key}")).status == 200
+
+
+BAD = {
+    "no scheme": "{key}",
+    "another scheme": "Basic {key}",
+    "a scheme that begins alike": "BearerX {key}",
+    "two blanks": "Bearer  {key}",
+    "a tab": "Bearer\t{key}",
+    "no blank": "Bearer{key}",
+    "nothing but the scheme": "Bearer",
+    "nothing": "",
+    "a blank inside": "Bearer {key} x",
+    "a comma behind": "Bearer {key},",
+    "quotes": 'Bearer "{key}"',
+    "a letter less": "Bearer {short}",
+    "a letter more": "Bearer {key}a",
+    "another letter, so that the check sum is wrong": "Bearer {typo}",
+    "other case": "Bearer {swapped}",
+    "a well-formed key that nobody has": "Bearer {unknown}",
+    "the id of a key with another secret": "Bearer {forged}",
+    "letters beyond ASCII": "Bearer {key}\u00e9",
+    "something long": "Bearer " + "a" * 7000,
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+async def test_bad_credential_is_401(shared, case):
+    key = shared.key
+    typo = key[:-8] + ("a" if key[-8] != "a" else "b") + key[-7:]
+    values = {
+        "key": key,
+        "short": key[:-1],
+        "typo": typo,
+        "swapped": key.swapcase(),
+        "unknown": mint_key().plaintext,
+        "forged": forge(key),
+    }
+    check_401(await send(shared, BAD[case].format(**values)))
+
+
+def forge(key, prefix="sk", secret="A" * 32):
+    """A well-formed key with the id of another one."""
+    return sign(f"{prefix}{key[2:11]}_{secret}")
+
+
+def sign(head):
+    """The head of a key and its check sum: CRC32 in six digits to the base of 62."""
+    digits = string.digits + string.ascii_uppercase + string.ascii_lowercase
+    value, text = zlib.crc32(head.encode()), ""
+    for _ in range(6):
+        value, rest = divmod(value, 62)
+        text = digits[rest] + text
+    return head + text
+
+
+def test_keys_are_signed_as_here():
+    key = mint_key().plaintext
+    assert sign(key[:-6]) == key
+    assert len(forge(key)) == len(key)
+
+
+@pytest.mark.parametrize("case", PATHS)
+async def test_no_credential_is_401_everywhere(shared, case):
+    method, path = PATHS[case]
+    answer = await shared.request(method, path, key=None)
+    check_401(answer)
+    check_401(await send(shared, "Bearer nonsense", path, method))
+
+
+async def test_two_headers_are_401_even_if_equal(shared):
+    good = f"Bearer {shared.key}"
+    for pair in ([good, good], [good, "Bearer x"], ["Basic x", good]):
+        check_401(await send(shared, pair))
+
+
+async def test_credential_elsewhere_counts_for_nothing_here(shared):
+    headers = {"x-goog-api-key": shared.key, "x-api-key": shared.key}
+    check_401(await shared.request("GET", "/api/v1/me", headers=headers, key=None))
+    check_401(await shared.request("GET", f"/api/v1/me?key={shared.key}", key=None))
+
+
+async def test_management_key_is_403_on_every_standard_path(world, client):
+    key = make_key(world, client.account, "Management").plaintext
+    await wait_status(client, 403, key=key)
+    for method, path in PATHS.values():
+        answer = await client.request(method, path, key=key)
+        assert answer.status == 403
+        assert set(answer.body) == {"error"}
+        assert "WWW-Authenticate" not in answer.headers
+
+
+async def test_management_prefix_does_not_open_a_standard_key(shared):
+    secret = shared.key.partition("_")[2][:32]
+    check_401(await send(shared, f"Bearer {forge(shared.key, 'mk', secret)}"))
+
+
+CLOSED = {
+    "revoked": {"revoked": True},
+    "disabled": {"disabled": True},
+    "expired": {"expirationTime": "2020-01-01T00:00:00Z"},
+}
+
+
+@pytest.mark.parametrize("case", CLOSED)
+async def test_closed_key_is_401_within_5_s_and_the_others_go_on(world, client, case):
+    key = make_key(world, client.account)
+    await wait_known(client, key.plaintext)
+    world.patch("gatewaykey", key.name, CLOSED[case])
+    began = time.monotonic()
+    check_401(await wait_status(client, 401, key=key.plaintext, seconds=5))
+    assert time.monotonic() - began < 5
+    for method, path in PATHS.values():
+        check_401(await client.request(method, path, key=key.plaintext))
+    await wait_known(client)
+    if case != "revoked":
+        world.patch("gatewaykey", key.name, {"disabled": False, "expirationTime": None})
+        await wait_known(client, key.plaintext)
+
+
+async def test_key_expires_by_the_clock_without_a_change(world, client):
+    soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3))
+    key = make_key(world, client.account, expirationTime=soon)
+    await wait_known(client, key.plaintext)
+    check_401(await wait_status(client, 401, key=key.plaintext, seconds=6))
+
+
+async def test_deleted_key_is_401(world, client):
+    key = make_key(world, client.account)
+    await wait_known(client, key.plaintext)
+    world.run.kubectl("delete", "gatewaykey", key.name)
+    check_401(await wait_status(client, 401, key=key.plaintext))
+
+
+async def test_suspended_account_is_401_and_returns(world, client):
+    world.patch("gatewayaccount", client.account, {"suspended": True})
+    check_401(await wait_status(client, 401))
+    for method, path in PATHS.values():
+        check_401(await client.request(method, path))
+    world.patch("gatewayaccount", client.account, {"suspended": False})
+    await wait_known(client)
+
+
+async def test_key_of_an_account_that_is_not_there_opens_once_it_is(world, client):
+    account = unique("later")
+    key, obj = describe_key(world, account)
+    sentinel, sentinel_obj = describe_key(world, client.account)
+    # applied behind it: when the second is known, the first is too
+    world.apply(obj, sentinel_obj)
+    await wait_known(client, sentinel.plaintext)
+    check_401(await client.request("GET", "/api/v1/me", key=key.plaintext))
+    world.apply(describe_account(account))
+    await wait_known(client, key.plaintext)
+
+
+async def test_two_tokens_open_while_a_key_is_rotated(world, client):
+    key, obj = describe_key(world, client.account)
+    world.apply(obj)
+    await wait_known(client, key.plaintext)
+    new, token = describe_token(world)
+    world.patch("gatewaykey", key.name, {"tokens": [obj["spec"]["tokens"][0], token]})
+    await wait_known(client, new)
+    assert (await client.request("GET", "/api/v1/me", key=key.plaintext)).status == 200
+    world.patch("gatewaykey", key.name, {"tokens": [token]})
+    check_401(await wait_status(client, 401, key=key.plaintext))
+    assert (await client.request("GET", "/api/v1/me", key=new)).status == 200
+
+
+async def test_refused_calls_are_told_apart_by_nothing(shared):
+    """One text and one set of headers for a key that is unknown, and one that is misspelt."""
+    bodies = set()
+    for value in ("Bearer x", f"Bearer {mint_key().plaintext}", f"Bearer {forge(shared.key)}"):
+        answer = await send(shared, value)
+        check_401(answer)
+        bodies.add((answer.raw, tuple(sorted(map(str.lower, answer.headers)))))
+    assert len(bodies) == 1
+
+
+async def test_new_key_opens_within_seconds(world, client):
+    key = make_key(world, client.account)
+    began = time.monotonic()
+
+    async def opens():
+        answer = await client.request("GET", "/api/v1/me", key=key.plaintext)
+        return answer.status == 200
+
+    await wait_for(opens, seconds=5, what="the new key")
+    assert time.monotonic() - began < 5

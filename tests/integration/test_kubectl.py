@@ -1,0 +1,245 @@
+"""Tasks from an admin's side: made, watched, ended and deleted with kubectl."""
+
+import json
+import re
+
+import pytest
+
+from gateway_cli.local.errors import ClusterError
+from tests.servers.tenants import (
+    describe,
+    describe_model,
+    describe_task,
+    open_tenant,
+    read_balance,
+    unique,
+    wait_status,
+)
+from tests.servers.world import wait_for
+
+FINISHED = ("--for=condition=Finished", "--timeout=20s")
+
+
+def id_of(name):
+    return name.replace("-", "_", 1)
+
+
+async def make_task(client, *, changes=None, **given):
+    """A task made with kubectl; its name."""
+    name = unique("task-made")
+    obj = describe_task(client, name, changes=changes, **given)
+    client.world.apply(obj, command="create")
+    return name
+
+
+def read_status(world, name):
+    return world.read("gatewaytask", name).get("status", {})
+
+
+async def wait_phase(world, name, *phases):
+    return await wait_for(
+        lambda: read_status(world, name).get("phase") in phases, what=f"{name} {phases}"
+    )
+
+
+async def test_task_of_kubectl_runs_like_one_of_rest(world, client, other):
+    name = await make_task(client, duration_seconds=3)
+    await wait_status(client, 200, f"{client.tasks_path}/{id_of(name)}")
+    assert (await other.poll(id_of(name))).status == 404
+    world.run.kubectl("wait", *FINISHED, f"gatewaytask/{name}")
+    body = (await client.wait_terminal([id_of(name)], seconds=2))[id_of(name)]
+    assert body["status"] == "completed"
+    assert body["id"] == id_of(name)
+    assert body["usage"]["cost"] == 0.18
+    assert len(body["videos"]) == 1
+    obj = world.read("gatewaytask", name)
+    assert obj["metadata"]["labels"]["modelgateway.dev/account"] == client.account
+
+    async def is_charged():
+        return (await read_balance(client))["spent_cents_total"] == 18
+
+    await wait_for(is_charged, what="the charge")
+    # the defaults that REST gives went upstream
+    jobs = await client.read_simulator(f"/control/jobs?client_reference={obj['metadata']['uid']}")
+    assert len(jobs["jobs"]) == 1
+
+
+async def test_task_of_kubectl_gets_the_defaults_and_holds_money(world, client, simulate):
+    await simulate({"behaviour": "stall", "match": {"prompt_contains": "Endless"}})
+    name = await make_task(client, prompt="Endless")
+    await wait_phase(world, name, "Running")
+    # 5 seconds of 720p
+    assert (await read_balance(client))["balance_cents"] == 9_970
+    world.run.kubectl("delete", "gatewaytask", name, "--timeout=20s")
+
+
+async def test_columns_tell_what_an_admin_wants_at_a_glance(world, ended):
+    name = ended[2].replace("_", "-", 1)
+    narrow = world.run.kubectl("get", "gatewaytasks", name)
+    wide = world.run.kubectl("get", "gwtask", name, "-o", "wide")
+    head, row = (re.split(r" {2,}", line.strip()) for line in narrow.splitlines())
+    assert head == ["NAME", "ACCOUNT", "MODEL", "PHASE", "REASON", "COST", "AGE"]
+    shown = dict(zip(head, row, strict=True))
+    assert shown | {"AGE": ""} == {
+        "NAME": name,
+        "ACCOUNT": ended[1],
+        "MODEL": world.env["GATEWAY_MODEL"],
+        "PHASE": "Completed",
+        "REASON": "Completed",
+        "COST": "0.18",
+        "AGE": "",
+    }
+    head, row = (re.split(r" {2,}", line.strip()) for line in wide.splitlines())
+    shown = dict(zip(head, row, strict=True))
+    assert {"PROVIDER", "JOB", "KEY", "FINISHED", "MESSAGE"} <= set(shown)
+    assert shown["PROVIDER"] == "simulated"
+    assert shown["JOB"].startswith("job_")
+    assert name in world.run.kubectl("get", "modelgateway")
+
+
+async def test_describe_tells_the_story(world, client, simulate, ended):
+    shown = world.run.kubectl("describe", "gatewaytask", ended[2].replace("_", "-", 1))
+    conditions = shown[shown.index("Conditions:") :]
+    for line in ("Type:  *Succeeded", "Type:  *Finished", "Reason:  *Completed", "Status:  *True"):
+        assert re.search(line, conditions), line
+    assert "the outputs are stored" in conditions
+    rule = {"behaviour": "fail", "message": "The prompt was refused."}
+    await simulate({**rule, "match": {"prompt_contains": "Refuse"}})
+    name = await make_task(client, prompt="Refuse this")
+    world.run.kubectl("wait", *FINISHED, f"gatewaytask/{name}")
+    shown = world.run.kubectl("describe", "gatewaytask", name)
+    assert re.search(r"Reason: +GenerationFailed", shown)
+    assert "The prompt was refused." in shown
+
+
+async def test_story_under_way_is_told_too(world, client, simulate):
+    await simulate({"behaviour": "stall", "match": {"prompt_contains": "Endless"}})
+    name = await make_task(client, prompt="Endless")
+    await wait_phase(world, name, "Running")
+    conditions = {c["type"]: c for c in read_status(world, name)["conditions"]}
+    assert (conditions["Succeeded"]["status"], conditions["Succeeded"]["reason"]) == (
+        "Unknown",
+        "Running",
+    )
+    assert conditions["Finished"]["status"] == "False"
+    world.patch("gatewaytask", name, {"desiredState": "Cancelled"})
+    world.run.kubectl("wait", *FINISHED, f"gatewaytask/{name}")
+    conditions = {c["type"]: c for c in read_status(world, name)["conditions"]}
+    assert (conditions["Succeeded"]["status"], conditions["Succeeded"]["reason"]) == (
+        "False",
+        "Cancelled",
+    )
+    body = (await client.wait_terminal([id_of(name)], seconds=2))[id_of(name)]
+    assert body == {"id": id_of(name), "status": "failed", "error": "The task was cancelled."}
+
+
+@pytest.mark.slow
+async def test_bad_tasks_fail_and_say_what_is_wrong(bad_tasks):
+    told = await bad_tasks.hear()
+    for case, (obj, text) in told["tasks"].items():
+        status = obj["status"]
+        assert status["phase"] == "Failed", case
+        assert status["failure"]["code"] == "invalid_request", case
+        assert text in status["failure"]["message"], case
+        succeeded = next(c for c in status["conditions"] if c["type"] == "Succeeded")
+        assert (succeeded["status"], succeeded["reason"]) == ("False", "InvalidRequest"), case
+        assert text in succeeded["message"], case
+        assert status["chargedMicros"] == 0, case
+    balance = told["balance"]
+    assert balance["balance_cents"] == balance["paid_balance_cents"] == 10_000
+
+
+async def test_task_that_the_balance_does_not_cover_fails(world):
+    async with open_tenant(world, funds={"paidMicros": 100_000}) as client:
+        name = await make_task(client)
+        world.run.kubectl("wait", *FINISHED, f"gatewaytask/{name}")
+        status = read_status(world, name)
+        assert (status["phase"], status["failure"]["code"]) == ("Failed", "insufficient_balance")
+        succeeded = next(c for c in status["conditions"] if c["type"] == "Succeeded")
+        assert succeeded["reason"] == "InsufficientBalance"
+        assert (await read_balance(client))["balance_cents"] == 10
+        shown = await client.poll(id_of(name))
+        assert set(shown.body) == {"id", "status", "error"}
+
+
+async def test_request_of_a_task_cannot_be_changed(world, ended):
+    name = ended[2].replace("_", "-", 1)
+    for change in ({"modelId": "other"}, {"input": "{}"}, {"accountName": "guest"}):
+        with pytest.raises(ClusterError, match="request"):
+            world.patch("gatewaytask", name, {"request": change})
+
+
+@pytest.mark.parametrize("made_by", ["rest", "kubectl"])
+async def test_delete_stops_the_job_and_releases_the_hold(world, client, simulate, made_by):
+    await simulate({"behaviour": "stall", "match": {"prompt_contains": "Endless"}})
+    if made_by == "rest":
+        name = (await client.create(prompt="Endless")).body["id"].replace("_", "-", 1)
+    else:
+        name = await make_task(client, prompt="Endless")
+    await wait_phase(world, name, "Running")
+    job = read_status(world, name)["upstream"]["jobId"]
+    world.run.kubectl("delete", "gatewaytask", name, "--timeout=20s")
+    cancels = (await client.read_simulator())["cancels"]
+    assert [c["cancelled"] for c in cancels if c["job_id"] == job] == [True]
+    body = (await client.wait_terminal([id_of(name)], seconds=5))[id_of(name)]
+    assert body == {"id": id_of(name), "status": "failed", "error": "The task was cancelled."}
+
+    async def is_released():
+        return (await read_balance(client))["balance_cents"] == 10_000
+
+    await wait_for(is_released, what="the hold released")
+    with pytest.raises(ClusterError, match="not found"):
+        world.read("gatewaytask", name)
+
+
+async def test_delete_of_an_ended_task_leaves_its_result_readable(world, client):
+    task = (await client.create(duration_seconds=3)).body["id"]
+    body = (await client.wait_terminal([task]))[task]
+    world.run.kubectl("delete", "gatewaytask", task.replace("_", "-", 1), "--timeout=20s")
+    assert (await client.poll(task)).body == body
+    assert (await read_balance(client))["spent_cents_total"] == 18
+
+
+def make_provider(world, base_url):
+    """A provider like the simulated one at another address, and a model on it."""
+    name = unique("flaky")
+    spec = world.read("gatewayprovider", "simulated")["spec"]
+    spec["http"]["baseUrl"] = base_url
+    route = {"name": "main", "providerName": name, "upstreamModel": "q4"}
+    service = world.env["GATEWAY_SERVICE"]
+    model = describe_model(world, name, routes=[route], service=service)
+    world.apply(describe("Provider", name, spec), model)
+    return name
+
+
+def list_events(world, name):
+    selector = f"--field-selector=involvedObject.name={name}"
+    return json.loads(world.run.kubectl("get", "events", selector, "-o", "json"))["items"]
+
+
+@pytest.mark.slow
+async def test_delete_with_the_provider_down_lets_go_after_30_s_and_leaves_an_event(abandoned):
+    told = await abandoned.hear()
+    assert told["took"] < 45
+    assert told["shown"]["status"] == "failed"
+    assert told["shown"]["error"] == "The task was cancelled."
+    (event,) = told["events"]
+    assert (event["type"], event["reason"]) == ("Warning", "JobAbandoned")
+    assert "may still be running" in event["message"]
+    assert told["balance"]["balance_cents"] == 10_000
+
+
+async def test_delete_with_the_provider_gone_lets_go_at_once_and_leaves_an_event(
+    world, client, simulate
+):
+    await simulate({"behaviour": "stall", "match": {"prompt_contains": "Endless"}})
+    model = make_provider(world, world.env["GATEWAY_SIMULATOR_URL"])
+    body = client.body(model=model, prompt="Endless")
+    answer = await wait_status(client, 202, client.tasks_path, method="POST", body=body)
+    name = answer.body["id"].replace("_", "-", 1)
+    await wait_phase(world, name, "Running")
+    world.run.kubectl("delete", f"gatewaymodel/{model}", f"gatewayprovider/{model}")
+    world.run.kubectl("delete", "gatewaytask", name, "--timeout=20s")
+    assert (await client.poll(answer.body["id"])).body["status"] == "failed"
+    (event,) = list_events(world, name)
+    assert (event["type"], event["reason"]) == ("Warning", "JobAbandoned")

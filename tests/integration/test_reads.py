@@ -1,0 +1,223 @@
+"""What a GET of a task shows, and to whom (contract §2.3, §0.5)."""
+
+import base64
+import re
+import secrets
+from urllib.parse import urlsplit
+
+import pytest
+
+from gateway_cli.local.state import ID_KEY, read_shared_secret
+from gateway_core.contract.ids import IdMint
+from tests.servers.tenants import (
+    describe_model,
+    describe_task,
+    make_key,
+    unique,
+    wait_known,
+    wait_status,
+)
+from tests.servers.world import wait_for
+
+HIDDEN = {"x-request-id", "date"}
+
+
+def show_all(answer):
+    """The answer but for what differs in any two."""
+    headers = sorted((k.lower(), v) for k, v in answer.headers.items() if k.lower() not in HIDDEN)
+    return answer.status, headers, answer.raw
+
+
+async def test_processing_has_two_members_and_no_retry_after(client, simulate):
+    await simulate({"behaviour": "seconds", "seconds": 4, "match": {"prompt_contains": "Slow"}})
+    task = (await client.create(prompt="Slow", duration_seconds=3)).body["id"]
+
+    async def is_running():
+        phase = client.world.read("gatewaytask", task.replace("_", "-", 1)).get("status", {})
+        return phase.get("phase") == "Running"
+
+    for _ in range(2):
+        answer = await client.poll(task)
+        assert answer.status == 200
+        assert answer.body == {"id": task, "status": "processing"}
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert answer.headers["Content-Type"] == "application/json"
+        assert "Retry-After" not in answer.headers
+        assert not any(name.lower().startswith("x-ratelimit") for name in answer.headers)
+        await wait_for(is_running, what="the job")
+
+
+async def test_completed_has_four_members_and_the_video_is_elsewhere(world, ended):
+    key, account, task, body = ended
+    assert set(body) == {"id", "status", "videos", "usage"}
+    assert (body["id"], body["status"]) == (task, "completed")
+    assert set(body["usage"]) == {"cost"}
+    assert [set(video) for video in body["videos"]] == [{"url"}]
+    url = body["videos"][0]["url"]
+    assert urlsplit(url).netloc != urlsplit(world.env["GATEWAY_BASE_URL"]).netloc
+    async with world.client(key, account) as client:
+        answer = await client.poll(task)
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert "Retry-After" not in answer.headers
+        base, path = url.split(urlsplit(url).path)[0], urlsplit(url).path
+        path += "?" + urlsplit(url).query if urlsplit(url).query else ""
+        video = await client.request("GET", path, base=base, key=None)
+        assert video.status == 200
+        assert video.raw[4:8] == b"ftyp"
+        part = await client.request(
+            "GET", path, base=base, key=None, headers={"Range": "bytes=4-7"}
+        )
+        assert (part.status, part.raw) == (206, b"ftyp")
+
+
+async def test_cost_is_a_number_of_dollars_with_two_to_six_decimals(world, client, ended):
+    # 3 seconds at 0.06
+    assert ended[3]["usage"]["cost"] == 0.18
+    async with world.client(ended[0], ended[1]) as owner:
+        assert re.search(rb'"usage":\{"cost":0\.18\}', (await owner.poll(ended[2])).raw)
+    costs = {unique("priced"): cost for cost in ((123_456, b"0.123456"), (0, b"0.00"))}
+    models = {
+        name: describe_model(world, name, prices=[{"perCallMicros": micros}])
+        for name, (micros, _) in costs.items()
+    }
+    world.apply(*models.values())
+    paths = {}
+    for name in models:
+        path = f"/api/v1/{name}/reference_to_video"
+        await wait_status(client, 405, path)
+        answer = await client.request("POST", path, body=client.body(model=name))
+        paths[name] = f"{path}/{answer.body['id']}"
+    for name, path in paths.items():
+
+        async def is_done(path=path):
+            answer = await client.request("GET", path)
+            return answer if b"completed" in answer.raw else None
+
+        shown = await wait_for(is_done, what="the end")
+        assert b'"cost":' + costs[name][1] + b"}" in shown.raw
+    world.run.kubectl("delete", "gatewaymodel", *models)
+
+
+async def test_failed_has_three_members(client, simulate):
+    rule = {"behaviour": "fail", "code": "content_policy", "message": "The prompt was refused."}
+    await simulate({**rule, "match": {"prompt_contains": "Refuse"}})
+    task = (await client.create(prompt="Refuse this", duration_seconds=3)).body["id"]
+    body = (await client.wait_terminal([task]))[task]
+    assert body == {"id": task, "status": "failed", "error": "The prompt was refused."}
+
+
+@pytest.mark.parametrize("how", ["cancel", "delete"])
+async def test_task_that_an_admin_ends_is_failed_for_its_client(world, client, simulate, how):
+    await simulate({"behaviour": "stall", "match": {"prompt_contains": "Endless"}})
+    task = (await client.create(prompt="Endless")).body["id"]
+    name = task.replace("_", "-", 1)
+    if how == "cancel":
+        world.patch("gatewaytask", name, {"desiredState": "Cancelled"})
+    else:
+        world.run.kubectl("delete", "gatewaytask", name, "--timeout=20s")
+    body = (await client.wait_terminal([task], seconds=15))[task]
+    assert body == {"id": task, "status": "failed", "error": "The task was cancelled."}
+
+    async def is_released():
+        balance = (await client.request("GET", "/api/v1/me/balance")).body
+        return balance["balance_cents"] == balance["paid_balance_cents"] == 10_000
+
+    await wait_for(is_released, what="the hold released")
+
+
+async def test_terminal_answer_never_changes(world, ended):
+    async with world.client(ended[0], ended[1]) as owner:
+        first = await owner.poll(ended[2])
+        for _ in range(5):
+            assert show_all(await owner.poll(ended[2])) == show_all(first)
+        world.patch("gatewaytask", ended[2].replace("_", "-", 1), {"desiredState": "Cancelled"})
+        assert show_all(await owner.poll(ended[2])) == show_all(first)
+
+
+async def test_head_mirrors_get(world, ended):
+    async with world.client(ended[0], ended[1]) as owner:
+        path = f"{owner.tasks_path}/{ended[2]}"
+        got, head = await owner.request("GET", path), await owner.request("HEAD", path)
+        assert (head.status, head.raw) == (200, b"")
+        assert show_all(head)[:2] == show_all(got)[:2]
+
+
+def list_unknown(world, own_account):
+    """Ids that stand for no task of the account, by what they are."""
+    key = read_shared_secret(world.config.secrets_directory, ID_KEY)
+    minted = IdMint(key).mint_random("task", own_account)
+    wrong = minted[:-1] + ("a" if minted[-1] != "a" else "e")
+    guessed = base64.b32encode(secrets.token_bytes(17))[:26].decode().lower()
+    return {
+        "minted for it and never used": minted,
+        "of a wrong tag": wrong,
+        "guessed": f"task_{guessed}",
+        "of digits that are not in base32": "task_" + "0189" * 6 + "01",
+        "of a name": "task_no-such-task",
+        "of another prefix": minted.replace("task_", "batch_"),
+        "of the object's name": minted.replace("_", "-"),
+        "in capitals": minted.upper(),
+        "too short": "task_",
+        "too long": "task_" + "a" * 500,
+        "of other characters": "task_%00",
+        "of a path": "task_..%2f..%2fsecrets",
+        "of a blank": "task_%20",
+        "no id": "1",
+    }
+
+
+async def test_foreign_unknown_and_malformed_ids_are_answered_alike(world, client, ended):
+    async with world.client(ended[0], ended[1]) as owner:
+        known = await owner.poll(ended[2])
+        assert known.status == 200
+    unknown = list_unknown(world, client.account)
+    foreign = await client.poll(ended[2])
+    assert foreign.status == 404
+    assert set(foreign.body) == {"error"}
+    for what, task in unknown.items():
+        if "%2f" in task or not task:
+            continue
+        assert show_all(await client.poll(task)) == show_all(foreign), what
+
+
+async def test_foreign_task_that_runs_or_is_archived_is_unknown_too(world, client, other, simulate):
+    await simulate({"behaviour": "stall", "match": {"prompt_contains": "Endless"}})
+    running = (await other.create(prompt="Endless")).body["id"]
+    nothing = show_all(await client.poll("task_no-such-task"))
+    assert show_all(await client.poll(running)) == nothing
+    world.run.kubectl("delete", "gatewaytask", running.replace("_", "-", 1), "--timeout=20s")
+    assert (await other.poll(running)).body["status"] == "failed"
+    assert show_all(await client.poll(running)) == nothing
+
+
+async def test_named_task_of_another_account_is_unknown(world, client, other):
+    name = unique("task-named")
+    world.apply(describe_task(other, name), command="create")
+    task = name.replace("-", "_", 1)
+    await wait_status(other, 200, f"{other.tasks_path}/{task}")
+    nothing = show_all(await client.poll("task_no-such-task"))
+    assert show_all(await client.poll(task)) == nothing
+
+
+async def test_task_is_found_at_its_own_path_alone(world, client):
+    name = unique("elsewhere")
+    world.apply(describe_model(world, name))
+    path = f"/api/v1/{name}/reference_to_video"
+    await wait_status(client, 405, path)
+    task = (await client.create(duration_seconds=3)).body["id"]
+    nothing = show_all(await client.poll("task_no-such-task"))
+    assert show_all(await client.request("GET", f"{path}/{task}")) == nothing
+    ended = await client.wait_terminal([task])
+    assert ended[task]["status"] == "completed"
+    assert show_all(await client.request("GET", f"{path}/{task}")) == nothing
+    world.run.kubectl("delete", "gatewaytask", task.replace("_", "-", 1), "--timeout=20s")
+    assert show_all(await client.request("GET", f"{path}/{task}")) == nothing
+    world.run.kubectl("delete", "gatewaymodel", name)
+
+
+async def test_another_key_of_the_account_sees_its_tasks(world, client):
+    task = (await client.create()).body["id"]
+    second = make_key(world, client.account).plaintext
+    await wait_known(client, second)
+    answer = await client.request("GET", f"{client.tasks_path}/{task}", key=second)
+    assert (answer.status, answer.body["id"]) == (200, task)

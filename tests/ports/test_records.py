@@ -1,0 +1,339 @@
+"""The promises of `Records`, kept by the fake and by the adapter on a real API server."""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway_core.contract.crd import KINDS
+from gateway_core.contract.names import API_VERSION
+from gateway_core.contract.resource import Resource
+from gateway_core.ports.records import (
+    AlreadyExists,
+    Change,
+    Missing,
+    Object,
+    Outdated,
+    Records,
+    Refused,
+)
+from tests.fakes.records import FakeRecords
+from tests.servers.control_plane import ControlPlane
+
+TASKS = "gatewaytasks"
+FINALIZER = "modelgateway.dev/upstream-job"
+
+
+@pytest.fixture(params=["fake", "kube"])
+async def records(request: pytest.FixtureRequest) -> AsyncIterator[Records]:
+    if request.param == "fake":
+        yield FakeRecords()
+        return
+    control_plane: ControlPlane = request.getfixturevalue("control_plane")
+    async with control_plane.records() as made:
+        yield made
+
+
+def make_task(*, label: str | None = None, finalizers: tuple[str, ...] = ()) -> Object:
+    metadata: dict[str, Any] = {"name": f"task-{secrets.token_hex(6)}"}
+    if label is not None:
+        metadata["labels"] = {"test": label}
+    if finalizers:
+        metadata["finalizers"] = list(finalizers)
+    request = {
+        "accountName": "demo",
+        "service": "sim",
+        "action": "reference_to_video",
+        "modelId": "sim-q4",
+        "input": "{}",
+    }
+    spec = {"request": request, "desiredState": "Completed", "deadlineSeconds": 60}
+    return {"apiVersion": API_VERSION, "kind": "GatewayTask", "metadata": metadata, "spec": spec}
+
+
+def name_of(obj: Object) -> str:
+    return str(obj["metadata"]["name"])
+
+
+async def read_watch(records: Records, version: str, *names: str) -> list[Change]:
+    """What a watch of two seconds shows of these objects."""
+    stream = records.watch(TASKS, resource_version=version, timeout_seconds=2)
+    return [c async for c in stream if c.object["metadata"].get("name") in names]
+
+
+class TestCreate:
+    async def test_fills_in_what_the_record_gives(self, records: Records) -> None:
+        made = await records.create(TASKS, make_task())
+        meta = made["metadata"]
+        assert meta["uid"]
+        assert int(meta["resourceVersion"]) > 0
+        assert meta["generation"] == 1
+        assert meta["creationTimestamp"].endswith("Z")
+
+    async def test_a_name_is_taken_once(self, records: Records) -> None:
+        task = make_task()
+        await records.create(TASKS, task)
+        with pytest.raises(AlreadyExists):
+            await records.create(TASKS, task)
+
+    async def test_of_many_at_once_one_succeeds(self, records: Records) -> None:
+        task = make_task()
+        results = await asyncio.gather(
+            *(records.create(TASKS, task) for _ in range(8)), return_exceptions=True
+        )
+        assert sum(isinstance(result, dict) for result in results) == 1
+        assert sum(isinstance(result, AlreadyExists) for result in results) == 7
+
+    async def test_a_status_is_observed_and_not_declared(self, records: Records) -> None:
+        made = await records.create(TASKS, {**make_task(), "status": {"phase": "Completed"}})
+        assert "status" not in made
+
+
+class TestReads:
+    async def test_get_is_the_newest(self, records: Records) -> None:
+        made = await records.create(TASKS, make_task())
+        changed = await records.patch_status(TASKS, made, {"phase": "Running"})
+        assert await records.get(TASKS, name_of(made)) == changed
+
+    async def test_unknown_is_missing(self, records: Records) -> None:
+        with pytest.raises(Missing):
+            await records.get(TASKS, "task-nobody")
+
+    async def test_pages_hold_everything_once(self, records: Records) -> None:
+        label = secrets.token_hex(4)
+        made = {name_of(await records.create(TASKS, make_task(label=label))) for _ in range(5)}
+        seen: list[str] = []
+        token, pages, versions = None, 0, set()
+        while True:
+            page = await records.list_page(
+                TASKS, limit=2, token=token, label_selector=f"test={label}"
+            )
+            pages += 1
+            versions.add(page.resource_version)
+            seen += [name_of(obj) for obj in page.items]
+            token = page.next_token
+            if token is None:
+                break
+        assert sorted(seen) == sorted(made)
+        assert pages == 3
+        assert len(versions) == 1, "all pages are of one moment"
+
+    async def test_labels_select(self, records: Records) -> None:
+        label = secrets.token_hex(4)
+        mine = await records.create(TASKS, make_task(label=label))
+        await records.create(TASKS, make_task(label="other"))
+        page = await records.list_page(TASKS, label_selector=f"test={label}")
+        assert [name_of(obj) for obj in page.items] == [name_of(mine)]
+
+    async def test_work_that_is_not_settled_includes_work_without_a_word(
+        self, records: Records
+    ) -> None:
+        label = secrets.token_hex(4)
+        fresh = await records.create(TASKS, make_task(label=label))
+        ended = await records.create(TASKS, make_task(label=label))
+        await records.patch_status(TASKS, ended, {"work": "Settled"})
+
+        async def select(fields: str) -> list[str]:
+            page = await records.list_page(
+                TASKS, label_selector=f"test={label}", field_selector=fields
+            )
+            return [name_of(obj) for obj in page.items]
+
+        assert await select("status.work!=Settled") == [name_of(fresh)]
+        assert await select("status.work=Settled") == [name_of(ended)]
+
+    async def test_metadata_can_be_read_alone(self, records: Records) -> None:
+        label = secrets.token_hex(4)
+        made = await records.create(TASKS, make_task(label=label))
+        page = await records.list_page(TASKS, label_selector=f"test={label}", metadata_only=True)
+        [item] = page.items
+        assert item["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+        assert "spec" not in item
+
+
+class TestWrites:
+    async def test_status_merges_and_leaves_the_rest(self, records: Records) -> None:
+        made = await records.create(TASKS, make_task(label="x"))
+        first = await records.patch_status(TASKS, made, {"phase": "Running", "cost": "1.00"})
+        second = await records.patch_status(TASKS, first, {"phase": "Completed"})
+        assert second["status"] == {"phase": "Completed", "cost": "1.00"}
+        assert second["spec"] == made["spec"]
+        assert second["metadata"]["generation"] == 1
+
+    async def test_status_is_not_written_beside_it(self, records: Records) -> None:
+        made = await records.create(TASKS, make_task())
+        changed = await records.patch(
+            TASKS, made, {"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Running"}}
+        )
+        assert changed["metadata"]["labels"] == {"a": "b"}
+        assert "status" not in changed
+
+    async def test_a_changed_spec_is_a_new_generation(self, records: Records) -> None:
+        made = await records.create(TASKS, make_task())
+        changed = await records.patch(TASKS, made, {"spec": {"deadlineSeconds": 90}})
+        assert changed["metadata"]["generation"] == 2
+
+    async def test_nothing_is_overwritten_unseen(self, records: Records) -> None:
+        made = await records.create(TASKS, make_task())
+        changed = await records.patch_status(TASKS, made, {"phase": "Running"})
+        with pytest.raises(Outdated):
+            await records.patch_status(TASKS, made, {"phase": "Completed"})
+        with pytest.raises(Outdated):
+            await records.patch(TASKS, made, {"metadata": {"labels": {"a": "b"}}})
+        assert await records.get(TASKS, name_of(made)) == changed
+
+    async def test_of_many_writers_one_succeeds(self, records: Records) -> None:
+        made = await records.create(TASKS, make_task())
+        results = await asyncio.gather(
+            *(records.patch_status(TASKS, made, {"phase": f"P{n}"}) for n in range(8)),
+            return_exceptions=True,
+        )
+        assert sum(isinstance(result, dict) for result in results) == 1
+        assert sum(isinstance(result, Outdated) for result in results) == 7
+
+    async def test_what_is_gone_is_missing(self, records: Records) -> None:
+        made = await records.create(TASKS, make_task())
+        await records.delete(TASKS, name_of(made))
+        with pytest.raises(Missing):
+            await records.patch_status(TASKS, made, {"phase": "Running"})
+        with pytest.raises(Missing):
+            await records.patch(TASKS, made, {"metadata": {"labels": {"a": "b"}}})
+
+
+class TestDelete:
+    async def test_twice_is_no_error(self, records: Records) -> None:
+        made = await records.create(TASKS, make_task())
+        await records.delete(TASKS, name_of(made))
+        await records.delete(TASKS, name_of(made))
+        with pytest.raises(Missing):
+            await records.get(TASKS, name_of(made))
+
+    async def test_a_finalizer_keeps_the_object_until_it_goes(self, records: Records) -> None:
+        made = await records.create(TASKS, make_task(finalizers=(FINALIZER,)))
+        await records.delete(TASKS, name_of(made))
+        marked = await records.get(TASKS, name_of(made))
+        assert marked["metadata"]["deletionTimestamp"]
+        ended = await records.patch_status(TASKS, marked, {"phase": "Failed"})
+        await records.patch(TASKS, ended, {"metadata": {"finalizers": []}})
+        with pytest.raises(Missing):
+            await records.get(TASKS, name_of(made))
+
+    async def test_a_name_can_be_taken_again_with_another_uid(self, records: Records) -> None:
+        task = make_task()
+        first = await records.create(TASKS, task)
+        await records.delete(TASKS, name_of(first))
+        second = await records.create(TASKS, task)
+        assert second["metadata"]["uid"] != first["metadata"]["uid"]
+        assert int(second["metadata"]["resourceVersion"]) > int(
+            first["metadata"]["resourceVersion"]
+        )
+
+
+class TestWatch:
+    async def test_shows_every_change_in_order_and_ends(self, records: Records) -> None:
+        begin = (await records.list_page(TASKS, limit=1)).resource_version
+        made = await records.create(TASKS, make_task())
+        changed = await records.patch_status(TASKS, made, {"phase": "Running"})
+        await records.delete(TASKS, name_of(made))
+        changes = await read_watch(records, begin, name_of(made))
+        assert [change.kind for change in changes] == ["ADDED", "MODIFIED", "DELETED"]
+        versions = [int(change.object["metadata"]["resourceVersion"]) for change in changes]
+        assert versions == sorted(set(versions))
+        assert versions[1] == int(changed["metadata"]["resourceVersion"])
+        assert changes[1].object["status"] == {"phase": "Running"}
+
+    async def test_goes_on_after_the_version_given(self, records: Records) -> None:
+        made = await records.create(TASKS, make_task())
+        changed = await records.patch_status(TASKS, made, {"phase": "Running"})
+        changes = await read_watch(records, made["metadata"]["resourceVersion"], name_of(made))
+        assert [change.object for change in changes] == [changed]
+
+    async def test_shows_what_comes_while_it_is_open(self, records: Records) -> None:
+        begin = (await records.list_page(TASKS, limit=1)).resource_version
+        stream = records.watch(TASKS, resource_version=begin, timeout_seconds=20)
+
+        async def read() -> Change:
+            return await anext(stream)
+
+        async with asyncio.timeout(10), contextlib.aclosing(stream):
+            reader = asyncio.create_task(read())
+            made = await records.create(TASKS, make_task())
+            change = await reader
+            while change.object["metadata"]["name"] != name_of(made):
+                change = await anext(stream)
+        assert change.object == made
+
+
+class TestBeside:
+    async def test_a_lease_is_made_and_renewed(self, records: Records) -> None:
+        name = f"lease-{secrets.token_hex(4)}"
+        await records.renew_lease(name, "one")
+        await records.renew_lease(name, "two")
+
+    async def test_an_unknown_secret_is_missing(self, records: Records) -> None:
+        with pytest.raises(Missing):
+            await records.read_secret("nobody")
+
+    async def test_an_event_is_reported_and_never_fails(self, records: Records) -> None:
+        made = await records.create(TASKS, make_task())
+        await records.report_event(made, reason="JobAbandoned", message="x" * 5000)
+
+
+class TestKubernetesAlone:
+    """What only the real one can be asked."""
+
+    async def test_secrets_come_decoded(self, control_plane: ControlPlane) -> None:
+        name = f"secret-{secrets.token_hex(4)}"
+        control_plane.kubectl("create", "secret", "generic", name, "--from-literal=token=s3cr3t")
+        async with control_plane.records() as records:
+            assert await records.read_secret(name) == {"token": b"s3cr3t"}
+
+    async def test_events_show_at_their_object(self, control_plane: ControlPlane) -> None:
+        async with control_plane.records() as records:
+            made = await records.create(TASKS, make_task())
+            await records.report_event(made, reason="JobAbandoned", message="may still run")
+        described = control_plane.kubectl("describe", "gatewaytask", name_of(made))
+        assert "JobAbandoned" in described
+        assert "may still run" in described
+
+    async def test_a_refusal_says_which_rule(self, control_plane: ControlPlane) -> None:
+        async with control_plane.records() as records:
+            with pytest.raises(Refused, match=r"metadata\.name must be `task-`"):
+                await records.create(TASKS, {**make_task(), "metadata": {"name": "job-1"}})
+
+    @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
+    async def test_selectable_fields_select(
+        self, kind: type[Resource], control_plane: ControlPlane
+    ) -> None:
+        async with control_plane.records() as records:
+            for path in kind.selectable:
+                selector = f"{path.removeprefix('.')}=nobody"
+                assert (await records.list_page(kind.plural, field_selector=selector)).items == []
+            with pytest.raises(Refused):
+                await records.list_page(kind.plural, field_selector="spec.nonsense=x")
+
+    async def test_a_task_that_leaves_a_selection_is_shown_as_it_was(
+        self, control_plane: ControlPlane
+    ) -> None:
+        """`LiveTasks.leave` rests on it: such an event has the new version and the old content."""
+        async with control_plane.records() as records:
+            made = await records.create(TASKS, make_task(finalizers=(FINALIZER,)))
+            running = await records.patch_status(TASKS, made, {"phase": "Running"})
+            ended = await records.patch_status(
+                TASKS, running, {"phase": "Completed", "work": "Settled"}
+            )
+        raw = control_plane.kubectl(
+            "get",
+            "--raw",
+            f"/apis/{API_VERSION}/namespaces/{control_plane.namespace}/{TASKS}?watch=1"
+            f"&timeoutSeconds=1&resourceVersion={made['metadata']['resourceVersion']}"
+            "&fieldSelector=status.work!%3DSettled",
+        )
+        last = orjson.loads([line for line in raw.splitlines() if name_of(made) in line][-1])
+        assert last["type"] == "DELETED"
+        assert last["object"]["metadata"]["resourceVersion"] == ended["metadata"]["resourceVersion"]
+        assert last["object"]["status"]["phase"] == "Running"

@@ -1,0 +1,171 @@
+"""Accounts, keys and models that tests make with kubectl, as an admin would.
+
+A test with an account of its own has the whole rate and its own money, and disturbs no other.
+"""
+
+import json
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from gateway_cli.local.state import PEPPER, read_shared_secret
+from gateway_core.contract.keys import KeyClass, digest, mint_key
+from gateway_core.contract.names import API_VERSION
+from tests.servers.world import Answer, Client, World, wait_for
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An API key: its object's name and what its owner was given."""
+
+    name: str
+    plaintext: str
+
+
+def unique(prefix: str) -> str:
+    """A name that no other test uses."""
+    return f"{prefix}-{secrets.token_hex(4)}"
+
+
+def describe(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """An object of the gateway's group."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": f"Gateway{kind}",
+        "metadata": {"name": name},
+        "spec": dict(spec),
+    }
+
+
+def describe_account(name: str, **spec: Any) -> dict[str, Any]:
+    """A GatewayAccount with 100 dollars."""
+    return describe(
+        "Account",
+        name,
+        {
+            "displayName": f"Account {name}",
+            "owner": {"name": "Olga Owner", "email": "olga@example.com"},
+            "funds": {"paidMicros": 100_000_000},
+            **spec,
+        },
+    )
+
+
+def describe_token(world: World, key_class: KeyClass = "Standard") -> tuple[str, dict[str, Any]]:
+    """A new key's plaintext, and its entry in `spec.tokens`."""
+    minted = mint_key(key_class)
+    world.secrets.add(minted.plaintext)
+    pepper = read_shared_secret(world.config.secrets_directory, PEPPER)
+    token = {
+        "id": minted.id,
+        "digest": digest(minted.plaintext, pepper),
+        "pepperVersion": 1,
+        "hint": minted.hint,
+    }
+    return minted.plaintext, token
+
+
+def describe_key(
+    world: World, account: str, key_class: KeyClass = "Standard", **spec: Any
+) -> tuple[Key, dict[str, Any]]:
+    """A new key and its GatewayKey."""
+    plaintext, token = describe_token(world, key_class)
+    name = unique("key")
+    whole = {
+        "accountName": account,
+        "class": key_class,
+        "displayName": "of a test",
+        "tokens": [token],
+        **spec,
+    }
+    return Key(name, plaintext), describe("Key", name, whole)
+
+
+def make_key(world: World, account: str, key_class: KeyClass = "Standard", **spec: Any) -> Key:
+    """Applies a key of an account."""
+    key, obj = describe_key(world, account, key_class, **spec)
+    world.apply(obj)
+    return key
+
+
+def describe_model(world: World, name: str, **changes: Any) -> dict[str, Any]:
+    """A GatewayModel like the first one, at a service of its own unless `changes` name one.
+
+    A change to None leaves the field out.
+    """
+    spec = dict(world.read("gatewaymodel", world.env["GATEWAY_MODEL"])["spec"])
+    spec |= {"modelId": name, "service": name, **changes}
+    return describe("Model", name, {key: value for key, value in spec.items() if value is not None})
+
+
+def describe_task(
+    client: Client, name: str, *, changes: Mapping[str, Any] | None = None, **given: Any
+) -> dict[str, Any]:
+    """A GatewayTask as an admin writes it; `given` goes into its input, None leaves a field out.
+
+    `changes` are those of the request beside the input.
+    """
+    values = {key: value for key, value in client.body(**given).items() if key != "model"}
+    request = {
+        "accountName": client.account,
+        "service": client.world.env["GATEWAY_SERVICE"],
+        "action": "reference_to_video",
+        "modelId": client.world.env["GATEWAY_MODEL"],
+        "input": json.dumps(values),
+        **(changes or {}),
+    }
+    return describe("Task", name, {"request": request})
+
+
+@asynccontextmanager
+async def open_tenant(world: World, **spec: Any) -> AsyncIterator[Client]:
+    """A client of a new account, once the API knows both account and key."""
+    account = unique("acct")
+    key, key_object = describe_key(world, account)
+    world.apply(describe_account(account, **spec), key_object)
+    async with world.client(key.plaintext, account) as client:
+        await wait_known(client)
+        yield client
+
+
+async def wait_known(client: Client, key: str = "", *, base: str | None = None) -> None:
+    """Waits until the API takes the client's key, or another one."""
+    await wait_status(client, 200, key=key, base=base)
+
+
+async def wait_status(
+    client: Client,
+    status: int,
+    path: str = "/api/v1/me",
+    *,
+    method: str = "GET",
+    seconds: float = 5,
+    **options: Any,
+) -> Answer:
+    """Asks until the answer has `status`: a change has to be known within 5 s (contract §0.10)."""
+    last: list[Answer] = []
+
+    async def ask() -> bool:
+        last[:] = [await client.request(method, path, **options)]
+        return last[0].status == status
+
+    await wait_for(ask, seconds=seconds, what=f"{status} at {path}")
+    return last[0]
+
+
+async def read_balance(client: Client) -> dict[str, int]:
+    """The five figures."""
+    answer = await client.request("GET", "/api/v1/me/balance")
+    assert answer.status == 200, answer.raw
+    balance: dict[str, int] = answer.body
+    return balance
+
+
+def list_objects(client: Client) -> list[dict[str, Any]]:
+    """The GatewayTasks of the client's account."""
+    selector = f"--field-selector=spec.request.accountName={client.account}"
+    text = client.world.run.kubectl("get", "gatewaytasks", selector, "-o", "json")
+    items: list[dict[str, Any]] = json.loads(text)["items"]
+    return items

@@ -1,0 +1,113 @@
+"""Opaque ids: bound to an account, unguessable, told from foreign ones without a look-up (§0.4)."""
+
+import re
+import string
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from gateway_core.contract.ids import IdMint, Ownership, mint_request_id
+from gateway_core.contract.names import id_to_name, name_to_id
+
+MINT = IdMint(b"k" * 32)
+BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
+
+accounts = st.from_regex(r"\A[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?\Z")
+prefixes = st.sampled_from(["task", "batch", "batch_req", "grd"])
+bodies = st.text(alphabet=BASE32, min_size=26, max_size=26)
+
+
+@given(prefixes, accounts)
+def test_a_minted_id_is_its_accounts(prefix: str, account: str) -> None:
+    wire_id = MINT.mint_random(prefix, account)
+    assert re.fullmatch(rf"{prefix}_[a-z2-7]{{26}}", wire_id)
+    assert MINT.check(prefix, account, wire_id) is Ownership.MINTED
+
+
+@given(accounts, accounts)
+def test_a_minted_id_is_foreign_to_every_other_account(mine: str, other: str) -> None:
+    assume(mine != other)
+    assert MINT.check("task", other, MINT.mint_random("task", mine)) is Ownership.FOREIGN
+
+
+def test_a_minted_id_is_of_one_kind() -> None:
+    wire_id = MINT.mint_random("task", "demo")
+    assert MINT.check("batch", "demo", wire_id) is Ownership.NAMED
+    moved = wire_id.replace("task_", "batch_")
+    assert MINT.check("batch", "demo", moved) is Ownership.FOREIGN
+
+
+def test_another_key_mints_other_ids() -> None:
+    other = IdMint(b"o" * 32)
+    assert other.check("task", "demo", MINT.mint_random("task", "demo")) is Ownership.FOREIGN
+    assert other.mint_keyed("task", "demo", "k") != MINT.mint_keyed("task", "demo", "k")
+
+
+@given(bodies)
+@example("7" * 26)
+@example("a" * 26)
+def test_a_guess_is_foreign(body: str) -> None:
+    assert MINT.check("task", "demo", f"task_{body}") is Ownership.FOREIGN
+
+
+@given(st.integers(min_value=5, max_value=30), st.sampled_from(BASE32))
+def test_one_other_character_makes_an_id_foreign(place: int, character: str) -> None:
+    wire_id = MINT.mint_keyed("task", "demo", "path", "key")
+    assume(wire_id[place] != character)
+    changed = wire_id[:place] + character + wire_id[place + 1 :]
+    assert MINT.check("task", "demo", changed) is Ownership.FOREIGN
+
+
+@given(st.text(max_size=40))
+@example("task_")
+@example("task_admin-made")
+@example("TASK_" + "A" * 26)
+@example("task_" + "A" * 26)
+@example("task_" + "a" * 26 + "\n")
+@example("task-" + "a" * 26)
+@example("task_" + "1" * 26)
+def test_garbage_is_never_minted_and_never_an_error(text: str) -> None:
+    assert MINT.check("task", "demo", text) is not Ownership.MINTED
+
+
+@given(accounts, st.lists(st.text(alphabet=string.printable, max_size=20), max_size=3))
+def test_a_keyed_id_is_always_the_same(account: str, parts: list[str]) -> None:
+    wire_id = MINT.mint_keyed("task", account, *parts)
+    assert wire_id == IdMint(b"k" * 32).mint_keyed("task", account, *parts)
+    assert MINT.check("task", account, wire_id) is Ownership.MINTED
+
+
+def test_a_keyed_id_hangs_on_every_part() -> None:
+    made = {
+        MINT.mint_keyed("task", "demo", "path", "key"),
+        MINT.mint_keyed("task", "demo", "path", "yek"),
+        MINT.mint_keyed("task", "demo", "pathkey", ""),
+        MINT.mint_keyed("task", "demo", "", "pathkey"),
+        MINT.mint_keyed("task", "demo", "htap", "key"),
+        MINT.mint_keyed("task", "guest", "path", "key"),
+        MINT.mint_keyed("batch", "demo", "path", "key").replace("batch", "task"),
+    }
+    assert len({wire_id[5:17] for wire_id in made}) == 7, "bodies differ, not only tags"
+
+
+def test_random_ids_differ() -> None:
+    assert len({MINT.mint_random("task", "demo") for _ in range(1000)}) == 1000
+
+
+def test_request_ids_have_the_shape_of_ids() -> None:
+    made = {mint_request_id() for _ in range(100)}
+    assert len(made) == 100
+    assert all(re.fullmatch(r"req_[a-z2-7]{26}", text) for text in made)
+
+
+def test_a_short_key_is_refused() -> None:
+    with pytest.raises(ValueError, match="16 bytes"):
+        IdMint(b"short")
+
+
+@given(st.from_regex(r"\Atask_[a-z0-9-]{1,57}\Z"))
+def test_ids_and_names_are_one_to_one(wire_id: str) -> None:
+    name = id_to_name(wire_id)
+    assert re.fullmatch(r"task-[a-z0-9-]{1,57}", name)
+    assert name_to_id(name) == wire_id

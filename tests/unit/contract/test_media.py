@@ -1,0 +1,94 @@
+"""Addresses of media: forged and outdated ones open nothing."""
+
+import re
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from gateway_core.contract.media import LIFETIME_SECONDS, MediaItem, MediaSigner
+
+NOW = 1_800_000_000
+SIGNER = MediaSigner(b"m" * 32)
+UID = "0f0e0d0c-0b0a-4908-8706-050403020100"
+ITEM = MediaItem(UID, 0)
+PATH = SIGNER.sign(ITEM, "video/mp4", NOW + LIFETIME_SECONDS)
+
+uids = st.uuids().map(str)
+indexes = st.integers(min_value=0, max_value=15)
+
+
+@given(uids, indexes)
+def test_a_signed_path_opens_its_output(uid: str, index: int) -> None:
+    item = MediaItem(uid, index)
+    path = SIGNER.sign(item, "video/mp4", NOW + 60)
+    assert SIGNER.verify(path, NOW) == item
+    assert re.fullmatch(r"[A-Za-z0-9/_.-]+", path), "stands in any URL as it is"
+
+
+def test_it_lasts_thirty_days() -> None:
+    assert SIGNER.verify(PATH, NOW + 30 * 86400 - 1) == ITEM
+    assert SIGNER.verify(PATH, NOW + 30 * 86400) is None
+
+
+@pytest.mark.parametrize(
+    ("content_type", "name"),
+    [
+        ("video/mp4", "video.mp4"),
+        ("video/webm", "video.webm"),
+        ("video/quicktime", "video.mov"),
+        ("application/octet-stream", "video.mp4"),
+    ],
+)
+def test_the_file_name_tells_the_type(content_type: str, name: str) -> None:
+    assert SIGNER.sign(ITEM, content_type, NOW).endswith("/" + name)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (UID, UID.replace("0f0e", "0f0f")),
+        ("/0/", "/1/"),
+        ("/0/", "/00/"),
+        (f"{NOW + LIFETIME_SECONDS:08x}", f"{NOW + 2 * LIFETIME_SECONDS:08x}"),
+        ("/media/", "/media//"),
+        (UID, UID.upper()),
+        (UID, "../" + UID),
+    ],
+)
+def test_a_changed_path_opens_nothing(old: str, new: str) -> None:
+    changed = PATH.replace(old, new, 1)
+    assert changed != PATH
+    assert SIGNER.verify(changed, NOW) is None
+
+
+@given(st.integers(min_value=0, max_value=26), st.sampled_from("abcXYZ019-_"))
+def test_a_changed_signature_opens_nothing(place: int, character: str) -> None:
+    begin = PATH.index(f"{NOW + LIFETIME_SECONDS:08x}-") + 9
+    assume(PATH[begin + place] != character)
+    changed = PATH[: begin + place] + character + PATH[begin + place + 1 :]
+    assert SIGNER.verify(changed, NOW) is None
+
+
+@given(st.text(max_size=120))
+@example("")
+@example(f"/media/{UID}/0/")
+@example(PATH + "/x")
+def test_garbage_opens_nothing(text: str) -> None:
+    assert SIGNER.verify(text, NOW) is None
+
+
+def test_another_key_opens_nothing() -> None:
+    assert MediaSigner(b"n" * 32).verify(PATH, NOW) is None
+
+
+def test_a_short_key_is_refused() -> None:
+    with pytest.raises(ValueError, match="16 bytes"):
+        MediaSigner(b"short")
+
+
+def test_copies_of_an_output_have_one_place() -> None:
+    assert (
+        MediaItem("0f0e0d0c-0b0a-4908-8706-050403020100", 3).key
+        == "media/0f0e0d0c-0b0a-4908-8706-050403020100/3"
+    )

@@ -1,0 +1,137 @@
+"""The catalog: which objects serve which path, and what is wrong with the others."""
+
+from typing import Any
+
+import pytest
+
+from gateway_core.contract.conditions import Reason
+from gateway_core.contract.model import GatewayModel
+from gateway_core.domain.catalog import build_catalog, check_model_object
+
+RESOLUTIONS = ("540p", "720p", "1080p", "2k", "4k")
+
+
+def make(name: str = "sim-q4", created: str = "2026-11-21T10:00:00Z", **spec: Any) -> GatewayModel:
+    base = {
+        "modelId": "sim-q4",
+        "service": "sim",
+        "action": "reference_to_video",
+        "routes": [{"name": "main", "providerName": "simulated", "upstreamModel": "q4"}],
+        "prices": [{"perCallMicros": 1}],
+    }
+    metadata = {"name": name, "creationTimestamp": created}
+    return GatewayModel.model_validate({"metadata": metadata, "spec": {**base, **spec}})
+
+
+def test_a_model_is_found_at_its_path() -> None:
+    catalog, problems = build_catalog([make(deadlineSeconds=60)])
+    assert problems == {}
+    model = catalog.find_model("sim", "reference_to_video", "sim-q4")
+    assert model is not None
+    assert model.deadline_seconds == 60
+    assert model.routes[0].provider_name == "simulated"
+    operation = catalog.find_operation("sim", "reference_to_video")
+    assert operation is model.operation
+
+
+@pytest.mark.parametrize(
+    ("service", "action", "model_id"),
+    [
+        ("other", "reference_to_video", "sim-q4"),
+        ("sim", "text_to_video", "sim-q4"),
+        ("sim", "reference_to_video", "sim-q5"),
+        ("sim", "reference_to_video", "SIM-Q4"),
+    ],
+)
+def test_it_is_found_nowhere_else(service: str, action: str, model_id: str) -> None:
+    catalog, _ = build_catalog([make()])
+    assert catalog.find_model(service, action, model_id) is None
+
+
+def test_a_path_without_models_is_no_path() -> None:
+    catalog, _ = build_catalog([make(disabled=True)])
+    assert catalog.find_operation("sim", "reference_to_video") is None
+    assert build_catalog([])[0].find_operation("sim", "reference_to_video") is None
+
+
+def test_one_path_serves_many_models() -> None:
+    catalog, problems = build_catalog([make(), make("b", modelId="b"), make("c", service="c")])
+    assert problems == {}
+    assert set(catalog.models["sim", "reference_to_video"]) == {"sim-q4", "b"}
+    assert set(catalog.models["c", "reference_to_video"]) == {"sim-q4"}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_for_one_id_the_older_stays(order: int) -> None:
+    older = make("z-older", "2026-11-21T10:00:00Z", deadlineSeconds=1)
+    newer = make("a-newer", "2026-11-21T10:00:01Z", deadlineSeconds=2)
+    catalog, problems = build_catalog([older, newer][::order])
+    model = catalog.find_model("sim", "reference_to_video", "sim-q4")
+    assert model is not None
+    assert model.deadline_seconds == 1
+    assert set(problems) == {"a-newer"}
+    assert problems["a-newer"].reason is Reason.DUPLICATE_MODEL
+    assert "z-older" in problems["a-newer"].message
+
+
+def test_of_two_made_in_one_second_the_first_by_name_stays() -> None:
+    _, problems = build_catalog([make("b"), make("a")])
+    assert set(problems) == {"b"}
+
+
+def test_a_bad_object_does_not_stand_in_a_good_ones_way() -> None:
+    bad = make("a-bad", "2026-11-20T10:00:00Z", prices=None)
+    catalog, problems = build_catalog([bad, make("good")])
+    assert catalog.find_model("sim", "reference_to_video", "sim-q4") is not None
+    assert set(problems) == {"a-bad"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "text"),
+    [
+        ({"disabled": True}, Reason.DISABLED, "spec.disabled"),
+        ({"action": "text_to_video"}, Reason.UNKNOWN_ACTION, "one of reference_to_video"),
+        ({"fields": [{"name": "colour"}]}, Reason.INVALID_FIELD, "colour is not a field"),
+        ({"prices": None}, Reason.PRICE_MISSING, "spec.prices must be given"),
+        ({"prices": []}, Reason.PRICE_MISSING, "perCallMicros: 0 makes it free"),
+        (
+            {"prices": [{"perSecond": [{"resolution": "720p", "micros": 1}]}]},
+            Reason.PRICE_MISSING,
+            "no price per second for 540p, 1080p, 2k, 4k",
+        ),
+    ],
+)
+def test_a_problem_says_what_to_mend(spec: dict[str, Any], reason: Reason, text: str) -> None:
+    problem = check_model_object(make(**spec))
+    assert problem is not None
+    assert problem.reason is reason
+    assert text in problem.message
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"prices": [{"perSecond": [{"resolution": r, "micros": 1} for r in RESOLUTIONS]}]},
+        {
+            "fields": [{"name": "output_resolution", "allowed": ["720p"]}],
+            "prices": [{"perSecond": [{"resolution": "720p", "micros": 1}]}],
+        },
+        {
+            "fields": [{"name": "output_resolution", "supported": False}],
+            "prices": [{"perSecond": [{"micros": 1}]}],
+        },
+    ],
+)
+def test_only_resolutions_that_can_be_asked_for_need_a_price(spec: dict[str, Any]) -> None:
+    assert check_model_object(make(**spec)) is None
+
+
+def test_a_model_without_resolutions_needs_the_star() -> None:
+    problem = check_model_object(
+        make(
+            fields=[{"name": "output_resolution", "supported": False}],
+            prices=[{"perSecond": [{"resolution": "720p", "micros": 1}]}],
+        )
+    )
+    assert problem is not None
+    assert problem.reason is Reason.PRICE_MISSING

@@ -1,0 +1,508 @@
+"""Every field rule of contract §2.1, and which of them is a 400 and which a 409."""
+
+import string
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway_core.contract.errors import Conflict, InvalidRequest
+from gateway_core.contract.model import FieldRule
+from gateway_core.domain.operations import REFERENCE_TO_VIDEO as OPERATION
+from gateway_core.domain.validation import (
+    apply_defaults,
+    check_model,
+    check_rule,
+    check_shape,
+    fingerprint,
+    parse_body,
+    to_canonical_json,
+)
+
+IMAGE = "https://example.com/a.png"
+SMALLEST = {"model": "sim-q4", "prompt": "a cat", "reference_image_urls": [IMAGE]}
+
+
+def check(**changes: Any) -> dict[str, Any]:
+    """What a good body with changes comes to; a change to `...` leaves the field out."""
+    body = {name: value for name, value in {**SMALLEST, **changes}.items() if value is not ...}
+    return check_shape(OPERATION, body)
+
+
+def refuse(**changes: Any) -> dict[str, list[str]]:
+    """The problems by field of a body that is refused."""
+    with pytest.raises(InvalidRequest) as refusal:
+        check(**changes)
+    assert refusal.value.errors is not None
+    assert all(name in refusal.value.message for name in refusal.value.errors)
+    return refusal.value.errors
+
+
+class TestBody:
+    @pytest.mark.parametrize("raw", [b"", b"{", b"nonsense", b'{"a":NaN}', b"\xff{}", b"{} {}"])
+    def test_what_is_no_json_is_refused_in_the_simple_form(self, raw: bytes) -> None:
+        with pytest.raises(InvalidRequest) as refusal:
+            parse_body(raw)
+        assert refusal.value.errors is None
+        assert refusal.value.code == "invalid_json"
+
+    @pytest.mark.parametrize("raw", [b"[]", b'"text"', b"1", b"null", b"true"])
+    def test_what_is_no_object_is_refused_in_the_simple_form(self, raw: bytes) -> None:
+        with pytest.raises(InvalidRequest) as refusal:
+            parse_body(raw)
+        assert refusal.value.errors is None
+
+    def test_an_object_is_taken(self) -> None:
+        assert parse_body(b'{"prompt":"\xc3\xa9"}') == {"prompt": "é"}
+
+    def test_the_smallest_body_is_taken_as_it_is(self) -> None:
+        assert check() == SMALLEST
+
+    def test_unknown_properties_are_named(self) -> None:
+        errors = refuse(colour="red", Prompt="x")
+        assert errors == {"colour": ["is not a known field"], "Prompt": ["is not a known field"]}
+
+    def test_an_unknown_property_is_refused_even_if_it_is_null(self) -> None:
+        assert set(refuse(colour=None)) == {"colour"}
+
+    def test_every_problem_of_every_field_is_told_at_once(self) -> None:
+        errors = refuse(model=5, prompt="", duration_seconds=99, audio="yes", colour=1)
+        assert set(errors) == {"model", "prompt", "duration_seconds", "audio", "colour"}
+
+    @pytest.mark.parametrize("name", ["model", "prompt", "reference_image_urls"])
+    @pytest.mark.parametrize("value", [..., None])
+    def test_required_fields_are_required(self, name: str, value: Any) -> None:
+        assert refuse(**{name: value}) == {name: ["is required"]}
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "reference_audio_urls",
+            "aspect_ratio",
+            "audio",
+            "duration_seconds",
+            "output_resolution",
+            "callback_url",
+        ],
+    )
+    def test_null_on_an_optional_field_is_absence(self, name: str) -> None:
+        assert check(**{name: None}) == SMALLEST
+
+
+class TestPrompt:
+    def test_one_character_is_enough(self) -> None:
+        assert check(prompt="x")["prompt"] == "x"
+
+    def test_length_is_counted_in_code_points(self) -> None:
+        assert check(prompt="🐈" * 20_000)
+        assert refuse(prompt="🐈" * 20_001) == {"prompt": ["must have 1 to 20000 characters"]}
+
+    @pytest.mark.parametrize("text", ["", " ", "\n\t", "\u00a0", "\u2003\u3000", "\u2028"])
+    def test_blank_is_refused(self, text: str) -> None:
+        assert refuse(prompt=text) == {"prompt": ["must not be blank"]}
+
+    def test_spaces_around_stay(self) -> None:
+        assert check(prompt=" a cat ")["prompt"] == " a cat "
+
+    @pytest.mark.parametrize("value", [5, True, ["a"], {"a": 1}, 1.5])
+    def test_only_text_is_text(self, value: Any) -> None:
+        assert refuse(prompt=value) == {"prompt": ["must be a string"]}
+
+
+class TestDuration:
+    @pytest.mark.parametrize("value", [3, 5, 5.0, 16, 16.0, 3e0])
+    def test_whole_numbers_are_taken(self, value: Any) -> None:
+        taken = check(duration_seconds=value)["duration_seconds"]
+        assert taken == value
+        assert type(taken) is int
+
+    @pytest.mark.parametrize("value", ["5", "", True, False, 5.5, [5], {"a": 5}])
+    def test_anything_else_is_no_integer(self, value: Any) -> None:
+        assert refuse(duration_seconds=value) == {"duration_seconds": ["must be an integer"]}
+
+    @pytest.mark.parametrize("value", [2, 17, 0, -5, 2.0, 10**30, 1e300])
+    def test_bounds(self, value: Any) -> None:
+        assert refuse(duration_seconds=value) == {"duration_seconds": ["must be 3 to 16"]}
+
+    def test_a_number_beyond_all_bounds_is_refused(self) -> None:
+        raw = orjson.dumps(SMALLEST)[:-1] + b',"duration_seconds":123456789012345678901234567890}'
+        with pytest.raises(InvalidRequest):
+            check_shape(OPERATION, parse_body(raw))
+
+
+class TestAudio:
+    @pytest.mark.parametrize("value", [True, False])
+    def test_booleans_are_taken(self, value: bool) -> None:
+        assert check(audio=value)["audio"] is value
+
+    @pytest.mark.parametrize("value", [0, 1, "true", "", [], 1.0])
+    def test_nothing_else_is_boolean(self, value: Any) -> None:
+        assert refuse(audio=value) == {"audio": ["must be true or false"]}
+
+
+class TestChoices:
+    @pytest.mark.parametrize("value", ["16:9", "9:16", "1:1", "4:3", "3:4"])
+    def test_aspect_ratios(self, value: str) -> None:
+        assert check(aspect_ratio=value)["aspect_ratio"] == value
+
+    @pytest.mark.parametrize("value", ["540p", "720p", "1080p", "2k", "4k"])
+    def test_resolutions(self, value: str) -> None:
+        assert check(output_resolution=value)["output_resolution"] == value
+
+    @pytest.mark.parametrize("value", ["", "16:10", "720P", " 720p", "8k"])
+    def test_other_words_are_refused_with_the_list(self, value: str) -> None:
+        [text] = refuse(output_resolution=value)["output_resolution"]
+        assert text == "must be one of 540p, 720p, 1080p, 2k, 4k"
+
+    @pytest.mark.parametrize("value", [720, True, ["720p"]])
+    def test_only_text_is_a_choice(self, value: Any) -> None:
+        assert refuse(output_resolution=value) == {"output_resolution": ["must be a string"]}
+
+
+class TestUrls:
+    @pytest.mark.parametrize("count", [1, 15])
+    def test_images_are_one_to_fifteen(self, count: int) -> None:
+        urls = [f"https://example.com/{n}.png" for n in range(count)]
+        assert check(reference_image_urls=urls)["reference_image_urls"] == urls
+
+    @pytest.mark.parametrize("count", [0, 16])
+    def test_images_are_no_fewer_and_no_more(self, count: int) -> None:
+        assert refuse(reference_image_urls=[IMAGE] * count) == {
+            "reference_image_urls": ["must have 1 to 15 items"]
+        }
+
+    def test_sounds_are_up_to_three(self) -> None:
+        assert check(reference_audio_urls=[]) == {**SMALLEST, "reference_audio_urls": []}
+        assert check(reference_audio_urls=[IMAGE] * 3)
+        assert refuse(reference_audio_urls=[IMAGE] * 4) == {
+            "reference_audio_urls": ["must have up to 3 items"]
+        }
+
+    def test_a_bad_item_is_told_by_its_index(self) -> None:
+        errors = refuse(reference_image_urls=[IMAGE, "nonsense", IMAGE, 5])
+        assert errors == {
+            "reference_image_urls": [
+                "[1] must be an absolute http or https URL",
+                "[3] must be a string",
+            ]
+        }
+
+    @pytest.mark.parametrize("value", [IMAGE, {"0": IMAGE}, 5, True])
+    def test_only_an_array_is_an_array(self, value: Any) -> None:
+        assert refuse(reference_image_urls=value) == {
+            "reference_image_urls": ["must be an array of URLs"]
+        }
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "http://example.com",
+            "https://example.com:8443/a?b=c#d",
+            "HTTPS://EXAMPLE.COM/A.PNG",
+            "https://example.com/%20a",
+            "https://bücher.example/a.png",
+            "https://192.0.2.1/a.png",
+            "https://[2001:db8::1]:8080/a.png",
+            "https://example.com/no-extension-at-all",
+            "https://example.com/a.gif",
+            "https://example.com/@a",
+        ],
+    )
+    def test_good(self, url: str) -> None:
+        assert check(reference_image_urls=[url], callback_url=url)["callback_url"] == url
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "",
+            "example.com/a.png",
+            "//example.com/a.png",
+            "/a.png",
+            "ftp://example.com/a.png",
+            "file:///etc/passwd",
+            "data:image/png;base64,AAAA",
+            "javascript:alert(1)",
+            "https:example.com",
+            "https:/example.com",
+            "https://",
+            "https:///a.png",
+            "https://?a=b",
+            "https://:443/",
+            "https://user@example.com/",
+            "https://user:secret@example.com/",
+            "https://@example.com/",
+            "https://example.com/a b",
+            "https://example.com/\ta",
+            "https://exa\nmple.com/",
+            "https://example.com/a\r\nHost: evil",
+            "https://example.com\\@evil.example/",
+            "https://example.com/\x7f",
+            "https://example.com:0/",
+            "https://example.com:65536/",
+            "https://example.com:port/",
+            "https://[::1/",
+            "https://[::1]evil/",
+            "https://evil[::1]/",
+            "https://::1]/",
+        ],
+    )
+    def test_bad(self, url: str) -> None:
+        errors = refuse(reference_image_urls=[url], callback_url=url)
+        assert set(errors) == {"reference_image_urls", "callback_url"}
+        assert errors["reference_image_urls"][0].startswith("[0] must")
+
+    def test_length(self) -> None:
+        longest = "https://example.com/" + "a" * (2048 - 20)
+        assert check(callback_url=longest)
+        assert refuse(callback_url=longest + "a") == {
+            "callback_url": ["must have at most 2048 characters"]
+        }
+
+    @given(st.text(max_size=60))
+    @example("http://[")
+    @example("http://\ud800")
+    @example("http://a:\uff11/")
+    def test_no_text_is_an_error_of_ours(self, text: str) -> None:
+        try:
+            check(callback_url=text)
+        except InvalidRequest as refusal:
+            assert set(refusal.errors or ()) == {"callback_url"}  # noqa: PT017
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=10),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from([f.name for f in OPERATION.fields]), json_values))
+def test_any_body_is_taken_or_refused_by_its_fields(body: dict[str, Any]) -> None:
+    try:
+        taken = check_shape(OPERATION, body)
+    except InvalidRequest as refusal:
+        assert refusal.errors  # noqa: PT017
+    else:
+        assert check_shape(OPERATION, taken) == taken, "what was taken is taken again as it is"
+
+
+def rules(*made: FieldRule) -> dict[str, FieldRule]:
+    return {rule.name: rule for rule in made}
+
+
+class TestDefaults:
+    def test_the_operations(self) -> None:
+        assert apply_defaults(OPERATION, SMALLEST, {}) == {
+            **SMALLEST,
+            "aspect_ratio": "16:9",
+            "audio": True,
+            "duration_seconds": 5,
+            "output_resolution": "720p",
+        }
+
+    def test_the_models_own_come_first(self) -> None:
+        own = rules(
+            FieldRule(name="output_resolution", default='"1080p"'),
+            FieldRule(name="duration_seconds", default="8"),
+            FieldRule(name="audio", default="false"),
+        )
+        complete = apply_defaults(OPERATION, SMALLEST, own)
+        assert complete["output_resolution"] == "1080p"
+        assert complete["duration_seconds"] == 8
+        assert complete["audio"] is False
+
+    def test_what_was_given_stays(self) -> None:
+        own = rules(FieldRule(name="output_resolution", default='"1080p"'))
+        given_body = {**SMALLEST, "output_resolution": "540p"}
+        assert apply_defaults(OPERATION, given_body, own)["output_resolution"] == "540p"
+
+    def test_a_field_the_model_has_not_gets_none(self) -> None:
+        own = rules(FieldRule(name="audio", supported=False))
+        assert "audio" not in apply_defaults(OPERATION, SMALLEST, own)
+
+    def test_a_default_is_normalised_as_if_it_had_been_given(self) -> None:
+        own = rules(FieldRule(name="duration_seconds", default="8.0"))
+        default = apply_defaults(OPERATION, SMALLEST, own)
+        explicit = apply_defaults(OPERATION, check(duration_seconds=8), own)
+        assert to_canonical_json(default) == to_canonical_json(explicit)
+
+
+class TestFingerprint:
+    def digest(self, **changes: Any) -> str:
+        return fingerprint(apply_defaults(OPERATION, check(**changes), {}))
+
+    @pytest.mark.parametrize(
+        ("name", "default"),
+        [
+            ("aspect_ratio", "16:9"),
+            ("audio", True),
+            ("duration_seconds", 5),
+            ("duration_seconds", 5.0),
+            ("output_resolution", "720p"),
+            ("callback_url", None),
+            ("audio", None),
+        ],
+    )
+    def test_an_omitted_default_is_an_explicit_one(self, name: str, default: Any) -> None:
+        assert self.digest(**{name: default}) == self.digest()
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("aspect_ratio", "1:1"),
+            ("audio", False),
+            ("duration_seconds", 6),
+            ("output_resolution", "4k"),
+            ("callback_url", "https://example.com/done"),
+            ("prompt", "a dog"),
+            ("prompt", "a cat "),
+            ("model", "sim-q5"),
+            ("reference_image_urls", [IMAGE, IMAGE]),
+            ("reference_audio_urls", []),
+        ],
+    )
+    def test_every_field_counts(self, name: str, value: Any) -> None:
+        assert self.digest(**{name: value}) != self.digest()
+
+    @given(st.permutations(list(SMALLEST.items())))
+    def test_the_order_of_members_does_not(self, items: list[tuple[str, Any]]) -> None:
+        assert fingerprint(dict(items)) == fingerprint(SMALLEST)
+
+    def test_the_order_of_urls_does(self) -> None:
+        urls = [IMAGE, "https://example.com/b.png"]
+        assert self.digest(reference_image_urls=urls) != self.digest(
+            reference_image_urls=urls[::-1]
+        )
+
+    def test_it_is_hex_sha256(self) -> None:
+        assert len(self.digest()) == 64
+        assert set(self.digest()) <= set(string.hexdigits.lower())
+
+
+class TestNarrowing:
+    """A value inside the operation that the selected model does not support: 409, simple form."""
+
+    def conflict(self, rule: FieldRule, **changes: Any) -> str:
+        given_body = check(**changes)
+        complete = apply_defaults(OPERATION, given_body, rules(rule))
+        with pytest.raises(Conflict) as refusal:
+            check_model("sim-q4", given_body, complete, rules(rule))
+        return refusal.value.message
+
+    @pytest.mark.parametrize(
+        ("rule", "changes", "text"),
+        [
+            (
+                FieldRule(name="output_resolution", allowed=["540p", "720p"]),
+                {"output_resolution": "4k"},
+                "does not support this output_resolution: it must be one of 540p, 720p",
+            ),
+            (
+                FieldRule(name="duration_seconds", minimum=5),
+                {"duration_seconds": 4},
+                "duration_seconds: it must be at least 5",
+            ),
+            (
+                FieldRule(name="duration_seconds", maximum=8),
+                {"duration_seconds": 9},
+                "duration_seconds: it must be at most 8",
+            ),
+            (
+                FieldRule(name="reference_image_urls", max_items=1),
+                {"reference_image_urls": [IMAGE, IMAGE]},
+                "reference_image_urls: it must have at most 1 items",
+            ),
+            (
+                FieldRule(name="prompt", max_length=4),
+                {"prompt": "a cat"},
+                "prompt: it must have at most 4 characters",
+            ),
+            (
+                FieldRule(name="audio", supported=False),
+                {"audio": False},
+                "does not support audio",
+            ),
+            (
+                FieldRule(name="reference_audio_urls", supported=False),
+                {"reference_audio_urls": []},
+                "does not support reference_audio_urls",
+            ),
+        ],
+    )
+    def test_what_the_model_does_not_support(
+        self, rule: FieldRule, changes: dict[str, Any], text: str
+    ) -> None:
+        assert text in self.conflict(rule, **changes)
+
+    def test_length_is_counted_in_code_points(self) -> None:
+        rule = FieldRule(name="prompt", max_length=2)
+        complete = apply_defaults(OPERATION, check(prompt="🐈🐈"), rules(rule))
+        check_model("sim-q4", complete, complete, rules(rule))
+
+    def test_a_field_that_is_not_supported_and_not_given_is_no_conflict(self) -> None:
+        rule = FieldRule(name="audio", supported=False)
+        complete = apply_defaults(OPERATION, check(), rules(rule))
+        check_model("sim-q4", check(), complete, rules(rule))
+
+    def test_null_is_not_given(self) -> None:
+        rule = FieldRule(name="audio", supported=False)
+        given_body = check(audio=None)
+        check_model("sim-q4", given_body, given_body, rules(rule))
+
+
+class TestRules:
+    """What is wrong with a model's own rules, for its Ready condition."""
+
+    @pytest.mark.parametrize(
+        ("rule", "text"),
+        [
+            (FieldRule(name="colour"), "colour is not a field of reference_to_video"),
+            (FieldRule(name="model", allowed=["a"]), "model is not a field"),
+            (FieldRule(name="callback_url", supported=False), "callback_url is not a field"),
+            (FieldRule(name="prompt", supported=False), "prompt is required"),
+            (
+                FieldRule(name="output_resolution", allowed=["8k"]),
+                "output_resolution cannot be narrowed to 8k",
+            ),
+            (FieldRule(name="prompt", allowed=["a"]), "prompt cannot be narrowed to a"),
+            (FieldRule(name="audio", default="yes"), "the default of audio must be JSON"),
+            (FieldRule(name="audio", default="1"), "the default of audio must be true or false"),
+            (
+                FieldRule(name="duration_seconds", default="99"),
+                "the default of duration_seconds must be 3 to 16",
+            ),
+            (
+                FieldRule(name="duration_seconds", minimum=8),
+                "the default of duration_seconds must be at least 8",
+            ),
+            (
+                FieldRule(name="output_resolution", allowed=["4k"]),
+                "the default of output_resolution must be one of 4k",
+            ),
+            (
+                FieldRule(name="output_resolution", allowed=["4k"], default='"720p"'),
+                "the default of output_resolution must be one of 4k",
+            ),
+            (FieldRule(name="audio", default="null"), "the default of audio must be"),
+        ],
+    )
+    def test_bad(self, rule: FieldRule, text: str) -> None:
+        assert (check_rule(OPERATION, rule) or "").startswith(text)
+
+    @pytest.mark.parametrize(
+        "rule",
+        [
+            FieldRule(name="audio", supported=False),
+            FieldRule(name="output_resolution", allowed=["4k"], default='"4k"'),
+            FieldRule(name="duration_seconds", minimum=8, default="8"),
+            FieldRule(name="duration_seconds", maximum=10),
+            FieldRule(name="reference_audio_urls", max_items=0),
+            FieldRule(name="prompt", max_length=500),
+        ],
+    )
+    def test_good(self, rule: FieldRule) -> None:
+        assert check_rule(OPERATION, rule) is None

@@ -1,0 +1,200 @@
+"""Crashes, faults and admins in any order: the invariants hold all the same.
+
+The operator is killed with all it knows, wherever it is, and another goes on from the record.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from gateway_core.contract.names import TASK_FINALIZER
+from gateway_core.ports.records import Missing, Outdated
+from gateway_core.ports.upstream import (
+    JobReport,
+    JobState,
+    SubmissionGuarantee,
+    UpstreamBusy,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamGone,
+    UpstreamUnclear,
+)
+from tests.fakes.clock import in_virtual_time
+from tests.fakes.upstream import FakeUpstream, Outcome
+from tests.unit.operator.stage import TASKS, Stage
+
+DEADLINE = 300
+
+KEY, LOOKUP, NONE = (
+    SubmissionGuarantee.IDEMPOTENCY_KEY,
+    SubmissionGuarantee.LOOKUP,
+    SubmissionGuarantee.NONE,
+)
+errors = st.sampled_from(
+    [
+        UpstreamUnclear("The connection broke off."),
+        UpstreamBusy("The provider is busy.", retry_after=3.0),
+        UpstreamDenied("The provider refused the gateway's credentials."),
+    ]
+)
+reports = st.sampled_from(
+    [
+        JobReport(JobState.RUNNING),
+        JobReport(JobState.RUNNING, retry_after=7.0),
+        JobReport(JobState.FAILED, message="The prompt is not allowed."),
+        UpstreamGone("The provider does not know the job."),
+    ]
+)
+ACTIONS = (
+    "kill",
+    "record away",
+    "counters away",
+    "counters lose",
+    "store away",
+    "provider away",
+    "all well",
+    "cancel",
+    "delete",
+    "touch",
+    "none",
+)
+
+
+@dataclass
+class Scene:
+    """What happens: how the provider is, and what befalls the gateway when."""
+
+    guarantee: SubmissionGuarantee = KEY
+    lag: float = 0.01
+    latency: float = 0.02
+    by_hand: tuple[bool, ...] = (False,)
+    submissions: list[Outcome] = field(default_factory=list)
+    polls: list[UpstreamError | JobReport] = field(default_factory=list)
+    finds: list[UpstreamError] = field(default_factory=list)
+    fetches: list[UpstreamError] = field(default_factory=list)
+    events: list[tuple[float, str, int]] = field(default_factory=list)
+
+
+scenes = st.builds(
+    Scene,
+    guarantee=st.sampled_from([KEY, LOOKUP, NONE]),
+    lag=st.sampled_from([0.001, 0.05, 2.0]),
+    latency=st.sampled_from([0.002, 0.1, 3.0]),
+    by_hand=st.lists(st.booleans(), min_size=1, max_size=3).map(tuple),
+    submissions=st.lists(st.sampled_from(Outcome), max_size=4),
+    polls=st.lists(errors | reports, max_size=4),
+    finds=st.lists(errors, max_size=2),
+    fetches=st.lists(errors, max_size=2),
+    events=st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 0.001, 0.003, 0.005, 0.01, 0.05, 0.5, 1.0, 4.0, 20.0]),
+            st.sampled_from(ACTIONS),
+            st.integers(min_value=0, max_value=2),
+        ),
+        max_size=12,
+    ),
+)
+
+
+async def befall(stage: Stage, action: str, name: str) -> None:
+    """Has one thing happen."""
+    if action == "kill":
+        await stage.restart()
+    elif action == "record away":
+        stage.records.away = True
+    elif action == "counters away":
+        stage.counters.away = True
+    elif action == "counters lose":
+        stage.counters.lose()
+    elif action == "store away":
+        stage.store.away = True
+    elif action == "provider away":
+        stage.upstream.away = True
+    elif action == "all well":
+        make_well(stage)
+    elif stage.records.away or not stage.is_there(name):
+        return
+    with suppress(Outdated, Missing):  # an admin who comes too late has nothing to say
+        if action == "cancel":
+            await stage.cancel(name)
+        elif action == "delete":
+            await stage.records.delete(TASKS, name)
+        elif action == "touch":
+            await stage.change(name, {"metadata": {"annotations": {"note": "x"}}})
+
+
+def make_well(stage: Stage) -> None:
+    """Ends every fault."""
+    stage.records.away = stage.counters.away = stage.store.away = stage.upstream.away = False
+
+
+def is_done_with(stage: Stage, name: str) -> bool:
+    """Whether nothing is left to do; a task deleted before it was taken in is nobody's business."""
+    finalizers = stage.history[name][-1]["metadata"].get("finalizers") or ()
+    if not stage.is_there(name) and TASK_FINALIZER not in finalizers:
+        return True
+    return stage.is_closed(name)
+
+
+async def run(scene: Scene) -> None:
+    upstream = FakeUpstream(
+        scene.guarantee, latency=scene.latency, submit_seconds=scene.latency + 10
+    )
+    upstream.submissions.extend(scene.submissions)
+    upstream.polls.extend(scene.polls)
+    upstream.finds.extend(scene.finds)
+    upstream.fetches.extend(scene.fetches)
+    stage = Stage(upstream, lag=scene.lag)
+    await stage.boot()
+    names = [
+        await stage.apply(f"task-by-hand-{number}", deadline=DEADLINE)
+        if by_hand
+        else await stage.admit(deadline=DEADLINE)
+        for number, by_hand in enumerate(scene.by_hand)
+    ]
+    for seconds, action, number in scene.events:
+        await stage.pass_time(seconds)
+        await befall(stage, action, names[number % len(names)])
+    make_well(stage)
+    await stage.wait(
+        lambda: all(is_done_with(stage, name) for name in names),
+        seconds=DEADLINE + 120,
+        what="I1: the end of every task",
+        step=1.0,
+    )
+    await check(stage, names)
+
+
+async def check(stage: Stage, names: Iterable[str]) -> None:
+    """The invariants, once all is quiet."""
+    stage.check_history()
+    await stage.open_books("demo")
+    await stage.pass_time(800)
+    charged = 0
+    for name in names:
+        jobs = stage.count_jobs(name)
+        assert jobs <= 1, f"I2: {name} has {jobs} jobs"
+        status = stage.status(name)
+        charged += status.get("chargedMicros", 0)
+        if status.get("phase") == "Completed":
+            assert jobs == 1
+    stage.check_history()
+    await stage.open_books("demo")
+    assert await stage.balance() == (charged, 0), "I7: what was charged is what was completed"
+    assert stage.operator is not None
+    assert stage.operator.is_running, stage.operator.failure
+    assert len(stage.operator.live) == 0
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(scenes)
+@example(Scene(events=[(0.005, "kill", 0)] * 12))
+@example(Scene(guarantee=LOOKUP, events=[(0.02, "kill", 0)] * 12))
+@example(Scene(guarantee=NONE, submissions=[Outcome.UNCLEAR_WITH_JOB], events=[(0.5, "kill", 0)]))
+@example(Scene(by_hand=(True,), events=[(0.003, "kill", 0)] * 8))
+@example(Scene(events=[(1.0, "counters lose", 0), (1.0, "kill", 0)]))
+def test_invariants_hold(scene: Scene) -> None:
+    in_virtual_time(run)(scene)

@@ -1,0 +1,42 @@
+"""Failpoints: nothing unless armed, and then the end at the step that was named."""
+
+import os
+import signal
+
+import pytest
+
+from gateway_operator.failpoints import NAMES, Failpoints
+
+
+@pytest.fixture
+def kills(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    made: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: made.append((pid, number)))
+    return made
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_unarmed_steps_are_passed(name: str, kills: list[tuple[int, int]]) -> None:
+    Failpoints().reach(name)
+    assert kills == []
+
+
+def test_an_armed_step_kills_as_kill_9_does(kills: list[tuple[int, int]]) -> None:
+    Failpoints("after-submit").reach("after-submit")
+    assert kills == [(os.getpid(), signal.SIGKILL)]
+
+
+def test_a_count_is_counted(kills: list[tuple[int, int]]) -> None:
+    points = Failpoints("after-submit:3,before-intent")
+    points.reach("after-submit")
+    points.reach("after-submit")
+    assert kills == []
+    points.reach("after-submit")
+    assert len(kills) == 1
+    points.reach("before-intent")
+    assert len(kills) == 2
+
+
+def test_an_unknown_step_is_refused() -> None:
+    with pytest.raises(ValueError, match="no failpoint is called 'nowhere'"):
+        Failpoints("nowhere")

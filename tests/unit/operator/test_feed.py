@@ -1,0 +1,51 @@
+"""What kopf is told to watch: live work of the own shards only."""
+
+import kopf
+import pytest
+
+from gateway_core.contract.names import SHARD_LABEL, SHARDS
+from gateway_operator.feed import LEASE_RESOURCE, build_settings
+
+TASKS = ("modelgateway.dev", "v1alpha1", "gatewaytasks")
+ALL = tuple(range(SHARDS))
+
+
+def labels(shards: tuple[int, ...]) -> str:
+    selectors: dict[object, str] = build_settings(shards, "lease").watching.label_selectors
+    return selectors.get(TASKS, "")
+
+
+def is_selected(selector: str, shard: str | None) -> bool:
+    """As the API server reads `key in (…)` and `key notin (…)`; notin takes what has no label."""
+    if not selector:
+        return True
+    key, operator, values = selector.split(" ", 2)
+    assert key == SHARD_LABEL
+    listed = values.strip("()").split(",")
+    return (shard in listed) if operator == "in" else (shard not in listed)
+
+
+def test_finished_work_is_left_out() -> None:
+    settings = build_settings(ALL, "lease")
+    assert settings.watching.field_selectors[TASKS] == "status.work!=Settled"
+    assert settings.watching.field_selectors[LEASE_RESOURCE] == "metadata.name=lease"
+
+
+def test_one_replica_watches_everything() -> None:
+    assert labels(ALL) == ""
+
+
+@pytest.mark.parametrize("replicas", [2, 3, 5, 16])
+def test_every_task_has_one_owner(replicas: int) -> None:
+    owned = [tuple(n for n in ALL if n % replicas == ordinal) for ordinal in range(replicas)]
+    for shard in (*map(str, ALL), None, "nonsense", "16"):
+        owners = [i for i, shards in enumerate(owned) if is_selected(labels(shards), shard)]
+        expected = int(shard) % replicas if shard and shard.isdigit() and int(shard) < 16 else 0
+        assert owners == [expected], shard
+
+
+def test_kopf_writes_nothing() -> None:
+    settings = build_settings(ALL, "lease")
+    assert settings.posting.enabled is False
+    assert settings.peering.standalone is True
+    assert isinstance(settings, kopf.OperatorSettings)

@@ -1,0 +1,72 @@
+"""The heartbeat through the watch: a dead feed ends the process, a dead API server does not."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from gateway_core.ports.records import RecordUnavailable
+from gateway_operator.heartbeat import Heartbeat
+from tests.fakes.clock import in_virtual_time
+
+
+class Ended(BaseException):
+    """The process would be gone."""
+
+
+def end(code: int) -> None:
+    raise Ended(code)
+
+
+@pytest.fixture(autouse=True)
+def _no_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "_exit", end)
+
+
+async def beat(renew: Callable[[Heartbeat], Awaitable[None]], seconds: float) -> Heartbeat:
+    async def call() -> None:
+        await renew(heartbeat)
+
+    heartbeat = Heartbeat(call, 10)
+    running = asyncio.create_task(heartbeat.run())
+    await asyncio.wait({running}, timeout=seconds)
+    if running.done():
+        running.result()
+    running.cancel()
+    return heartbeat
+
+
+async def show(heartbeat: Heartbeat) -> None:
+    asyncio.get_running_loop().call_later(0.1, heartbeat.hear, "")
+
+
+async def show_nothing(_: Heartbeat) -> None:
+    """A renewal that the feed does not show."""
+
+
+async def fail(_: Heartbeat) -> None:
+    raise RecordUnavailable("away")
+
+
+@in_virtual_time
+async def test_beats_that_come_back_keep_it_going() -> None:
+    heartbeat = await beat(show, 10_000)
+    assert heartbeat.age <= 10
+
+
+@in_virtual_time
+async def test_beats_that_do_not_come_back_end_the_process() -> None:
+    with pytest.raises(Ended):
+        await beat(show_nothing, 60)
+
+
+@in_virtual_time
+async def test_it_takes_three() -> None:
+    heartbeat = await beat(show_nothing, 29)
+    assert heartbeat.age == float("inf")
+
+
+@in_virtual_time
+async def test_a_record_that_is_away_is_no_reason_to_end() -> None:
+    await beat(fail, 10_000)
