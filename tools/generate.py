@@ -1,13 +1,26 @@
-"""Writes what is generated from the code: the CRDs. Run by `make generate`; CI fails on drift."""
+"""Writes what is generated: the CRDs, and the chart's files that follow from others.
 
+Run by `make generate`; `make check-generated` fails on drift.
+"""
+
+import json
 from pathlib import Path
 
 import yaml
+from tools.chart import (
+    build_readme,
+    build_schema,
+    read_values,
+    template_crd,
+    template_simulator_objects,
+)
 
 from gateway_core.contract.crd import KINDS, build_crd
 
 ROOT = Path(__file__).resolve().parent.parent
+CHART = ROOT / "charts" / "model-gateway"
 HEADER = "# Generated from core/gateway_core/contract by `make generate`; do not edit.\n"
+CHART_HEADER = "# Generated from {} by `make generate`; do not edit.\n"
 
 
 class _Dumper(yaml.SafeDumper):
@@ -19,15 +32,32 @@ class _Dumper(yaml.SafeDumper):
 
 
 def main() -> None:
-    """Writes one file for each kind into `crds/` and removes those of kinds that are gone."""
-    folder = ROOT / "crds"
-    folder.mkdir(exist_ok=True)
-    wanted = {f"{kind.plural}.yaml": build_crd(kind) for kind in KINDS}
-    for stale in {path.name for path in folder.glob("*.yaml")} - set(wanted):
+    """Writes `crds/` and the chart's share of it, and removes files of kinds that are gone."""
+    crds = {
+        f"{kind.plural}.yaml": HEADER
+        + yaml.dump(build_crd(kind), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+        for kind in KINDS
+    }
+    _write_folder(ROOT / "crds", crds)
+    templates = {name: template_crd(text) for name, text in crds.items()}
+    _write_folder(CHART / "templates" / "crds", templates)
+
+    values = read_values((CHART / "values.yaml").read_text())
+    schema = json.dumps(build_schema(values), indent=2, ensure_ascii=False) + "\n"
+    (CHART / "values.schema.json").write_text(schema)
+    introduction = (CHART / "README.in.md").read_text()
+    (CHART / "README.md").write_text(build_readme(values, introduction))
+    objects = template_simulator_objects(ROOT / "examples" / "local")
+    header = CHART_HEADER.format("examples/local")
+    (CHART / "files" / "simulator.yaml").write_text(header + objects)
+
+
+def _write_folder(folder: Path, files: dict[str, str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in {path.name for path in folder.glob("*.yaml")} - set(files):
         (folder / stale).unlink()
-    for name, crd in wanted.items():
-        text = yaml.dump(crd, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
-        (folder / name).write_text(HEADER + text)
+    for name, text in files.items():
+        (folder / name).write_text(text)
 
 
 if __name__ == "__main__":

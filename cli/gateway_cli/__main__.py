@@ -2,6 +2,8 @@
 
 import typer
 
+from gateway_cli.install.commands import app as install_app
+from gateway_cli.install.commands import apply
 from gateway_cli.local.commands import app as local_app
 
 app = typer.Typer(
@@ -12,6 +14,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(local_app, name="local")
+app.add_typer(install_app, name="install")
+app.command()(apply)
 
 
 @app.callback()

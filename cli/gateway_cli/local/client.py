@@ -54,13 +54,16 @@ class TaskClient:
         await self._session.close()
         await self._plain.close()
 
-    async def create(self) -> str:
+    async def create(self, callback_url: str | None = None) -> str:
         """Creates a task and returns its id.
 
         Raises:
             TaskFailedError: if the API does not answer 202.
         """
-        status, body = await self._call("POST", self._url, {"model": self._model, **SAMPLE_INPUT})
+        asked = {"model": self._model, **SAMPLE_INPUT}
+        if callback_url:
+            asked["callback_url"] = callback_url
+        status, body = await self._call("POST", self._url, asked)
         if status != 202:
             raise TaskFailedError(f"POST {self._url} answers {status}: {body}", "api")
         return str(body["id"])

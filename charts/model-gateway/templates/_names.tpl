@@ -1,0 +1,78 @@
+{{/* Prefix of all names; short enough for the longest suffix. */}}
+{{- define "gateway.name" -}}
+{{- $chart := default .Chart.Name .Values.nameOverride -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains $chart .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $chart | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Prefix of the names of objects that belong to the cluster. */}}
+{{- define "gateway.clusterName" -}}
+{{ .Release.Namespace }}-{{ include "gateway.name" . }}
+{{- end -}}
+
+{{/* Labels that never change: (dict "root" $ "component" "api"). */}}
+{{- define "gateway.selector" -}}
+app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride | trunc 63 }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "gateway.labels" -}}
+{{ include "gateway.selector" . }}
+app.kubernetes.io/part-of: model-gateway
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Name, namespace and labels: (dict "root" $ "component" "api"), "suffix" where another name. */}}
+{{- define "gateway.metadata" -}}
+name: {{ include "gateway.name" .root }}-{{ default .component .suffix }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "gateway.labels" . | nindent 2 }}
+{{- end -}}
+
+{{- define "gateway.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ default $.Chart.AppVersion .tag }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gateway.apiUrl" -}}
+{{- $port := int .Values.api.service.port -}}
+{{- default (printf "http://%s-api.%s.svc%s" (include "gateway.name" .) .Release.Namespace (eq $port 80 | ternary "" (printf ":%d" $port))) .Values.api.baseUrl -}}
+{{- end -}}
+
+{{- define "gateway.mediaUrl" -}}
+{{- $port := int .Values.media.service.port -}}
+{{- default (printf "http://%s-media.%s.svc%s" (include "gateway.name" .) .Release.Namespace (eq $port 80 | ternary "" (printf ":%d" $port))) .Values.media.url -}}
+{{- end -}}
+
+{{- define "gateway.apiKeysSecret" -}}
+{{ default (printf "%s-api-keys" (include "gateway.name" .)) .Values.secrets.apiKeys }}
+{{- end -}}
+
+{{- define "gateway.mediaKeySecret" -}}
+{{ default (printf "%s-media-key" (include "gateway.name" .)) .Values.secrets.mediaKey }}
+{{- end -}}
+
+{{- define "gateway.redisSecret" -}}
+{{ default (printf "%s-redis" (include "gateway.name" .)) .Values.secrets.redis }}
+{{- end -}}
+
+{{- define "gateway.claim" -}}
+{{ default (printf "%s-store" (include "gateway.name" .)) .Values.store.directory.existingClaim }}
+{{- end -}}

@@ -1,0 +1,115 @@
+{{/* What every pod's spec begins with: (dict "root" $ "component" "api" "values" .Values.api "token" true). */}}
+{{- define "gateway.podSpec" -}}
+serviceAccountName: {{ include "gateway.name" .root }}-{{ .component }}
+automountServiceAccountToken: {{ default false .token }}
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: {{ .root.Values.podSecurityContext.runAsUser }}
+  runAsGroup: {{ .root.Values.podSecurityContext.runAsGroup }}
+  fsGroup: {{ .root.Values.podSecurityContext.runAsGroup }}
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .values }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .terminationGracePeriodSeconds }}
+terminationGracePeriodSeconds: {{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Spread over nodes and zones, for kinds with several pods. */}}
+{{- define "gateway.spread" -}}
+{{- if .root.Values.topologySpread }}
+topologySpreadConstraints:
+  {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+  - topologyKey: {{ . }}
+    maxSkew: 1
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "gateway.selector" $ | nindent 8 }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* A pod template's metadata: as for podSpec. */}}
+{{- define "gateway.podMetadata" -}}
+labels:
+  {{- /* without the chart's version, which would have every pod replaced by every release */}}
+  {{- include "gateway.selector" . | nindent 2 }}
+  app.kubernetes.io/part-of: model-gateway
+  {{- with .root.Values.commonLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- with .values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The gateway's image with the least rights: the beginning of a container. */}}
+{{- define "gateway.container" -}}
+{{ include "gateway.containerOf" (list . dict) }}
+{{- end -}}
+
+{{/* The same with another image, if one is set: (list $ .Values.redis.image). */}}
+{{- define "gateway.containerOf" -}}
+{{- $root := index . 0 -}}
+{{- $image := index . 1 -}}
+{{- if $image.repository }}
+image: {{ printf "%s:%s" $image.repository (required "an image with a repository needs a tag" $image.tag) | quote }}
+{{- else }}
+image: {{ include "gateway.image" $root | quote }}
+{{- end }}
+imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- define "gateway.logEnv" -}}
+- {name: GATEWAY_LOG_LEVEL, value: {{ .Values.log.level }}}
+- {name: GATEWAY_LOG_FORMAT, value: {{ .Values.log.format }}}
+{{- end -}}
+
+{{- define "gateway.redisEnv" -}}
+- name: GATEWAY_REDIS_URL
+  valueFrom:
+    secretKeyRef:
+      {{- if .Values.redis.enabled }}
+      name: {{ include "gateway.redisSecret" . }}
+      key: url
+      {{- else }}
+      name: {{ required "redis.external.urlSecret.name is needed where redis.enabled is false" .Values.redis.external.urlSecret.name }}
+      key: {{ .Values.redis.external.urlSecret.key }}
+      {{- end }}
+{{- end -}}
+
+{{- define "gateway.cidrEnv" -}}
+- {name: GATEWAY_ALLOWED_CIDRS, value: {{ join "," .Values.allowedCidrs | quote }}}
+{{- end -}}

@@ -1,0 +1,151 @@
+"""`gatewayctl apply` and `gatewayctl install …`. Used by `gateway_cli.__main__`."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway_cli.compose import NoCluster, open_cluster
+from gateway_cli.install.cluster import ClusterError
+from gateway_cli.install.keys import ensure_key
+from gateway_cli.install.manifests import read_manifests
+from gateway_cli.install.sharedsecrets import (
+    ensure_secret,
+    make_redis_content,
+    make_secret_key,
+    make_webhook_secret,
+)
+from gateway_cli.install.trial import Trial, run_trial
+from gateway_cli.local.errors import LocalRunError
+from gateway_cli.progress import Reporter
+from gateway_core.contract.keys import KeyClass
+
+app = typer.Typer(
+    help="The steps of an installation in a cluster; each may be repeated.", no_args_is_help=True
+)
+
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", envvar="GATEWAY_NAMESPACE", help="The gateway's namespace."),
+]
+
+
+def apply(
+    files: Annotated[
+        list[Path],
+        typer.Option("--filename", "-f", help="A YAML file or folder; - is standard input."),
+    ],
+    namespace: Namespace = None,
+) -> None:
+    """Apply objects (server-side): make them, or change the fields that the files name."""
+    reporter = Reporter()
+
+    async def run() -> None:
+        objects = read_manifests(files)
+        async with open_cluster(namespace) as cluster:
+            for obj in objects:
+                await cluster.apply(obj)
+                reporter.line(f"{obj['kind']}/{obj['metadata']['name']} applied")
+
+    with _explained(reporter):
+        asyncio.run(run())
+
+
+@app.command()
+def secrets(
+    api_keys: Annotated[str | None, typer.Option(help="Secret of id-key and pepper-1.")] = None,
+    media_key: Annotated[str | None, typer.Option(help="Secret of media-key.")] = None,
+    redis: Annotated[str | None, typer.Option(help="Secret of password and url.")] = None,
+    redis_address: Annotated[str, typer.Option(help="host:port for that url.")] = "",
+    token: Annotated[list[str] | None, typer.Option(help="Secret of a random token.")] = None,
+    webhook: Annotated[list[str] | None, typer.Option(help="Secret of a whsec_ secret.")] = None,
+    namespace: Namespace = None,
+) -> None:
+    """Create the secrets named that do not exist; those that do are neither read nor changed."""
+    reporter = Reporter()
+    wanted: dict[str, dict[str, str]] = {}
+    if api_keys:
+        wanted[api_keys] = {"id-key": make_secret_key(), "pepper-1": make_secret_key()}
+    if media_key:
+        wanted[media_key] = {"media-key": make_secret_key()}
+    if redis:
+        wanted[redis] = make_redis_content(redis_address)
+    for name in token or ():
+        wanted[name] = {"token": make_secret_key()}
+    for name in webhook or ():
+        wanted[name] = {"secret": make_webhook_secret()}
+
+    async def run() -> None:
+        async with open_cluster(namespace) as cluster:
+            for name, content in wanted.items():
+                made = await ensure_secret(cluster, name, content)
+                reporter.line(f"Secret/{name} {'created' if made else 'is there'}")
+
+    with _explained(reporter):
+        asyncio.run(run())
+
+
+@app.command()
+def key(
+    account: Annotated[str, typer.Option(help="The GatewayAccount it belongs to.")],
+    secret: Annotated[str, typer.Option(help="The Secret that holds its plaintext.")],
+    secrets_dir: Annotated[
+        Path, typer.Option(envvar="GATEWAY_SECRETS_DIR", help="Folder of id-key and pepper-<n>.")
+    ],
+    display_name: Annotated[str, typer.Option(help="Shown in lists.")] = "First key",
+    management: Annotated[bool, typer.Option(help="A management key (mk-).")] = False,
+    namespace: Namespace = None,
+) -> None:
+    """Create an API key whose plaintext lies in a Secret, unless the Secret's key is there."""
+    reporter = Reporter()
+    key_class: KeyClass = "Management" if management else "Standard"
+
+    async def run() -> None:
+        async with open_cluster(namespace) as cluster:
+            name = await ensure_key(
+                cluster,
+                account=account,
+                secret_name=secret,
+                display_name=display_name,
+                key_class=key_class,
+                secrets_folder=secrets_dir,
+            )
+            reporter.line(f"GatewayKey/{name} opens with api-key of Secret/{secret}")
+
+    with _explained(reporter):
+        asyncio.run(run())
+
+
+@app.command("test")
+def run_test(
+    base_url: Annotated[str, typer.Option(envvar="GATEWAY_BASE_URL", help="The API.")],
+    api_key: Annotated[str, typer.Option(envvar="GATEWAY_API_KEY", help="A key.")],
+    model: Annotated[str, typer.Option(help="Its modelId.")],
+    service: Annotated[str, typer.Option(help="The model's spec.service.")],
+    callback_host: Annotated[
+        str | None,
+        typer.Option(envvar="GATEWAY_CALLBACK_HOST", help="This pod's address, for a callback."),
+    ] = None,
+    callback_secret: Annotated[
+        str | None,
+        typer.Option(envvar="GATEWAY_WEBHOOK_SECRET", help="Checks the callback's signature."),
+    ] = None,
+) -> None:
+    """Run one task from POST to its video, and its callback where a host is given."""
+    reporter = Reporter()
+    trial = Trial(base_url, service, model, api_key, callback_host, callback_secret)
+    with _explained(reporter):
+        asyncio.run(run_trial(trial, reporter.line))
+
+
+@contextlib.contextmanager
+def _explained(reporter: Reporter) -> Iterator[None]:
+    """Turns the errors a user can act on into text and exit code 1."""
+    try:
+        yield
+    except (ClusterError, NoCluster, LocalRunError) as error:
+        reporter.line(f"✗ {error}", style="red")
+        raise typer.Exit(1) from error

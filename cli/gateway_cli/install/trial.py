@@ -1,0 +1,103 @@
+"""`helm test`: one task from POST to its video through the Services, its callback received here.
+
+Runs in a pod of the cluster with the key that the installation made for it.
+"""
+
+import asyncio
+import hmac
+import time
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import orjson
+from aiohttp import web
+
+from gateway_cli.local.client import TaskClient, TaskFailedError
+
+TASK_SECONDS = 120.0
+CALLBACK_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What to try: the API, the model, the key, and where callbacks may reach this pod."""
+
+    base_url: str
+    service: str
+    model: str
+    api_key: str
+    callback_host: str | None = None
+    callback_secret: str | None = None
+
+
+async def run_trial(trial: Trial, say: Callable[[str], None]) -> None:
+    """One task to its end; tells `say` of each step.
+
+    Raises:
+        TaskFailedError: something is not as it should be.
+    """
+    async with (
+        _listen(trial.callback_host) as (callback_url, received),
+        TaskClient(trial.base_url, trial.service, trial.model, trial.api_key) as client,
+    ):
+        begin = time.monotonic()
+        task_id = await client.create(callback_url)
+        say(f"202: {task_id} is recorded")
+        task = await client.wait_finished(task_id, TASK_SECONDS, lambda _: None)
+        say(f"completed after {time.monotonic() - begin:.1f} s, cost {task.cost} USD")
+        video = await client.download(task.video_url)
+        say(f"video of {len(video)} bytes from {task.video_url}")
+        if callback_url:
+            await _check_callback(received, task_id, trial.callback_secret)
+            say("the callback arrived")
+
+
+@asynccontextmanager
+async def _listen(
+    host: str | None,
+) -> AsyncIterator[tuple[str | None, asyncio.Queue[tuple[web.Request, bytes]]]]:
+    """A receiver of callbacks on a free port, and its URL; none without a host to be reached at."""
+    received: asyncio.Queue[tuple[web.Request, bytes]] = asyncio.Queue()
+    if not host:
+        yield None, received
+        return
+
+    async def take(request: web.Request) -> web.Response:
+        received.put_nowait((request, await request.read()))
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/callback", take)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, None, 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        yield f"http://{f'[{host}]' if ':' in host else host}:{port}/callback", received
+    finally:
+        await runner.cleanup()
+
+
+async def _check_callback(
+    received: asyncio.Queue[tuple[web.Request, bytes]], task_id: str, secret: str | None
+) -> None:
+    """Waits for the callback; its body must be the task's and its signature the account's."""
+    try:
+        async with asyncio.timeout(CALLBACK_SECONDS):
+            request, body = await received.get()
+    except TimeoutError:
+        text = f"no callback within {CALLBACK_SECONDS:.0f} s"
+        raise TaskFailedError(text, "operator") from None
+    answer = orjson.loads(body)
+    if answer.get("id") != task_id or answer.get("status") != "completed":
+        raise TaskFailedError(f"the callback is of something else: {answer}", "operator")
+    if secret is None:
+        return
+    head = f"{request.headers['webhook-id']}.{request.headers['webhook-timestamp']}."
+    key = b64decode(secret.removeprefix("whsec_"))
+    expected = "v1," + b64encode(hmac.digest(key, head.encode() + body, "sha256")).decode()
+    if expected not in request.headers["webhook-signature"].split(" "):
+        raise TaskFailedError("the callback's signature is not the account's", "operator")

@@ -1,0 +1,99 @@
+"""`make e2e`: the chart on a real cluster, from install to uninstall, with tasks under way.
+
+    KUBECONFIG      the cluster (of the current context)
+    CLUSTER_RUN     a prefix for kubectl and helm, where they must run elsewhere; empty if not
+    CLUSTER_LOAD    a command that builds and loads an image: `CLUSTER_LOAD TAG DIR`
+    E2E_REPOSITORY  the image's name without a tag; localhost/model-gateway
+
+Removes whatever it has made, whether it succeeds or not, unless E2E_KEEP is set.
+"""
+
+import os
+import sys
+import time
+
+from tests.e2e.checks import (
+    check_crds_stay,
+    check_flow_control,
+    check_hardening,
+    check_rights,
+    check_secrets_kept,
+    check_single_jobs,
+)
+from tests.e2e.cluster import Cluster, E2EError
+from tests.e2e.installation import Installation
+from tests.e2e.loads import Load
+from tests.e2e.objects import NAMESPACE
+
+KILLED = ("operator", "api", "operator", "media", "api", "redis")
+
+
+def run(cluster, installation):
+    """Every step, in order; the figures measured."""
+    figures = {}
+    figures["install to ready, s"] = installation.install()
+    figures["helm test, s"] = installation.test()
+    check_rights(cluster)
+    check_hardening(cluster)
+    check_flow_control(cluster)
+    secrets = check_secrets_kept(cluster)
+
+    _say("kill pods while tasks run")
+    with Load(cluster, installation.image) as load:
+        for component in KILLED:
+            installation.kill_one(component)
+    lost = load.check_nothing_lost(refused_allowed=True)
+    figures["tasks through kills"] = lost["accepted"]
+
+    _say("upgrade and roll back while tasks run")
+    with Load(cluster, installation.image) as load:
+        figures["rolling upgrade, s"] = installation.upgrade()
+        figures["rollback, s"] = installation.roll_back()
+    summary = load.check_nothing_lost(refused_allowed=False)
+    figures["tasks through upgrade and rollback"] = summary["accepted"]
+    figures["creates refused meanwhile"] = summary["answers"].get("POST 503", 0)
+    figures["connections drained or broken meanwhile"] = sum(summary["broken"].values())
+    check_secrets_kept(cluster, secrets)
+    check_single_jobs(cluster)
+    installation.test()
+
+    installation.uninstall()
+    check_crds_stay(cluster, lost["accepted"] + summary["accepted"])
+    return figures
+
+
+def main():
+    """0 if everything is as it must be."""
+    if not os.environ.get("KUBECONFIG") and not os.environ.get("CLUSTER_RUN"):
+        print("KUBECONFIG (or CLUSTER_RUN) must name a cluster for tests", file=sys.stderr)
+        return 2
+    cluster = Cluster(NAMESPACE)
+    installation = Installation(cluster, _say)
+    begin = time.monotonic()
+    try:
+        installation.look_around()
+    except E2EError as error:
+        print(f"✗ {error}", file=sys.stderr)
+        return 2
+    try:
+        installation.prepare()
+        figures = run(cluster, installation)
+    except E2EError as error:
+        print(f"✗ {error}", file=sys.stderr)
+        installation.explain()
+        return 1
+    finally:
+        if not os.environ.get("E2E_KEEP"):
+            installation.clean()
+    print(f"✓ e2e in {time.monotonic() - begin:.0f} s")
+    for name, value in figures.items():
+        print(f"  {name}: {value if isinstance(value, int) else f'{value:.1f}'}")
+    return 0
+
+
+def _say(text):
+    print(f"• {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""What must be true of an installation beside its tasks: rights, hardening, secrets, jobs."""
+
+import hashlib
+import json
+from collections import Counter
+
+from tests.e2e.cluster import E2EError
+from tests.e2e.objects import RELEASE
+
+API, OPERATOR, HOOKS, MEDIA = (
+    f"{RELEASE}-{name}" for name in ("api", "operator", "hooks", "media")
+)
+MAY = (
+    (API, "create", "gatewaytasks"),
+    (API, "list", "gatewaytasks"),
+    (API, "watch", "gatewaykeys"),
+    (OPERATOR, "patch", "gatewaytasks/status"),
+    (OPERATOR, "patch", "gatewaytasks"),
+    (OPERATOR, "get", "secrets"),
+    (OPERATOR, "create", "leases.coordination.k8s.io"),
+    (HOOKS, "create", "gatewaymodels"),
+)
+MAY_NOT = (
+    (API, "get", "secrets"),
+    (API, "list", "secrets"),
+    (API, "patch", "gatewaytasks/status"),
+    (API, "update", "gatewaytasks/status"),
+    (API, "delete", "gatewaytasks"),
+    (API, "get", "gatewayproviders"),
+    (API, "create", "gatewaykeys"),
+    (OPERATOR, "create", "gatewaytasks"),
+    (OPERATOR, "list", "secrets"),
+    (OPERATOR, "create", "secrets"),
+    (OPERATOR, "patch", "gatewaykeys"),
+    (OPERATOR, "create", "pods"),
+    (HOOKS, "list", "secrets"),
+    (HOOKS, "create", "gatewaytasks"),
+    (MEDIA, "get", "gatewaytasks"),
+    (MEDIA, "get", "secrets"),
+)
+GENERATED = ("api-keys", "media-key", "redis")
+
+
+def check_rights(cluster):
+    """Each process may do what it must, and nothing that it must not."""
+    wrong = [f"may not: {case}" for case in MAY if not cluster.can(*case)]
+    wrong += [f"may: {case}" for case in MAY_NOT if cluster.can(*case)]
+    if wrong:
+        raise E2EError(f"rights are wrong: {wrong}")
+
+
+def check_flow_control(cluster):
+    """The API server serves creates and reconciliation at their own levels."""
+    text = cluster.kubectl("get", "--raw", "/metrics")
+    for name in ("gw-control", "gw-intake"):
+        flow = f'flow_schema="{cluster.namespace}-{RELEASE}-{name}"'
+        lines = [
+            line
+            for line in text.splitlines()
+            if line.startswith("apiserver_flowcontrol_dispatched_requests_total") and flow in line
+        ]
+        if not any(float(line.rpartition(" ")[2]) > 0 for line in lines):
+            raise E2EError(f"no request was served at {name}")
+
+
+def check_hardening(cluster):
+    """Every container runs without rights, on a root that it cannot write."""
+    for pod in cluster.get("pods", "--selector=app.kubernetes.io/part-of=model-gateway")["items"]:
+        name, spec = pod["metadata"]["name"], pod["spec"]
+        for container in spec["containers"]:
+            context = container["securityContext"]
+            hardened = (
+                context["readOnlyRootFilesystem"],
+                not context["allowPrivilegeEscalation"],
+                context["capabilities"] == {"drop": ["ALL"]},
+                spec["securityContext"]["runAsNonRoot"],
+                spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"},
+                container["resources"].get("limits", {}).get("memory"),
+            )
+            if not all(hardened):
+                raise E2EError(f"{name} is not hardened: {hardened}")
+    component = cluster.pods("media")[0]
+    if any("kube-api-access" in volume["name"] for volume in component["spec"]["volumes"]):
+        raise E2EError("the media host has a token of the cluster")
+
+
+def check_secrets_kept(cluster, before=None):
+    """A digest of the generated secrets; E2EError if it is not the one before."""
+    names = [f"{RELEASE}-{name}" for name in GENERATED]
+    data = [item["data"] for item in cluster.get("secrets", *names)["items"]]
+    digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    if before not in (None, digest):
+        raise E2EError("an upgrade changed the generated secrets")
+    return digest
+
+
+def check_single_jobs(cluster):
+    """The provider made one job for each task, whatever was killed meanwhile."""
+    script = (
+        "import urllib.request as r;"
+        "print(r.urlopen('http://127.0.0.1:9010/control/history').read().decode())"
+    )
+    pod = cluster.pods("simulator")[0]["metadata"]["name"]
+    history = json.loads(cluster.kubectl("exec", pod, "--", "python", "-c", script))
+    jobs = Counter(
+        entry["client_reference"]
+        for entry in history["submissions"]
+        if entry["job_id"] and not entry["replay"]
+    )
+    double = [reference for reference, count in jobs.items() if count > 1]
+    if double:
+        raise E2EError(f"tasks with more than one job: {double}")
+
+
+def check_crds_stay(cluster, tasks):
+    """After the uninstall the kinds and their objects are still there."""
+    left = len(cluster.get("gatewaytasks")["items"])
+    if left < tasks:
+        raise E2EError(f"of {tasks} tasks {left} are left after the uninstall")

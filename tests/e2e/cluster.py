@@ -1,0 +1,83 @@
+"""kubectl and helm on the cluster under test, behind the prefix of $CLUSTER_RUN."""
+
+import json
+import os
+import shlex
+import subprocess
+import time
+
+POLL_SECONDS = 0.5
+
+
+class E2EError(Exception):
+    """A step failed, or something was not as it must be."""
+
+
+class Cluster:
+    """Runs commands where the cluster can be reached."""
+
+    def __init__(self, namespace):
+        self.namespace = namespace
+        self._prefix = shlex.split(os.environ.get("CLUSTER_RUN", ""))
+
+    def run(self, *command, stdin=None, check=True, timeout=600):
+        """What the command prints; E2EError with what it says if it fails."""
+        done = subprocess.run(
+            [*self._prefix, *command],
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if check and done.returncode:
+            raise E2EError(f"{' '.join(command[:6])} …: {done.stderr.strip() or done.stdout}")
+        return done.stdout
+
+    def kubectl(self, *arguments, **options):
+        """kubectl in the namespace of the test."""
+        return self.run("kubectl", f"--namespace={self.namespace}", *arguments, **options)
+
+    def helm(self, command, *arguments, **options):
+        """helm in the namespace of the test."""
+        return self.run("helm", command, f"--namespace={self.namespace}", *arguments, **options)
+
+    def apply(self, *objects):
+        """Applies objects (server-side)."""
+        content = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+        self.run("kubectl", "apply", "--server-side", "--filename=-", stdin=content)
+
+    def get(self, *arguments):
+        """A `kubectl get` as JSON."""
+        return json.loads(self.kubectl("get", *arguments, "--output=json"))
+
+    def pods(self, component):
+        """The pods of a component that are not leaving, newest first."""
+        found = self.get("pods", f"--selector=app.kubernetes.io/component={component}")["items"]
+        staying = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        return sorted(staying, key=lambda pod: pod["metadata"]["creationTimestamp"], reverse=True)
+
+    def can(self, account, verb, resource, name=""):
+        """Whether the service account may do this in the namespace."""
+        target = f"{resource}/{name}" if name else resource
+        arguments = [verb, target]
+        if "/" in resource:
+            kind, sub = resource.split("/")
+            arguments = [verb, kind, f"--subresource={sub}"]
+        user = f"--as=system:serviceaccount:{self.namespace}:{account}"
+        groups = ("--as-group=system:serviceaccounts", "--as-group=system:authenticated")
+        out = self.kubectl("auth", "can-i", *arguments, user, *groups, "--quiet=false", check=False)
+        return out.strip() == "yes"
+
+
+def wait_for(condition, what, seconds=120.0):
+    """The first true value of `condition`. E2EError after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise E2EError(f"not within {seconds:.0f} s: {what}")
+        time.sleep(POLL_SECONDS)

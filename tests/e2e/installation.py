@@ -1,0 +1,176 @@
+"""The chart's life on the cluster: prepare, install, test, kill, upgrade, roll back, remove."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.e2e.cluster import E2EError, wait_for
+from tests.e2e.objects import (
+    FOLDER,
+    NAMESPACE,
+    RELEASE,
+    SETUP,
+    USER,
+    VOLUME,
+    describe_namespace,
+    describe_node_shell,
+    describe_values,
+    describe_volume,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "charts" / "model-gateway"
+TIMEOUT = "--timeout=5m"
+WORKLOADS = ("deployment/model-gateway-api", "deployment/model-gateway-media")
+CLUSTER_KINDS = (
+    "clusterroles",
+    "clusterrolebindings",
+    "flowschemas",
+    "prioritylevelconfigurations",
+    "persistentvolumes",
+)
+
+
+class Installation:
+    """One release of the chart, of images built from this checkout."""
+
+    def __init__(self, cluster, say):
+        self._cluster = cluster
+        self._say = say
+        self._repository = os.environ.get("E2E_REPOSITORY", "localhost/model-gateway")
+        self.image = f"{self._repository}:e2e"
+        self._had_crds = True
+
+    def look_around(self):
+        """What there is before. E2EError if a namespace of this test exists: it is not this run's.
+
+        To be called first; what was there before is not removed by `clean`.
+        """
+        self._had_crds = bool(self._list_crds())
+        for name in (NAMESPACE, SETUP):
+            if self._cluster.kubectl("get", "namespace", name, "--ignore-not-found"):
+                raise E2EError(f"namespace {name} is there already; remove it first")
+
+    def prepare(self):
+        """Images, namespaces and the volume."""
+        command = shlex.split(os.environ.get("CLUSTER_LOAD") or str(ROOT / "tests/e2e/load_image"))
+        for tag in ("e2e", "e2e-next"):
+            begin = time.monotonic()
+            done = subprocess.run(
+                [*command, f"{self._repository}:{tag}", str(ROOT)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                raise E2EError(f"image {tag}: {done.stderr[-3000:] or done.stdout[-3000:]}")
+            self._say(f"image {tag} built and loaded in {time.monotonic() - begin:.0f} s")
+        self._cluster.apply(describe_namespace(SETUP, restricted=False))
+        self._cluster.apply(describe_namespace(NAMESPACE, restricted=True))
+        self._run_on_node("prepare", f"mkdir /node/{FOLDER} && chown {USER} /node/{FOLDER}")
+        self._cluster.apply(*describe_volume())
+
+    def install(self):
+        """Installs and waits; the seconds until everything is ready."""
+        return self._measure("install", lambda: self._deploy("install", "e2e"))
+
+    def upgrade(self):
+        """Rolls everything but Redis to another image; the seconds it takes."""
+        return self._measure("upgrade", lambda: self._deploy("upgrade", "e2e-next"))
+
+    def roll_back(self):
+        """Rolls back to the first revision; the seconds it takes."""
+        return self._measure(
+            "rollback", lambda: self._cluster.helm("rollback", RELEASE, "1", "--wait", TIMEOUT)
+        )
+
+    def test(self):
+        """`helm test`; the seconds it takes."""
+        return self._measure("test", lambda: self._cluster.helm("test", RELEASE, "--timeout=3m"))
+
+    def kill_one(self, component):
+        """Kills the oldest pod of a component and waits until its place is taken."""
+        wanted = len(self._cluster.pods(component))
+        victim = self._cluster.pods(component)[-1]["metadata"]
+        self._cluster.kubectl(
+            "delete", "pod", victim["name"], "--force", "--grace-period=0", "--wait=false"
+        )
+
+        def restored():
+            pods = self._cluster.pods(component)
+            fresh = [pod for pod in pods if pod["metadata"]["uid"] != victim["uid"]]
+            return len(fresh) >= wanted and all(_is_ready(pod) for pod in fresh)
+
+        wait_for(restored, f"{component} is whole again")
+        self._say(f"  {victim['name']} killed and replaced")
+
+    def uninstall(self):
+        """Removes the release."""
+        self._measure("uninstall", lambda: self._cluster.helm("uninstall", RELEASE, "--wait"))
+        left = [
+            name
+            for kind in CLUSTER_KINDS
+            for name in self._cluster.kubectl("get", kind, "--output=name").split()
+            if NAMESPACE in name and name.partition("/")[2] != VOLUME
+        ]
+        if left:
+            raise E2EError(f"the uninstall leaves {left}")
+
+    def explain(self):
+        """Prints what helps to understand a failure."""
+        for arguments in (("get", "pods,jobs", "--output=wide"), ("get", "events")):
+            print(self._cluster.kubectl(*arguments, check=False), file=sys.stderr)
+        for component in ("api", "operator", "secrets", "first-objects", "test"):
+            selector = f"--selector=app.kubernetes.io/component={component}"
+            text = self._cluster.kubectl("logs", selector, "--tail=20", "--prefix", check=False)
+            print(text, file=sys.stderr)
+
+    def clean(self):
+        """Removes everything that this run has made, the release too if it is still there."""
+        run = self._cluster.kubectl
+        self._cluster.helm("uninstall", RELEASE, "--wait", "--ignore-not-found", check=False)
+        if self._list_crds():
+            # without an operator nobody lets go of tasks that were under way
+            for task in self._cluster.get("gatewaytasks")["items"]:
+                if task["metadata"].get("finalizers"):
+                    free = '--patch={"metadata":{"finalizers":null}}'
+                    run("patch", "gatewaytask", task["metadata"]["name"], "--type=merge", free)
+        run("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=2m", check=False)
+        run("delete", "persistentvolume", VOLUME, "--ignore-not-found", check=False)
+        if run("get", "namespace", SETUP, "--ignore-not-found"):
+            self._run_on_node("remove", f"rm -rf /node/{FOLDER}")
+        run("delete", "namespace", SETUP, "--ignore-not-found", "--timeout=2m", check=False)
+        if not self._had_crds:
+            for crd in self._list_crds():
+                run("delete", crd, "--timeout=1m", check=False)
+
+    def _deploy(self, verb, tag):
+        values = json.dumps(describe_values(self._repository, tag))
+        arguments = (RELEASE, str(CHART), "--values=-", "--wait", TIMEOUT)
+        self._cluster.helm(verb, *arguments, stdin=values)
+
+    def _run_on_node(self, name, script):
+        self._cluster.apply(describe_node_shell(name, self.image, script))
+        target = ("--for=jsonpath={.status.phase}=Succeeded", f"pod/{name}", "--timeout=60s")
+        self._cluster.run("kubectl", f"--namespace={SETUP}", "wait", *target)
+
+    def _list_crds(self):
+        names = self._cluster.kubectl("get", "customresourcedefinitions", "--output=name").split()
+        return [name for name in names if name.endswith(".modelgateway.dev")]
+
+    def _measure(self, what, work):
+        begin = time.monotonic()
+        work()
+        seconds = time.monotonic() - begin
+        self._say(f"{what}: {seconds:.1f} s")
+        return seconds
+
+
+def _is_ready(pod):
+    conditions = pod["status"].get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

@@ -1,0 +1,58 @@
+"""The load client's pod: started before a disturbance, stopped and judged after it."""
+
+import json
+
+from tests.e2e.cluster import E2EError, wait_for
+from tests.e2e.objects import describe_load
+
+NAME = "load"
+REFUSED_SHARE = 0.01
+"""Creates that may get a 503 while everything is rolled: of a machine at its limit, none else."""
+
+
+class Load:
+    """Creates tasks for as long as the `with` block lasts, then waits for their ends."""
+
+    def __init__(self, cluster, image):
+        self._cluster = cluster
+        self._image = image
+        self._summary = {}
+
+    def __enter__(self):
+        self._cluster.apply(*describe_load(NAME, self._image))
+        wait_for(self._is_creating, "the load client is at work", 60)
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is not None:
+            return
+        self._cluster.kubectl("exec", NAME, "--", "touch", "/tmp/stop")
+        wait_for(self._has_ended, "the load client has seen every task end", 240)
+        self._summary = json.loads(self._read_log().splitlines()[-1])
+        self._cluster.kubectl("delete", "pod", NAME)
+
+    def check_nothing_lost(self, *, refused_allowed):
+        """Every accepted task completed; with `refused_allowed` any create may have had a 503.
+
+        Returns the client's summary.
+        """
+        summary = self._summary
+        print(json.dumps({k: v for k, v in summary.items() if k != "tasks"}, indent=2))
+        lost = [*summary["failed"], *summary["unfinished"]]
+        if lost or summary["completed"] != summary["accepted"] or not summary["accepted"]:
+            raise E2EError(f"accepted tasks did not complete: {lost}")
+        if bad := set(summary["answers"]) - {"POST 202", "GET 200", "POST 503"}:
+            raise E2EError(f"answers that must not be: {bad}")
+        refused = summary["answers"].get("POST 503", 0)
+        if not refused_allowed and refused > REFUSED_SHARE * summary["accepted"]:
+            raise E2EError(f"{refused} creates were refused: {summary['refusals']}")
+        return summary
+
+    def _is_creating(self):
+        return "creating" in self._read_log(check=False)
+
+    def _has_ended(self):
+        return self._cluster.get("pod", NAME)["status"]["phase"] in ("Succeeded", "Failed")
+
+    def _read_log(self, check=True):
+        return self._cluster.kubectl("logs", NAME, check=check)

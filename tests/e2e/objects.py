@@ -1,0 +1,144 @@
+"""What the test adds to the cluster beside the chart: a volume, a load client, values."""
+
+from pathlib import Path
+
+SETUP = "model-gateway-e2e-setup"
+NAMESPACE = "model-gateway-e2e"
+RELEASE = "model-gateway"
+CLAIM = "e2e-store"
+VOLUME = "model-gateway-e2e"
+FOLDER = "model-gateway-e2e"
+"""Below /tmp of the node."""
+USER = 10001
+LOAD_RATE = 4
+ACCOUNT = "load"
+
+
+def describe_namespace(name, *, restricted):
+    """A namespace; a restricted one admits only pods without rights."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"} if restricted else {}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def describe_volume():
+    """A directory of the node as a volume for all pods, and the claim of it."""
+    common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": VOLUME},
+        "spec": {
+            **common,
+            "capacity": {"storage": "5Gi"},
+            "persistentVolumeReclaimPolicy": "Retain",
+            "hostPath": {"path": f"/tmp/{FOLDER}", "type": "Directory"},
+            "claimRef": {"namespace": NAMESPACE, "name": CLAIM},
+        },
+    }
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": CLAIM, "namespace": NAMESPACE},
+        "spec": {
+            **common,
+            "volumeName": VOLUME,
+            "resources": {"requests": {"storage": "5Gi"}},
+        },
+    }
+    return volume, claim
+
+
+def describe_node_shell(name, image, script):
+    """A pod that runs a script as root with the node's /tmp at /node."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": SETUP},
+        "spec": {
+            "restartPolicy": "Never",
+            "securityContext": {"runAsUser": 0},
+            "containers": [
+                {
+                    "name": "shell",
+                    "image": image,
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["sh", "-c", script],
+                    "volumeMounts": [{"name": "node", "mountPath": "/node"}],
+                }
+            ],
+            "volumes": [{"name": "node", "hostPath": {"path": "/tmp", "type": "Directory"}}],
+        },
+    }
+
+
+def describe_values(repository, tag):
+    """The chart's values for the test."""
+    other = {"repository": repository, "tag": "e2e"}
+    return {
+        "image": {"repository": repository, "tag": tag},
+        "store": {"directory": {"existingClaim": CLAIM}},
+        "allowedCidrs": ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"],
+        # a provider is not upgraded with the gateway, and this one's jobs go with its pod
+        "simulator": {"enabled": True, "seconds": "2-6", "image": other},
+        "firstObjects": {
+            "keys": [{"account": ACCOUNT, "secretName": "load-key"}],
+            "objects": [
+                {
+                    "apiVersion": "modelgateway.dev/v1alpha1",
+                    "kind": "GatewayAccount",
+                    "metadata": {"name": ACCOUNT},
+                    "spec": {
+                        "displayName": "Load",
+                        "owner": {"name": "E2E", "email": "e2e@example.com"},
+                        "funds": {"paidMicros": 1_000_000_000_000, "bonusMicros": 0},
+                        "requestsPerMinute": 100_000,
+                    },
+                }
+            ],
+        },
+    }
+
+
+def describe_load(name, image):
+    """The load client's code and its pod."""
+    code = Path(__file__).with_name("load.py").read_text()
+    script = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "load", "namespace": NAMESPACE},
+        "data": {"load.py": code},
+    }
+    key = {"secretKeyRef": {"name": "load-key", "key": "api-key"}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": "load"}},
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [
+                {
+                    "name": "load",
+                    "image": image,
+                    "command": ["python", "/load/load.py"],
+                    "env": [
+                        {"name": "LOAD_URL", "value": f"http://{RELEASE}-api"},
+                        {"name": "LOAD_RATE", "value": str(LOAD_RATE)},
+                        {"name": "LOAD_KEY", "valueFrom": key},
+                    ],
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                    "volumeMounts": [{"name": "load", "mountPath": "/load"}],
+                }
+            ],
+            "volumes": [{"name": "load", "configMap": {"name": "load"}}],
+        },
+    }
+    return script, pod

@@ -1,0 +1,109 @@
+"""The steps of the chart's hook Jobs against a real API server: they do their part, and once."""
+
+import base64
+import json
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from gateway_cli.__main__ import app
+from gateway_core.contract.keys import digest, parse_key
+
+ACCOUNT = {
+    "apiVersion": "modelgateway.dev/v1alpha1",
+    "kind": "GatewayAccount",
+    "metadata": {"name": "acme"},
+    "spec": {"displayName": "Acme", "owner": {"name": "Ann", "email": "ann@example.com"}},
+}
+
+
+@pytest.fixture
+def gatewayctl(control_plane, monkeypatch):
+    """Runs a command on the cluster; its exit code must be as expected."""
+    monkeypatch.setenv("KUBECONFIG", str(control_plane.config.cluster_kubeconfig))
+    monkeypatch.setenv("GATEWAY_NAMESPACE", control_plane.namespace)
+
+    def run(*arguments, code=0):
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == code, result.output
+        return result.output
+
+    return run
+
+
+def _read(control_plane, kind, name):
+    return json.loads(control_plane.kubectl("get", kind, name, "--output=json"))
+
+
+def _read_secret(control_plane, name):
+    data = _read(control_plane, "secret", name)["data"]
+    return {key: base64.b64decode(value).decode() for key, value in data.items()}
+
+
+def test_apply_makes_objects_and_puts_back_what_the_file_names(gatewayctl, control_plane, tmp_path):
+    path = tmp_path / "acme.yaml"
+    path.write_text(yaml.safe_dump(ACCOUNT))
+    gatewayctl("apply", "-f", str(path))
+    change = '{"spec": {"displayName": "Other", "suspended": true}}'
+    control_plane.kubectl("patch", "gatewayaccount", "acme", "--type=merge", f"--patch={change}")
+    gatewayctl("apply", "-f", str(tmp_path))
+    spec = _read(control_plane, "gatewayaccount", "acme")["spec"]
+    assert (spec["displayName"], spec["suspended"]) == ("Acme", True)
+
+
+def test_apply_says_what_the_schema_refuses(gatewayctl, tmp_path):
+    wrong = {**ACCOUNT, "spec": {**ACCOUNT["spec"], "requestsPerMinute": 0}}
+    path = tmp_path / "wrong.yaml"
+    path.write_text(yaml.safe_dump(wrong))
+    assert "requestsPerMinute" in gatewayctl("apply", "-f", str(path), code=1)
+
+
+@pytest.mark.parametrize("content", ["just text", "kind: GatewayAccount", "a: [", "- 1"])
+def test_apply_refuses_what_is_no_object(gatewayctl, tmp_path, content):
+    path = tmp_path / "wrong.yaml"
+    path.write_text(content)
+    assert str(path.name) in gatewayctl("apply", "-f", str(path), code=1).replace("\n", "")
+
+
+def test_secrets_are_made_once(gatewayctl, control_plane):
+    command = (
+        "install",
+        "secrets",
+        "--api-keys=made-keys",
+        "--media-key=made-media",
+        "--redis=made-redis",
+        "--redis-address=redis.svc:6379",
+    )
+    gatewayctl(*command)
+    names = ("made-keys", "made-media", "made-redis")
+    first = [_read_secret(control_plane, name) for name in names]
+    assert len(base64.urlsafe_b64decode(first[0]["pepper-1"])) == 32
+    assert first[2]["url"] == f"redis://:{first[2]['password']}@redis.svc:6379/0"
+    assert "is there" in gatewayctl(*command)
+    assert [_read_secret(control_plane, name) for name in names] == first
+
+
+def test_a_key_opens_with_what_its_secret_holds(gatewayctl, control_plane, tmp_path):
+    pepper = b"p" * 32
+    for name, value in (("id-key", b"i" * 32), ("pepper-1", b"o" * 32), ("pepper-2", pepper)):
+        (tmp_path / name).write_bytes(base64.urlsafe_b64encode(value))
+    command = (
+        "install",
+        "key",
+        "--account=acme",
+        "--secret=acme-key",
+        f"--secrets-dir={tmp_path}",
+    )
+    gatewayctl(*command)
+    secret = _read_secret(control_plane, "acme-key")
+    key = _read(control_plane, "gatewaykey", secret["name"])
+    token = key["spec"]["tokens"][0]
+    assert token["id"] == parse_key(secret["api-key"]).id
+    assert (token["digest"], token["pepperVersion"]) == (digest(secret["api-key"], pepper), 2)
+
+    # cut short between the Secret and the key, the next run completes it
+    control_plane.kubectl("delete", "gatewaykey", secret["name"])
+    gatewayctl(*command)
+    assert _read(control_plane, "gatewaykey", secret["name"])["spec"] == key["spec"]
+    assert _read_secret(control_plane, "acme-key") == secret

@@ -1,0 +1,156 @@
+"""What the chart has from elsewhere: CRDs, the simulator's objects, schema and table of the values.
+
+Used by `tools/generate.py`. A value without a comment that begins with two dashes is an error.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_ENTRY = re.compile(r"^(?P<indent> *)(?P<key>[A-Za-z][A-Za-z0-9]*):(?P<rest>.*)$")
+_BLANK = re.compile(r"\$\{([A-Z_]+)\}")
+_TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_PREFIX = '{{ include "gateway.name" . }}'
+_LOCAL_SECRET = "simulated-provider"  # noqa: S105 - a name
+_SIMULATOR_VALUES = {
+    "PROVIDER_URL": f"http://{_PREFIX}-simulator:9010",
+}
+_TRIAL_ACCOUNT = """\
+apiVersion: modelgateway.dev/v1alpha1
+kind: GatewayAccount
+metadata:
+  name: trial
+spec:
+  displayName: Trial of the installation
+  owner:
+    name: helm test
+    email: trial@example.com
+  funds:
+    paidMicros: 1000000000
+    bonusMicros: 0
+  webhookSecretRef:
+    name: '{{ include "gateway.name" . }}-trial-webhook'
+    key: secret
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A leaf of values.yaml: its path, default, description, and what its schema says besides."""
+
+    path: tuple[str, ...]
+    default: Any
+    text: str
+    schema: dict[str, Any]
+
+
+def template_crd(text: str) -> str:
+    """A CRD file as a template: switchable, kept at an uninstall, its braces literal."""
+    body = text.replace("{{", '{{ "{{" }}')
+    kept = "metadata:\n  annotations:\n    helm.sh/resource-policy: keep\n"
+    return (
+        "{{- if .Values.crds.install }}\n" + body.replace("metadata:\n", kept, 1) + "{{- end }}\n"
+    )
+
+
+def template_simulator_objects(folder: Path) -> str:
+    """Provider and model of the local run, with the names of an installation, and an account."""
+    texts = [_TRIAL_ACCOUNT]
+    for name in ("provider.yaml", "model.yaml"):
+        text = (folder / name).read_text()
+        literal = text.replace("{{", '{{ "{{" }}')
+        texts.append(_BLANK.sub(lambda match: _SIMULATOR_VALUES[match[1]], literal))
+    return "---\n".join(texts).replace(f"name: {_LOCAL_SECRET}", f"name: '{_PREFIX}-simulator'")
+
+
+def read_values(text: str) -> list[Value]:
+    """Every described value, in the file's order.
+
+    Raises:
+        ValueError: a value has no description.
+    """
+    tree = yaml.safe_load(text)
+    found, undescribed = [], []
+    for path, comment, schema in _walk_lines(text):
+        default: Any = tree
+        for part in path:
+            default = default[part]
+        if comment:
+            found.append(Value(path, default, comment, schema))
+        elif not isinstance(default, dict) or not default:
+            undescribed.append(".".join(path))
+    if undescribed:
+        raise ValueError(f"values without a description: {', '.join(undescribed)}")
+    return found
+
+
+def _walk_lines(text: str) -> Iterator[tuple[tuple[str, ...], str, dict[str, Any]]]:
+    """Path, description and schema of each key that is not inside a described one."""
+    parents: list[tuple[int, str]] = []
+    inside: int | None = None
+    comment: list[str] = []
+    schema = ""
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped.startswith("# @schema "):
+            schema += stripped.removeprefix("# @schema ")
+        elif stripped.startswith("# -- "):
+            comment = [stripped.removeprefix("# -- ")]
+        elif stripped.startswith("# ") and comment:
+            comment.append(stripped.removeprefix("# "))
+        elif not stripped:
+            comment, schema = [], ""
+        elif match := _ENTRY.match(line):
+            indent = len(match["indent"])
+            if inside is not None and indent > inside:
+                continue
+            inside = indent if comment else None
+            parents = [
+                *(parent for parent in parents if parent[0] < indent),
+                (indent, match["key"]),
+            ]
+            yield tuple(key for _, key in parents), " ".join(comment), json.loads(schema or "{}")
+            comment, schema = [], ""
+
+
+def build_schema(values: list[Value]) -> dict[str, Any]:
+    """A JSON schema of the values: types by their defaults, nothing that is not known."""
+    root = _object_schema()
+    for value in values:
+        node = root
+        for part in value.path[:-1]:
+            node = node["properties"].setdefault(part, _object_schema())
+        node["properties"][value.path[-1]] = {
+            "description": value.text,
+            **_type_schema(value.default),
+            **value.schema,
+        }
+    root["properties"]["global"] = {"description": "Set by parent charts.", "type": "object"}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **root}
+
+
+def _object_schema() -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": {}}
+
+
+def _type_schema(default: Any) -> dict[str, Any]:
+    if isinstance(default, list):
+        return {"type": "array"}
+    if isinstance(default, dict):
+        return {"type": "object"}
+    return {"type": _TYPES[type(default)]}
+
+
+def build_readme(values: list[Value], introduction: str) -> str:
+    """The chart's README: an introduction, then every value."""
+    lines = [introduction.rstrip(), "", "## Values", "", "| Value | Default | |", "|---|---|---|"]
+    for value in values:
+        default = json.dumps(value.default).replace("|", "\\|")
+        text = value.text.replace("|", "\\|")
+        lines.append(f"| `{'.'.join(value.path)}` | `{default}` | {text} |")
+    return "\n".join(lines) + "\n"
