@@ -19,6 +19,7 @@ from gateway_core.ports.records import Missing, Records, RecordUnavailable, Refu
 from gateway_core.ports.upstream import Upstream
 
 SECRET_SECONDS = 30.0
+RETRY_SECONDS = 3.0
 
 _log = structlog.get_logger(__name__)
 
@@ -93,7 +94,9 @@ class Providers:
             except RecordUnavailable:
                 if known is None or known.spec != obj.spec:
                     raise
-                return known  # what was known goes on while the API is away
+                # what was known goes on while the API is away, and not every call asks for it
+                known.read_at = time.monotonic() - SECRET_SECONDS + RETRY_SECONDS
+                return known
             if known is not None and known.spec == obj.spec and known.credential == credential:
                 known.read_at, known.problem = time.monotonic(), problem or known.problem
                 return known

@@ -146,6 +146,8 @@ class FakeRecords:
         while (left := deadline - asyncio.get_running_loop().time()) > 0:
             for kind, version, change in list(self._history):
                 if kind == plural and version > seen:
+                    if self.away:
+                        raise RecordUnavailable("away")
                     seen = version
                     yield change
             self._changed.clear()
