@@ -17,10 +17,17 @@ RETENTION = timedelta(days=30)
 
 
 async def archive_task(store: ObjectStore, obj: Object) -> None:
-    """Puts a terminal task into the archive. StoreUnavailable."""
+    """Puts a terminal task into the archive. StoreUnavailable.
+
+    Not in place of another of its name, made anew by an admin: what the first one's client was told
+    and what it cost stays.
+    """
     meta = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
-    key = _key(obj["spec"]["request"]["accountName"], meta["name"])
-    await store.put(key, orjson.dumps({**obj, "metadata": meta}))
+    account = obj["spec"]["request"]["accountName"]
+    known = await read_archived(store, account, meta["name"])
+    if known is not None and known["metadata"]["uid"] != meta["uid"]:
+        return
+    await store.put(_key(account, meta["name"]), orjson.dumps({**obj, "metadata": meta}))
 
 
 async def read_archived(store: ObjectStore, account: str, name: str) -> Object | None:

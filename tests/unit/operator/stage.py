@@ -1,17 +1,14 @@
 """The task controller on fakes, in virtual time: an operator that can be killed and started again.
 
-The record, the counters, the store and the provider outlive it, as they do in earnest. Writes that
-have left the operator take effect even if it dies meanwhile.
+The record, the counters, the store and the provider outlive it, as they do in earnest.
 """
 
 import asyncio
 import copy
 import json
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.ids import IdMint
@@ -48,121 +45,24 @@ from gateway_operator.metrics import Metrics
 from gateway_operator.outputs import Outputs
 from gateway_operator.providers import Providers
 from gateway_operator.queue import WorkQueue
-from tests.fakes.clock import run_to_end
+from tests.fakes.clock import START
 from tests.fakes.counters import FakeCounters
 from tests.fakes.objects import FakeObjects
-from tests.fakes.records import FakeRecords, has_fields
 from tests.fakes.tables import FakeTable
 from tests.fakes.upstream import FakeUpstream
+from tests.unit.operator.surroundings import (
+    BEGIN,
+    TASKS,
+    Feed,
+    RemoteRecords,
+    SlowObjects,
+    TickingCounters,
+    read_now,
+)
 
-T = TypeVar("T")
-
-TASKS = GatewayTask.plural
-BEGIN = datetime(2026, 11, 21, 10, tzinfo=UTC)
 QUOTE = 300_000
 SIGNER = MediaSigner(b"m" * 32)
 MINT = IdMint(b"i" * 32)
-
-
-def read_now() -> datetime:
-    """The time of day in virtual time."""
-    return BEGIN + timedelta(seconds=asyncio.get_running_loop().time() - 1000)
-
-
-class RemoteRecords(FakeRecords):
-    """Records behind a network: a write that was sent arrives, also after its sender's death."""
-
-    latency = 0.004
-
-    async def patch_status(self, plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
-        write = partial(super().patch_status, plural, copy.deepcopy(obj), status)
-        return await self._send(write)
-
-    async def patch(self, plural: str, obj: Object, patch: Mapping[str, Any]) -> Object:
-        return await self._send(partial(super().patch, plural, copy.deepcopy(obj), patch))
-
-    async def get(self, plural: str, name: str) -> Object:
-        await asyncio.sleep(self.latency)
-        return await super().get(plural, name)
-
-    async def _send(self, write: Callable[[], Awaitable[T]]) -> T:
-        async def arrive() -> T:
-            await asyncio.sleep(self.latency / 2)
-            try:
-                return await write()
-            finally:
-                await asyncio.sleep(self.latency / 2)
-
-        return await run_to_end(arrive)
-
-
-class TickingCounters(FakeCounters):
-    """Counters on virtual time."""
-
-    @property
-    def now(self) -> float:
-        return asyncio.get_running_loop().time() + 1_800_000_000
-
-    @now.setter
-    def now(self, _: float) -> None:
-        """The loop's time is the only one."""
-
-
-class SlowObjects(FakeObjects):
-    """Objects whose reading takes `seconds`."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        self.seconds = seconds
-
-    async def get(self, key: str) -> bytes:
-        await asyncio.sleep(self.seconds)
-        return await super().get(key)
-
-
-class Feed:
-    """What kopf shows of the tasks that are not settled, `lag` seconds late."""
-
-    def __init__(self, records: FakeRecords, controller: TaskController, lag: float) -> None:
-        self._records = records
-        self._controller = controller
-        self._lag = lag
-        self._shown: dict[str, Object] = {}
-        self.ended = False
-        self.deaf = False
-        for obj in records.list_objects(TASKS):
-            if has_fields(obj, "status.work!=Settled"):
-                self._shown[obj["metadata"]["name"]] = copy.deepcopy(obj)
-                self._show(None, obj)
-        records.listen(TASKS, self._follow)
-
-    def show_now(self, name: str) -> None:
-        """Shows a task without the lag."""
-        for obj in self._records.list_objects(TASKS):
-            if obj["metadata"]["name"] == name:
-                self._take("MODIFIED", copy.deepcopy(obj))
-
-    def _follow(self, change: Change) -> None:
-        if not self.ended and not self.deaf:
-            loop = asyncio.get_running_loop()
-            loop.call_later(self._lag, self._take, change.kind, copy.deepcopy(change.object))
-
-    def _take(self, kind: str, obj: Object) -> None:
-        name = obj["metadata"]["name"]
-        before = self._shown.get(name)
-        if kind != "DELETED" and has_fields(obj, "status.work!=Settled"):
-            self._shown[name] = obj
-            self._show("MODIFIED" if before else "ADDED", obj)
-        elif before is not None:
-            # as the API server does: what it was, under the version that took it away
-            version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
-            last = {**before, "metadata": {**before["metadata"], **version}}
-            del self._shown[name]
-            self._show("DELETED", last)
-
-    def _show(self, kind: str | None, obj: Object) -> None:
-        if not self.ended:
-            self._controller.observe(kind, copy.deepcopy(obj))
 
 
 class Operator:
@@ -349,7 +249,7 @@ class Stage:
     def newest_intent(self, name: str) -> float:
         """When the newest intent was written down, in the loop's time."""
         written = parse_time(self.status(name)["upstream"]["intentTime"])
-        return (written - BEGIN).total_seconds() + 1000
+        return (written - BEGIN).total_seconds() + START
 
     async def apply(self, name: str = "task-made-by-hand", **request: Any) -> str:
         """A task as `kubectl create -f` makes it; its name."""

@@ -46,11 +46,13 @@ DENIED_SECONDS = 60.0
 class _Attempt:
     """What this process knows of its own attempts; nothing of it is needed to go on safely.
 
-    `recorded_at` is when it began to write the newest intent of its own. `outcome_known` is false
-    from the moment a call may have made a job until it is certain that it has not; `job_id` is an
-    id that was received and may not be recorded yet. Until `due` the provider is left alone.
+    `intent_time` is the newest intent of its own, which it began to write at `recorded_at`.
+    `outcome_known` is false from the moment a call may have made a job until it is certain that it
+    has not; `job_id` is an id that was received and may not be recorded yet. Until `due` the
+    provider is left alone.
     """
 
+    intent_time: str | None = None
     recorded_at: float = float("-inf")
     outcome_known: bool = False
     job_id: str | None = None
@@ -85,18 +87,19 @@ class Submission:
             upstream = (newest.get("status") or {}).get("upstream") or {}
             is_unsure = isinstance(conflict.__cause__, RecordOutcomeUnknown)
             if is_unsure and upstream.get("intentTime") == written:
-                self._note_intent(name, begun_at)
+                self._note_intent(name, written, begun_at)
             raise
-        self._note_intent(name, begun_at)
+        self._note_intent(name, written, begun_at)
 
     def job_of(self, name: str) -> str | None:
         """The id of a job that was received and is not recorded yet."""
         attempt = self._attempts.get(name)
         return None if attempt is None else attempt.job_id
 
-    def _note_intent(self, name: str, begun_at: float) -> None:
+    def _note_intent(self, name: str, written: str, begun_at: float) -> None:
         attempt = self._attempts.setdefault(name, _Attempt())
-        attempt.recorded_at, attempt.outcome_known = begun_at, True
+        attempt.intent_time, attempt.recorded_at = written, begun_at
+        attempt.outcome_known = True
 
     def forget(self, name: str) -> None:
         """Drops what is known of `name`'s attempts."""
@@ -153,7 +156,10 @@ class Submission:
         """
         if _is_keyed(upstream):
             return True
-        if attempt.outcome_known:
+        assert task.status.upstream is not None
+        # an intent of another's, who has taken over meanwhile, says nothing of what he has done
+        is_own = attempt.intent_time == task.status.upstream.intent_time
+        if attempt.outcome_known and is_own:
             if attempt.is_fresh:
                 return True
             await self._renew_intent(obj, task)
@@ -164,7 +170,6 @@ class Submission:
                 await self._record(obj, task, job_id)
                 self._tools.queue.add(task.metadata.name)
                 return False
-        assert task.status.upstream is not None
         written = parse_time(task.status.upstream.intent_time)
         under_way = timedelta(seconds=FRESH_SECONDS + upstream.submit_seconds)
         wait = written + under_way - self._tools.now()

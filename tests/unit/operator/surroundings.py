@@ -1,0 +1,122 @@
+"""What is around an operator on stage: a record behind a network, counters on its clock, a feed."""
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+from gateway_core.contract.task import GatewayTask
+from gateway_core.ports.records import Change, Object
+from gateway_operator.controllers.tasks.controller import TaskController
+from tests.fakes.clock import START, run_to_end
+from tests.fakes.counters import FakeCounters
+from tests.fakes.objects import FakeObjects
+from tests.fakes.records import FakeRecords, has_fields
+
+T = TypeVar("T")
+
+TASKS = GatewayTask.plural
+BEGIN = datetime(2026, 11, 21, 10, tzinfo=UTC)
+
+
+def read_now() -> datetime:
+    """The time of day in virtual time."""
+    return BEGIN + timedelta(seconds=asyncio.get_running_loop().time() - START)
+
+
+class RemoteRecords(FakeRecords):
+    """Records behind a network: a write that was sent arrives, also after its sender's death."""
+
+    latency = 0.004
+
+    async def patch_status(self, plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
+        write = partial(super().patch_status, plural, copy.deepcopy(obj), status)
+        return await self._send(write)
+
+    async def patch(self, plural: str, obj: Object, patch: Mapping[str, Any]) -> Object:
+        return await self._send(partial(super().patch, plural, copy.deepcopy(obj), patch))
+
+    async def get(self, plural: str, name: str) -> Object:
+        await asyncio.sleep(self.latency)
+        return await super().get(plural, name)
+
+    async def _send(self, write: Callable[[], Awaitable[T]]) -> T:
+        async def arrive() -> T:
+            await asyncio.sleep(self.latency / 2)
+            try:
+                return await write()
+            finally:
+                await asyncio.sleep(self.latency / 2)
+
+        return await run_to_end(arrive)
+
+
+class TickingCounters(FakeCounters):
+    """Counters on virtual time."""
+
+    @property
+    def now(self) -> float:
+        return asyncio.get_running_loop().time() + 1_800_000_000
+
+    @now.setter
+    def now(self, _: float) -> None:
+        """The loop's time is the only one."""
+
+
+class SlowObjects(FakeObjects):
+    """Objects whose reading takes `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    async def get(self, key: str) -> bytes:
+        await asyncio.sleep(self.seconds)
+        return await super().get(key)
+
+
+class Feed:
+    """What kopf shows of the tasks that are not settled, `lag` seconds late."""
+
+    def __init__(self, records: FakeRecords, controller: TaskController, lag: float) -> None:
+        self._records = records
+        self._controller = controller
+        self._lag = lag
+        self._shown: dict[str, Object] = {}
+        self.ended = False
+        self.deaf = False
+        for obj in records.list_objects(TASKS):
+            if has_fields(obj, "status.work!=Settled"):
+                self._shown[obj["metadata"]["name"]] = copy.deepcopy(obj)
+                self._show(None, obj)
+        records.listen(TASKS, self._follow)
+
+    def show_now(self, name: str) -> None:
+        """Shows a task without the lag."""
+        for obj in self._records.list_objects(TASKS):
+            if obj["metadata"]["name"] == name:
+                self._take("MODIFIED", copy.deepcopy(obj))
+
+    def _follow(self, change: Change) -> None:
+        if not self.ended and not self.deaf:
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._lag, self._take, change.kind, copy.deepcopy(change.object))
+
+    def _take(self, kind: str, obj: Object) -> None:
+        name = obj["metadata"]["name"]
+        before = self._shown.get(name)
+        if kind != "DELETED" and has_fields(obj, "status.work!=Settled"):
+            self._shown[name] = obj
+            self._show("MODIFIED" if before else "ADDED", obj)
+        elif before is not None:
+            # as the API server does: what it was, under the version that took it away
+            version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+            last = {**before, "metadata": {**before["metadata"], **version}}
+            del self._shown[name]
+            self._show("DELETED", last)
+
+    def _show(self, kind: str | None, obj: Object) -> None:
+        if not self.ended:
+            self._controller.observe(kind, copy.deepcopy(obj))
