@@ -316,7 +316,7 @@ def test_the_guarantee_follows_from_the_declaration(document: Document) -> None:
     assert made.guarantee is SubmissionGuarantee.IDEMPOTENCY_KEY
     assert (made.can_cancel, made.poll_interval) == (True, (1, 15))
     assert made.max_output_bytes == 2 * 2**30
-    assert (made.can_find, made.resubmits_unknown, made.submit_seconds) == (True, False, 15)
+    assert (made.can_find, made.resubmits_unknown, made.submit_seconds) == (True, False, 25)
     del spec["http"]["submit"]["idempotencyHeader"]
     made = build_upstream(ProviderSpec.model_validate(spec), "token", policy)
     assert made.guarantee is SubmissionGuarantee.LOOKUP

@@ -89,10 +89,7 @@ class HttpUpstream:
         self.max_output_bytes = http.max_output_bytes
         self.can_cancel = http.cancel is not None
         self.can_find = http.lookup is not None
-        self.submit_seconds = float(http.request_timeout_seconds + _SUBMIT_MARGIN)
-        self.resubmits_unknown = spec.on_unknown_submission == "Resubmit"
-        self.can_find = http.lookup is not None
-        self.submit_seconds = _TURN_SECONDS + http.request_timeout_seconds
+        self.submit_seconds = _TURN_SECONDS + http.request_timeout_seconds + _SUBMIT_MARGIN
         self.resubmits_unknown = spec.on_unknown_submission == "Resubmit"
         self.poll_interval = (
             float(http.poll.min_interval_seconds),
