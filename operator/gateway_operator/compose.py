@@ -34,6 +34,7 @@ from gateway_operator.controllers.tasks.journal import Journal
 from gateway_operator.controllers.tasks.tools import Tools
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.feed import build_registry, build_settings, run_feed
+from gateway_operator.folding import Folding
 from gateway_operator.health import start_health
 from gateway_operator.heartbeat import Heartbeat
 from gateway_operator.janitor import Janitor
@@ -94,13 +95,20 @@ async def run_operator(
             providers=providers,
             outputs=Outputs(store, signer, settings.media_url),
             journal=Journal(records, live),
+            folding=Folding(
+                records,
+                metrics,
+                _read_now,
+                pause_seconds=settings.fold_seconds,
+                most=settings.fold_most,
+            ),
             live=live,
             queue=queue,
             alarms=Alarms(records),
             mint=IdMint(load_key(settings.secrets_dir, "id-key")),
             failpoints=Failpoints(settings.failpoints),
             metrics=metrics,
-            now=lambda: datetime.now(UTC),
+            now=_read_now,
         )
         controller = TaskController(tools)
         standing = StandingController(
@@ -166,6 +174,10 @@ async def _wait_for_tables(tables: Tables, stop: asyncio.Event) -> None:
     await asyncio.wait((synced, stopped), return_when=asyncio.FIRST_COMPLETED)
     for waiter in (synced, stopped):
         waiter.cancel()
+
+
+def _read_now() -> datetime:
+    return datetime.now(UTC)
 
 
 def _build_tables(records: KubeRecords) -> Tables:

@@ -17,6 +17,7 @@ NAMES = (
     "after-terminal",
     "after-archive",
     "after-settle",
+    "after-fold",
     "after-finalizer",
 )
 

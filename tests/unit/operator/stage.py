@@ -39,6 +39,7 @@ from gateway_operator.controllers.tasks.controller import TaskController
 from gateway_operator.controllers.tasks.journal import Journal
 from gateway_operator.controllers.tasks.tools import Tools
 from gateway_operator.failpoints import Failpoints
+from gateway_operator.folding import Folding
 from gateway_operator.janitor import Janitor
 from gateway_operator.livetasks import LiveTasks
 from gateway_operator.metrics import Metrics
@@ -74,6 +75,7 @@ class Operator:
         self.providers = Providers(
             stage.providers, stage.records, stage.build_upstream, lambda _: None
         )
+        metrics = Metrics()
         self.tools = Tools(
             records=stage.records,
             store=stage.store,
@@ -83,12 +85,13 @@ class Operator:
             providers=self.providers,
             outputs=Outputs(stage.store, SIGNER, "https://media.example"),
             journal=Journal(stage.records, self.live),
+            folding=Folding(stage.records, metrics, read_now, pause_seconds=1.0),
             live=self.live,
             queue=self.queue,
             alarms=Alarms(stage.records),
             mint=MINT,
             failpoints=stage.failpoints,
-            metrics=Metrics(),
+            metrics=metrics,
             now=read_now,
         )
         self.controller = TaskController(self.tools)
@@ -167,7 +170,7 @@ class Stage:
 
     async def open_books(self, account: str) -> None:
         """Gives an account its money in the counters, as far as the record tells."""
-        await rebuild_ledger(self.records, self.store, self.counters, account)
+        await rebuild_ledger(self.records, self.counters, account)
 
     def put_account(self, name: str = "demo", **spec: Any) -> None:
         """Applies a GatewayAccount with ten dollars."""
