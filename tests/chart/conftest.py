@@ -1,13 +1,11 @@
 """The chart as helm renders it."""
 
-import os
-import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+from tools.programs import find_program
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "model-gateway"
@@ -66,14 +64,8 @@ class Chart:
 
 @pytest.fixture(scope="session")
 def chart() -> Chart:
-    """Helm by $HELM, from PATH, or where $CLUSTER_RUN has it."""
-    prefix = shlex.split(os.environ.get("CLUSTER_RUN", ""))
-    found = os.environ.get("HELM") or shutil.which("helm")
-    if found:
-        return Chart(found)
-    if prefix:
-        return Chart(*prefix, "helm")
-    pytest.skip("no helm: put it into PATH or name it with HELM")
+    """The chart, rendered by the helm that `make programs` finds or builds."""
+    return Chart(str(find_program("helm")))
 
 
 @pytest.fixture(params=sorted((CHART / "ci").glob("*-values.yaml")), ids=lambda path: path.stem)
