@@ -15,13 +15,14 @@ NAMESPACE = "model-gateway"
 class Chart:
     """Renders the chart of this checkout with a helm binary."""
 
-    def __init__(self, *helm: str) -> None:
+    def __init__(self, helm: str) -> None:
         self._helm = helm
 
-    def run(self, *arguments: str, values: str = "") -> subprocess.CompletedProcess[str]:
-        """One helm command, the values on its standard input."""
+    def run(self, *arguments: str, values: str | None = "") -> subprocess.CompletedProcess[str]:
+        """One helm command, the values on its standard input; None for a command without."""
+        options = () if values is None else ("--values=-",)
         return subprocess.run(
-            [*self._helm, *arguments, f"--namespace={NAMESPACE}", "--values=-"],
+            [self._helm, *arguments, f"--namespace={NAMESPACE}", *options],
             input=values,
             capture_output=True,
             text=True,
