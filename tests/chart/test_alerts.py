@@ -5,7 +5,7 @@ import re
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway_apiserver.metrics import ApiMetrics as ApiMetrics
+from gateway_apiserver.metrics import ApiMetrics
 from gateway_operator.metrics import Metrics as OperatorMetrics
 
 VALUES = "{monitoring: {prometheusRule: {enabled: true}}}"
