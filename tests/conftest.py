@@ -1,15 +1,44 @@
-"""Fixtures for whatever needs a real control plane without the gateway's processes."""
+"""How tests are spread over workers, and fixtures for several folders.
 
-from collections.abc import Iterator
+The fixtures: a control plane without the gateway's processes, and tallies of faults.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.crash.tallies import PROPERTY, Tally, format_summary
 from tests.servers.control_plane import ControlPlane
 
 # what an example may take is no property of the code on a machine that others share
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
+
+ROOT = Path(__file__).resolve().parent
+ONE_SERVER = ("integration", "conformance")
+"""Folders whose tests share one running gateway, and so one worker."""
+LONGEST_FIRST = ("integration", "crash", "conformance", "ports", "crd", "chart", "install", "unit")
+"""Folders in the order of how long a group of theirs takes: the last to end then is a short one."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Groups for `--dist loadgroup`: a file, or the folder where a folder shares its servers.
+
+    Comes after pytest-randomly, whose order stands within a folder.
+    """
+    for item in items:
+        folder, *rest = item.path.relative_to(ROOT).with_suffix("").parts
+        group = folder if folder in ONE_SERVER else "/".join((folder, *rest))
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    folder = item.path.relative_to(ROOT).parts[0]
+    return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +46,33 @@ def control_plane() -> Iterator[ControlPlane]:
     """One for the session, and one for each worker of pytest-xdist."""
     with ControlPlane() as running:
         yield running
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Iterator[Callable[[str, str], Tally]]:
+    """Opens a tally, `tally("F2", "kill -9 of redis")`, that the run's summary shows."""
+    opened: list[Tally] = []
+
+    def open_tally(row: str, fault: str) -> Tally:
+        opened.append(Tally(row, fault))
+        return opened[-1]
+
+    yield open_tally
+    # goes with the report of the fixture's end, also from a worker of pytest-xdist
+    request.node.user_properties += [(PROPERTY, entry.describe()) for entry in opened]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tells how many trials of which faults were run, and how many violations they had."""
+    told = [
+        value
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", None) == "teardown"
+        for name, value in report.user_properties
+        if name == PROPERTY
+    ]
+    if told:
+        terminalreporter.section("faults")
+        for line in format_summary(told):
+            terminalreporter.write_line(line)
