@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from gateway_core.contract.names import SHARD_LABEL, SHARDS, TASK_FINALIZER
+from gateway_core.contract.names import TASK_FINALIZER
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.ledger import TERMINAL_PHASES, read_entry
 from gateway_core.ports.counters import CountersStale, CountersUnavailable
@@ -18,12 +18,12 @@ from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.records import Missing, Object, RecordError
 from gateway_core.usecases.archive import read_archived
 from gateway_operator.controllers.tasks.tools import Tools
+from gateway_operator.shards import find_shard
 
 REVIEW_SECONDS = 600.0
 HOLD_SECONDS = 120.0
 """How long a hold may be without an object: longer than a create can be under way."""
 
-_SHARD_WORDS = frozenset(map(str, range(SHARDS)))
 _log = structlog.get_logger(__name__)
 
 
@@ -151,14 +151,8 @@ class Janitor:
             )
             for item in page.items:
                 meta = item["metadata"]
-                if _shard_of(meta) in self._shards:
+                if find_shard(meta) in self._shards:
                     yield meta
             token = page.next_token
             if token is None:
                 return
-
-
-def _shard_of(meta: dict[str, Any]) -> int:
-    """The shard a task is labelled with; what has no shard, or one there is not, is shard 0's."""
-    label = (meta.get("labels") or {}).get(SHARD_LABEL, "")
-    return int(label) if label in _SHARD_WORDS else 0
