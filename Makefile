@@ -108,14 +108,19 @@ test: setup ## All tests, on a real kube-apiserver, etcd and Redis
 	@$(CTL) local binaries
 	@$(BIN)/python -m pytest
 
+.PHONY: test-long
+test-long: setup ## The fault tests at their full counts: hours (FAULT_SHARE=1 to 10: the tenths to run)
+	@$(CTL) local binaries
+	@FAULT_SHARE=$(or $(FAULT_SHARE),10) $(BIN)/python -m pytest tests/crash
+
 .PHONY: test-unit
 test-unit: setup ## The tests that need no process beside them
 	@$(BIN)/python -m pytest tests/unit
 
 .PHONY: bench
-bench: setup ## Measure and compare with the bars: a table and bench-results.json
+bench: setup ## Measure and compare with the bars: a table and bench-results.json (BENCH=polls,inflight: those stages)
 	@$(CTL) local binaries
-	@$(BIN)/python -m tests.bench
+	@$(BIN)/python -m tests.bench $(BENCH)
 
 ##@ Cluster
 

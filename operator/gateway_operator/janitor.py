@@ -18,7 +18,6 @@ from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.records import Missing, Object, RecordError
 from gateway_core.usecases.archive import read_archived
 from gateway_operator.controllers.tasks.tools import Tools
-from gateway_operator.shards import find_shard
 
 REVIEW_SECONDS = 600.0
 HOLD_SECONDS = 120.0
@@ -30,9 +29,8 @@ _log = structlog.get_logger(__name__)
 class Janitor:
     """Sweeps every so often, the first time right at the start."""
 
-    def __init__(self, tools: Tools, shards: tuple[int, ...], sweep_seconds: float) -> None:
+    def __init__(self, tools: Tools, sweep_seconds: float) -> None:
         self._tools = tools
-        self._shards = frozenset(shards)
         self._pause = sweep_seconds
         self._suspects: dict[str, int] = {}
         self.missed = 0
@@ -99,15 +97,16 @@ class Janitor:
         return found
 
     async def sweep_holds(self) -> int:
-        """Ends holds whose task has ended, or was never recorded; how many there were."""
-        if 0 not in self._shards:
-            return 0
+        """Ends holds whose task has ended, or was never recorded; how many there were.
+
+        Each replica sees to the tasks of its shards, which it mostly has in memory.
+        """
         ended = 0
         for account in await self._tools.counters.list_accounts():
             try:
                 holds = await self._tools.counters.list_holds(account, HOLD_SECONDS)
                 for hold in holds:
-                    if not self._is_running(hold.task):
+                    if self._tools.shards.owns_name(hold.task) and not self._is_running(hold.task):
                         ended += await self._end_hold(account, hold.task)
             except CountersStale:
                 continue
@@ -151,7 +150,7 @@ class Janitor:
             )
             for item in page.items:
                 meta = item["metadata"]
-                if find_shard(meta) in self._shards:
+                if self._tools.shards.owns(meta.get("labels")):
                     yield meta
             token = page.next_token
             if token is None:

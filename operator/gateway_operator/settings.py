@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gateway_core.contract.names import SHARDS
 from gateway_core.domain.callbacks import SCHEDULE
+from gateway_operator.shards import Shards
 
 MOST_DELAY = 7 * 24 * 3600.0
 
@@ -62,6 +63,6 @@ class Settings(BaseSettings):
         return self
 
     @property
-    def shards(self) -> tuple[int, ...]:
+    def shards(self) -> Shards:
         """The shards this replica owns."""
-        return tuple(n for n in range(SHARDS) if n % self.replicas == self.ordinal)
+        return Shards.divide(self.replicas, self.ordinal)

@@ -1,8 +1,12 @@
-"""`make bench`: every figure measured in one run, beside its bar; exit 1 where one falls short."""
+"""`make bench`: every figure measured in one run, beside its bar; exit 1 where one falls short.
+
+A stage is a coroutine `measure(world, key, report)`: put it in a module of its own and in STAGES.
+"""
 
 import argparse
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable, Sequence
 
 from tests.bench.creates import measure_creates
 from tests.bench.inflight import measure_inflight
@@ -11,26 +15,42 @@ from tests.bench.report import Report
 from tests.bench.stage import make_bench_key, root
 from tests.servers.world import World
 
-STAGES = ("creates", "polls", "inflight")
+Stage = Callable[[World, str, Report], Awaitable[None]]
+
+STAGES: dict[str, Stage] = {
+    "polls": measure_polls,
+    "inflight": measure_inflight,
+    # last, since it ends the operator: nobody is to work on what it leaves behind
+    "creates": measure_creates,
+}
+"""In the order in which they run, all in one world."""
 
 
 def main() -> int:
     """Runs the stages asked for, all by default."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("stages", nargs="*", choices=[*STAGES, []], default=list(STAGES))
-    wanted = parser.parse_args().stages or STAGES
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench",
+        description="Measures and compares with the bars.",
+        epilog=f"Stages: {', '.join(STAGES)}.",
+    )
+    parser.add_argument("stages", nargs="*", type=_read_stages, help="all where none is given")
+    given = [name for names in parser.parse_args().stages for name in names]
     report = Report()
     with World() as world:
         key = asyncio.run(make_bench_key(world))
-        if "polls" in wanted:
-            asyncio.run(measure_polls(world, key, report))
-        if "inflight" in wanted:
-            asyncio.run(measure_inflight(world, key, report))
-        if "creates" in wanted:
-            # last, and without the operator: nobody is to work on what it leaves behind
-            world.run.kill("operator")
-            asyncio.run(measure_creates(world, key, report))
+        for name, measure in STAGES.items():
+            if name in (given or STAGES):
+                asyncio.run(measure(world, key, report))
     return 0 if report.finish(root() / "bench-results.json") else 1
+
+
+def _read_stages(text: str) -> Sequence[str]:
+    """Names of stages with commas between them."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in STAGES:
+            raise argparse.ArgumentTypeError(f"there is no stage {name!r}: {', '.join(STAGES)}")
+    return names
 
 
 if __name__ == "__main__":

@@ -10,14 +10,14 @@ from gateway_core.ports.caches import Table
 from gateway_core.ports.records import Object
 from gateway_operator.livetasks import LiveTasks
 from gateway_operator.queue import WorkQueue
-from gateway_operator.shards import find_shard
+from gateway_operator.shards import Shards
 
 SELECTOR = f"status.work={SETTLED},spec.redeliveries!=0"
 
 
-def project_wanted(obj: Object, shards: frozenset[int]) -> int | None:
+def project_wanted(obj: Object, shards: Shards) -> int | None:
     """The object's version if it is of these shards and asks for a redelivery."""
-    if find_shard(obj["metadata"]) not in shards:
+    if not shards.owns(obj["metadata"].get("labels")):
         return None
     if not wants_redelivery(GatewayTask.model_validate(obj)):
         return None

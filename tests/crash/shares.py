@@ -1,0 +1,21 @@
+"""How many trials of each fault are run: a tenth by default, all of them with FAULT_SHARE=10."""
+
+import math
+import os
+
+WHOLE = 10
+
+_given = os.environ.get("FAULT_SHARE", "1")
+if not _given.isdigit() or not 1 <= int(_given) <= WHOLE:
+    raise ValueError(f"FAULT_SHARE is the tenths to run, 1 to {WHOLE}, not {_given!r}")
+
+SHARE = int(_given)
+"""Tenths."""
+
+IS_WHOLE = SHARE == WHOLE
+"""Whether everything is run (`make test-long`)."""
+
+
+def share(total: int) -> int:
+    """The part of `total` trials to run; at least one."""
+    return max(1, math.ceil(total * SHARE / WHOLE))
