@@ -242,8 +242,8 @@ class GatewayTask(Resource):
         condition_column("Message", "Succeeded", "message", 1),
         ("Callback", "string", ".status.callback.state", 1),
         ("Attempts", "integer", ".status.callback.attempts", 1),
-        ("Next attempt", "string", ".status.callback.nextAttemptTime", 1),
-        ("Last answer", "string", ".status.callback.lastAnswer", 1),
+        ("Next", "string", ".status.callback.nextAttemptTime", 1),
+        ("Answer", "string", ".status.callback.lastAnswer", 1),
         AGE,
     ]
     selectable: ClassVar[list[str]] = [
