@@ -1,10 +1,10 @@
 """`Counters` on Redis. Chosen by the processes' `compose` modules.
 
 Keys, the braces keeping an account's together in a cluster: `gw:{<account>}:rate`, `:money`,
-`:holds`, `:rebuild` and, during a rebuild, `:staged:<token>`. Their shapes are told at the head of
-`lua/admit.lua`. Money counts only while `money` carries the `run_id` of the running server and as
-many members as `holds` has: after a restart, a FLUSHALL, an eviction or the return of an old
-snapshot it is stale until rebuilt.
+`:holds`, `:charged`, `:rebuild` and, during a rebuild, `:staged:<token>`. Their shapes are told at
+the head of `lua/admit.lua`. Money counts only while `money` carries the `run_id` of the running
+server and as many members as `holds` has: after a restart, a FLUSHALL, an eviction or the return of
+an old snapshot it is stale until rebuilt.
 """
 
 import secrets
@@ -33,6 +33,9 @@ from gateway_core.ports.counters import AdmissionAnswer, AdmissionCall, Hold, Le
 
 REBUILD_SECONDS = 30
 KEPT_DAYS = 9
+CHARGED_SECONDS = 600
+"""How long it is remembered that a task was charged: longer than any caller can be late."""
+
 CHUNK = 1000
 """Holds in one HSET, and keys looked at in one SCAN."""
 
@@ -57,7 +60,7 @@ class RedisCounters:
         remaining, reset, wait, outcome = await self._batcher.call(
             ScriptCall(
                 ADMIT,
-                (key + "rate", key + "money", key + "holds"),
+                (key + "rate", key + "money", key + "holds", key + "charged"),
                 (
                     call.requests_per_minute,
                     hold.task if hold else b"",
@@ -85,7 +88,13 @@ class RedisCounters:
         """See the port. Forgets sums of days more than 9 before `day`."""
         oldest = date.fromisoformat(day) - timedelta(days=KEPT_DAYS)
         call = _call_on_money(
-            SETTLE, account, task, _check_micros(charged), day, oldest.isoformat()
+            SETTLE,
+            account,
+            task,
+            _check_micros(charged),
+            day,
+            oldest.isoformat(),
+            CHARGED_SECONDS * 1_000_000,
         )
         return bool(await self._batcher.call(call))
 
@@ -160,7 +169,7 @@ class RedisCounters:
 
 def _call_on_money(script: Script, account: str, *arguments: Argument) -> ScriptCall:
     key = f"gw:{{{account}}}:"
-    return ScriptCall(script, (key + "money", key + "holds"), arguments)
+    return ScriptCall(script, (key + "money", key + "holds", key + "charged"), arguments)
 
 
 def _stage_holds(staged: str, ledger: Ledger, now: int) -> Iterator[Command]:
