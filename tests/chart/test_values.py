@@ -42,6 +42,8 @@ def test_every_setting_is_reached_from_the_values(chart, kind, component, settin
         ("{store: {type: floppy}}", "directory"),
         ("{allowedCidrs: [everything]}", "allowedCidrs"),
         ("{media: {url: ftp://x}}", "url"),
+        ("{api: {lingerSeconds: 20}}", "api.terminationGracePeriodSeconds must be at least"),
+        ("{media: {terminationGracePeriodSeconds: 20}}", "media.terminationGracePeriodSeconds"),
         ("{redis: {enabled: false}}", "redis.external.urlSecret.name"),
     ],
 )
