@@ -120,7 +120,7 @@ async def run_operator(
         health = await start_health(
             settings.health_host,
             settings.health_port,
-            ready=lambda: None if following.is_set() else "the watch of tasks is not up yet",
+            ready=lambda: None if following.is_set() else "the watch of tasks is not up",
             metrics=metrics,
         )
         stack.push_async_callback(health.cleanup)
@@ -151,6 +151,8 @@ async def run_operator(
                 )
             if not stop.is_set():
                 raise RuntimeError("kopf has ended by itself")
+            following.clear()
+            await controller.end()
             for task in running:
                 task.cancel()
 

@@ -93,6 +93,11 @@ def record_intent(
     }
 
 
+def withdraw_intent() -> dict[str, Any]:
+    """The change of a status whose intent has certainly made no job: as if it were just created."""
+    return {"upstream": None}
+
+
 def record_job(task: GatewayTask, job_id: str, now: datetime) -> dict[str, Any]:
     """The status once the provider has named the job."""
     provider = task.status.upstream.provider_name if task.status.upstream else "the provider"

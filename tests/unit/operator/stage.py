@@ -108,6 +108,12 @@ class Operator:
         """Whether all its parts go on."""
         return not any(part.done() for part in self._parts)
 
+    async def end(self) -> None:
+        """Ends it as SIGTERM does."""
+        self.feed.ended = True
+        await self.controller.end()
+        await self.kill()
+
     async def kill(self) -> None:
         """Ends it wherever it is."""
         self.feed.ended = True

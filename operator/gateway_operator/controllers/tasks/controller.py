@@ -1,6 +1,8 @@
 """Carries each task through its steps; what kopf's feed and the work queue call."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import structlog
 
@@ -16,6 +18,10 @@ from gateway_operator.controllers.tasks.tools import Tools
 
 MOST_CONFLICTS = 3
 """Writes that do not land one after the other before the work queue's back-off takes over."""
+
+MOMENT_SECONDS = 3.0
+CALL_SECONDS = 17.0
+"""Together below the 30 s between SIGTERM and SIGKILL that Kubernetes grants."""
 
 _log = structlog.get_logger(__name__)
 
@@ -63,6 +69,8 @@ class TaskController:
             if not self._is_own(task):
                 self._tools.live.drop(name)
                 continue
+            if self._tools.queue.is_draining and not self._submission.has_begun(name):
+                return
             step = next_step(task, self._tools.now())
             if step is Step.NOTHING:
                 self._tools.live.drop(name)
@@ -78,6 +86,18 @@ class TaskController:
             conflicts = 0
             if not goes_on:
                 return
+
+    async def end(self) -> None:
+        """Brings to an end what a successor could not tell the outcome of; takes nothing more.
+
+        Calls that may start a job get as long as they mostly need, everything else a moment: it is
+        begun anew elsewhere without harm.
+        """
+        await self._tools.queue.drain(MOMENT_SECONDS)
+        await self._tools.queue.drain(CALL_SECONDS, self._submission.has_begun)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MOMENT_SECONDS):
+                await self._submission.withdraw()
 
     def _is_own(self, task: GatewayTask) -> bool:
         """Whether the task is this replica's to work.
