@@ -23,6 +23,8 @@ NAMES = (
     "after-settle",
     "after-fold",
     "after-finalizer",
+    "before-removal",
+    "after-removal",
 )
 
 _ACTIONS = {"": signal.SIGKILL, "kill": signal.SIGKILL, "stop": signal.SIGSTOP}
