@@ -44,14 +44,14 @@ class Arrival:
 class Receiver:
     """A server on a free port. `plan` says what a path's next requests meet, then 200."""
 
-    def __init__(self, *, host: str = "127.0.0.1", ssl_context: Any = None) -> None:
+    def __init__(self, *, host: str = "127.0.0.1", port: int = 0, ssl_context: Any = None) -> None:
         self.arrivals: list[Arrival] = []
         self._host = host
         self._ssl = ssl_context
         self._plans: defaultdict[str, list[Behaviour]] = defaultdict(list)
         self._always: dict[str, Behaviour] = {}
         self._runner: web.AppRunner | None = None
-        self.port = 0
+        self.port = port
         self.written = 0
         """Bytes of endless answers that were taken off our hands."""
 
@@ -69,9 +69,17 @@ class Receiver:
         assert self._runner is not None
         await self._runner.cleanup()
 
-    def url(self, path: str) -> str:
-        """The address of a path."""
-        return f"{'https' if self._ssl else 'http'}://{self._host}:{self.port}/{path}"
+    @property
+    def connections(self) -> int:
+        """How many connections are open, or have brought something."""
+        assert self._runner is not None
+        assert self._runner.server is not None
+        return len(self._runner.server.connections) + len(self.arrivals)
+
+    def url(self, path: str, *, host: str = "") -> str:
+        """The address of a path; `host` is another one of this machine's."""
+        scheme = "https" if self._ssl else "http"
+        return f"{scheme}://{host or self._host}:{self.port}/{path}"
 
     def plan(self, path: str, *behaviours: Behaviour) -> str:
         """Has the next requests to `path` met so; its address."""
