@@ -79,7 +79,8 @@ class Receiver:
     def url(self, path: str, *, host: str = "") -> str:
         """The address of a path; `host` is another one of this machine's."""
         scheme = "https" if self._ssl else "http"
-        return f"{scheme}://{host or self._host}:{self.port}/{path}"
+        named = "127.0.0.1" if self._host == "0.0.0.0" else self._host
+        return f"{scheme}://{host or named}:{self.port}/{path}"
 
     def plan(self, path: str, *behaviours: Behaviour) -> str:
         """Has the next requests to `path` met so; its address."""
