@@ -101,7 +101,10 @@ class Receiver:
         self.arrivals.append(arrival)
         plan = self._plans[request.path]
         behave = plan.pop(0) if plan else self._always.get(request.path, answer(200))
-        return await behave(request)
+        try:
+            return await behave(request)
+        except ConnectionError:  # the sender has read enough
+            return web.Response()
 
     async def flood(self, request: web.Request) -> web.StreamResponse:
         """A behaviour: 500 and a gigabyte."""
