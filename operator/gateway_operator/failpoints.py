@@ -21,6 +21,7 @@ NAMES = (
     "after-callback-record",
     "after-archive",
     "after-settle",
+    "after-fold",
     "after-finalizer",
 )
 
