@@ -87,7 +87,7 @@ async def run_operator(
         store = DirectoryStore(settings.store_dir)
         stack.callback(store.close)
         tables = _build_tables(records)
-        policy = AddressPolicy(allowed=settings.allowed_cidrs)
+        policy = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
         build = partial(_build_provider, policy=policy, shards=settings.shards)
         providers = Providers(tables.providers, records, build, _check_provider)
         stack.push_async_callback(providers.close)

@@ -112,4 +112,5 @@ securityContext:
 
 {{- define "gateway.cidrEnv" -}}
 - {name: GATEWAY_ALLOWED_CIDRS, value: {{ join "," .Values.allowedCidrs | quote }}}
+- {name: GATEWAY_DENIED_CIDRS, value: {{ join "," .Values.deniedCidrs | quote }}}
 {{- end -}}
