@@ -105,12 +105,12 @@ typecheck: setup ## mypy (strict) and pyright
 
 .PHONY: test
 test: setup ## All tests, on a real kube-apiserver, etcd and Redis
-	@$(CTL) local binaries
+	@$(CTL) local binaries --s3-server
 	@$(BIN)/python -m pytest
 
 .PHONY: test-long
 test-long: setup ## The fault tests at their full counts: hours (FAULT_SHARE=1 to 10: the tenths to run)
-	@$(CTL) local binaries
+	@$(CTL) local binaries --s3-server
 	@FAULT_SHARE=$(or $(FAULT_SHARE),10) $(BIN)/python -m pytest tests/crash
 
 .PHONY: test-unit
@@ -119,7 +119,7 @@ test-unit: setup ## The tests that need no process beside them
 
 .PHONY: bench
 bench: setup ## Measure and compare with the bars: a table and bench-results.json (BENCH=polls,inflight: those stages)
-	@$(CTL) local binaries
+	@$(CTL) local binaries --s3-server
 	@$(BIN)/python -m tests.bench $(BENCH)
 
 ##@ Cluster
