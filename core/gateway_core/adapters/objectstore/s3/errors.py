@@ -26,6 +26,7 @@ _BUSY = "the store is overloaded or out of order"
 
 _EXPLANATIONS = {
     "NoSuchBucket": _NO_BUCKET,
+    "404": f"{_NO_BUCKET}, or not for these credentials",
     "AccessDenied": _DENIED,
     "AllAccessDisabled": _DENIED,
     "403": _DENIED,
@@ -40,6 +41,8 @@ _EXPLANATIONS = {
     "ServiceUnavailable": _BUSY,
     "InternalError": _BUSY,
 }
+
+_BY_STATUS = {401: _BAD_CREDENTIALS, 403: _DENIED, 429: _BUSY, 500: _BUSY, 503: _BUSY}
 
 _FAILURES: tuple[tuple[type[BotoCoreError], str], ...] = (
     (NoCredentialsError, "no credentials were found"),
@@ -74,7 +77,7 @@ def explain(call: str, bucket: str, error: Exception) -> StoreUnavailable:
     """The port's error for a failed `call` on the bucket."""
     if isinstance(error, ClientError):
         code = read_code(error)
-        text = _EXPLANATIONS.get(code) or _EXPLANATIONS.get(str(read_status(error)))
+        text = _EXPLANATIONS.get(code) or _BY_STATUS.get(read_status(error))
         reason = f"{text} ({code})" if text else f"refused with {code or read_status(error)}"
     else:
         found = (text for kind, text in _FAILURES if isinstance(error, kind))

@@ -15,10 +15,11 @@ from gateway_core.ports.objects import ObjectMissing, StoreUnavailable
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
-ATTEMPTS = 4
-"""How many answers in a row may break off without a byte more; boto3 itself asks again only where
-no answer has begun."""
+BREAKS = 4
+"""How many answers in a row may break off with less than `PROGRESS_BYTES` between them; boto3
+itself asks again only where no answer has begun."""
 
+PROGRESS_BYTES = 1024 * 1024
 PAUSE_SECONDS = 0.25
 
 
@@ -44,13 +45,14 @@ class ObjectReader:
         self._end = None if length is None else start + length
         self._body: Any = None
         self._tag: str | None = None
+        self._breaks, self._broken_at = 0, start
         self._lock = threading.Lock()
         self._closed = threading.Event()
 
     def read(self, size: int) -> bytes:
         """The next bytes, `size` at most; none at the end. ObjectMissing, StoreUnavailable."""
         with self._lock:
-            for attempt in range(1, ATTEMPTS + 1):
+            while True:
                 if self._closed.is_set() or self._position == self._end:
                     return b""
                 if self._body is None and not self._open():
@@ -59,10 +61,8 @@ class ObjectReader:
                     return self._read_on(size)
                 except FAILURES as error:
                     self._drop_body()
-                    if attempt == ATTEMPTS:
-                        raise explain("GetObject", self._bucket, error) from error
-                    self._closed.wait(PAUSE_SECONDS * attempt)
-            raise AssertionError("unreachable")
+                    self._count_break(error)
+                    self._closed.wait(PAUSE_SECONDS * self._breaks)
 
     def read_all(self, size: int) -> bytes:
         """Everything, read in pieces of `size`. ObjectMissing, StoreUnavailable."""
@@ -103,6 +103,14 @@ class ObjectReader:
             self._end = self._position
             self._drop_body()
         return chunk
+
+    def _count_break(self, error: Exception) -> None:
+        if self._position - self._broken_at >= PROGRESS_BYTES:
+            self._breaks = 0
+        self._breaks += 1
+        self._broken_at = self._position
+        if self._breaks == BREAKS:
+            raise explain("GetObject", self._bucket, error) from error
 
     def _drop_body(self) -> None:
         if self._body is not None:
