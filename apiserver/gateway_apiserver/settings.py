@@ -34,6 +34,8 @@ class ProcessSettings(StoreSettings):
     log_format: Literal["console", "json"] = "console"
     secrets_dir: Path
     """Folder of the files `id-key`, `media-key` and `pepper-1`, `pepper-2`, …"""
+    linger_seconds: Annotated[float, Field(ge=0, le=600)] = 0.0
+    """How long the process goes on serving after SIGTERM, until nobody is sent to it any more."""
 
 
 class ApiSettings(ProcessSettings):

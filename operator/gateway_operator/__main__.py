@@ -34,7 +34,9 @@ def main() -> int:
         for problem in error.errors():
             # what concerns several settings has no place and names them itself
             name = "_".join(["GATEWAY", *map(str, problem["loc"])]).upper()
-            print(f"{name}: {problem['msg']}" if problem["loc"] else problem["msg"], file=sys.stderr)
+            print(
+                f"{name}: {problem['msg']}" if problem["loc"] else problem["msg"], file=sys.stderr
+            )
         return 2
     configure_logging(settings.log_level, settings.log_format)
     try:

@@ -8,7 +8,13 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
 from gateway_core.contract.names import SHARDS
+from gateway_core.domain.callbacks import SCHEDULE
 from gateway_core.ports.stores import StoreSettings
+from gateway_operator.shards import Shards
+
+MOST_DELAY = 7 * 24 * 3600.0
+
+Delay = Annotated[float, Field(ge=0, le=MOST_DELAY, allow_inf_nan=False)]
 
 
 class Settings(StoreSettings):
@@ -21,6 +27,11 @@ class Settings(StoreSettings):
     health_host: str = "127.0.0.1"
     health_port: int = 8081
     allowed_cidrs: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = ()
+    callback_schedule: Annotated[
+        tuple[Delay, ...], NoDecode, Field(min_length=1, max_length=100)
+    ] = SCHEDULE
+    """Seconds before each attempt: after the task's end, then after the attempt before."""
+    callback_timeout_seconds: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] = 15.0
     log_level: str = "info"
     log_format: Literal["console", "json"] = "json"
     replicas: Annotated[int, Field(ge=1, le=SHARDS)] = 1
@@ -36,6 +47,13 @@ class Settings(StoreSettings):
             return value
         return tuple(ip_network(part.strip()) for part in value.split(",") if part.strip())
 
+    @field_validator("callback_schedule", mode="before")
+    @classmethod
+    def _split_schedule(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+
     @model_validator(mode="after")
     def _check_ordinal(self) -> Self:
         if self.ordinal >= self.replicas:
@@ -43,6 +61,6 @@ class Settings(StoreSettings):
         return self
 
     @property
-    def shards(self) -> tuple[int, ...]:
+    def shards(self) -> Shards:
         """The shards this replica owns."""
-        return tuple(n for n in range(SHARDS) if n % self.replicas == self.ordinal)
+        return Shards.divide(self.replicas, self.ordinal)

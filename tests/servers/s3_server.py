@@ -4,7 +4,6 @@ Used by whatever needs the bucket's adapter. It keeps what it holds over a kill,
 disk. `S3Server.settings` is what a process of the gateway is told of it.
 """
 
-import asyncio
 import os
 import secrets
 import shutil
@@ -13,19 +12,15 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from typing import Self
 
 import boto3
 from botocore.config import Config
+from tools.programs import find_program
 
-from gateway_cli.controlplane.s3server import resolve_s3_server
-from gateway_cli.progress import Reporter
 from tests.servers.redis_server import find_free_port
 
-ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 20
 REGION = "us-east-1"
 
@@ -109,7 +104,13 @@ class S3Server:
             (self._folder / name).mkdir(exist_ok=True)
         log = self._folder / "s3.log"
         command = [
-            *(str(_find_program()), "--port", f"127.0.0.1:{self.port}", "--health", "/healthz"),
+            *(
+                str(find_program("versitygw")),
+                "--port",
+                f"127.0.0.1:{self.port}",
+                "--health",
+                "/healthz",
+            ),
             *("--region", REGION, "--quiet", "--keep-alive"),
             # not every filesystem has the extended attributes it would use otherwise
             *("posix", "--sidecar", str(self._folder / "sidecar"), str(self._folder / "data")),
@@ -152,11 +153,3 @@ class S3Server:
                 return answer.status == 200
         except OSError:
             return False
-
-
-@cache
-def _find_program() -> Path:
-    # in a thread of its own, since the caller may have an event loop
-    with ThreadPoolExecutor(1) as thread:
-        search = resolve_s3_server(ROOT / "tools" / "s3server", os.environ, Reporter())
-        return thread.submit(asyncio.run, search).result()

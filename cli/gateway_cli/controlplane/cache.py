@@ -1,8 +1,7 @@
-"""The project's cache of binaries, and the lock that lets one run fill it.
+"""The project's cache of control-plane binaries, and the lock that lets one run fill it.
 
-Layout: `<cache home>/model-gateway/<what>/<version>-<os>-<arch>/`, with `controlplane` and
-`s3server` as `<what>`. A folder of that name is whole, because it gets the name by one rename when
-all is in it.
+Layout: `<cache home>/model-gateway/controlplane/<version>-<os>-<arch>/`. A folder of that name is
+whole, because it gets the name by one rename when all is in it.
 """
 
 import asyncio
@@ -10,7 +9,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from gateway_cli.controlplane.binaries import NAMES
@@ -18,23 +17,17 @@ from gateway_cli.progress import Reporter
 
 
 class BinaryCache:
-    """Where downloaded and built binaries are kept between runs and checkouts.
+    """Where downloaded and built binaries are kept between runs and checkouts."""
 
-    `names` are the programs of an entry.
-    """
-
-    def __init__(self, folder: Path, names: Collection[str] = NAMES) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._names = names
 
     @classmethod
-    def of_user(
-        cls, env: Mapping[str, str], what: str = "controlplane", names: Collection[str] = NAMES
-    ) -> "BinaryCache":
+    def of_user(cls, env: Mapping[str, str]) -> "BinaryCache":
         """The cache below `$XDG_CACHE_HOME`, else below `~/.cache`."""
         home = env.get("XDG_CACHE_HOME")
         base = Path(home) if home else Path.home() / ".cache"
-        return cls(base / "model-gateway" / what, names)
+        return cls(base / "model-gateway" / "controlplane")
 
     def entry(self, version: str, platform: str) -> Path:
         """The folder that a version has or would have."""
@@ -52,7 +45,7 @@ class BinaryCache:
     def install(self, staging: Path, entry: Path) -> None:
         """Gives a complete staging folder its name, with nothing but the binaries in it."""
         for item in staging.iterdir():
-            if item.name not in self._names:
+            if item.name not in NAMES:
                 shutil.rmtree(item) if item.is_dir() else item.unlink()
         shutil.rmtree(entry, ignore_errors=True)
         os.replace(staging, entry)
@@ -63,7 +56,7 @@ class BinaryCache:
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / ".lock").open("w") as handle:
             if not _try_lock(handle.fileno()):
-                async with reporter.stage("Another run is preparing these programs; waiting"):
+                async with reporter.stage("Another run is preparing the control plane; waiting"):
                     while not _try_lock(handle.fileno()):  # noqa: ASYNC110  it is another process
                         await asyncio.sleep(0.5)
             yield

@@ -1,12 +1,8 @@
-"""The versions of the control plane and the S3 server, and what they are verified by.
+"""The versions of the control plane and what they are verified by.
 
 The archives are pinned by the SHA-512 of their release index (envtest-releases.yaml of
-kubernetes-sigs/controller-tools); builds are pinned by go.mod and go.sum in tools/controlplane and
-tools/s3server.
+kubernetes-sigs/controller-tools); the build is pinned by tools/controlplane/go.mod and go.sum.
 """
-
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 BUILD_VERSION = "v1.36.3"
 """Kubernetes version of the modules in tools/controlplane; the binaries must be told it."""
@@ -35,56 +31,9 @@ ARCHIVE_SHA512 = {
     ),
 }
 
-
-@dataclass(frozen=True, slots=True)
-class GoBuild:
-    """Programs built from the modules of one go.mod.
-
-    Attributes:
-        title: what they are, in words.
-        version: the main module's version; cached programs are kept under it.
-        duration: about how long it takes, in words.
-        packages: program to the Go package it is built from, in the order of building.
-        linker_flags: passed to `go build -ldflags`.
-    """
-
-    title: str
-    version: str
-    duration: str
-    packages: Mapping[str, str]
-    linker_flags: str = "-s -w"
-
-
-def _name_version() -> str:
-    """Linker flags that strip the binaries and tell them their version, without which clients see
-    v0.0.0."""
-    base, client = "k8s.io/component-base/version", "k8s.io/client-go/pkg/version"
-    major, minor = BUILD_VERSION.removeprefix("v").split(".")[:2]
-    values = {
-        f"{base}.gitVersion": BUILD_VERSION,
-        f"{base}.gitMajor": major,
-        f"{base}.gitMinor": minor,
-        f"{client}.gitVersion": BUILD_VERSION,
-    }
-    return " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in values.items())])
-
-
-CONTROL_PLANE_BUILD = GoBuild(
-    title="the control plane",
-    version=BUILD_VERSION,
-    duration="3 to 5 minutes",
-    packages={
-        "etcd": "go.etcd.io/etcd/server/v3",
-        "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
-        "kubectl": "k8s.io/kubernetes/cmd/kubectl",
-    },
-    linker_flags=_name_version(),
-)
-
-S3_SERVER_BUILD = GoBuild(
-    title="the S3 server",
-    version="v1.8.0",
-    duration="1 to 2 minutes",
-    packages={"versitygw": "github.com/versity/versitygw/cmd/versitygw"},
-)
-"""What the tests of the S3 adapter run against."""
+GO_PACKAGES = {
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+}
+"""Binary to the Go package it is built from, in the order of building."""

@@ -12,7 +12,6 @@ import typer
 
 from gateway_cli.controlplane.binaries import BinariesNotFoundError
 from gateway_cli.controlplane.resolution import resolve_binaries
-from gateway_cli.controlplane.s3server import resolve_s3_server
 from gateway_cli.local.config import LocalConfig, find_root, read_config
 from gateway_cli.local.demo import run_demo
 from gateway_cli.local.errors import LocalRunError, ProcessFailedError
@@ -110,11 +109,7 @@ def clean() -> None:
 
 
 @app.command()
-def binaries(
-    s3_server: Annotated[
-        bool, typer.Option("--s3-server", help="Also those of the S3 server of the tests.")
-    ] = False,
-) -> None:
+def binaries() -> None:
     """Find or make the control plane's binaries, and print where they are."""
     reporter = Reporter()
     with _explained(reporter):
@@ -123,11 +118,6 @@ def binaries(
         )
         reporter.line(f"{found.etcd}\n{found.kube_apiserver}\n{found.kubectl}")
         reporter.line(f"✓ {found.origin}")
-        if s3_server:
-            program = asyncio.run(
-                resolve_s3_server(find_root() / "tools" / "s3server", os.environ, reporter)
-            )
-            reporter.line(f"✓ S3 server: {program}")
 
 
 async def _stay_up(config: LocalConfig, reporter: Reporter, only: list[str]) -> None:

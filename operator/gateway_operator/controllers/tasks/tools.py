@@ -14,6 +14,7 @@ from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import Counters
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Object, Records
+from gateway_operator.callbacks.courier import Courier
 from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.journal import Journal
 from gateway_operator.failpoints import Failpoints
@@ -22,12 +23,14 @@ from gateway_operator.metrics import Metrics
 from gateway_operator.outputs import Outputs
 from gateway_operator.providers import Providers
 from gateway_operator.queue import WorkQueue
+from gateway_operator.shards import Shards
 
 
 @dataclass(slots=True)
 class Tools:
     """The parts of the operator a step may use; `catalog` and `now` are called for their value."""
 
+    shards: Shards
     records: Records
     store: ObjectStore
     counters: Counters
@@ -39,6 +42,8 @@ class Tools:
     live: LiveTasks
     queue: WorkQueue
     alarms: Alarms
+    courier: Courier
+    callback_schedule: tuple[float, ...]
     mint: IdMint
     failpoints: Failpoints
     metrics: Metrics

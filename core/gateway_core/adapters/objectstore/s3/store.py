@@ -248,7 +248,10 @@ class S3Store:
 async def _cut(
     key: str, source: AsyncIterator[bytes], limit: int
 ) -> AsyncGenerator[tuple[bytearray, bool], None]:
-    """The source in parts of 8 MiB, each with whether it is the last; one at least."""
+    """The source in parts of 8 MiB, each with whether it is the last; one at least.
+
+    All of them are one buffer, good until the next is asked for.
+    """
     part, total = bytearray(), 0
     async for chunk in source:
         total += len(chunk)
@@ -258,7 +261,8 @@ async def _cut(
         while rest:
             if len(part) == PART_BYTES:
                 yield part, False
-                part = bytearray()
+                # not another one, which whoever still holds this one would double
+                part.clear()
             taken = rest[: PART_BYTES - len(part)]
             part += taken
             rest = rest[len(taken) :]
