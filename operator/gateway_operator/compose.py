@@ -43,6 +43,7 @@ from gateway_operator.outputs import Outputs
 from gateway_operator.providers import Providers
 from gateway_operator.queue import WorkQueue
 from gateway_operator.settings import Settings
+from gateway_operator.shards import Shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +78,15 @@ async def run_operator(
         stack.callback(store.close)
         tables = _build_tables(records)
         policy = AddressPolicy(allowed=settings.allowed_cidrs)
-        providers = Providers(
-            tables.providers, records, partial(_build_provider, policy=policy), _check_provider
-        )
+        build = partial(_build_provider, policy=policy, shards=settings.shards)
+        providers = Providers(tables.providers, records, build, _check_provider)
         stack.push_async_callback(providers.close)
         metrics, live = Metrics(), LiveTasks()
         metrics.live.set_function(lambda: float(len(live)))
         queue = WorkQueue(lambda name: controller.reconcile(name))
         signer = MediaSigner(load_key(settings.secrets_dir, "media-key"))
         tools = Tools(
+            shards=settings.shards,
             records=records,
             store=store,
             counters=counters,
@@ -128,12 +129,12 @@ async def run_operator(
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(_run_part(part)) for part in parts]
             await _wait_for_tables(tables, stop)
-            janitor = Janitor(tools, settings.shards, settings.sweep_seconds)
+            janitor = Janitor(tools, settings.sweep_seconds)
             running += [
                 group.create_task(_run_part(part))
                 for part in (queue.run, heartbeat.run, janitor.run)
             ]
-            if 0 in settings.shards:
+            if settings.shards.owns_rest:
                 running.append(group.create_task(_run_part(standing.run)))
 
             async def mark_ready() -> None:
@@ -191,9 +192,12 @@ def _follow_catalog(models: KubeTable[GatewayModel]) -> Callable[[], Catalog]:
 
 
 def _build_provider(
-    spec: ProviderSpec, credential: str | None, *, policy: AddressPolicy
+    spec: ProviderSpec, credential: str | None, *, policy: AddressPolicy, shards: Shards
 ) -> Upstream:
-    return build_upstream(spec, credential, policy)
+    """The provider with this replica's part of what its owner allows the gateway."""
+    limit = shards.scale(spec.max_concurrent_requests)
+    part = spec.model_copy(update={"max_concurrent_requests": limit})
+    return build_upstream(part, credential, policy)
 
 
 def _check_provider(spec: ProviderSpec) -> Problem | None:

@@ -11,9 +11,10 @@ from typing import Any
 
 import kopf
 
-from gateway_core.contract.names import GROUP, SHARD_LABEL, SHARDS, VERSION
+from gateway_core.contract.names import GROUP, VERSION
 from gateway_core.contract.task import GatewayTask
 from gateway_operator.controllers.tasks.controller import TaskController
+from gateway_operator.shards import Shards
 
 Login = Callable[[], kopf.ConnectionInfo]
 LEASE_RESOURCE = ("coordination.k8s.io", "v1", "leases")
@@ -58,7 +59,7 @@ def build_registry(
     return registry
 
 
-def build_settings(shards: tuple[int, ...], lease_name: str) -> kopf.OperatorSettings:
+def build_settings(shards: Shards, lease_name: str) -> kopf.OperatorSettings:
     """kopf's settings: no events, no peering, few idle workers, quick recovery."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
@@ -77,8 +78,8 @@ def build_settings(shards: tuple[int, ...], lease_name: str) -> kopf.OperatorSet
     settings.persistence.diffbase_storage = NoDiffs()
     tasks = (GROUP, VERSION, GatewayTask.plural)
     settings.watching.field_selectors[tasks] = "status.work!=Settled"
-    if len(shards) < SHARDS:
-        settings.watching.label_selectors[tasks] = _select_shards(shards)
+    if shards.selector:
+        settings.watching.label_selectors[tasks] = shards.selector
     settings.watching.field_selectors[LEASE_RESOURCE] = f"metadata.name={lease_name}"
     return settings
 
@@ -119,11 +120,3 @@ async def run_feed(
         for task in (feed, announcer, stopping):
             task.cancel()
         await asyncio.gather(feed, announcer, stopping, return_exceptions=True)
-
-
-def _select_shards(shards: tuple[int, ...]) -> str:
-    """A label selector; the owner of shard 0 also sees what has no shard yet."""
-    if 0 not in shards:
-        return f"{SHARD_LABEL} in ({','.join(map(str, shards))})"
-    others = [str(n) for n in range(SHARDS) if n not in shards]
-    return f"{SHARD_LABEL} notin ({','.join(others)})"

@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from gateway_core.contract.names import SHARD_LABEL, SHARDS, TASK_FINALIZER
+from gateway_core.contract.names import TASK_FINALIZER
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.ledger import TERMINAL_PHASES, read_entry
 from gateway_core.ports.counters import CountersStale, CountersUnavailable
@@ -23,16 +23,14 @@ REVIEW_SECONDS = 600.0
 HOLD_SECONDS = 120.0
 """How long a hold may be without an object: longer than a create can be under way."""
 
-_SHARD_WORDS = frozenset(map(str, range(SHARDS)))
 _log = structlog.get_logger(__name__)
 
 
 class Janitor:
     """Sweeps every so often, the first time right at the start."""
 
-    def __init__(self, tools: Tools, shards: tuple[int, ...], sweep_seconds: float) -> None:
+    def __init__(self, tools: Tools, sweep_seconds: float) -> None:
         self._tools = tools
-        self._shards = frozenset(shards)
         self._pause = sweep_seconds
         self._suspects: dict[str, int] = {}
         self.missed = 0
@@ -99,15 +97,16 @@ class Janitor:
         return found
 
     async def sweep_holds(self) -> int:
-        """Ends holds whose task has ended, or was never recorded; how many there were."""
-        if 0 not in self._shards:
-            return 0
+        """Ends holds whose task has ended, or was never recorded; how many there were.
+
+        Each replica sees to the tasks of its shards, which it mostly has in memory.
+        """
         ended = 0
         for account in await self._tools.counters.list_accounts():
             try:
                 holds = await self._tools.counters.list_holds(account, HOLD_SECONDS)
                 for hold in holds:
-                    if not self._is_running(hold.task):
+                    if self._tools.shards.owns_name(hold.task) and not self._is_running(hold.task):
                         ended += await self._end_hold(account, hold.task)
             except CountersStale:
                 continue
@@ -151,14 +150,8 @@ class Janitor:
             )
             for item in page.items:
                 meta = item["metadata"]
-                if _shard_of(meta) in self._shards:
+                if self._tools.shards.owns(meta.get("labels")):
                     yield meta
             token = page.next_token
             if token is None:
                 return
-
-
-def _shard_of(meta: dict[str, Any]) -> int:
-    """The shard a task is labelled with; what has no shard, or one there is not, is shard 0's."""
-    label = (meta.get("labels") or {}).get(SHARD_LABEL, "")
-    return int(label) if label in _SHARD_WORDS else 0

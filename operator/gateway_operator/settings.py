@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gateway_core.contract.names import SHARDS
+from gateway_operator.shards import Shards
 
 
 class Settings(BaseSettings):
@@ -45,6 +46,6 @@ class Settings(BaseSettings):
         return self
 
     @property
-    def shards(self) -> tuple[int, ...]:
+    def shards(self) -> Shards:
         """The shards this replica owns."""
-        return tuple(n for n in range(SHARDS) if n % self.replicas == self.ordinal)
+        return Shards.divide(self.replicas, self.ordinal)

@@ -1,10 +1,12 @@
 """`ObjectStore` in memory; verified by the port's tests beside the real one."""
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import UTC, datetime
 
 from gateway_core.adapters.objectstore.keys import check_key, check_prefix
 from gateway_core.ports.objects import (
+    Entry,
     ObjectMissing,
     ObjectTooLarge,
     StoredObject,
@@ -15,15 +17,18 @@ CHUNK_BYTES = 256 * 1024
 
 
 class FakeObjects:
-    """Objects of one process. `away` makes the store unreachable."""
+    """Objects of one process. `away` makes the store unreachable; `now` is its clock."""
 
     def __init__(self) -> None:
         self.away = False
         self.contents: dict[str, bytes] = {}
+        self.modified: dict[str, datetime] = {}
+        self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     async def put(self, key: str, data: bytes) -> StoredObject:
         self._check(key)
         self.contents[key] = data
+        self.modified[key] = self.now()
         return StoredObject(key, len(data), hashlib.sha256(data).hexdigest())
 
     async def put_stream(
@@ -56,15 +61,33 @@ class FakeObjects:
 
     async def delete(self, key: str) -> None:
         self._check(key)
-        self.contents.pop(key, None)
+        self._remove(key)
 
-    async def list_keys(self, prefix: str) -> AsyncIterator[str]:
+    async def delete_many(self, keys: Iterable[str]) -> None:
+        wanted = list(keys)
+        for key in wanted:
+            self._check(key)
+        for key in wanted:
+            self._remove(key)
+
+    async def list_entries(
+        self, prefix: str, *, start_after: str | None = None
+    ) -> AsyncIterator[Entry]:
         check_prefix(prefix)
-        for key in list(self.contents):
-            if key.startswith(prefix):
-                yield key
+        self._check_there()
+        for key in sorted(self.contents):
+            if key.startswith(prefix) and key > (start_after or "") and key in self.contents:
+                modified = self.modified.setdefault(key, self.now())
+                yield Entry(key, len(self.contents[key]), modified)
+
+    def _remove(self, key: str) -> None:
+        self.contents.pop(key, None)
+        self.modified.pop(key, None)
 
     def _check(self, key: str) -> None:
         check_key(key)
+        self._check_there()
+
+    def _check_there(self) -> None:
         if self.away:
             raise StoreUnavailable("away")

@@ -6,6 +6,8 @@ import os
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -21,10 +23,15 @@ from gateway_core.ports.objects import (
 from tests.fakes.objects import FakeObjects
 
 MIB = 1024 * 1024
+SMALL_PAGE = 3
+"""What an adapter reads or removes at once here, so that few objects are several pages."""
+CLOCKS = timedelta(seconds=2)
+"""How far a store's clock, which may count whole seconds, can be from this process's."""
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Iterator[DirectoryStore]:
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DirectoryStore]:
+    monkeypatch.setattr("gateway_core.adapters.objectstore.directory.PAGE", SMALL_PAGE)
     store = DirectoryStore(tmp_path / "objects")
     yield store
     store.close()
@@ -45,7 +52,7 @@ async def flow(*chunks: bytes) -> AsyncIterator[bytes]:
 
 
 async def list_all(objects: ObjectStore, prefix: str = "") -> list[str]:
-    return sorted([key async for key in objects.list_keys(prefix)])
+    return [entry.key async for entry in objects.list_entries(prefix)]
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
@@ -146,6 +153,59 @@ class TestObjects:
         assert await list_all(objects, "ab/c") == ["ab/c", "ab/cd/e"]
         assert await list_all(objects, "ab/cd/") == ["ab/cd/e"]
         assert await list_all(objects, "x/y") == []
+
+    async def test_entries_tell_size_and_time(self, objects: ObjectStore) -> None:
+        before = datetime.now(UTC) - CLOCKS
+        await objects.put("a/b", b"12345")
+        await objects.put_stream("a/c", flow(b"12", b"3"), max_bytes=3)
+        entries = [entry async for entry in objects.list_entries("a/")]
+        assert [(entry.key, entry.bytes) for entry in entries] == [("a/b", 5), ("a/c", 3)]
+        assert all(before <= entry.modified <= datetime.now(UTC) + CLOCKS for entry in entries)
+
+    async def test_a_listing_is_in_order_and_goes_on_anywhere(self, objects: ObjectStore) -> None:
+        keys = ["a-b", "a.b/c", "a/b", "a/b-c", "a/c/d", "a/c/e", "a/d", "a0", "b/1", "b/2"]
+        assert keys == sorted(keys)
+        for key in reversed(keys):
+            await objects.put(key, b"")
+        for prefix in ("", "a", "a/", "a/c", "b/", "c"):
+            for after in (
+                *keys,
+                *(f"{key}/" for key in keys),
+                "",
+                "a",
+                "a/",
+                "a/c/",
+                "b",
+                "c",
+                "~",
+            ):
+                found = [e.key async for e in objects.list_entries(prefix, start_after=after)]
+                assert found == [k for k in keys if k.startswith(prefix) and k > after], after
+
+    async def test_a_listing_may_be_left_and_changed_under_way(self, objects: ObjectStore) -> None:
+        keys = [f"a/{number:02}" for number in range(10)]
+        for key in keys:
+            await objects.put(key, b"")
+        seen = []
+        async with aclosing(objects.list_entries("a/")) as entries:
+            async for entry in entries:
+                seen.append(entry.key)
+                await objects.delete(entry.key)
+                if len(seen) == 7:
+                    break
+        assert seen == keys[:7]
+        assert await list_all(objects) == keys[7:]
+
+    async def test_many_are_deleted_at_once(self, objects: ObjectStore) -> None:
+        keys = [f"a/{number % 3}/{number}" for number in range(10)]
+        for key in (*keys, "a/kept"):
+            await objects.put(key, b"")
+        await objects.delete_many(iter([*keys, "a/never", keys[0], "a/kept/below"]))
+        assert await list_all(objects) == ["a/kept"]
+        await objects.delete_many([])
+        with pytest.raises(ValueError, match="object key"):
+            await objects.delete_many(["a/kept", "../a"])
+        assert await list_all(objects) == ["a/kept"]
 
     @pytest.mark.parametrize(
         "key",

@@ -3,8 +3,9 @@
 Fulfilled by `adapters.objectstore`. Keys are relative paths of `[A-Za-z0-9._/-]`.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 
@@ -27,6 +28,15 @@ class StoredObject:
     key: str
     bytes: int
     sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An object as a listing shows it; `modified`, in UTC, is when it was last written."""
+
+    key: str
+    bytes: int
+    modified: datetime
 
 
 class ObjectStore(Protocol):
@@ -61,6 +71,19 @@ class ObjectStore(Protocol):
         """Removes it; nothing happens if it is gone."""
         ...
 
-    def list_keys(self, prefix: str) -> AsyncIterator[str]:
-        """Keys that start with `prefix`, in no particular order."""
+    async def delete_many(self, keys: Iterable[str]) -> None:
+        """Removes them; those that are gone do no harm.
+
+        When it raises StoreUnavailable some may be removed and some not.
+        """
+        ...
+
+    def list_entries(self, prefix: str, *, start_after: str | None = None) -> AsyncIterator[Entry]:
+        """Objects whose keys start with `prefix`, in the order of their keys' characters.
+
+        Those up to and including `start_after`, any text, are passed over without being read, so
+        that a sweep can go on where an earlier one ended. What is written or removed meanwhile may
+        be there or not; everything else is there exactly once. It is read in pages, so memory does
+        not grow with the number of objects.
+        """
         ...

@@ -53,8 +53,8 @@ async def load_archived(store: ObjectStore, account: str, name: str) -> Object |
 async def list_archived(store: ObjectStore, account: str) -> AsyncIterator[str]:
     """Names of the account's archived tasks. StoreUnavailable."""
     prefix = f"tasks/{account}/"
-    async for key in store.list_keys(prefix):
-        yield key.removeprefix(prefix).removesuffix(".json")
+    async for entry in store.list_entries(prefix):
+        yield entry.key.removeprefix(prefix).removesuffix(".json")
 
 
 def _key(account: str, name: str) -> str:

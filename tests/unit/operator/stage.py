@@ -17,7 +17,6 @@ from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.names import (
     ACCOUNT_LABEL,
     SHARD_LABEL,
-    SHARDS,
     TASK_FINALIZER,
     TASK_PREFIX,
     id_to_name,
@@ -45,6 +44,7 @@ from gateway_operator.metrics import Metrics
 from gateway_operator.outputs import Outputs
 from gateway_operator.providers import Providers
 from gateway_operator.queue import WorkQueue
+from gateway_operator.shards import Shards
 from tests.fakes.clock import START
 from tests.fakes.counters import FakeCounters
 from tests.fakes.objects import FakeObjects
@@ -61,6 +61,7 @@ from tests.unit.operator.surroundings import (
 )
 
 QUOTE = 300_000
+ALL_SHARDS = Shards()
 SIGNER = MediaSigner(b"m" * 32)
 MINT = IdMint(b"i" * 32)
 
@@ -68,13 +69,14 @@ MINT = IdMint(b"i" * 32)
 class Operator:
     """One process's worth of the operator; `kill` leaves nothing of it."""
 
-    def __init__(self, stage: "Stage", lag: float) -> None:
+    def __init__(self, stage: "Stage", lag: float, shards: Shards = ALL_SHARDS) -> None:
         self.live = LiveTasks()
         self.queue = WorkQueue(lambda name: self.controller.reconcile(name))
         self.providers = Providers(
             stage.providers, stage.records, stage.build_upstream, lambda _: None
         )
         self.tools = Tools(
+            shards=shards,
             records=stage.records,
             store=stage.store,
             counters=stage.counters,
@@ -92,8 +94,8 @@ class Operator:
             now=read_now,
         )
         self.controller = TaskController(self.tools)
-        self.janitor = Janitor(self.tools, tuple(range(SHARDS)), 60)
-        self.feed = Feed(stage.records, self.controller, lag)
+        self.janitor = Janitor(self.tools, 60)
+        self.feed = Feed(stage.records, self.controller, lag, shards)
         self._parts = [asyncio.create_task(part()) for part in (self.queue.run, self.janitor.run)]
 
     @property
@@ -130,6 +132,7 @@ class Stage:
         self.history: dict[str, list[Object]] = defaultdict(list)
         self.operator: Operator | None = None
         self.twin: Operator | None = None
+        self.replicas: list[Operator] = []
         self.records.listen(TASKS, self._remember)
         self.put_account()
         self.put_model()
@@ -151,14 +154,22 @@ class Stage:
 
     async def kill(self) -> None:
         """Ends the operator wherever it is, and its twin."""
-        for operator in (self.operator, self.twin):
+        for operator in (self.operator, self.twin, *self.replicas):
             if operator is not None:
                 await operator.kill()
         self.operator = self.twin = None
+        self.replicas = []
 
     def boot_twin(self, lag: float) -> None:
         """Starts another operator beside the one that runs, which it is not meant to be."""
         self.twin = self.twin or Operator(self, lag)
+
+    def boot_replicas(self, count: int) -> list[Operator]:
+        """Starts so many operators that divide the shards."""
+        self.replicas += [
+            Operator(self, self.lag, Shards.divide(count, ordinal)) for ordinal in range(count)
+        ]
+        return self.replicas
 
     async def restart(self) -> Operator:
         """Kills the operator, and starts another."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from gateway_core.contract.task import GatewayTask
 from gateway_core.ports.records import Change, Object
 from gateway_operator.controllers.tasks.controller import TaskController
+from gateway_operator.shards import Shards
 from tests.fakes.clock import START, run_to_end
 from tests.fakes.counters import FakeCounters
 from tests.fakes.objects import FakeObjects
@@ -80,15 +81,18 @@ class SlowObjects(FakeObjects):
 class Feed:
     """What kopf shows of the tasks that are not settled, `lag` seconds late."""
 
-    def __init__(self, records: FakeRecords, controller: TaskController, lag: float) -> None:
+    def __init__(
+        self, records: FakeRecords, controller: TaskController, lag: float, shards: Shards
+    ) -> None:
         self._records = records
+        self._shards = shards
         self._controller = controller
         self._lag = lag
         self._shown: dict[str, Object] = {}
         self.ended = False
         self.deaf = False
         for obj in records.list_objects(TASKS):
-            if has_fields(obj, "status.work!=Settled"):
+            if self._selects(obj):
                 self._shown[obj["metadata"]["name"]] = copy.deepcopy(obj)
                 self._show(None, obj)
         records.listen(TASKS, self._follow)
@@ -107,7 +111,7 @@ class Feed:
     def _take(self, kind: str, obj: Object) -> None:
         name = obj["metadata"]["name"]
         before = self._shown.get(name)
-        if kind != "DELETED" and has_fields(obj, "status.work!=Settled"):
+        if kind != "DELETED" and self._selects(obj):
             self._shown[name] = obj
             self._show("MODIFIED" if before else "ADDED", obj)
         elif before is not None:
@@ -116,6 +120,10 @@ class Feed:
             last = {**before, "metadata": {**before["metadata"], **version}}
             del self._shown[name]
             self._show("DELETED", last)
+
+    def _selects(self, obj: Object) -> bool:
+        labels = obj["metadata"].get("labels")
+        return has_fields(obj, "status.work!=Settled") and self._shards.owns(labels)
 
     def _show(self, kind: str | None, obj: Object) -> None:
         if not self.ended:

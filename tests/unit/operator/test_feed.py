@@ -5,12 +5,12 @@ import pytest
 
 from gateway_core.contract.names import SHARD_LABEL, SHARDS
 from gateway_operator.feed import LEASE_RESOURCE, build_settings
+from gateway_operator.shards import Shards
 
 TASKS = ("modelgateway.dev", "v1alpha1", "gatewaytasks")
-ALL = tuple(range(SHARDS))
 
 
-def labels(shards: tuple[int, ...]) -> str:
+def labels(shards: Shards) -> str:
     selectors: dict[object, str] = build_settings(shards, "lease").watching.label_selectors
     return selectors.get(TASKS, "")
 
@@ -26,26 +26,28 @@ def is_selected(selector: str, shard: str | None) -> bool:
 
 
 def test_finished_work_is_left_out() -> None:
-    settings = build_settings(ALL, "lease")
+    settings = build_settings(Shards(), "lease")
     assert settings.watching.field_selectors[TASKS] == "status.work!=Settled"
     assert settings.watching.field_selectors[LEASE_RESOURCE] == "metadata.name=lease"
 
 
 def test_one_replica_watches_everything() -> None:
-    assert labels(ALL) == ""
+    assert labels(Shards()) == ""
 
 
 @pytest.mark.parametrize("replicas", [2, 3, 5, 16])
 def test_every_task_has_one_owner(replicas: int) -> None:
-    owned = [tuple(n for n in ALL if n % replicas == ordinal) for ordinal in range(replicas)]
-    for shard in (*map(str, ALL), None, "nonsense", "16"):
+    owned = [Shards.divide(replicas, ordinal) for ordinal in range(replicas)]
+    for shard in (*map(str, range(SHARDS)), None, "nonsense", "16"):
         owners = [i for i, shards in enumerate(owned) if is_selected(labels(shards), shard)]
         expected = int(shard) % replicas if shard and shard.isdigit() and int(shard) < 16 else 0
         assert owners == [expected], shard
+        given = {} if shard is None else {SHARD_LABEL: shard}
+        assert [i for i, shards in enumerate(owned) if shards.owns(given)] == owners
 
 
 def test_kopf_writes_nothing() -> None:
-    settings = build_settings(ALL, "lease")
+    settings = build_settings(Shards(), "lease")
     assert settings.posting.enabled is False
     assert settings.peering.standalone is True
     assert isinstance(settings, kopf.OperatorSettings)

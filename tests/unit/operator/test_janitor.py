@@ -2,10 +2,11 @@
 
 import pytest
 
-from gateway_core.contract.names import SHARD_LABEL
+from gateway_core.contract.names import SHARD_LABEL, SHARDS, shard_of
 from gateway_core.ports.counters import Hold
 from gateway_core.ports.records import RecordUnavailable
 from gateway_operator.janitor import HOLD_SECONDS, Janitor
+from gateway_operator.shards import Shards
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import Fault
 from tests.fakes.upstream import FakeUpstream
@@ -128,14 +129,16 @@ class TestHolds:
         assert await stage.balance() == (QUOTE, 0)
 
     @in_virtual_time
-    async def test_only_the_owner_of_shard_0_looks(self) -> None:
+    async def test_only_the_owner_of_the_tasks_shard_looks(self) -> None:
         stage = Stage()
         operator = await stage.boot()
         await stage.kill()
         await self.stray(stage, "task-never-made")
         await stage.pass_time(HOLD_SECONDS + 5)
-        assert await Janitor(operator.tools, (1, 2), 60).sweep_holds() == 0
-        assert await Janitor(operator.tools, (0,), 60).sweep_holds() == 1
+        for shard in range(SHARDS):
+            operator.tools.shards = Shards(frozenset({shard}))
+            ended = await Janitor(operator.tools, 60).sweep_holds()
+            assert ended == (shard == shard_of("task-never-made"))
 
 
 class TestShards:
@@ -152,7 +155,8 @@ class TestShards:
             metadata = {"name": "task-odd", "labels": labels}
             await stage.records.create(TASKS, {"metadata": metadata, "spec": stage.spec()})
             for shard in range(16):
-                janitor = Janitor(operator.tools, (shard,), 60)
+                operator.tools.shards = Shards(frozenset({shard}))
+                janitor = Janitor(operator.tools, 60)
                 found = [meta["name"] async for meta in janitor._list("")]
                 assert found == (["task-odd"] if shard == owner else [])
 

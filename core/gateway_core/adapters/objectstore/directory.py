@@ -10,7 +10,7 @@ One filesystem holds the whole directory, and no key is the folder of another (`
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
@@ -19,18 +19,22 @@ from typing import ParamSpec, TypeVar
 from gateway_core.adapters.objectstore.files import (
     FileWriter,
     delete_file,
-    list_folder,
+    delete_files,
+    list_names,
     measure,
+    measure_all,
     open_file,
     read_whole,
     remove_leftovers,
     write_whole,
 )
 from gateway_core.adapters.objectstore.keys import check_key, check_prefix
-from gateway_core.ports.objects import ObjectTooLarge, StoredObject, StoreUnavailable
+from gateway_core.ports.objects import Entry, ObjectTooLarge, StoredObject, StoreUnavailable
 
 CHUNK_BYTES = 256 * 1024
 THREADS = 8
+PAGE = 500
+"""How many files one turn of a thread measures or removes."""
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -115,18 +119,39 @@ class DirectoryStore:
         """See the port."""
         await self._run(delete_file, self._root, self._locate(key))
 
-    async def list_keys(self, prefix: str) -> AsyncIterator[str]:
-        """See the port. Memory is that of the largest folder."""
+    async def delete_many(self, keys: Iterable[str]) -> None:
+        """See the port."""
+        paths = [self._locate(key) for key in keys]
+        for start in range(0, len(paths), PAGE):
+            await self._run(delete_files, self._root, paths[start : start + PAGE])
+
+    async def list_entries(
+        self, prefix: str, *, start_after: str | None = None
+    ) -> AsyncIterator[Entry]:
+        """See the port. Memory is that of the names in the folders on the way to one object."""
         check_prefix(prefix)
-        folders = [prefix.rpartition("/")[0]]
+        after = start_after or ""
+        folders = [iter(await self._list_names(prefix.rpartition("/")[0], prefix, after))]
         while folders:
-            folder = folders.pop()
-            for key, is_folder in await self._run(list_folder, self._root, folder):
-                if is_folder:
-                    if f"{key}/".startswith(prefix) or prefix.startswith(f"{key}/"):
-                        folders.append(key)
-                elif key.startswith(prefix):
-                    yield key
+            page = list[str]()
+            folder = None
+            for name in folders[-1]:
+                if name.endswith("/"):
+                    folder = name
+                    break
+                page.append(name)
+                if len(page) == PAGE:
+                    break
+            for entry in await self._run(measure_all, self._root, page) if page else ():
+                yield entry
+            if folder is not None:
+                names = await self._list_names(folder.removesuffix("/"), prefix, after)
+                folders.append(iter(names))
+            elif len(page) < PAGE:
+                folders.pop()
+
+    async def _list_names(self, folder: str, prefix: str, after: str) -> list[str]:
+        return await self._run(list_names, self._root, folder, prefix, after)
 
     def _locate(self, key: str) -> Path:
         check_key(key)

@@ -7,13 +7,14 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 
 from gateway_core.adapters.objectstore.keys import TEMPORARY_PREFIX
-from gateway_core.ports.objects import ObjectMissing
+from gateway_core.ports.objects import Entry, ObjectMissing
 
 LEFTOVER_SECONDS = 24 * 3600
 
@@ -120,18 +121,47 @@ def delete_file(root: Path, path: Path) -> None:
             return
 
 
-def list_folder(root: Path, folder: str) -> list[tuple[str, bool]]:
-    """What lies in `folder`, as key and whether it is a folder itself; nothing if it is gone."""
+def delete_files(root: Path, paths: Iterable[Path]) -> None:
+    """Removes each as `delete_file` does."""
+    for path in paths:
+        delete_file(root, path)
+
+
+def list_names(root: Path, folder: str, prefix: str, after: str) -> list[str]:
+    """Keys in `folder`, with a slash at the end where it is a folder itself; in order.
+
+    Only what starts with `prefix` and comes after `after`, and folders that may hold such. In that
+    order, the keys below a folder stand where the folder does. Nothing if the folder is gone.
+    """
     base = f"{folder}/" if folder else ""
     try:
         with os.scandir(root / folder) as entries:
-            return [
-                (f"{base}{entry.name}", entry.is_dir(follow_symlinks=False))
+            names = [
+                f"{base}{entry.name}/" if entry.is_dir(follow_symlinks=False) else base + entry.name
                 for entry in entries
                 if not entry.name.startswith(TEMPORARY_PREFIX)
             ]
     except (FileNotFoundError, NotADirectoryError):
         return []
+    return sorted(name for name in names if _is_wanted(name, prefix, after))
+
+
+def _is_wanted(name: str, prefix: str, after: str) -> bool:
+    if not name.endswith("/"):
+        return name.startswith(prefix) and name > after
+    may_hold = name.startswith(prefix) or prefix.startswith(name)
+    return may_hold and (name > after or after.startswith(name))
+
+
+def measure_all(root: Path, keys: Iterable[str]) -> list[Entry]:
+    """What is known of these objects, without those that are gone."""
+    entries = []
+    for key in keys:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            state = os.stat(root / key)
+            modified = datetime.fromtimestamp(state.st_mtime, UTC)
+            entries.append(Entry(key, state.st_size, modified))
+    return entries
 
 
 def remove_leftovers(root: Path) -> None:

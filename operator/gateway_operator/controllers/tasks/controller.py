@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.lifecycle import Step, next_step
+from gateway_core.domain.lifecycle import Step, is_terminal, next_step
 from gateway_core.ports.records import Object
 from gateway_operator.controllers.tasks.ending import Ending
 from gateway_operator.controllers.tasks.intake import Intake
@@ -60,6 +60,9 @@ class TaskController:
                 self._forget(name)
                 return
             task = GatewayTask.model_validate(obj)
+            if not self._is_own(task):
+                self._tools.live.drop(name)
+                continue
             step = next_step(task, self._tools.now())
             if step is Step.NOTHING:
                 self._tools.live.drop(name)
@@ -75,6 +78,17 @@ class TaskController:
             conflicts = 0
             if not goes_on:
                 return
+
+    def _is_own(self, task: GatewayTask) -> bool:
+        """Whether the task is this replica's to work.
+
+        One that got its label, or another one, is handed to that shard's owner. What has ended here
+        is closed here, since it has left every replica's watch, and a job's id is recorded by the
+        one who has received it.
+        """
+        if self._tools.shards.owns(task.metadata.labels) or is_terminal(task):
+            return True
+        return self._submission.job_of(task.metadata.name) is not None
 
     def _forget(self, name: str) -> None:
         self._tools.queue.forget(name)

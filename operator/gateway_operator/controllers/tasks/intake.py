@@ -67,6 +67,8 @@ class Intake:
             else:
                 reserved = await self._adopt(task)
                 obj = await self._mark(obj, task)
+                if not tools.shards.owns(obj["metadata"]["labels"]):
+                    return True  # its shard's owner goes through the same, and on from here
         except Unacceptable as refusal:
             # the verdict first: labels alone would let the task run at the next look
             await tools.fail(obj, task, refusal.reason, str(refusal))

@@ -22,12 +22,14 @@ from gateway_operator.metrics import Metrics
 from gateway_operator.outputs import Outputs
 from gateway_operator.providers import Providers
 from gateway_operator.queue import WorkQueue
+from gateway_operator.shards import Shards
 
 
 @dataclass(slots=True)
 class Tools:
     """The parts of the operator a step may use; `catalog` and `now` are called for their value."""
 
+    shards: Shards
     records: Records
     store: ObjectStore
     counters: Counters

@@ -1,0 +1,57 @@
+"""Which part of the work is this replica's: some of the 16 shards.
+
+A task's shard is a label, fixed at its creation, and a shard's owner follows from the number of
+replicas and a replica's own ordinal: nothing is elected and nothing lapses. Two owners of one shard
+are possible for a while (a change of the number of replicas, a paused process) and do no harm.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway_core.contract.names import SHARD_LABEL, SHARDS, shard_of
+
+_WORDS = frozenset(map(str, range(SHARDS)))
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """The numbers (0 to 15) that are owned."""
+
+    numbers: frozenset[int] = frozenset(range(SHARDS))
+
+    @classmethod
+    def divide(cls, replicas: int, ordinal: int) -> "Shards":
+        """Those of replica `ordinal` (from 0) of so many."""
+        return cls(frozenset(n for n in range(SHARDS) if n % replicas == ordinal))
+
+    @property
+    def owns_rest(self) -> bool:
+        """Whether what there is once, and what has no shard, is worked here: shard 0's owner."""
+        return 0 in self.numbers
+
+    @property
+    def selector(self) -> str:
+        """A label selector for the tasks owned; empty if that is all of them."""
+        if len(self.numbers) == SHARDS:
+            return ""
+        if not self.owns_rest:
+            return f"{SHARD_LABEL} in ({_join(self.numbers)})"
+        others = frozenset(range(SHARDS)) - self.numbers
+        return f"{SHARD_LABEL} notin ({_join(others)})"
+
+    def owns(self, labels: Mapping[str, str] | None) -> bool:
+        """Whether a task with these labels is worked here; one whose label is no shard is 0's."""
+        word = (labels or {}).get(SHARD_LABEL, "")
+        return (int(word) if word in _WORDS else 0) in self.numbers
+
+    def owns_name(self, name: str) -> bool:
+        """Whether a task of this name is worked here once it has its label."""
+        return shard_of(name) in self.numbers
+
+    def scale(self, limit: int) -> int:
+        """This replica's part of a limit that all replicas share; at least 1."""
+        return max(1, limit * len(self.numbers) // SHARDS)
+
+
+def _join(numbers: frozenset[int]) -> str:
+    return ",".join(map(str, sorted(numbers)))
