@@ -18,6 +18,7 @@ from gateway_apiserver.catalogs import CatalogView
 from gateway_apiserver.edge import Edge
 from gateway_apiserver.entries import AccountRecord, KeyRecord, TaskRecord
 from gateway_apiserver.errors import render_error, to_gateway_error
+from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.finder import TaskFinder
 from gateway_apiserver.freshness import ReadThrough
 from gateway_apiserver.metrics import ApiMetrics
@@ -95,6 +96,7 @@ def create_app(parts: ApiParts) -> ASGIApp:
         addresses=addresses,
         maintenance=settings.maintenance,
         task_id_header=settings.task_id_header,
+        failpoints=Failpoints(settings.failpoints),
     )
     others = _build_others()
     others.include_router(AccountRoutes(authenticator, parts.counters, gate).router)
