@@ -23,6 +23,7 @@ from gateway_apiserver.finder import TaskFinder
 from gateway_apiserver.freshness import ReadThrough
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.openapi.document import build_document
+from gateway_apiserver.pulse import Pulse
 from gateway_apiserver.rates import RateGate
 from gateway_apiserver.recording import TaskRecorder
 from gateway_apiserver.routes.account import AccountRoutes
@@ -76,19 +77,21 @@ def create_app(parts: ApiParts) -> ASGIApp:
     addresses = AddressPolicy(allowed=settings.allowed_cidrs)
     rebuild = partial(rebuild_ledger, records, parts.store, parts.counters)
     gate = RateGate(parts.counters, rebuild, replicas=settings.replicas)
+    pulse = Pulse(records)
     finder = TaskFinder(
         parts.tasks,
         ReadThrough(parts.tasks, records, GatewayTask.plural),
         records,
         parts.store,
         mint,
+        pulse,
     )
     admission = Admission(
         authenticator=authenticator,
         catalog=catalog,
         gate=gate,
         finder=finder,
-        recorder=TaskRecorder(records),
+        recorder=TaskRecorder(records, pulse),
         tasks=parts.tasks,
         store=parts.store,
         mint=mint,

@@ -4,12 +4,14 @@ The order and its reasons are those of the design: an ended task is always answe
 running one is read through only where the client could know better.
 """
 
+import asyncio
 import re
 
 import structlog
 
 from gateway_apiserver.entries import TaskRecord, project_task
 from gateway_apiserver.freshness import ReadThrough
+from gateway_apiserver.pulse import Pulse
 from gateway_core.contract.errors import NotFound, Unavailable
 from gateway_core.contract.ids import IdMint, Ownership
 from gateway_core.contract.names import TASK_PREFIX, id_to_name
@@ -18,6 +20,9 @@ from gateway_core.ports.caches import Table
 from gateway_core.ports.objects import ObjectStore, StoreUnavailable
 from gateway_core.ports.records import Missing, Object, Records, RecordUnavailable
 from gateway_core.usecases.archive import read_archived
+
+FIND_SECONDS = 1.5
+"""How long a create waits to learn whether its key is known."""
 
 _WIRE_ID = re.compile(r"task_[a-z0-9-]{1,57}")
 _log = structlog.get_logger(__name__)
@@ -33,7 +38,9 @@ class TaskFinder:
         records: Records,
         store: ObjectStore,
         mint: IdMint,
+        pulse: Pulse,
     ) -> None:
+        self._pulse = pulse
         self._table = table
         self._fresh = fresh
         self._records = records
@@ -77,11 +84,14 @@ class TaskFinder:
 
         A consistent read: what another replica has created a moment ago is found.
         """
+        await self._pulse.check()
         try:
-            return await self._records.get(GatewayTask.plural, name)
+            async with asyncio.timeout(FIND_SECONDS):
+                with self._pulse.listen():
+                    return await self._records.get(GatewayTask.plural, name)
         except Missing:
             return await self._find_archived(account, name)
-        except RecordUnavailable as error:
+        except (RecordUnavailable, TimeoutError) as error:
             raise Unavailable("The task cannot be looked up now.", retry_after=1) from error
 
     async def _find_archived(self, account: str, name: str) -> Object | None:
