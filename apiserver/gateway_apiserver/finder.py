@@ -4,7 +4,6 @@ The order and its reasons are those of the design: an ended task is always answe
 running one is read through only where the client could know better.
 """
 
-import asyncio
 import re
 
 import structlog
@@ -20,9 +19,6 @@ from gateway_core.ports.caches import Table
 from gateway_core.ports.objects import ObjectStore, StoreUnavailable
 from gateway_core.ports.records import Missing, Object, Records, RecordUnavailable
 from gateway_core.usecases.archive import read_archived
-
-FIND_SECONDS = 1.5
-"""How long a create waits to learn whether its key is known."""
 
 _WIRE_ID = re.compile(r"task_[a-z0-9-]{1,57}")
 _log = structlog.get_logger(__name__)
@@ -86,9 +82,8 @@ class TaskFinder:
         """
         await self._pulse.check()
         try:
-            async with asyncio.timeout(FIND_SECONDS):
-                with self._pulse.listen():
-                    return await self._records.get(GatewayTask.plural, name)
+            async with self._pulse.listen(gives_up=True):
+                return await self._records.get(GatewayTask.plural, name)
         except Missing:
             return await self._find_archived(account, name)
         except (RecordUnavailable, TimeoutError) as error:

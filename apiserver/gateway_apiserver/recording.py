@@ -117,7 +117,7 @@ class TaskRecorder:
 
     async def _try(self, obj: Object) -> Recorded:
         try:
-            with self._pulse.listen():
+            async with self._pulse.listen():
                 created = await self._records.create(GatewayTask.plural, obj)
             return Recorded(created, replayed=False)
         except AlreadyExists:

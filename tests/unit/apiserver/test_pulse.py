@@ -37,13 +37,14 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def fail(heart: Pulse) -> None:
-    with pytest.raises(RecordUnavailable), heart.listen():
-        raise RecordUnavailable("away")
+    with pytest.raises(RecordUnavailable):
+        async with heart.listen():
+            raise RecordUnavailable("away")
 
 
 async def test_nothing_is_asked_while_all_is_well(records: Hanging) -> None:
     heart = Pulse(records)
-    with heart.listen():
+    async with heart.listen():
         pass
     await heart.check()
     assert records.reads == 0
@@ -64,7 +65,7 @@ async def test_after_a_failure_all_wait_for_one_read_and_are_refused_alike(
 
 async def test_a_call_that_hangs_is_doubted_before_it_ends(records: Hanging) -> None:
     heart = Pulse(records)
-    with heart.listen():
+    async with heart.listen():
         await asyncio.sleep(0.04)
         with pytest.raises(Unavailable):
             await heart.check()
@@ -83,7 +84,28 @@ async def test_an_answered_read_ends_the_doubt(records: Hanging) -> None:
 
 async def test_a_conflict_is_an_answer(records: Hanging) -> None:
     heart = Pulse(records)
-    with pytest.raises(AlreadyExists), heart.listen():
-        raise AlreadyExists("there")
+    with pytest.raises(AlreadyExists):
+        async with heart.listen():
+            raise AlreadyExists("there")
     await heart.check()
     assert records.reads == 0
+
+
+async def test_slow_is_not_away_while_others_are_answered(records: Hanging) -> None:
+    heart = Pulse(records)
+    async with heart.listen(gives_up=True):
+        for _ in range(10):
+            await asyncio.sleep(0.01)
+            async with heart.listen():
+                pass
+        await heart.check()
+    assert records.reads == 0
+
+
+async def test_a_read_is_given_up_when_nothing_is_answered(records: Hanging) -> None:
+    heart = Pulse(records)
+    with pytest.raises(TimeoutError):
+        async with heart.listen(gives_up=True):
+            await records.get("gatewaytasks", "task-a")
+    with pytest.raises(Unavailable):
+        await heart.check()
