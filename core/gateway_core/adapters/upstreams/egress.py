@@ -23,9 +23,12 @@ class EgressRefused(OSError):
         super().__init__("The address is not allowed.")
 
 
-def guarded_connector(policy: AddressPolicy, limit: int) -> aiohttp.TCPConnector:
+def guarded_connector(
+    policy: AddressPolicy, limit: int, *, force_close: bool = False
+) -> aiohttp.TCPConnector:
     """A connector of at most `limit` connections that opens none to what `policy` refuses.
 
+    With `force_close` each request has a connection of its own.
     The check is in the making of the socket, after DNS and before the connection, once for each
     address tried: a name that resolves differently the second time gains nothing. TLS still
     verifies the name. Call it with an event loop running.
@@ -43,4 +46,4 @@ def guarded_connector(policy: AddressPolicy, limit: int) -> aiohttp.TCPConnector
             raise EgressRefused from error
         return socket.socket(family, kind, protocol)
 
-    return aiohttp.TCPConnector(limit=limit, socket_factory=open_socket)
+    return aiohttp.TCPConnector(limit=limit, socket_factory=open_socket, force_close=force_close)
