@@ -37,9 +37,27 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._attempts = Counter(
+            "gateway_callback_attempts_total",
+            "Attempts at callbacks, by the state that each left: Delivered, Pending (it failed and"
+            " is repeated), Undelivered.",
+            ["state"],
+            registry=self.registry,
+        )
+        self.delivery = Histogram(
+            "gateway_callback_seconds",
+            "From the terminal state to the delivery of its callback.",
+            buckets=(0.1, 0.5, 1, 2, 5, 10, 60, 600, 3600, 36000),
+            registry=self.registry,
+        )
+
     def count_end(self, reason: Reason) -> None:
         """Counts a task's end."""
         self._ends.labels(reason.value).inc()
+
+    def count_attempt(self, state: str) -> None:
+        """Counts an attempt at a callback."""
+        self._attempts.labels(state).inc()
 
     def count_call(self, provider: str, call: str, outcome: str) -> None:
         """Counts a call to a provider."""

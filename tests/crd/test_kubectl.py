@@ -24,7 +24,10 @@ HEADERS = {
     "gatewayproviders": "NAME TYPE READY REASON AGE",
 }
 WIDE_HEADERS = {
-    "gatewaytasks": "NAME ACCOUNT MODEL PHASE REASON COST PROVIDER JOB KEY FINISHED MESSAGE AGE",
+    "gatewaytasks": (
+        "NAME ACCOUNT MODEL PHASE REASON COST PROVIDER JOB KEY FINISHED MESSAGE"
+        " CALLBACK ATTEMPTS NEXT ANSWER AGE"
+    ),
     "gatewayaccounts": "NAME DISPLAY READY REASON UNLIMITED OWNER MESSAGE AGE",
     "gatewaykeys": "NAME ACCOUNT CLASS HINT READY REASON DISPLAY EXPIRES MESSAGE AGE",
     "gatewaymodels": "NAME MODEL SERVICE ACTION READY REASON PROVIDER DISABLED MESSAGE AGE",
@@ -43,6 +46,12 @@ ENDED = {
     "cost": "0.50",
     "upstream": {"providerName": "simulated", "jobId": "job_1"},
     "completionTime": "2026-11-21T10:00:00Z",
+    "callback": {
+        "id": "msg_a",
+        "state": "Undelivered",
+        "attempts": 9,
+        "lastAnswer": "answered 503",
+    },
     "conditions": [
         {
             "type": kind,
@@ -95,7 +104,7 @@ def test_row_of_an_ended_task(control_plane: ControlPlane, create: Create) -> No
     row = control_plane.kubectl("get", "gwtask", name, "--no-headers").split()
     assert row[:6] == [name, "demo", "sim-q4", "Completed", "Completed", "0.50"]
     wide = control_plane.kubectl("get", "gwtask", name, "--no-headers", "-o", "wide")
-    for text in ("simulated", "job_1", "the outputs are stored"):
+    for text in ("simulated", "job_1", "the outputs are stored", "Undelivered   9", "answered 503"):
         assert text in wide
 
 

@@ -134,7 +134,7 @@ class FakeRecords:
         return Page(items, version, token)
 
     async def watch(
-        self, plural: str, *, resource_version: str, timeout_seconds: int
+        self, plural: str, *, resource_version: str, timeout_seconds: int, field_selector: str = ""
     ) -> AsyncIterator[Change]:
         fault = self._begin("watch", plural)
         seen = int(resource_version)
@@ -142,6 +142,11 @@ class FakeRecords:
             raise fault.error
         if seen < self._oldest:
             raise WatchExpired("compacted")
+        # what was selected by then, since an object that no longer is shows as deleted
+        shown: dict[str, Object] = {}
+        for kind, version, change in self._history:
+            if kind == plural and version <= seen:
+                _select(change, field_selector, shown)
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         while (left := deadline - asyncio.get_running_loop().time()) > 0:
             for kind, version, change in list(self._history):
@@ -149,7 +154,9 @@ class FakeRecords:
                     if self.away:
                         raise RecordUnavailable("away")
                     seen = version
-                    yield change
+                    selected = _select(change, field_selector, shown)
+                    if selected is not None:
+                        yield selected
             self._changed.clear()
             try:
                 async with asyncio.timeout(left):
@@ -260,6 +267,21 @@ class FakeRecords:
 
     def _last_version(self) -> int:
         return max((version for _, version, _ in self._history), default=self._oldest)
+
+
+def _select(change: Change, selector: str, shown: dict[str, Object]) -> Change | None:
+    """The change as a watch with `selector` tells it; `shown` is what it has shown so far."""
+    name = change.object["metadata"]["name"]
+    before = shown.pop(name, None)
+    if change.kind != "DELETED" and has_fields(change.object, selector):
+        shown[name] = change.object
+        return Change("MODIFIED" if before else "ADDED", change.object) if selector else change
+    if not selector:
+        return change
+    if before is None:
+        return None
+    version = {"resourceVersion": change.object["metadata"]["resourceVersion"]}
+    return Change("DELETED", {**before, "metadata": {**before["metadata"], **version}})
 
 
 def has_labels(obj: Object, selector: str) -> bool:

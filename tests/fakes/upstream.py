@@ -66,6 +66,7 @@ class FakeUpstream:
     submit_seconds: float = 12.0
     resubmits_unknown: bool = False
     poll_interval: tuple[float, float] = (1.0, 15.0)
+    notified_interval: float | None = None
     seconds: float = 2.0
     latency: float = 0.02
     made_seconds: float | None = None

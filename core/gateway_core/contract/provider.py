@@ -67,8 +67,9 @@ class SubmitRequest(Part):
     body: Annotated[
         Expression,
         Field(
-            description="JMESPath over {input, model, reference} that yields the JSON body; "
-            "members that come out null are left out."
+            description="JMESPath over {input, model, reference, notifyUrl} that yields the JSON "
+            "body; members that come out null are left out. notifyUrl is an address that makes the "
+            "gateway poll at once, null where push is not set up."
         ),
     ]
     job_id: Annotated[Expression, Field(description="JMESPath over the answer: the job's id.")]
@@ -121,6 +122,15 @@ class PollRequest(Part):
     ] = None
     min_interval_seconds: Annotated[int, Field(ge=1, le=3600)] = 1
     max_interval_seconds: Annotated[int, Field(ge=1, le=3600)] = 15
+    notified_interval_seconds: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=3600,
+            description="Seconds between polls of a job whose provider was given notifyUrl; "
+            "without it as often as any other.",
+        ),
+    ] = None
 
 
 class ResultRequest(Part):
@@ -144,11 +154,60 @@ class CancelRequest(Part):
 class LookupRequest(Part):
     """The call that finds a job by the reference it was submitted with (the task's uid)."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                rule(
+                    "!has(self.jobs) || has(self.reference)",
+                    "`reference` must be specified with `jobs`",
+                )
+            ]
+        }
+    )
+
     method: Method = "GET"
     path: PathTemplate
     headers: Headers | None = None
     body: Annotated[Expression | None, Field(description="JMESPath over {reference}.")] = None
-    job_id: Annotated[Expression, Field(description="JMESPath: the job's id, null if none.")]
+    jobs: Annotated[
+        Expression | None,
+        Field(description="JMESPath over the answer: a list of jobs, of which one may be meant."),
+    ] = None
+    job_id: Annotated[
+        Expression,
+        Field(
+            description="JMESPath over the answer, or over each of `jobs`: the job's id, null if "
+            "none."
+        ),
+    ]
+    reference: Annotated[
+        Expression | None,
+        Field(
+            description="JMESPath, as jobId: the reference the job was submitted with. A job with "
+            "another one is not taken."
+        ),
+    ] = None
+    visible_after_seconds: Annotated[
+        int,
+        Field(ge=0, le=600, description="How long a job that was made may be missing here."),
+    ] = 0
+
+
+class ErrorWords(Part):
+    """Errors that the provider tells of in the body of an answer, whatever its status."""
+
+    code: Annotated[
+        Expression,
+        Field(description="JMESPath over any answer: the error's code, null if there is none."),
+    ]
+    refused: Annotated[Words | None, Field(description="The input is refused for good.")] = None
+    busy: Annotated[Words | None, Field(description="No job was made; to be tried again.")] = None
+    denied: Annotated[Words | None, Field(description="The credentials are refused.")] = None
+    unknown_job: Annotated[Words | None, Field(description="There is no such job.")] = None
+    retry_after: Annotated[
+        Expression | None,
+        Field(description="JMESPath over the answer: seconds after which to try again."),
+    ] = None
 
 
 class HttpProvider(Part):
@@ -162,6 +221,7 @@ class HttpProvider(Part):
     result: ResultRequest | None = None
     cancel: CancelRequest | None = None
     lookup: LookupRequest | None = None
+    errors: ErrorWords | None = None
     output_hosts: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=253)]] | None,
         Field(

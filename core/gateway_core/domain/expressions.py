@@ -9,7 +9,7 @@ from typing import Any
 
 import jmespath
 from jmespath.exceptions import JMESPathError
-from jmespath.functions import Functions
+from jmespath.functions import Functions, signature
 
 _INNER_SCOPE_AFTER_FIRST = frozenset(
     {
@@ -27,6 +27,21 @@ _INNER_SCOPE_AFTER_FIRST = frozenset(
 
 class ExpressionError(ValueError):
     """The expression is not JMESPath, or does not fit the document it is given."""
+
+
+class _Arithmetic(Functions):
+    """JMESPath's functions, and two for units that differ (seconds and milliseconds)."""
+
+    @signature({"types": ["number"]}, {"types": ["number"]})
+    def _func_multiply(self, first: float, second: float) -> float:
+        return _make_whole(first * second)
+
+    @signature({"types": ["number"]}, {"types": ["number"]})
+    def _func_divide(self, first: float, second: float) -> float:
+        return _make_whole(first / second)
+
+
+_OPTIONS = jmespath.Options(custom_functions=_Arithmetic())
 
 
 class Expression:
@@ -51,7 +66,7 @@ class Expression:
         Raises ExpressionError where a function is given a value of the wrong type.
         """
         try:
-            return self._compiled.search(document)
+            return self._compiled.search(document, options=_OPTIONS)
         except Exception as error:  # the document is foreign: nothing it holds may end a caller
             raise ExpressionError(_one_line(error)) from error
 
@@ -72,7 +87,7 @@ def _function_problems(node: Mapping[str, Any]) -> Iterator[str]:
     """
     if node["type"] == "function_expression":
         name, given = node["value"], len(node["children"])
-        known = Functions.FUNCTION_TABLE.get(name)
+        known = _Arithmetic.FUNCTION_TABLE.get(name)
         if known is None:
             yield f"unknown function {name}()"
         else:
@@ -97,6 +112,11 @@ def _roots(node: Mapping[str, Any]) -> Iterator[str]:
 
 def _children(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [child for child in node["children"] if isinstance(child, Mapping)]
+
+
+def _make_whole(number: float) -> float:
+    """A whole number without a fraction: many APIs refuse 5000.0. Raises OverflowError."""
+    return int(number) if number == int(number) else number
 
 
 def _one_line(error: Exception) -> str:

@@ -5,7 +5,7 @@ takes no resource that has problems.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.provider import (
     CancelRequest,
+    ErrorWords,
     Header,
     HttpProvider,
     LookupRequest,
@@ -27,7 +28,7 @@ from gateway_core.domain.expressions import Expression, ExpressionError
 from gateway_core.domain.templates import PathTemplate, TemplateError, find_header_problem
 
 SUBMIT_PATH = frozenset({"model", "reference"})
-SUBMIT_BODY = SUBMIT_PATH | {"input"}
+SUBMIT_BODY = SUBMIT_PATH | {"input", "notifyUrl"}
 JOB = frozenset({"jobId"})
 RESULT = JOB | {"resultId"}
 LOOKUP = frozenset({"reference"})
@@ -87,9 +88,9 @@ def _check_http(http: HttpProvider, spec: ProviderSpec) -> Iterator[Problem]:
         yield from _check_request("http.cancel", http.cancel, JOB, JOB, secret)
         yield from _require("http.cancel", http.cancel, "jobId")
     if http.lookup:
-        yield from _check_request("http.lookup", http.lookup, LOOKUP, LOOKUP, secret)
-        yield from _require("http.lookup", http.lookup, "reference")
-        yield from _check_expression("http.lookup.jobId", http.lookup.job_id)
+        yield from _check_lookup(http.lookup, secret)
+    if http.errors:
+        yield from _check_errors(http.errors)
     for host in http.output_hosts or ():
         if not _is_host_pattern(host):
             text = f"http.outputHosts: {host!r} must be a host name or *. and a host name"
@@ -113,6 +114,29 @@ def _check_submit(http: HttpProvider, secret: bool) -> Iterator[Problem]:
         yield Problem(Reason.INVALID_TEMPLATE, text)
 
 
+def _check_lookup(lookup: LookupRequest, secret: bool) -> Iterator[Problem]:
+    yield from _check_request("http.lookup", lookup, LOOKUP, LOOKUP, secret)
+    yield from _require("http.lookup", lookup, "reference")
+    yield from _check_expression("http.lookup.jobs", lookup.jobs)
+    yield from _check_expression("http.lookup.jobId", lookup.job_id)
+    yield from _check_expression("http.lookup.reference", lookup.reference)
+
+
+def _check_errors(errors: ErrorWords) -> Iterator[Problem]:
+    yield from _check_expression("http.errors.code", errors.code)
+    yield from _check_expression("http.errors.retryAfter", errors.retry_after)
+    lists = {
+        "refused": errors.refused,
+        "busy": errors.busy,
+        "denied": errors.denied,
+        "unknownJob": errors.unknown_job,
+    }
+    yield from _check_words("http.errors", lists)
+    if not any(lists.values()):
+        text = "http.errors: must name a code in refused, busy, denied or unknownJob"
+        yield Problem(Reason.INVALID_FIELD, text)
+
+
 def _check_poll(http: HttpProvider, secret: bool) -> Iterator[Problem]:
     poll = http.poll
     yield from _check_request("http.poll", poll, JOB, JOB, secret)
@@ -122,7 +146,10 @@ def _check_poll(http: HttpProvider, secret: bool) -> Iterator[Problem]:
     yield from _check_expression("http.poll.outputs", poll.outputs)
     yield from _check_expression("http.poll.outputSeconds", poll.output_seconds)
     yield from _check_expression("http.poll.errorMessage", poll.error_message)
-    yield from _check_words(poll.state_words)
+    yield from _check_state_words(poll.state_words)
+    if poll.notified_interval_seconds is not None and not _uses(http.submit, "notifyUrl"):
+        text = "http.poll.notifiedIntervalSeconds: http.submit.body does not send notifyUrl"
+        yield Problem(Reason.INVALID_FIELD, text)
     if poll.min_interval_seconds > poll.max_interval_seconds:
         text = "http.poll.minIntervalSeconds: may not be above maxIntervalSeconds"
         yield Problem(Reason.INVALID_FIELD, text)
@@ -173,20 +200,25 @@ def _check_headers(field: str, headers: list[Header] | None, secret: bool) -> It
             yield Problem(Reason.INVALID_TEMPLATE, f"{field}.{header.name}: {problem}")
 
 
-def _check_words(words: StateWords) -> Iterator[Problem]:
+def _check_state_words(words: StateWords) -> Iterator[Problem]:
     lists = {
-        "running": words.running or [],
+        "running": words.running,
         "succeeded": words.succeeded,
         "failed": words.failed,
-        "cancelled": words.cancelled or [],
+        "cancelled": words.cancelled,
     }
-    for word in sorted({word for listed in lists.values() for word in listed}):
-        where = [name for name, listed in lists.items() if word in listed]
-        if len(where) > 1:
-            text = f"http.poll.stateWords: {word!r} stands in {' and '.join(where)}"
-            yield Problem(Reason.INVALID_FIELD, text)
+    yield from _check_words("http.poll.stateWords", lists)
     if not words.succeeded:
         yield Problem(Reason.INVALID_FIELD, "http.poll.stateWords.succeeded: may not be empty")
+
+
+def _check_words(field: str, lists: Mapping[str, list[str] | None]) -> Iterator[Problem]:
+    """A word has one meaning."""
+    for word in sorted({word for listed in lists.values() for word in listed or ()}):
+        where = [name for name, listed in lists.items() if word in (listed or ())]
+        if len(where) > 1:
+            text = f"{field}: {word!r} stands in {' and '.join(where)}"
+            yield Problem(Reason.INVALID_FIELD, text)
 
 
 def _require(field: str, request: Request, name: str) -> Iterator[Problem]:

@@ -89,11 +89,12 @@ class Records(Protocol):
         ...
 
     def watch(
-        self, plural: str, *, resource_version: str, timeout_seconds: int
+        self, plural: str, *, resource_version: str, timeout_seconds: int, field_selector: str = ""
     ) -> AsyncIterator[Change]:
         """Changes after `resource_version`, with bookmarks; ends after the time-out.
 
-        Raises WatchExpired, RecordUnavailable.
+        With a selector, what comes to be selected is ADDED, and what no longer is DELETED. Raises
+        WatchExpired, RecordUnavailable.
         """
         ...
 

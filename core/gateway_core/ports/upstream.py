@@ -55,11 +55,16 @@ class JobState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobInput:
-    """What to start: the task's validated input, and the reference (its uid) to know it by."""
+    """What to start: the task's validated input, and the reference (its uid) to know it by.
+
+    `notify_url` is an address that the provider may call when the job ends; a call to it makes the
+    gateway poll, whatever it says. None where push is not set up.
+    """
 
     reference: str
     upstream_model: str
     input: dict[str, Any]
+    notify_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +104,10 @@ class Upstream(Protocol):
     can_cancel: bool
     can_find: bool
     max_output_bytes: int
-    submit_seconds: float  # after so long no attempt to submit can still be under way
+    submit_seconds: float  # after so long no attempt to submit is under way or unseen by `find`
     resubmits_unknown: bool  # the declared policy where there is no guarantee
     poll_interval: tuple[float, float]  # least and most seconds between polls
+    notified_interval: float | None  # seconds between polls of jobs with a notify_url, if declared
 
     async def submit(self, job: JobInput) -> str:
         """Starts a job; its id. UpstreamRejected, Busy, Denied, Unclear.

@@ -1,7 +1,6 @@
 """The providers that the documents and the local run show can be used as they stand."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +10,8 @@ from gateway_core.contract.model import ModelSpec
 from gateway_core.contract.provider import ProviderSpec
 from gateway_core.domain.expressions import Expression, prune_nulls
 from gateway_core.domain.providers import check_provider
+from tests.servers.guide import GUIDE, ROOT, read_example
 
-ROOT = Path(__file__).resolve().parents[3]
-GUIDE = (ROOT / "docs/providers.md").read_text()
 INPUT = {
     "prompt": "A fox",
     "reference_image_urls": ["https://a.example/1.png"],
@@ -24,12 +22,6 @@ INPUT = {
 }
 
 
-def read_guide() -> dict[str, dict[str, Any]]:
-    """The objects of the worked example by kind."""
-    (example,) = re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)
-    return {item["kind"]: item for item in yaml.safe_load_all(example)}
-
-
 def read_local() -> dict[str, Any]:
     """The provider of the local run, its blank filled in."""
     text = (ROOT / "examples/local/provider.yaml").read_text()
@@ -37,20 +29,29 @@ def read_local() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("resource", [read_guide()["GatewayProvider"], read_local()])
+STUDIO, WORKSHOP = read_example("studio"), read_example("workshop")
+
+
+@pytest.mark.parametrize(
+    "resource", [STUDIO["GatewayProvider"], WORKSHOP["GatewayProvider"], read_local()]
+)
 def test_the_provider_has_no_problems(resource: dict[str, Any]) -> None:
     assert check_provider(ProviderSpec.model_validate(resource["spec"])) == []
 
 
-def test_the_guides_model_is_one() -> None:
-    model = ModelSpec.model_validate(read_guide()["GatewayModel"]["spec"])
-    assert model.routes[0].provider_name == read_guide()["GatewayProvider"]["metadata"]["name"]
+@pytest.mark.parametrize("example", [STUDIO, WORKSHOP])
+def test_the_guides_model_is_one(example: dict[str, Any]) -> None:
+    model = ModelSpec.model_validate(example["GatewayModel"]["spec"])
+    assert model.routes[0].provider_name == example["GatewayProvider"]["metadata"]["name"]
+    secret = example["GatewayProvider"]["spec"]["credentialsSecretRef"]
+    assert secret["name"] == example["Secret"]["metadata"]["name"]
+    assert secret["key"] in example["Secret"]["stringData"]
 
 
 def test_the_guides_request_is_the_one_its_api_takes() -> None:
-    spec = ProviderSpec.model_validate(read_guide()["GatewayProvider"]["spec"])
+    spec = ProviderSpec.model_validate(STUDIO["GatewayProvider"]["spec"])
     assert spec.http
-    document = {"input": INPUT, "model": "cinema-2", "reference": "uid"}
+    document = {"input": INPUT, "model": "cinema-2", "reference": "uid", "notifyUrl": None}
     assert prune_nulls(Expression(spec.http.submit.body).evaluate(document)) == {
         "model": "cinema-2",
         "text": "A fox",
@@ -63,9 +64,33 @@ def test_the_guides_request_is_the_one_its_api_takes() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("notify_url", "sent"),
+    [
+        (None, {}),
+        ("https://in.example/x", {"notify": {"uri": "https://in.example/x", "on": ["END"]}}),
+    ],
+)
+def test_the_second_request_is_the_one_its_api_takes(
+    notify_url: str | None, sent: dict[str, Any]
+) -> None:
+    spec = ProviderSpec.model_validate(WORKSHOP["GatewayProvider"]["spec"])
+    assert spec.http
+    document = {"input": INPUT, "model": "m", "reference": "uid", "notifyUrl": notify_url}
+    assert prune_nulls(Expression(spec.http.submit.body).evaluate(document)) == {
+        "script": {"text": "A fox", "stills": [{"uri": "https://a.example/1.png"}]},
+        "frame": {"shape": "16:9", "lines": 720},
+        "length_ms": 5000,
+        "silent": True,
+        "labels": {"ref": "uid"},
+        **sent,
+    }
+
+
 def test_the_guides_expressions_are_jmespath() -> None:
     table = GUIDE.partition("| Wanted | Expression |")[2].partition("\n\n")[0]
     cells = re.findall(r"^\| [^|`]+ \| `([^`].*[^`])` \|$", table, re.MULTILINE)
+    cells += re.findall(r"``([^`].*?[^`]`)``", table)
     assert len(cells) >= 6
     for cell in cells:
         Expression(cell.replace("\\|", "|"))

@@ -57,6 +57,27 @@ def test_a_value_of_the_wrong_type_is_an_expression_error() -> None:
         Expression("join(', ', a)").evaluate({"a": 5})
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("multiply(a, `1000`)", 7500),
+        ("divide(b, `1000`)", 0.004),
+        ("divide(`5000`, `1000`)", 5),
+        ("c && divide(c, `2`)", None),
+    ],
+)
+def test_units_can_be_changed(text: str, value: object) -> None:
+    result = Expression(text).evaluate({"a": 7.5, "b": 4})
+    assert result == value
+    assert isinstance(result, type(value))
+
+
+@pytest.mark.parametrize("text", ["divide(a, `0`)", "multiply(b, a)", "multiply(a, c)"])
+def test_what_cannot_be_computed_is_an_expression_error(text: str) -> None:
+    with pytest.raises(ExpressionError):
+        Expression(text).evaluate({"a": 1e308, "b": "5", "c": 1e308})
+
+
 @given(JSON)
 def test_no_document_breaks_an_evaluation(document: object) -> None:
     for text in ("a.b[].c", "a[?b > `1`].c | [0]", "*.a", "to_number(a)", "sort(a)", "keys(@)"):

@@ -103,7 +103,7 @@ class KubeRecords(Records):
         return Page(answer["items"] or [], meta["resourceVersion"], meta.get("continue") or None)
 
     async def watch(
-        self, plural: str, *, resource_version: str, timeout_seconds: int
+        self, plural: str, *, resource_version: str, timeout_seconds: int, field_selector: str = ""
     ) -> AsyncIterator[Change]:
         """Changes since `resource_version`; see the port.
 
@@ -116,6 +116,8 @@ class KubeRecords(Records):
             "resourceVersion": resource_version,
             "timeoutSeconds": str(timeout_seconds),
         }
+        if field_selector:
+            query["fieldSelector"] = field_selector
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_SECONDS, sock_read=timeout_seconds + 1
         )

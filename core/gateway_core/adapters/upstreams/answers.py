@@ -62,7 +62,19 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
         seconds = float(text) if text[:1].isdigit() else _seconds_until(text, now)
     except (ValueError, TypeError, IndexError, OverflowError):
         return _USUAL_WAIT
+    return limit_wait(seconds)
+
+
+def limit_wait(seconds: float) -> float:
+    """Seconds to wait, within 1 to 120."""
     return min(_MOST_WAIT, max(_LEAST_WAIT, seconds))
+
+
+def read_wait(value: Any) -> float | None:
+    """Seconds to wait, from a number in a body; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return limit_wait(value)
 
 
 def _seconds_until(date: str, now: float) -> float:
@@ -109,7 +121,7 @@ def find_question_error(answer: Answer) -> UpstreamError | None:
     """The error of a poll, a look-up or a cancellation, None for a 2xx."""
     match answer.status:
         case 404 | 410:
-            return UpstreamGone("The provider does not know the job.")
+            return make_gone()
         case 401 | 402 | 403:
             return make_denied(answer.status)
         case 429 | 503:
@@ -118,6 +130,11 @@ def find_question_error(answer: Answer) -> UpstreamError | None:
             return None
         case status:
             return make_unclear(status, answer.retry_after)
+
+
+def make_gone() -> UpstreamGone:
+    """The error for a job that there is not."""
+    return UpstreamGone("The provider does not know the job.")
 
 
 def make_denied(status: int) -> UpstreamDenied:

@@ -8,7 +8,7 @@ from functools import partial
 
 import aiohttp
 
-from gateway_core.adapters.upstreams.egress import guarded_connector
+from gateway_core.adapters.egress import guarded_connector
 from gateway_core.domain.addresses import DECLARED, AddressPolicy
 from gateway_core.ports.upstream import UpstreamBusy
 
@@ -34,7 +34,7 @@ class Connections:
             "calls": lambda: _open(declared(), call),
             # A connection that was idle may be closed by the other side just as a request is sent,
             # and nobody knows then whether the job was made.
-            "submissions": lambda: _open(declared(force_close=True), call, once=True),
+            "submissions": lambda: _open(declared(once=True), call, once=True),
             "own outputs": lambda: _open(declared(), read, decompress=False),
             "outputs": lambda: _open(guarded_connector(policy, limit), read, decompress=False),
         }

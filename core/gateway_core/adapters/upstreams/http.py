@@ -26,6 +26,8 @@ from gateway_core.adapters.upstreams.answers import (
 from gateway_core.adapters.upstreams.calls import Call, CallPlan, compile_calls, fill_headers
 from gateway_core.adapters.upstreams.cleaning import MessageCleaner
 from gateway_core.adapters.upstreams.connections import Connections
+from gateway_core.adapters.upstreams.errorwords import ErrorReader
+from gateway_core.adapters.upstreams.lookups import JobFinder
 from gateway_core.adapters.upstreams.outputs import OutputRules, OutputSource
 from gateway_core.contract.provider import ProviderSpec, StateWords
 from gateway_core.domain.addresses import AddressPolicy
@@ -38,6 +40,7 @@ from gateway_core.ports.upstream import (
     JobState,
     SubmissionGuarantee,
     UpstreamBusy,
+    UpstreamError,
     UpstreamGone,
     UpstreamRejected,
     UpstreamUnclear,
@@ -74,7 +77,8 @@ class HttpUpstream:
         self._output_urls = Expression(http.poll.outputs)
         self._seconds = _compile(http.poll.output_seconds)
         self._failure = _compile(http.poll.error_message)
-        self._found_id = Expression(http.lookup.job_id) if http.lookup else None
+        self._finder = JobFinder(http.lookup) if http.lookup else None
+        self._errors = ErrorReader(http.errors)
         self._key_header = http.submit.idempotency_header
         rules = OutputRules(http)
         headers = [*(http.headers or ()), *(http.output_headers or ())]
@@ -90,11 +94,15 @@ class HttpUpstream:
         self.can_cancel = http.cancel is not None
         self.can_find = http.lookup is not None
         self.submit_seconds = _TURN_SECONDS + http.request_timeout_seconds + _SUBMIT_MARGIN
+        if http.lookup:
+            self.submit_seconds += http.lookup.visible_after_seconds
         self.resubmits_unknown = spec.on_unknown_submission == "Resubmit"
         self.poll_interval = (
             float(http.poll.min_interval_seconds),
             float(http.poll.max_interval_seconds),
         )
+        notified = http.poll.notified_interval_seconds
+        self.notified_interval = None if notified is None else float(notified)
         if self._key_header:
             self.guarantee = SubmissionGuarantee.IDEMPOTENCY_KEY
         else:
@@ -106,16 +114,18 @@ class HttpUpstream:
         """Starts a job; its id. UpstreamRejected, Busy, Denied, Unclear."""
         values = {"model": job.upstream_model, "reference": job.reference}
         extra = {self._key_header.lower(): job.reference} if self._key_header else {}
+        document = {**values, "input": job.input, "notifyUrl": job.notify_url}
         try:
-            call = self._plans.submit.fill(values, {**values, "input": job.input}, **extra)
+            call = self._plans.submit.fill(values, document, **extra)
         except (ValueError, TypeError) as error:
             raise UpstreamRejected("The input does not fit the provider's request.") from error
         answer = await self._send(call, self._connections.submissions)
-        problem = find_submission_error(answer, keyed=self._key_header is not None)
+        problem = self._errors.find(answer)
+        problem = problem or find_submission_error(answer, keyed=self._key_header is not None)
+        if isinstance(problem, UpstreamRejected) or (problem is None and not answer.ok):
+            raise UpstreamRejected(self._explain(answer))
         if problem:
             raise problem
-        if not answer.ok:
-            raise UpstreamRejected(self._explain(answer))
         return read_job_id(_evaluate(self._job_id, answer.parse()))
 
     async def find(self, reference: str) -> str | None:
@@ -123,14 +133,13 @@ class HttpUpstream:
 
         Raises UpstreamUnclear for a provider without a look-up.
         """
-        if self._plans.lookup is None or self._found_id is None:
+        if self._plans.lookup is None or self._finder is None:
             raise UpstreamUnclear("The provider has no look-up.")
         try:
             answer = await self._ask(self._plans.lookup, {"reference": reference})
         except UpstreamGone:
             return None
-        found = _evaluate(self._found_id, answer.parse())
-        return None if found is None else read_job_id(found)
+        return self._finder.find(answer.parse(), reference)
 
     async def poll(self, job_id: str) -> JobReport:
         """What the job is doing. UpstreamGone, Busy, Denied, Unclear."""
@@ -154,8 +163,8 @@ class HttpUpstream:
         if self._plans.cancel is None:
             raise UpstreamUnclear("The provider cannot stop jobs.")
         answer = await self._send_filled(self._plans.cancel, {"jobId": job_id})
-        problem = find_question_error(answer)
-        if problem and answer.status not in (404, 409, 410):
+        problem = self._find_problem(answer)
+        if problem and not isinstance(problem, UpstreamGone) and answer.status != 409:
             raise problem
 
     def fetch(self, url: str) -> AbstractAsyncContextManager[Download]:
@@ -178,10 +187,17 @@ class HttpUpstream:
 
     async def _ask(self, plan: CallPlan, values: Mapping[str, str]) -> Answer:
         answer = await self._send_filled(plan, values)
-        problem = find_question_error(answer)
+        problem = self._find_problem(answer)
         if problem:
             raise problem
         return answer
+
+    def _find_problem(self, answer: Answer) -> UpstreamError | None:
+        """The error of a call that asks after a job or stops it; a refusal of one tells nothing."""
+        problem = self._errors.find(answer)
+        if isinstance(problem, UpstreamRejected):
+            return UpstreamUnclear("The provider refused to tell.")
+        return problem or find_question_error(answer)
 
     async def _send_filled(self, plan: CallPlan, values: Mapping[str, str]) -> Answer:
         try:

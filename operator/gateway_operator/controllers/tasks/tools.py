@@ -14,6 +14,7 @@ from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import Counters
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Object, Records
+from gateway_operator.callbacks.courier import Courier
 from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.journal import Journal
 from gateway_operator.failpoints import Failpoints
@@ -41,6 +42,8 @@ class Tools:
     live: LiveTasks
     queue: WorkQueue
     alarms: Alarms
+    courier: Courier
+    callback_schedule: tuple[float, ...]
     mint: IdMint
     failpoints: Failpoints
     metrics: Metrics

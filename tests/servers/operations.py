@@ -1,0 +1,291 @@
+"""A provider in another style than the simulator's: the second one of docs/providers.md.
+
+Long-running operations whose names are paths, every answer a 200 with its error in the body,
+outputs behind a second call and on another host, look-up through a list that lags, and a
+notification at the end. A real HTTP server in a thread of its own, so that it outlives the
+processes under test; its journal says which jobs were really made.
+"""
+
+import asyncio
+import itertools
+import secrets
+import threading
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import aiohttp
+from aiohttp import web
+
+VIDEO = b"\x00\x00\x00\x18ftypmp42" + bytes(1000)
+NEVER = float("inf")
+
+
+@dataclass
+class Operation:
+    """A job that was made. `ends` is on the monotonic clock."""
+
+    name: str
+    engine: str
+    reference: str
+    body: dict[str, Any]
+    made: float
+    ends: float
+    outcome: str = "Success"
+    polls: int = 0
+
+    @property
+    def notify(self) -> str | None:
+        """The address to tell of its end."""
+        found: str | None = (self.body.get("notify") or {}).get("uri")
+        return found
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return time.monotonic() >= self.ends
+
+
+@dataclass
+class Fault:
+    """What the next calls of one kind come to: before the work is done, or after."""
+
+    call: str
+    kind: str
+    after: bool = False
+    left: int = 1
+    detail: Any = None
+
+
+@dataclass
+class OperationsProvider:
+    """The provider. `seconds` is how long a job takes, `lag` until the list shows it."""
+
+    seconds: float = 1.0
+    lag: float = 0.0
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    filters: bool = True
+    notifies_early: bool = False
+    notify_times: int = 1
+
+    def __post_init__(self) -> None:
+        self.journal: list[Operation] = []
+        self.calls: Counter[str] = Counter()
+        self.notified: list[int] = []
+        """The answers to notifications."""
+        self._faults: deque[Fault] = deque()
+        self._ids = itertools.count(1)
+        self._key = secrets.token_hex(8)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._errands: set[asyncio.Task[None]] = set()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._await(self._start())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._await(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    @property
+    def url(self) -> str:
+        """Where the API is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def misbehave(self, call: str, kind: str, *, after: bool = False, count: int = 1, **kw: Any):
+        """Has the next `count` calls go wrong; `detail` is what the kind asks for."""
+        self._faults.append(Fault(call, kind, after, count, kw.get("detail")))
+
+    def behave(self) -> None:
+        """Forgets all faults and goes back to what is usual."""
+        self._faults.clear()
+        self.seconds, self.lag, self.filters = 1.0, 0.0, True
+        self.notifies_early, self.notify_times = False, 1
+
+    def made(self, reference: str) -> list[Operation]:
+        """The jobs that were made under a reference."""
+        return [job for job in self.journal if job.reference == reference]
+
+    def finish(self, reference: str, outcome: str = "Success") -> None:
+        """Ends a job now, and tells of it."""
+        for job in self.made(reference):
+            job.ends, job.outcome = time.monotonic(), outcome
+            self._loop.call_soon_threadsafe(self._tell, job)
+
+    def _await(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    async def _start(self) -> None:
+        self._client = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5))
+        app = web.Application()
+        app.router.add_put("/v3/engines/{engine:.+}/operations", self._call("submit"))
+        app.router.add_get("/v3/operations", self._call("lookup"))
+        app.router.add_get("/v3/{name:engines/.+}/artifacts", self._call("result"))
+        app.router.add_get("/v3/{name:engines/.+}", self._call("poll"))
+        app.router.add_delete("/v3/{name:engines/.+}", self._call("cancel"))
+        app.router.add_get("/artifacts/{rest:.+}.mp4", self._serve)
+        self._runner = web.AppRunner(app, handler_cancellation=False, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.port = self._runner.addresses[0][1]
+
+    async def _stop(self) -> None:
+        for errand in list(self._errands):
+            errand.cancel()
+        await self._client.close()
+        await self._runner.cleanup()
+
+    def _call(self, call: str) -> Any:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            self.calls[call] += 1
+            if request.headers.get("X-Access-Token") != self.token:
+                return _error("BAD_TOKEN", f"Token {request.headers.get('X-Access-Token')} is bad")
+            early = self._take(call, after=False)
+            if early is not None:
+                return self._spoil(request, early)
+            answer = await getattr(self, f"_{call}")(request)
+            late = self._take(call, after=True)
+            return answer if late is None else self._spoil(request, late)
+
+        return handle
+
+    def _take(self, call: str, *, after: bool) -> Fault | None:
+        for fault in self._faults:
+            if (fault.call, fault.after) == (call, after) and fault.kind not in _OF_JOBS:
+                return self._use(fault)
+        return None
+
+    def _use(self, fault: Fault) -> Fault:
+        fault.left -= 1
+        if not fault.left:
+            self._faults.remove(fault)
+        return fault
+
+    def _spoil(self, request: web.Request, fault: Fault) -> web.StreamResponse:
+        match fault.kind:
+            case "cut":
+                assert request.transport is not None
+                request.transport.abort()
+                return web.Response()
+            case "status":
+                status, wait = fault.detail
+                return web.Response(status=status, headers={"Retry-After": wait} if wait else {})
+            case "error":
+                return _error(*fault.detail)
+            case "nonsense":
+                return web.Response(text=fault.detail, content_type="application/json")
+        raise AssertionError(fault)
+
+    async def _submit(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        engine = request.match_info["engine"]
+        now = time.monotonic()
+        job = Operation(
+            f"engines/{engine}/operations/{next(self._ids):04d}-{self._key}",
+            engine,
+            body["labels"]["ref"],
+            body,
+            now,
+            now + self.seconds,
+        )
+        for fault in [fault for fault in self._faults if fault.kind in _OF_JOBS]:
+            self._use(fault)
+            if fault.kind == "same name":
+                job.name = self.journal[-1].name
+            else:
+                job.ends = NEVER
+        self.journal.append(job)
+        if self.notifies_early:
+            await self._notify(job, 0)
+        if job.ends < NEVER:
+            self._loop.call_at(job.ends, self._tell, job)
+        return web.json_response({"ok": True, "operation": {"name": job.name, "done": False}})
+
+    async def _lookup(self, request: web.Request) -> web.Response:
+        wanted = request.query["filter"].removeprefix("labels.ref:")
+        shown = [
+            self._show(job)
+            for job in reversed(self.journal)
+            if time.monotonic() >= job.made + self.lag
+            and (not self.filters or job.reference.startswith(wanted))
+        ]
+        # as many APIs do, an empty list is left out
+        return web.json_response({"ok": True, **({"operations": shown[:20]} if shown else {})})
+
+    async def _poll(self, request: web.Request) -> web.Response:
+        job = self._find(request)
+        if job is None:
+            return _error("NO_SUCH_OPERATION", "There is no such operation.")
+        job.polls += 1
+        return web.json_response({"ok": True, "operation": self._show(job)})
+
+    async def _result(self, request: web.Request) -> web.Response:
+        job = self._find(request)
+        if job is None or not job.done:
+            return _error("NO_SUCH_OPERATION", "There is no such operation.")
+        # another host than the API's, and good for this one address only
+        uri = f"http://localhost:{self.port}/artifacts/{job.name}.mp4?sig={self._key}%2B"
+        artifacts = [{"uri": uri, "length_ms": job.body["length_ms"]}]
+        return web.json_response({"ok": True, "artifacts": artifacts})
+
+    async def _cancel(self, request: web.Request) -> web.Response:
+        job = self._find(request)
+        if job is None or job.done:
+            return _error("NO_SUCH_OPERATION", "There is no such operation.")
+        job.ends, job.outcome = time.monotonic(), "Aborted"
+        return web.json_response({"ok": True})
+
+    async def _serve(self, request: web.Request) -> web.Response:
+        signed = request.raw_path.endswith(f"?sig={self._key}%2B")
+        if not signed or "X-Access-Token" in request.headers:
+            return web.Response(status=403)
+        return web.Response(body=VIDEO, content_type="video/mp4")
+
+    def _find(self, request: web.Request) -> Operation | None:
+        name = request.match_info["name"]
+        return next((job for job in self.journal if job.name == name), None)
+
+    def _show(self, job: Operation) -> dict[str, Any]:
+        shown: dict[str, Any] = {
+            "name": job.name,
+            "done": job.done,
+            "labels": {"ref": job.reference},
+        }
+        if job.done:
+            shown["outcome"] = job.outcome
+        if job.done and job.outcome == "Failure":
+            shown["fault"] = {"message": f"A still is too dark ({job.name}, {self.token})."}
+        return shown
+
+    def _tell(self, job: Operation) -> None:
+        if not job.done:
+            return
+        for number in range(self.notify_times):
+            errand = self._loop.create_task(self._notify(job, number))
+            self._errands.add(errand)
+            errand.add_done_callback(self._errands.discard)
+
+    async def _notify(self, job: Operation, number: int) -> None:
+        if job.notify is None:
+            return
+        content = {"operation": self._show(job), "number": number}
+        try:
+            async with self._client.post(job.notify, json=content) as answer:
+                self.notified.append(answer.status)
+        except aiohttp.ClientError:
+            self.notified.append(0)
+
+
+_OF_JOBS = ("same name", "stuck")
+
+
+def _error(code: str, message: str, retry_after_ms: int | None = None) -> web.Response:
+    error = {"code": code, "message": message}
+    if retry_after_ms is not None:
+        error["retry_after_ms"] = retry_after_ms
+    return web.json_response({"ok": False, "error": error})
