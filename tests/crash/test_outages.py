@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.crash.history import check_money
-from tests.crash.shares import IS_WHOLE, share
+from tests.crash.shares import IS_WHOLE, PATIENCE, share
 from tests.servers.world import check_invariants
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ async def test_outage_is_told_at_once_and_heals_of_itself(world, payer, tally, p
             asked = [await payer.create_surely(key, duration_seconds=3) for key in unknown]
             await payer.wait_terminal([fresh, *asked, *running])
             told.note("healed within s", time.monotonic() - back)
-            assert time.monotonic() - back <= HEAL_SECONDS
+            assert time.monotonic() - back <= HEAL_SECONDS * PATIENCE
             await check_invariants(payer, jobs="exactly one")
             await check_money(world, payer)
     told.check()
@@ -66,7 +66,7 @@ async def call_during(client, told, seconds):
 
     async def call(number):
         sent = time.monotonic()
-        is_known = sent - begin > NOTICE_SECONDS
+        is_known = sent - begin > NOTICE_SECONDS * PATIENCE
         key = None if is_known and number % 2 else f"during-{begin}-{number}"
         answer = await client.create(idempotency_key=key, duration_seconds=3)
         took = time.monotonic() - sent
@@ -78,7 +78,7 @@ async def call_during(client, told, seconds):
         assert answer.status == 503, (answer.status, answer.raw)
         assert int(answer.headers["Retry-After"]) >= 1
         told.note("refused (503) within s", took)
-        assert took <= REFUSAL_SECONDS, f"503 after {took:.1f} s"
+        assert took <= REFUSAL_SECONDS * PATIENCE, f"503 after {took:.1f} s"
 
     while time.monotonic() - begin < seconds:
         calls.append(asyncio.create_task(call(len(calls))))
