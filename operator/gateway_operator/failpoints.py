@@ -15,6 +15,7 @@ NAMES = (
     "after-callback-record",
     "after-archive",
     "after-settle",
+    "after-fold",
     "after-finalizer",
 )
 
