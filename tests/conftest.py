@@ -26,9 +26,19 @@ structlog.configure(
 )
 
 ROOT = Path(__file__).resolve().parent
-ONE_SERVER = ("integration", "conformance")
+ONE_SERVER = ("integration", "callbacks", "conformance")
 """Folders whose tests share one running gateway, and so one worker."""
-LONGEST_FIRST = ("integration", "crash", "conformance", "ports", "crd", "chart", "install", "unit")
+LONGEST_FIRST = (
+    "integration",
+    "crash",
+    "callbacks",
+    "conformance",
+    "ports",
+    "crd",
+    "chart",
+    "install",
+    "unit",
+)
 """Folders in the order of how long a group of theirs takes: the last to end then is a short one."""
 
 
