@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.crash.tallies import PROPERTY, Tally, format_summary
@@ -17,10 +18,28 @@ from tests.servers.s3_server import S3Server
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
+# structlog's own default draws every local variable of a traceback, which takes seconds each
+structlog.configure(
+    processors=[
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
+
 ROOT = Path(__file__).resolve().parent
-ONE_SERVER = ("integration", "conformance")
+ONE_SERVER = ("integration", "callbacks", "conformance")
 """Folders whose tests share one running gateway, and so one worker."""
-LONGEST_FIRST = ("integration", "crash", "conformance", "ports", "crd", "chart", "install", "unit")
+LONGEST_FIRST = (
+    "integration",
+    "crash",
+    "callbacks",
+    "conformance",
+    "ports",
+    "crd",
+    "chart",
+    "install",
+    "unit",
+)
 """Folders in the order of how long a group of theirs takes: the last to end then is a short one."""
 
 

@@ -54,6 +54,8 @@ class ApiSettings(ProcessSettings):
     replicas: Annotated[int, Field(ge=1, le=10000)] = 1
     """Processes that share the accounts' rates, for the time without a counter store (§12.5)."""
     metrics_enabled: bool = True
+    failpoints: str = ""
+    """Steps at which the process kills itself, for tests (`failpoints`)."""
 
 
 class MediaSettings(ProcessSettings):

@@ -43,6 +43,7 @@ from gateway_operator.controllers.tasks.redeliveries import (
 from gateway_operator.controllers.tasks.tools import Tools
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.feed import build_registry, build_settings, run_feed
+from gateway_operator.folding import Folding
 from gateway_operator.health import start_health
 from gateway_operator.heartbeat import Heartbeat
 from gateway_operator.janitor import Janitor
@@ -105,6 +106,13 @@ async def run_operator(
             providers=providers,
             outputs=Outputs(store, signer, settings.media_url),
             journal=Journal(records, live),
+            folding=Folding(
+                records,
+                metrics,
+                _read_clock,
+                pause_seconds=settings.fold_seconds,
+                most=settings.fold_most,
+            ),
             live=live,
             queue=queue,
             alarms=Alarms(records),

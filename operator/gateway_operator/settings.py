@@ -38,6 +38,8 @@ class Settings(StoreSettings):
     ordinal: Annotated[int, Field(ge=0, lt=SHARDS)] = 0
     sweep_seconds: float = 60.0
     heartbeat_seconds: float = 10.0
+    fold_seconds: Annotated[float, Field(ge=0, le=60)] = 2.0
+    fold_most: Annotated[int, Field(ge=1, le=200)] = 200
     failpoints: str = ""
 
     @field_validator("allowed_cidrs", mode="before")
