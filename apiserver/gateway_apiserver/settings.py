@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from gateway_core.contract.names import SHARDS
+
 
 def _split_commas(value: object) -> object:
     if isinstance(value, str):
@@ -54,6 +56,9 @@ class ApiSettings(ProcessSettings):
     replicas: Annotated[int, Field(ge=1, le=10000)] = 1
     """Processes that share the accounts' rates, for the time without a counter store (§12.5)."""
     metrics_enabled: bool = True
+    operator_url: str = ""
+    """Where notices of providers go, `{ordinal}` being the replica's number; empty for nowhere."""
+    operator_replicas: Annotated[int, Field(ge=1, le=SHARDS)] = 1
 
 
 class MediaSettings(ProcessSettings):

@@ -22,6 +22,7 @@ from gateway_core.contract.account import GatewayAccount, GatewayKey
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
+from gateway_core.contract.notices import Notice, NoticeSigner
 from gateway_core.contract.provider import GatewayProvider, ProviderSpec
 from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.catalog import Catalog, Problem, build_catalog
@@ -85,6 +86,8 @@ async def run_operator(
         metrics.live.set_function(lambda: float(len(live)))
         queue = WorkQueue(lambda name: controller.reconcile(name))
         signer = MediaSigner(load_key(settings.secrets_dir, "media-key"))
+        id_key = load_key(settings.secrets_dir, "id-key")
+        notice_signer = NoticeSigner(id_key)
         tools = Tools(
             shards=settings.shards,
             records=records,
@@ -98,10 +101,11 @@ async def run_operator(
             live=live,
             queue=queue,
             alarms=Alarms(records),
-            mint=IdMint(load_key(settings.secrets_dir, "id-key")),
+            mint=IdMint(id_key),
             failpoints=Failpoints(settings.failpoints),
             metrics=metrics,
             now=lambda: datetime.now(UTC),
+            notify_address=_address_notices(settings.notify_url, notice_signer),
         )
         controller = TaskController(tools)
         standing = StandingController(
@@ -122,6 +126,8 @@ async def run_operator(
             settings.health_port,
             ready=lambda: None if following.is_set() else "the watch of tasks is not up yet",
             metrics=metrics,
+            signer=notice_signer,
+            take_notice=controller.take_notice,
         )
         stack.push_async_callback(health.cleanup)
 
@@ -153,6 +159,14 @@ async def run_operator(
                 raise RuntimeError("kopf has ended by itself")
             for task in running:
                 task.cancel()
+
+
+def _address_notices(base: str, signer: NoticeSigner) -> Callable[[Notice], str | None]:
+    """Makes the addresses that providers are given; none without a base."""
+    if not base:
+        return lambda _: None
+    root = base.rstrip("/")
+    return lambda notice: root + signer.sign(notice)
 
 
 async def _run_part(part: Callable[[], Awaitable[None]]) -> None:

@@ -30,6 +30,12 @@ class Metrics:
             "Holds ended by the sweeper instead of their task's end.",
             registry=self.registry,
         )
+        self._notices = Counter(
+            "gateway_notices_total",
+            "Notices of providers by what they came to.",
+            ["outcome"],
+            registry=self.registry,
+        )
         self.duration = Histogram(
             "gateway_task_seconds",
             "From creation to the terminal state.",
@@ -40,6 +46,10 @@ class Metrics:
     def count_end(self, reason: Reason) -> None:
         """Counts a task's end."""
         self._ends.labels(reason.value).inc()
+
+    def count_notice(self, outcome: str) -> None:
+        """Counts a notice: `taken`, `held up` or `for nothing`."""
+        self._notices.labels(outcome).inc()
 
     def count_call(self, provider: str, call: str, outcome: str) -> None:
         """Counts a call to a provider."""

@@ -23,6 +23,8 @@ class Settings(BaseSettings):
     media_url: str
     health_host: str = "127.0.0.1"
     health_port: int = 8081
+    notify_url: Annotated[str, Field(pattern=r"^(https?://[^\s?#]+)?$")] = ""
+    """The API's address as providers reach it, for their notices; empty if they are not to push."""
     allowed_cidrs: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = ()
     log_level: str = "info"
     log_format: Literal["console", "json"] = "json"
