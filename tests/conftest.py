@@ -1,6 +1,10 @@
-"""Fixtures for several folders: a control plane without the gateway's processes, fault tallies."""
+"""How tests are spread over workers, and fixtures for several folders.
+
+The fixtures: a control plane without the gateway's processes, and tallies of faults.
+"""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,6 +15,30 @@ from tests.servers.control_plane import ControlPlane
 # what an example may take is no property of the code on a machine that others share
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
+
+ROOT = Path(__file__).resolve().parent
+ONE_SERVER = ("integration", "conformance")
+"""Folders whose tests share one running gateway, and so one worker."""
+LONGEST_FIRST = ("integration", "crash", "conformance", "ports", "crd", "chart", "install", "unit")
+"""Folders in the order of how long a group of theirs takes: the last to end then is a short one."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Groups for `--dist loadgroup`: a file, or the folder where a folder shares its servers.
+
+    Comes after pytest-randomly, whose order stands within a folder.
+    """
+    for item in items:
+        folder, *rest = item.path.relative_to(ROOT).with_suffix("").parts
+        group = folder if folder in ONE_SERVER else "/".join((folder, *rest))
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    folder = item.path.relative_to(ROOT).parts[0]
+    return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,11 @@
 """The chart as helm renders it."""
 
-import os
-import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+from tools.programs import find_program
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "model-gateway"
@@ -17,13 +15,14 @@ NAMESPACE = "model-gateway"
 class Chart:
     """Renders the chart of this checkout with a helm binary."""
 
-    def __init__(self, *helm: str) -> None:
+    def __init__(self, helm: str) -> None:
         self._helm = helm
 
-    def run(self, *arguments: str, values: str = "") -> subprocess.CompletedProcess[str]:
-        """One helm command, the values on its standard input."""
+    def run(self, *arguments: str, values: str | None = "") -> subprocess.CompletedProcess[str]:
+        """One helm command, the values on its standard input; None for a command without."""
+        options = () if values is None else ("--values=-",)
         return subprocess.run(
-            [*self._helm, *arguments, f"--namespace={NAMESPACE}", "--values=-"],
+            [self._helm, *arguments, f"--namespace={NAMESPACE}", *options],
             input=values,
             capture_output=True,
             text=True,
@@ -66,14 +65,8 @@ class Chart:
 
 @pytest.fixture(scope="session")
 def chart() -> Chart:
-    """Helm by $HELM, from PATH, or where $CLUSTER_RUN has it."""
-    prefix = shlex.split(os.environ.get("CLUSTER_RUN", ""))
-    found = os.environ.get("HELM") or shutil.which("helm")
-    if found:
-        return Chart(found)
-    if prefix:
-        return Chart(*prefix, "helm")
-    pytest.skip("no helm: put it into PATH or name it with HELM")
+    """The chart, rendered by the helm that `make programs` finds or builds."""
+    return Chart(str(find_program("helm")))
 
 
 @pytest.fixture(params=sorted((CHART / "ci").glob("*-values.yaml")), ids=lambda path: path.stem)

@@ -1,60 +1,69 @@
-"""What each process may do, and with which secrets it starts."""
+"""What no role has, who holds a token of the cluster, and which keys each process is given."""
+
+import ast
 
 import pytest
 
+from tests.chart.conftest import ROOT
 
-def _allowed(chart, component, values=""):
-    """(resource, verb) to the resource names it is limited to, if any."""
-    role = chart.find("Role", f"model-gateway-{component}", values)
-    return {
-        (resource, verb): rule.get("resourceNames")
-        for rule in role["rules"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+KEYS = {"gateway-model-gateway-api-keys": {"id-key", "pepper"}}
+"""What the generated Secrets hold, where it is not their own name."""
 
 
-def _mounted_secrets(chart, kind, component):
+def _given_keys(chart, kind, component):
+    """The key files that are mounted; all peppers as one."""
     spec = chart.find(kind, f"-{component}")["spec"]["template"]["spec"]
-    return [volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume]
+    found = set()
+    for volume in spec["volumes"]:
+        sources = [source["secret"] for source in volume.get("projected", {}).get("sources", [])]
+        if "secret" in volume:
+            sources.append({"name": volume["secret"]["secretName"]})
+        for source in sources:
+            name = source["name"]
+            every = KEYS.get(name, {name.removeprefix("gateway-model-gateway-")})
+            found |= {item["key"] for item in source["items"]} if "items" in source else every
+    return found
 
 
-def test_the_api_reads_no_secret_and_writes_no_status(chart):
-    allowed = _allowed(chart, "api")
-    assert not [right for right in allowed if "secret" in right[0] or "/" in right[0]]
-    assert {right for right in allowed if right[1] not in ("get", "list", "watch")} == {
-        ("gatewaytasks", "create")
-    }
-
-
-def test_no_role_has_wildcards_and_none_is_the_clusters(chart):
-    for obj in chart.render("{simulator: {enabled: true}}"):
-        if obj["kind"] == "Role":
-            for rule in obj["rules"]:
-                assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
-        assert obj["kind"] != "ClusterRoleBinding"
-
-
-def test_the_operator_reads_only_the_secrets_named(chart):
-    named = _allowed(chart, "operator", "{operator: {secretNames: [provider-a]}}")
-    assert named["secrets", "get"] == ["provider-a"]
-    assert ("secrets", "list") not in named
-
-
-def test_the_operator_makes_no_task(chart):
-    assert ("gatewaytasks", "create") not in _allowed(chart, "operator")
+def _loaded_keys(module, function):
+    """The key files that a composition root loads, by the literals in its source."""
+    tree = ast.parse((ROOT / module).read_text())
+    [body] = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == function
+    ]
+    calls = [
+        node
+        for node in ast.walk(body)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    named = {ast.literal_eval(call.args[1]) for call in calls if call.func.id == "load_key"}
+    return named | ({"pepper"} if any(call.func.id == "load_peppers" for call in calls) else set())
 
 
 @pytest.mark.parametrize(
-    ("kind", "component", "secret"),
+    ("kind", "component", "module", "function"),
     [
-        ("Deployment", "api", "gateway-model-gateway-api-keys"),
-        ("Deployment", "media", "gateway-model-gateway-media-key"),
-        ("StatefulSet", "operator", "gateway-model-gateway-media-key"),
+        ("Deployment", "api", "apiserver/gateway_apiserver/compose.py", "open_api"),
+        ("Deployment", "media", "apiserver/gateway_apiserver/compose.py", "open_media"),
+        ("StatefulSet", "operator", "operator/gateway_operator/compose.py", "run_operator"),
     ],
 )
-def test_a_process_has_its_own_secret_only(chart, kind, component, secret):
-    assert _mounted_secrets(chart, kind, component) == [secret]
+def test_a_process_is_given_the_keys_that_it_loads_and_no_other(
+    chart, kind, component, module, function
+):
+    loaded = _loaded_keys(module, function)
+    assert loaded
+    assert _given_keys(chart, kind, component) == loaded
+
+
+def test_no_role_has_wildcards_and_none_is_the_clusters(chart, scenario):
+    for obj in chart.render(scenario):
+        if obj["kind"] in ("Role", "ClusterRole"):
+            for rule in obj["rules"]:
+                assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
+        assert obj["kind"] != "ClusterRoleBinding"
 
 
 def test_only_what_calls_the_cluster_has_its_token(chart):

@@ -18,3 +18,38 @@
     {{- end }}
 {{- end }}
 {{- end -}}
+
+{{/* An Ingress for a component's Service: (dict "root" $ "component" "api" "values" .Values.api). */}}
+{{- define "gateway.ingress" -}}
+{{- $service := .values.service -}}
+{{- $name := printf "%s-%s" (include "gateway.name" .root) .component -}}
+{{- $host := required (printf "%s.ingress.host is needed where its Ingress is enabled" .component) .values.ingress.host -}}
+{{- with .values.ingress -}}
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata:
+  {{- include "gateway.metadata" $ | nindent 2 }}
+  {{- with .annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  {{- with .className }}
+  ingressClassName: {{ . }}
+  {{- end }}
+  {{- with .tlsSecret }}
+  tls:
+    - {hosts: [{{ $host }}], secretName: {{ . }}}
+  {{- end }}
+  rules:
+    - host: {{ $host }}
+      http:
+        paths:
+          {{- range .paths }}
+          - path: {{ . }}
+            pathType: Prefix
+            backend:
+              service: {name: {{ $name }}, port: {number: {{ $service.port }}}}
+          {{- end }}
+{{- end -}}
+{{- end -}}

@@ -58,7 +58,7 @@ async def build_binaries(
 async def _build(go: str, source: Path, package: str, target: Path, env: Mapping[str, str]) -> None:
     partial = target.with_name(f"{target.name}.partial")
     process = await asyncio.create_subprocess_exec(
-        *(go, "build", "-trimpath", "-ldflags", _linker_flags(), "-o", str(partial), package),
+        *(go, "build", "-ldflags", _linker_flags(), "-o", str(partial), package),
         cwd=source,
         env={**env, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly"},
         stdin=asyncio.subprocess.DEVNULL,

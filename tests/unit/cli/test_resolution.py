@@ -190,7 +190,7 @@ async def test_a_closed_network_falls_through_to_the_build(
     calls = _read_calls(go)
     assert len(calls) == len(NAMES)
     for call in calls:
-        assert call.startswith("0 -buildvcs=false -mod=readonly build -trimpath")
+        assert call.startswith("0 -buildvcs=false -mod=readonly build -ldflags")
         assert f"version.gitVersion={BUILD_VERSION}" in call
 
 
