@@ -108,6 +108,7 @@ class OperationsProvider:
     def behave(self) -> None:
         """Forgets all faults and goes back to what is usual."""
         self._faults.clear()
+        self.notified.clear()
         self.seconds, self.lag, self.filters = 1.0, 0.0, True
         self.notifies_early, self.notify_times = False, 1
 

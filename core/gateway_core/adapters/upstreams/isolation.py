@@ -41,8 +41,9 @@ class Isolation:
 
     def __init__(self, name: str, patience: float) -> None:
         self._patience = patience
+        self._stopped = False
         self._loop = asyncio.new_event_loop()
-        self._ping: concurrent.futures.Future[None] | None = None
+        self._came_round: threading.Event | None = None
         # a daemon: one that is stuck must not keep the process from ending
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
@@ -50,13 +51,15 @@ class Isolation:
     @property
     def is_stuck(self) -> bool:
         """Whether the thread has not come round since it was last found to be stuck."""
-        return self._ping is not None and not self._ping.done()
+        return self._came_round is not None and not self._came_round.is_set()
 
     async def run(self, make: Callable[[], Awaitable[T]], seconds: float) -> T:
         """The result of the coroutine that `make` makes, within `seconds`.
 
         Raises NeverBegun, NeverEnded, and Crashed with what the code raised as its cause.
         """
+        if self._stopped:
+            raise NeverBegun
         ticket = _Ticket()
         remote = asyncio.run_coroutine_threadsafe(_attempt(make, ticket, seconds), self._loop)
         local = asyncio.wrap_future(remote)
@@ -89,19 +92,17 @@ class Isolation:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def stop(self) -> None:
-        """Ends the thread, unless it is stuck."""
+        """Ends the thread, unless it is stuck; nothing can be run any more."""
+        self._stopped = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join, _JOIN_SECONDS)
         if not self._thread.is_alive():
             self._loop.close()
 
     def _call_round(self) -> None:
-        if not self.is_stuck:
-            self._ping = asyncio.run_coroutine_threadsafe(_do_nothing(), self._loop)
-
-
-async def _do_nothing() -> None:
-    pass
+        if not self.is_stuck and not self._stopped:
+            self._came_round = threading.Event()
+            self._loop.call_soon_threadsafe(self._came_round.set)
 
 
 async def _attempt(
