@@ -128,9 +128,6 @@ class FakeUpstream:
         self.closed = True
 
     async def _serve(self, call: str, work: Callable[[A], Awaitable[T]], argument: A) -> T:
-        if self.closed:
-            raise UpstreamBusy("The provider is being reconfigured.")
-
         async def serve() -> T:
             await asyncio.sleep(self.latency / 2)
             self._note(call)

@@ -24,7 +24,7 @@ from gateway_core.ports.upstream import (
     UpstreamUnclear,
 )
 from tests.fakes.upstream import FakeUpstream, Outcome
-from tests.ports.upstream_promises import PROMISES, Rig
+from tests.ports.upstream_promises import PROMISES, Rig, nothing_is_done_after_the_close
 from tests.servers.guide import lead_to, read_example
 from tests.servers.operations import NEVER, OperationsProvider
 from tests.servers.packages import install_example, on_path
@@ -129,4 +129,6 @@ async def rig(request: pytest.FixtureRequest, packages: None) -> AsyncIterator[R
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
 async def test_the_adapter_keeps(promise: Callable[[Rig], Awaitable[None]], rig: Rig) -> None:
+    if promise is nothing_is_done_after_the_close and isinstance(rig, FakeRig):
+        pytest.skip("the fake is the provider, too, and that outlives a connection")
     await promise(rig)
