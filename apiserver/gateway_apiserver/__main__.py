@@ -19,6 +19,7 @@ from gateway_apiserver.compose import (
     open_api,
     open_media,
 )
+from gateway_apiserver.departure import Departure
 from gateway_apiserver.media.app import create_media_app
 from gateway_apiserver.server import serve
 from gateway_apiserver.settings import ApiSettings, MediaSettings
@@ -27,15 +28,20 @@ from gateway_apiserver.settings import ApiSettings, MediaSettings
 async def _serve_api() -> None:
     settings = ApiSettings()  # pyright: ignore[reportCallIssue]
     configure_logging(settings.log_level, settings.log_format)
+    departure = Departure()
     async with open_api(settings) as parts:
-        await serve(create_app(parts), settings.api_host, settings.api_port)
+        app = create_app(parts, departure)
+        await serve(app, settings.api_host, settings.api_port, departure, settings.linger_seconds)
 
 
 async def _serve_media() -> None:
     settings = MediaSettings()  # pyright: ignore[reportCallIssue]
     configure_logging(settings.log_level, settings.log_format)
     async with open_media(settings) as parts:
-        await serve(create_media_app(parts), settings.media_host, settings.media_port)
+        app = create_media_app(parts)
+        await serve(
+            app, settings.media_host, settings.media_port, Departure(), settings.linger_seconds
+        )
 
 
 _PROCESSES: dict[str, Callable[[], Awaitable[None]]] = {"api": _serve_api, "media": _serve_media}

@@ -3,7 +3,7 @@
 Made by `__main__` of what `compose` puts together, and by tests of fakes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway_apiserver.admission import Admission
 from gateway_apiserver.auth import Authenticator
 from gateway_apiserver.catalogs import CatalogView
+from gateway_apiserver.departure import Departure
 from gateway_apiserver.edge import Edge
 from gateway_apiserver.entries import AccountRecord, KeyRecord, TaskRecord
 from gateway_apiserver.errors import render_error, to_gateway_error
@@ -66,10 +67,13 @@ class ApiParts:
     id_key: bytes
     peppers: Mapping[int, bytes]
     notices: NoticeSink | None = None
+    is_prepared: Callable[[], bool] = lambda: True
+    """Whether what only the first calls need has been got, or waited for long enough."""
 
 
-def create_app(parts: ApiParts) -> ASGIApp:
-    """The whole API on these parts."""
+def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
+    """The whole API on these parts; it is not ready any more once `departure` has begun."""
+    leaving = departure or Departure()
     settings, records = parts.settings, parts.records
     mint, metrics, catalog = IdMint(parts.id_key), ApiMetrics(), CatalogView(parts.models)
     authenticator = Authenticator(
@@ -80,7 +84,7 @@ def create_app(parts: ApiParts) -> ASGIApp:
         parts.peppers,
     )
     addresses = AddressPolicy(allowed=settings.allowed_cidrs)
-    rebuild = partial(rebuild_ledger, records, parts.store, parts.counters)
+    rebuild = partial(rebuild_ledger, records, parts.counters)
     gate = RateGate(parts.counters, rebuild, replicas=settings.replicas)
     finder = TaskFinder(
         parts.tasks,
@@ -107,7 +111,7 @@ def create_app(parts: ApiParts) -> ASGIApp:
     others.include_router(AccountRoutes(authenticator, parts.counters, gate).router)
     others.include_router(
         build_operations_router(
-            (parts.keys, parts.accounts, parts.models, parts.tasks),
+            lambda: not leaving.begun and _is_ready(parts),
             metrics if settings.metrics_enabled else None,
             lambda: build_document(
                 catalog.current,
@@ -120,6 +124,12 @@ def create_app(parts: ApiParts) -> ASGIApp:
     tasks = TaskRoutes(catalog, admission, authenticator, finder)
     notices = NoticeReceiver(NoticeSigner(parts.id_key), parts.notices)
     return Edge(_Fork(tasks, notices, others), metrics)
+
+
+def _is_ready(parts: ApiParts) -> bool:
+    """Whether every table has been read once. What is away later on makes no process dead."""
+    tables = (parts.keys, parts.accounts, parts.models, parts.tasks)
+    return all(table.synced for table in tables) and parts.is_prepared()
 
 
 class _Fork:

@@ -25,6 +25,9 @@ from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.notices import NoticeSigner
 from gateway_core.contract.task import GatewayTask
 
+PREPARE_SECONDS = 10.0
+"""How long a new process waits for Redis: one that is away keeps nobody from being polled."""
+
 
 @asynccontextmanager
 async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
@@ -41,6 +44,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         records = await stack.enter_async_context(KubeRecords(connection, settings.namespace))
         counters = RedisCounters(settings.redis_url)
         stack.push_async_callback(counters.close)
+        preparing = asyncio.create_task(counters.prepare(PREPARE_SECONDS))
         store = DirectoryStore(settings.store_dir)
         stack.callback(store.close)
         notices = None
@@ -69,11 +73,12 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 id_key=id_key,
                 peppers=peppers,
                 notices=notices,
+                is_prepared=preparing.done,
             )
         finally:
-            for run in runs:
-                run.cancel()
-            await asyncio.gather(*runs, return_exceptions=True)
+            for task in (*runs, preparing):
+                task.cancel()
+            await asyncio.gather(*runs, preparing, return_exceptions=True)
 
 
 @asynccontextmanager

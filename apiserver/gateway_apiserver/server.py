@@ -4,10 +4,12 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from gateway_apiserver.departure import Departure
 from gateway_apiserver.protocol import Protocol
 
 DRAIN_SECONDS = 15
@@ -17,7 +19,25 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class _Server(uvicorn.Server):
-    """A server that returns after a signal; uvicorn's own would raise the signal anew."""
+    """A server that returns after a signal; uvicorn's own would raise the signal anew.
+
+    After SIGTERM it first lingers; a second signal, like SIGINT, ends that.
+    """
+
+    def __init__(self, config: uvicorn.Config, departure: Departure, linger_seconds: float) -> None:
+        super().__init__(config)
+        self._departure = departure
+        self._linger_seconds = linger_seconds
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begins the departure, and ends it after the time to linger."""
+        lingers = sig == signal.SIGTERM and not self._departure.begun
+        self._departure.begun = True
+        if lingers and self._linger_seconds > 0:
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._linger_seconds, super().handle_exit, sig, frame)
+        else:
+            super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -31,10 +51,15 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
-async def serve(app: ASGIApp, host: str, port: int) -> None:
-    """Serves until SIGTERM or SIGINT. SystemExit if the address cannot be listened on."""
+async def serve(
+    app: ASGIApp, host: str, port: int, departure: Departure, linger_seconds: float
+) -> None:
+    """Serves until SIGTERM and so many seconds more, or until SIGINT.
+
+    SystemExit if the address cannot be listened on.
+    """
     config = uvicorn.Config(
-        app,
+        departure.wrap(app),
         host=host,
         port=port,
         http=Protocol,
@@ -47,4 +72,4 @@ async def serve(app: ASGIApp, host: str, port: int) -> None:
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
-    await _Server(config).serve()
+    await _Server(config, departure, linger_seconds).serve()

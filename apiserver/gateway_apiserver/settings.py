@@ -38,6 +38,8 @@ class ProcessSettings(BaseSettings):
     """Folder of the files `id-key`, `media-key` and `pepper-1`, `pepper-2`, …"""
     store_dir: Path
     """Folder of the object store."""
+    linger_seconds: Annotated[float, Field(ge=0, le=600)] = 0.0
+    """How long the process goes on serving after SIGTERM, until nobody is sent to it any more."""
 
 
 class ApiSettings(ProcessSettings):

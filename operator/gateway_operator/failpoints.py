@@ -1,7 +1,8 @@
-"""Named steps at which a test has the process killed, as `kill -9` would.
+"""Named steps at which a test has the process killed, as `kill -9` would, or halted.
 
-`GATEWAY_FAILPOINTS=after-submit:3` kills at the third time that step is reached. Unset, reaching
-one is a look into an empty dict.
+`GATEWAY_FAILPOINTS=after-submit:3` kills at the third time that step is reached, and
+`after-submit:3:stop` halts it there until somebody sends SIGCONT. Unset, reaching one is a look
+into an empty dict.
 """
 
 import os
@@ -15,10 +16,16 @@ NAMES = (
     "before-outputs",
     "after-outputs",
     "after-terminal",
+    "before-callback",
+    "after-callback",
+    "after-callback-record",
     "after-archive",
     "after-settle",
+    "after-fold",
     "after-finalizer",
 )
+
+_ACTIONS = {"": signal.SIGKILL, "kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 
 class Failpoints:
@@ -26,16 +33,19 @@ class Failpoints:
 
     def __init__(self, text: str = "") -> None:
         self._left: dict[str, int] = {}
+        self._signals: dict[str, signal.Signals] = {}
         for part in filter(None, text.split(",")):
-            name, _, count = part.partition(":")
+            name, count, action, *_ = [*part.split(":"), "", ""]
             if name not in NAMES:
                 raise ValueError(f"no failpoint is called {name!r}; there are {', '.join(NAMES)}")
             self._left[name] = int(count or 1)
+            self._signals[name] = _ACTIONS[action]
 
     def reach(self, name: str) -> None:
-        """Passes the step `name`, or never returns."""
+        """Passes the step `name`, or never returns, or late."""
         if name not in self._left:
             return
         self._left[name] -= 1
         if self._left[name] <= 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            del self._left[name]
+            os.kill(os.getpid(), self._signals[name])

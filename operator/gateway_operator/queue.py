@@ -32,7 +32,7 @@ class WorkQueue:
         self._order = count()
         self._timer: asyncio.Handle | None = None
         self._timer_due = float("inf")
-        self._ended = False
+        self.is_draining = False
 
     def __len__(self) -> int:
         """How many names are being worked."""
@@ -66,11 +66,23 @@ class WorkQueue:
         try:
             await asyncio.Event().wait()
         finally:
-            self._ended = True
+            self.is_draining = True
             tasks = list(self._running.values())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def drain(
+        self, seconds: float, is_chosen: Callable[[str], bool] = lambda _: True
+    ) -> None:
+        """Starts nothing more, and waits for what is under way, at most so long.
+
+        With `is_chosen` only those names are waited for.
+        """
+        self.is_draining = True
+        chosen = [task for name, task in self._running.items() if is_chosen(name)]
+        if chosen:
+            await asyncio.wait(chosen, timeout=seconds)
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -90,7 +102,7 @@ class WorkQueue:
         self._set_timer()
 
     def _start(self, name: str) -> None:
-        if not self._ended:
+        if not self.is_draining:
             self._running[name] = asyncio.create_task(self._attempt(name), name=f"work {name}")
 
     async def _attempt(self, name: str) -> None:

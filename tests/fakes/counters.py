@@ -20,6 +20,7 @@ from gateway_core.ports.counters import (
 WINDOW = 60.0
 REBUILD_SECONDS = 30.0
 KEPT_DAYS = 9
+CHARGED_SECONDS = 600.0
 
 
 @dataclass
@@ -27,6 +28,7 @@ class _Money:
     charged: int
     by_day: dict[str, int]
     holds: dict[str, tuple[int, float]] = field(default_factory=dict)
+    charged_at: dict[str, float] = field(default_factory=dict)
 
     @property
     def held(self) -> int:
@@ -72,7 +74,7 @@ class FakeCounters:
         money = self._money.get(call.account)
         if money is None:
             return AdmissionAnswer(rate, stale=True)
-        if call.hold.task not in money.holds:
+        if call.hold.task not in money.holds and not self._was_charged(money, call.hold.task):
             wanted = money.held + money.charged + call.hold.micros
             if call.funds is not None and wanted > call.funds:
                 return AdmissionAnswer(rate, underfunded=True)
@@ -82,7 +84,7 @@ class FakeCounters:
     async def hold(self, account: str, hold: Hold) -> bool:
         _check_micros(hold.micros)
         money = self._find_money(account)
-        if hold.task in money.holds:
+        if hold.task in money.holds or self._was_charged(money, hold.task):
             return False
         money.holds[hold.task] = (hold.micros, self.now)
         return True
@@ -97,6 +99,8 @@ class FakeCounters:
         if day not in money.by_day:
             money.by_day = {d: micros for d, micros in money.by_day.items() if d >= oldest}
         money.by_day[day] = money.by_day.get(day, 0) + charged
+        if charged:
+            money.charged_at[task] = self.now
         return True
 
     async def read_spending(self, account: str, day: str) -> Spending:
@@ -139,6 +143,9 @@ class FakeCounters:
         self._check_away()
         if self._tokens.get(account, ("", 0.0))[0] == token:
             del self._tokens[account]
+
+    def _was_charged(self, money: _Money, task: str) -> bool:
+        return money.charged_at.get(task, float("-inf")) > self.now - CHARGED_SECONDS
 
     def _find_money(self, account: str) -> _Money:
         self._check_away()

@@ -61,6 +61,8 @@ class RedisStore:
         for task, value in self.direct.hgetall(prefix + "holds").items():
             amount, since = str(value).split(":")
             self.direct.hset(prefix + "holds", task, f"{amount}:{int(since) - micros}")
+        for task, since in self.direct.zrange(prefix + "charged", 0, -1, withscores=True):
+            self.direct.zadd(prefix + "charged", {task: since - micros})
         left = self.direct.ttl(prefix + "rebuild")
         if left > 0:
             self.direct.expire(prefix + "rebuild", round(left - seconds))

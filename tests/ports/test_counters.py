@@ -208,6 +208,36 @@ class TestMoney:
         assert await store.counters.read_spending(account, DAY) == Spending(30, 0, 30)
         assert await store.counters.read_spending(account, "2026-11-22") == Spending(30, 0, 0)
 
+    async def test_a_task_that_was_charged_takes_no_hold_again(self, store: CountersStore) -> None:
+        """An owner that was paused, or a call that lost its race, would have it charged twice."""
+        account = name_account()
+        await rebuild(store.counters, account)
+        await store.counters.hold(account, Hold("task-a", 30))
+        await store.counters.settle(account, "task-a", 20, DAY)
+        assert await store.counters.hold(account, Hold("task-a", 30)) is False
+        late = await store.counters.admit(call_with_hold(account, "task-a", 30, funds=20))
+        assert late.held
+        assert await store.counters.settle(account, "task-a", 20, DAY) is False
+        assert await store.counters.read_spending(account, DAY) == Spending(20, 0, 20)
+
+    async def test_nor_does_it_minutes_later_or_beside_others(self, store: CountersStore) -> None:
+        account = name_account()
+        await rebuild(store.counters, account)
+        for task in ("task-a", "task-b"):
+            await store.counters.hold(account, Hold(task, 30))
+            await store.counters.settle(account, task, 20, DAY)
+            store.advance(account, 290)
+        assert await store.counters.hold(account, Hold("task-a", 30)) is False
+        assert await store.counters.hold(account, Hold("task-b", 30)) is False
+
+    async def test_what_was_released_can_be_held_again(self, store: CountersStore) -> None:
+        """A client repeats a create that was refused, with the same Idempotency-Key."""
+        account = name_account()
+        await rebuild(store.counters, account)
+        await store.counters.hold(account, Hold("task-a", 30))
+        await store.counters.settle(account, "task-a", 0, DAY)
+        assert await store.counters.hold(account, Hold("task-a", 30)) is True
+
     async def test_a_release_is_a_settlement_of_nothing(self, store: CountersStore) -> None:
         account = name_account()
         await rebuild(store.counters, account)
@@ -300,24 +330,29 @@ class TestMoney:
     ) -> None:
         account, funds = name_account(), 200
         await rebuild(store.counters, account)
-        charged, holds = 0, dict[str, int]()
+        charged, holds, done = 0, dict[str, int](), set[str]()
         for kind, number, micros in steps:
             task = f"t{number}"
+            known = task in holds or task in done
             if kind == "admit":
-                fits = task in holds or charged + sum(holds.values()) + micros <= funds
+                fits = known or charged + sum(holds.values()) + micros <= funds
                 answer = await store.counters.admit(
                     call_with_hold(account, task, micros, funds=funds)
                 )
                 assert (answer.held, answer.underfunded) == (fits, not fits)
-                if fits:
-                    holds.setdefault(task, micros)
+                if fits and not known:
+                    holds[task] = micros
             elif kind == "hold":
-                assert await store.counters.hold(account, Hold(task, micros)) == (task not in holds)
-                holds.setdefault(task, micros)
+                assert await store.counters.hold(account, Hold(task, micros)) is not known
+                if not known:
+                    holds[task] = micros
             else:
                 settled = await store.counters.settle(account, task, micros, DAY)
                 assert settled == (task in holds)
-                charged += micros if holds.pop(task, None) is not None else 0
+                if settled:
+                    del holds[task]
+                    charged += micros
+                    done |= {task} if micros else set()
         expected = Spending(charged, sum(holds.values()), charged)
         assert await store.counters.read_spending(account, DAY) == expected
         listed = {hold.task: hold.micros for hold in await store.counters.list_holds(account, 0)}

@@ -9,6 +9,7 @@ import pytest
 from redis import Redis
 
 from gateway_core.adapters.redis.counters import RedisCounters
+from gateway_core.adapters.redis.scripts import SCRIPTS
 from gateway_core.ports.counters import (
     AdmissionCall,
     CountersStale,
@@ -184,3 +185,32 @@ async def test_a_clock_set_back_by_an_hour_does_not_shut_the_door_for_one(
     answer = await counters.admit(AdmissionCall(ACCOUNT, 300, None, None))
     assert not answer.rate_exceeded
     assert answer.rate.remaining == 299
+
+
+async def test_what_is_prepared_knows_every_script(server: RedisServer) -> None:
+    counters = RedisCounters(server.url)
+    assert await counters.prepare(5)
+    with Redis(port=server.port) as direct:
+        assert all(direct.script_exists(*(script.sha.decode() for script in SCRIPTS)))
+        assert int(direct.info("clients")["connected_clients"]) >= 3
+    await counters.close()
+
+
+async def test_preparing_ends_though_nobody_is_there(server: RedisServer) -> None:
+    server.kill()
+    counters = RedisCounters(server.url)
+    began = time.monotonic()
+    assert not await counters.prepare(1)
+    assert time.monotonic() - began < 5
+    await counters.close()
+
+
+async def test_preparing_waits_for_a_server_that_starts(server: RedisServer) -> None:
+    server.kill()
+    counters = RedisCounters(server.url)
+    preparing = asyncio.create_task(counters.prepare(20))
+    await asyncio.sleep(0.5)
+    assert not preparing.done()
+    await asyncio.to_thread(server.start)
+    assert await preparing
+    await counters.close()

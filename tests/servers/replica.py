@@ -1,10 +1,11 @@
-"""Another API process beside those of a World, with settings of its own.
+"""Further API and operator processes beside those of a World, with settings of their own.
 
-Used by the integration tests.
+Used by the tests of degraded states and of several replicas.
 """
 
 import os
 import secrets
+import signal
 import subprocess
 import time
 import urllib.error
@@ -13,13 +14,122 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 from gateway_cli.local.ports import Ports
 from gateway_cli.local.processes import describe_gateway
 from tests.servers.proxy import Proxy
 from tests.servers.world import ROOT, World
 
-START_SECONDS = 30
+START_SECONDS = 60
+
+
+class Replica:
+    """One more process called `name` on the world's cluster, store and Redis.
+
+    `env` goes before what the world's own process of this name has. As a context manager it is
+    started, waited for, and asked to end.
+    """
+
+    def __init__(self, world: World, name: str, **env: str) -> None:
+        self.name = f"{name}-{secrets.token_hex(4)}"
+        free = Ports.free()
+        ports = replace(world.config.ports, api=free.api, operator=free.operator)
+        config = replace(world.config, ports=ports, extra_env={})
+        own = {
+            "GATEWAY_LOG_FORMAT": "console",
+            **os.environ,
+            "GATEWAY_NAMESPACE": config.namespace,
+            "GATEWAY_SECRETS_DIR": str(config.secrets_directory),
+            "GATEWAY_STORE_DIR": str(config.store_directory),
+        }
+        spec = describe_gateway(name, config, world.run.run.credentials, own)
+        self._command, self._env = spec.command, {**spec.env, **env}
+        self.port = ports.api if name == "api" else ports.operator
+        self.base_url = f"http://127.0.0.1:{self.port}"
+        self.log = config.log_directory / f"{self.name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        try:
+            self.wait_ready()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.resume()
+        self.terminate()
+        self.wait_ended()
+
+    def start(self, **env: str) -> None:
+        """Starts it, its environment changed by `env`, and waits for nothing."""
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command,
+                env={**self._env, **env},
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def wait_ready(self) -> None:
+        """Waits until it is ready; RuntimeError with its log if it ends or takes too long."""
+        deadline = time.monotonic() + START_SECONDS
+        while not self.is_ready():
+            if not self.is_alive() or time.monotonic() > deadline:
+                text = self.log.read_text(errors="replace")
+                raise RuntimeError(f"{self.name} did not start: {text[-2000:]}")
+            time.sleep(0.05)
+
+    def is_ready(self) -> bool:
+        """Whether it says that it is ready."""
+        try:
+            with urllib.request.urlopen(f"{self.base_url}/readyz", timeout=1) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def is_alive(self) -> bool:
+        """Whether it runs, or is halted."""
+        return self._process is not None and self._process.poll() is None
+
+    def is_halted(self) -> bool:
+        """Whether it has been stopped by SIGSTOP, by itself or another."""
+        if not self.is_alive():
+            return False
+        assert self._process is not None
+        state = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state == "T"
+
+    def terminate(self) -> None:
+        """Asks it to end, as Kubernetes does."""
+        self._send(signal.SIGTERM)
+
+    def halt(self) -> None:
+        """Stops it where it is."""
+        self._send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets it go on."""
+        self._send(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        self._send(signal.SIGKILL)
+        self.wait_ended()
+
+    def wait_ended(self, seconds: float = 60) -> int:
+        """Waits until it has ended; its exit status."""
+        assert self._process is not None
+        return self._process.wait(seconds)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._process is not None and self.is_alive():
+            self._process.send_signal(number)
 
 
 def _write_kubeconfig(world: World, port: int) -> Path:
@@ -48,42 +158,5 @@ def run_api(world: World, **env: str) -> Iterator[str]:
 
     Yields its base URL once it is ready.
     """
-    config = replace(
-        world.config, ports=replace(world.config.ports, api=Ports.free().api), extra_env={}
-    )
-    own = {
-        "GATEWAY_LOG_FORMAT": "console",
-        **os.environ,
-        "GATEWAY_NAMESPACE": config.namespace,
-        "GATEWAY_SECRETS_DIR": str(config.secrets_directory),
-        "GATEWAY_STORE_DIR": str(config.store_directory),
-    }
-    spec = describe_gateway("api", config, world.run.run.credentials, own)
-    log = config.log_directory / f"api-{secrets.token_hex(4)}.log"
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            spec.command,
-            env={**spec.env, **env},
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        deadline = time.monotonic() + START_SECONDS
-        while not _is_ready(config.base_url):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the API did not start: {log.read_text()[-2000:]}")
-            time.sleep(0.05)
-        yield config.base_url
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def _is_ready(base_url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{base_url}/readyz", timeout=1) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
+    with Replica(world, "api", **env) as replica:
+        yield replica.base_url

@@ -1,6 +1,6 @@
 """What is asked of the process and not of the product: health, metrics, the OpenAPI document."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -9,17 +9,15 @@ from fastapi import APIRouter, Request, Response
 from gateway_apiserver.metrics import CONTENT_TYPE, ApiMetrics
 from gateway_apiserver.trace import trace_of
 from gateway_core.contract.errors import Unavailable
-from gateway_core.ports.caches import Table
 
 
 def build_operations_router(
-    tables: Iterable[Table[Any]],
+    is_ready: Callable[[], bool],
     metrics: ApiMetrics | None,
     describe: Callable[[], dict[str, Any]],
 ) -> APIRouter:
     """The router; without `metrics` there is no `/metrics`. `describe` makes the document."""
     router = APIRouter()
-    watched = tuple(tables)
 
     @router.get("/healthz")
     async def show_health(request: Request) -> dict[str, str]:
@@ -29,10 +27,10 @@ def build_operations_router(
 
     @router.get("/readyz")
     async def show_readiness(request: Request) -> dict[str, str]:
-        """Whether every table has been read once."""
+        """Whether requests should be sent here."""
         trace_of(request.scope).route = "health"
-        if not all(table.synced for table in watched):
-            raise Unavailable("The gateway is starting.", retry_after=1)
+        if not is_ready():
+            raise Unavailable("The gateway is starting or leaving.", retry_after=1)
         return {"status": "ok"}
 
     @router.get("/openapi.json")

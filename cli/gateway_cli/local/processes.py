@@ -106,7 +106,9 @@ def describe_gateway(
     command = (sys.executable, "-m", *arguments)
     # a log must show what a process wrote before it was killed
     whole = {**env, "PYTHONUNBUFFERED": "1", **own_env}
-    return ProcessSpec(name, command, whole, answers_ok(ready))
+    # an operator may be in the middle of calls whose outcome nobody else could tell
+    grace = 25.0 if name == "operator" else 10.0
+    return ProcessSpec(name, command, whole, answers_ok(ready), grace_seconds=grace)
 
 
 def _simulator(config: LocalConfig, credentials: Credentials) -> _Parts:

@@ -92,14 +92,19 @@ class Counters(Protocol):
     async def admit(self, call: AdmissionCall) -> AdmissionAnswer:
         """Counts and holds in one atomic round trip.
 
-        A hold is keyed by its task: taking it again changes nothing. A rejected rate counts
+        A hold is keyed by its task: taking it again changes nothing, nor does taking it for a task
+        that was charged in the last 10 minutes. A rejected rate counts
         nothing and holds nothing. The window is any trailing 60 s of the store's clock, and a call
         made `retry_after` seconds after a rejected one finds its slot free (contract §12).
         """
         ...
 
     async def hold(self, account: str, hold: Hold) -> bool:
-        """Takes a hold whatever the balance, once per task; whether it is new. CountersStale."""
+        """Takes a hold whatever the balance, once per task; whether it is new. CountersStale.
+
+        None is taken for a task that was charged in the last 10 minutes, by whom it ever was: of
+        two owners of a task one may be late.
+        """
         ...
 
     async def settle(self, account: str, task: str, charged: int, day: str) -> bool:

@@ -11,6 +11,7 @@ import pytest
 
 from gateway_apiserver.app import ApiParts, create_app
 from gateway_apiserver.catalogs import project_model
+from gateway_apiserver.departure import Departure
 from gateway_apiserver.entries import project_account, project_key, project_task
 from gateway_apiserver.settings import ApiSettings
 from gateway_core.contract.ids import IdMint
@@ -127,7 +128,8 @@ class Gateway:
             id_key=ID_KEY,
             peppers=PEPPERS,
         )
-        self.app = create_app(parts)
+        self.departure = Departure()
+        self.app = self.departure.wrap(create_app(parts, self.departure))
         self.put_model()
         self.put_account("demo")
         self.put_account("guest")

@@ -37,6 +37,13 @@ def test_a_count_is_counted(kills: list[tuple[int, int]]) -> None:
     assert len(kills) == 2
 
 
+def test_a_step_can_halt_once(kills: list[tuple[int, int]]) -> None:
+    points = Failpoints("after-intent:2:stop")
+    for _ in range(5):
+        points.reach("after-intent")
+    assert kills == [(os.getpid(), signal.SIGSTOP)]
+
+
 def test_an_unknown_step_is_refused() -> None:
     with pytest.raises(ValueError, match="no failpoint is called 'nowhere'"):
         Failpoints("nowhere")

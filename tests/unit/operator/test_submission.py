@@ -8,10 +8,11 @@ import pytest
 
 from gateway_core.ports.records import RecordOutcomeUnknown, RecordUnavailable
 from gateway_core.ports.upstream import SubmissionGuarantee, UpstreamBusy, UpstreamUnclear
+from gateway_operator.controllers.tasks.submission import FRESH_SECONDS
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import Fault
 from tests.fakes.upstream import FakeUpstream, Outcome
-from tests.unit.operator.stage import QUOTE, Stage
+from tests.unit.operator.stage import QUOTE, TASKS, Stage
 
 KEY, LOOKUP, NONE = (
     SubmissionGuarantee.IDEMPOTENCY_KEY,
@@ -389,3 +390,22 @@ def test_the_deadline_holds_however_long_the_provider_wants_to_be_left_alone(
         assert await stage.balance() == (0, 0)
 
     play(run)
+
+
+@in_virtual_time
+async def test_a_takeover_waits_as_long_whatever_the_other_ones_clock_says() -> None:
+    stage = Stage(FakeUpstream(NONE))
+    await stage.boot()
+    name = await stage.admit()
+    await stage.wait(lambda: stage.upstream.jobs)
+    await stage.kill()
+    upstream = stage.status(name)["upstream"] | {"intentTime": "2026-11-21T09:00:00.000000Z"}
+    obj = await stage.records.get(TASKS, name)
+    assert "jobId" not in upstream
+    await stage.records.patch_status(TASKS, obj, {"upstream": upstream})
+    began = asyncio.get_running_loop().time()
+    await stage.boot_without_books()
+    status = await stage.finish(name)
+    assert status["failure"]["code"] == "submission_unknown"
+    ended = asyncio.get_running_loop().time()
+    assert ended - began >= FRESH_SECONDS + stage.upstream.submit_seconds

@@ -1,16 +1,19 @@
 """`Counters` on Redis. Chosen by the processes' `compose` modules.
 
 Keys, the braces keeping an account's together in a cluster: `gw:{<account>}:rate`, `:money`,
-`:holds`, `:rebuild` and, during a rebuild, `:staged:<token>`. Their shapes are told at the head of
-`lua/admit.lua`. Money counts only while `money` carries the `run_id` of the running server and as
-many members as `holds` has: after a restart, a FLUSHALL, an eviction or the return of an old
-snapshot it is stale until rebuilt.
+`:holds`, `:charged`, `:rebuild` and, during a rebuild, `:staged:<token>`. Their shapes are told at
+the head of `lua/admit.lua`. Money counts only while `money` carries the `run_id` of the running
+server and as many members as `holds` has: after a restart, a FLUSHALL, an eviction or the return of
+an old snapshot it is stale until rebuilt.
 """
 
+import asyncio
 import secrets
 from collections.abc import Iterator
 from datetime import date, timedelta
 from itertools import islice
+
+import structlog
 
 from gateway_core.adapters.redis.batches import CommandBatcher
 from gateway_core.adapters.redis.link import Command, RedisLink, check_reply
@@ -21,6 +24,7 @@ from gateway_core.adapters.redis.scripts import (
     FINISH_REBUILD,
     HOLD,
     HOLDS,
+    SCRIPTS,
     SETTLE,
     SPENDING,
     Argument,
@@ -29,12 +33,27 @@ from gateway_core.adapters.redis.scripts import (
 )
 from gateway_core.contract.errors import RateState
 from gateway_core.contract.money import MAX_MICROS
-from gateway_core.ports.counters import AdmissionAnswer, AdmissionCall, Hold, Ledger, Spending
+from gateway_core.ports.counters import (
+    AdmissionAnswer,
+    AdmissionCall,
+    CountersUnavailable,
+    Hold,
+    Ledger,
+    Spending,
+)
 
+PREPARED = 2
+"""Connections opened beforehand: one for the calls that go together, one for what goes alone."""
+PREPARE_PAUSE_SECONDS = 0.2
 REBUILD_SECONDS = 30
 KEPT_DAYS = 9
+CHARGED_SECONDS = 600
+"""How long it is remembered that a task was charged: longer than any caller can be late."""
+
 CHUNK = 1000
 """Holds in one HSET, and keys looked at in one SCAN."""
+
+_log = structlog.get_logger(__name__)
 
 _HELD, _UNDERFUNDED, _STALE = 1, 2, 3
 
@@ -45,6 +64,24 @@ class RedisCounters:
     def __init__(self, url: str, *, max_connections: int = 16) -> None:
         self._link = RedisLink(url, max_connections=max_connections)
         self._batcher = CommandBatcher(self._link)
+
+    async def prepare(self, seconds: float) -> bool:
+        """Connects and loads the scripts, so that no first call has to wait for either.
+
+        Tries for so many seconds; whether it succeeded. It need not: calls do both by themselves.
+        """
+        commands: list[Command] = [(b"SCRIPT", b"LOAD", script.source) for script in SCRIPTS]
+        deadline = asyncio.get_running_loop().time() + seconds
+        while True:
+            try:
+                await asyncio.gather(*(self._link.run(commands) for _ in range(PREPARED)))
+            except CountersUnavailable as error:
+                if asyncio.get_running_loop().time() >= deadline:
+                    _log.warning("the counters could not be prepared", error=str(error))
+                    return False
+                await asyncio.sleep(PREPARE_PAUSE_SECONDS)
+            else:
+                return True
 
     async def close(self) -> None:
         """Closes all connections."""
@@ -57,7 +94,7 @@ class RedisCounters:
         remaining, reset, wait, outcome = await self._batcher.call(
             ScriptCall(
                 ADMIT,
-                (key + "rate", key + "money", key + "holds"),
+                (key + "rate", key + "money", key + "holds", key + "charged"),
                 (
                     call.requests_per_minute,
                     hold.task if hold else b"",
@@ -85,7 +122,13 @@ class RedisCounters:
         """See the port. Forgets sums of days more than 9 before `day`."""
         oldest = date.fromisoformat(day) - timedelta(days=KEPT_DAYS)
         call = _call_on_money(
-            SETTLE, account, task, _check_micros(charged), day, oldest.isoformat()
+            SETTLE,
+            account,
+            task,
+            _check_micros(charged),
+            day,
+            oldest.isoformat(),
+            CHARGED_SECONDS * 1_000_000,
         )
         return bool(await self._batcher.call(call))
 
@@ -160,7 +203,7 @@ class RedisCounters:
 
 def _call_on_money(script: Script, account: str, *arguments: Argument) -> ScriptCall:
     key = f"gw:{{{account}}}:"
-    return ScriptCall(script, (key + "money", key + "holds"), arguments)
+    return ScriptCall(script, (key + "money", key + "holds", key + "charged"), arguments)
 
 
 def _stage_holds(staged: str, ledger: Ledger, now: int) -> Iterator[Command]:

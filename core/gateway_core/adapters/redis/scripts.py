@@ -57,3 +57,15 @@ HOLDS = _load("holds")
 BEGIN_REBUILD = _load("begin_rebuild")
 FINISH_REBUILD = _load("finish_rebuild")
 ABANDON_REBUILD = _load("abandon_rebuild")
+
+SCRIPTS = (
+    ADMIT,
+    HOLD,
+    SETTLE,
+    SPENDING,
+    HOLDS,
+    BEGIN_REBUILD,
+    FINISH_REBUILD,
+    ABANDON_REBUILD,
+)
+"""All of them."""

@@ -1,6 +1,8 @@
 """Carries each task through its steps; what kopf's feed and the work queue call."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import structlog
 
@@ -8,6 +10,7 @@ from gateway_core.contract.notices import Notice
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.lifecycle import Step, is_terminal, next_step
 from gateway_core.ports.records import Object
+from gateway_operator.controllers.tasks.delivery import Delivery
 from gateway_operator.controllers.tasks.ending import Ending
 from gateway_operator.controllers.tasks.intake import Intake
 from gateway_operator.controllers.tasks.journal import Superseded
@@ -17,6 +20,10 @@ from gateway_operator.controllers.tasks.tools import Tools
 
 MOST_CONFLICTS = 3
 """Writes that do not land one after the other before the work queue's back-off takes over."""
+
+MOMENT_SECONDS = 3.0
+CALL_SECONDS = 17.0
+"""Together below the 30 s between SIGTERM and SIGKILL that Kubernetes grants."""
 
 _log = structlog.get_logger(__name__)
 
@@ -29,6 +36,7 @@ class TaskController:
         self._submission = Submission(tools)
         self._polling = Polling(tools)
         self._ending = Ending(tools, self._submission.job_of)
+        self._delivery = Delivery(tools)
         intake = Intake(tools, self._submission.commit_intent)
         self._steps: dict[Step, Callable[[Object, GatewayTask], Awaitable[bool]]] = {
             Step.TAKE_IN: intake.take_in,
@@ -36,6 +44,8 @@ class TaskController:
             Step.POLL: self._polling.poll,
             Step.STOP: self._ending.stop,
             Step.EXPIRE: self._ending.expire,
+            Step.DELIVER: self._delivery.deliver,
+            Step.REOPEN: self._delivery.reopen,
             Step.CLOSE: self._ending.close,
         }
 
@@ -76,6 +86,8 @@ class TaskController:
             if not self._is_own(task):
                 self._tools.live.drop(name)
                 continue
+            if self._tools.queue.is_draining and not self._submission.has_begun(name):
+                return
             step = next_step(task, self._tools.now())
             if step is Step.NOTHING:
                 self._tools.live.drop(name)
@@ -92,6 +104,18 @@ class TaskController:
             if not goes_on:
                 return
 
+    async def end(self) -> None:
+        """Brings to an end what a successor could not tell the outcome of; takes nothing more.
+
+        Calls that may start a job get as long as they mostly need, everything else a moment: it is
+        begun anew elsewhere without harm.
+        """
+        await self._tools.queue.drain(MOMENT_SECONDS)
+        await self._tools.queue.drain(CALL_SECONDS, self._submission.has_begun)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MOMENT_SECONDS):
+                await self._submission.withdraw()
+
     def _is_own(self, task: GatewayTask) -> bool:
         """Whether the task is this replica's to work.
 
@@ -107,4 +131,5 @@ class TaskController:
         self._tools.queue.forget(name)
         self._submission.forget(name)
         self._polling.forget(name)
+        self._delivery.forget(name)
         self._ending.forget(name)

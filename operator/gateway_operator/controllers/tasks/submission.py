@@ -3,22 +3,23 @@
 An answer that never came is cleared up by the provider's declared means: the same idempotency key,
 a look-up by reference, else its policy. Where no key protects, a call that may start a job is made
 only within seconds of this process recording its intent by compare-and-set, so that an owner who
-was paused finds out that he is not the owner any more. An id that was received is kept until it is
-recorded, whatever happens to the writes.
+was paused finds out that he is not the owner any more. How long another's call may still be under
+way is measured from when his intent was first seen here: no clock but the own one counts. An id
+that was received is kept until it is recorded, whatever happens to the writes.
 """
 
+import asyncio
 import time
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.task import GatewayTask, UpstreamJob
 from gateway_core.domain.lifecycle import (
-    parse_time,
     record_intent,
     record_job,
     reserved_micros,
+    withdraw_intent,
 )
 from gateway_core.ports.objects import ObjectMissing
 from gateway_core.ports.records import Object, RecordOutcomeUnknown
@@ -48,11 +49,14 @@ class _Attempt:
 
     `intent_time` is the newest intent of its own, which it began to write at `recorded_at`.
     `outcome_known` is false from the moment a call may have made a job until it is certain that it
-    has not; `job_id` is an id that was received and may not be recorded yet. Until `due` the
-    provider is left alone.
+    has not; `job_id` is an id that was received and may not be recorded yet. `seen_intent` is the
+    newest intent of anybody, in force since before `seen_at`. Until `due` the provider is left
+    alone.
     """
 
     intent_time: str | None = None
+    seen_intent: str | None = None
+    seen_at: float = float("-inf")
     recorded_at: float = float("-inf")
     outcome_known: bool = False
     job_id: str | None = None
@@ -64,6 +68,11 @@ class _Attempt:
     def is_fresh(self) -> bool:
         """Whether the intent is so new that nobody can have taken the task over since."""
         return time.monotonic() - self.recorded_at <= FRESH_SECONDS
+
+    def see(self, intent_time: str, at: float) -> None:
+        """Takes note of the intent on record, which was written before `at`, or begun then."""
+        if intent_time != self.seen_intent:
+            self.seen_intent, self.seen_at = intent_time, at
 
 
 class Submission:
@@ -96,8 +105,38 @@ class Submission:
         attempt = self._attempts.get(name)
         return None if attempt is None else attempt.job_id
 
+    def has_begun(self, name: str) -> bool:
+        """Whether a submission is so far that it had better be brought to its end here."""
+        attempt = self._attempts.get(name)
+        if attempt is None:
+            return False
+        is_called = attempt.intent_time is not None and not attempt.outcome_known
+        return is_called or attempt.is_fresh or attempt.job_id is not None
+
+    async def withdraw(self) -> None:
+        """Takes back own intents that have led to no job, for a successor that knows nothing.
+
+        Where no key protects he would wait out a call that nobody makes, and then perhaps give up.
+        """
+        names = [
+            name
+            for name, attempt in self._attempts.items()
+            if attempt.outcome_known and attempt.job_id is None
+        ]
+        await asyncio.gather(*(self._withdraw_one(name) for name in names), return_exceptions=True)
+
+    async def _withdraw_one(self, name: str) -> None:
+        obj, attempt = self._tools.live.get(name), self._attempts[name]
+        job = None if obj is None else GatewayTask.model_validate(obj).status.upstream
+        if obj is None or job is None or job.job_id or job.intent_time != attempt.intent_time:
+            return
+        upstream = await self._tools.providers.find(job.provider_name)
+        if upstream is None or not _is_keyed(upstream):
+            await self._tools.journal.commit(obj, withdraw_intent())
+
     def _note_intent(self, name: str, written: str, begun_at: float) -> None:
         attempt = self._attempts.setdefault(name, _Attempt())
+        attempt.see(written, begun_at)
         attempt.intent_time, attempt.recorded_at = written, begun_at
         attempt.outcome_known = True
 
@@ -110,6 +149,7 @@ class Submission:
         tools, name, intent = self._tools, task.metadata.name, task.status.upstream
         assert intent is not None
         attempt = self._attempts.setdefault(name, _Attempt())
+        attempt.see(intent.intent_time or "", time.monotonic())
         if attempt.job_id is not None:
             await self._record(obj, task, attempt.job_id)
             return True
@@ -170,11 +210,9 @@ class Submission:
                 await self._record(obj, task, job_id)
                 self._tools.queue.add(task.metadata.name)
                 return False
-        written = parse_time(task.status.upstream.intent_time)
-        under_way = timedelta(seconds=FRESH_SECONDS + upstream.submit_seconds)
-        wait = written + under_way - self._tools.now()
-        if wait > timedelta(0):
-            self._tools.look_again(task, wait.total_seconds())
+        wait = attempt.seen_at + FRESH_SECONDS + upstream.submit_seconds - time.monotonic()
+        if wait > 0:
+            self._tools.look_again(task, wait)
             return False
         if upstream.guarantee is SubmissionGuarantee.LOOKUP or upstream.resubmits_unknown:
             await self._renew_intent(obj, task)

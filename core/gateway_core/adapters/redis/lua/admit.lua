@@ -1,6 +1,7 @@
 -- Counts one call in the account's rate and, where a task is named, takes its hold.
 -- KEYS 1 rate: LIST of the microseconds at which calls were counted, oldest first
 --      2 money: HASH of epoch, held, charged, members, day:<date>   3 holds: HASH task -> micros:microseconds
+--      4 charged: ZSET of tasks charged of late, by the microsecond
 -- ARGV 1 run_id  2 limit  3 task, or ''  4 micros  5 funds, or '' for unlimited
 --      6 '1' where the call counts in the rate, '0' where only its hold is wanted
 -- Returns {remaining, reset in Unix seconds, seconds to wait or 0 where admitted, outcome of the hold}
@@ -41,7 +42,7 @@ if ARGV[3] ~= '' then
   local money = redis.call('HMGET', KEYS[2], 'epoch', 'members', 'held', 'charged')
   if money[1] ~= ARGV[1] or tonumber(money[2]) ~= redis.call('HLEN', KEYS[3]) then
     outcome = STALE
-  elseif redis.call('HEXISTS', KEYS[3], ARGV[3]) == 1 then
+  elseif redis.call('HEXISTS', KEYS[3], ARGV[3]) == 1 or redis.call('ZSCORE', KEYS[4], ARGV[3]) then
     outcome = HELD
   elseif ARGV[5] ~= '' and tonumber(money[3]) + tonumber(money[4]) + tonumber(ARGV[4]) > tonumber(ARGV[5]) then
     outcome = UNDERFUNDED

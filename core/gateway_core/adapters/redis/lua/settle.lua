@@ -1,5 +1,6 @@
 -- Ends a task's hold and charges in its place; without a hold nothing is charged.
--- KEYS 1 money  2 holds   ARGV 1 run_id  2 task  3 charged  4 day  5 the oldest day to keep
+-- KEYS 1 money  2 holds  3 charged
+-- ARGV 1 run_id  2 task  3 charged  4 day  5 the oldest day to keep  6 microseconds to remember it
 -- Returns 1, or 0 where there was no hold; error STALE.
 local money = redis.call('HMGET', KEYS[1], 'epoch', 'members')
 if money[1] ~= ARGV[1] or tonumber(money[2]) ~= redis.call('HLEN', KEYS[2]) then
@@ -23,4 +24,12 @@ if redis.call('HEXISTS', KEYS[1], field) == 0 then
   end
 end
 redis.call('HINCRBY', KEYS[1], field, ARGV[3])
+if ARGV[3] ~= '0' then
+  -- Who comes late must not hold for it again: the hold would be charged a second time.
+  local clock = redis.call('TIME')
+  local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+  redis.call('ZADD', KEYS[3], string.format('%.0f', now), ARGV[2])
+  redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', string.format('%.0f', now - tonumber(ARGV[6])))
+  redis.call('PEXPIRE', KEYS[3], string.format('%.0f', tonumber(ARGV[6]) / 1000))
+end
 return 1

@@ -1,0 +1,119 @@
+"""A TCP load balancer that does as a Kubernetes Service: by connection, to who is ready, and late.
+
+A backend gets new connections once it says that it is ready. One that leaves goes on getting them
+for `lag` seconds, since nodes hear of it when they do; connections that stand are left alone.
+"""
+
+import asyncio
+import itertools
+import threading
+from typing import Self
+
+PROBE_SECONDS = 0.1
+
+
+class Balancer:
+    """Usable from any thread, as a context manager."""
+
+    def __init__(self, *, lag: float = 1.0) -> None:
+        self._lag = lag
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._backends: dict[int, float] = {}  # port -> when it was ready last
+        self._turns = itertools.count()
+        self._server: asyncio.Server
+        self._probing: asyncio.Task[None]
+        self.refused = 0
+        """Connections that no backend took."""
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._call(self._open())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._call(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    @property
+    def base_url(self) -> str:
+        """Where clients find it."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def add(self, port: int) -> None:
+        """Names a backend, which need not be there yet."""
+        self._loop.call_soon_threadsafe(self._backends.setdefault, port, float("-inf"))
+
+    def is_serving(self, port: int) -> bool:
+        """Whether a backend gets new connections."""
+        return port in self._choose()
+
+    def _call(self, work):
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    def _choose(self) -> list[int]:
+        now = self._loop.time()
+        return [port for port, ready in self._backends.items() if now - ready <= self._lag]
+
+    async def _open(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._probing = asyncio.create_task(self._probe())
+
+    async def _close(self) -> None:
+        self._server.close()
+        tasks = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _probe(self) -> None:
+        while True:
+            for port in list(self._backends):
+                if await self._is_ready(port):
+                    self._backends[port] = self._loop.time()
+            await asyncio.sleep(PROBE_SECONDS)
+
+    async def _is_ready(self, port: int) -> bool:
+        try:
+            async with asyncio.timeout(5):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                try:
+                    writer.write(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+                    return (await reader.readline()).startswith(b"HTTP/1.1 200")
+                finally:
+                    writer.close()
+        except (OSError, TimeoutError):
+            return False
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far = None
+        ports = self._choose()
+        if ports:
+            port = ports[next(self._turns) % len(ports)]
+            try:
+                far = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                far = None
+        if far is None:
+            self.refused += 1
+            writer.transport.abort()
+            return
+        try:
+            await asyncio.gather(_pump(reader, far[1]), _pump(far[0], writer))
+        except asyncio.CancelledError:
+            return  # the balancer ends; a cancelled handler would be reported as a failure
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    except OSError:
+        pass
+    finally:
+        writer.close()
