@@ -15,7 +15,7 @@ from gateway_core.adapters.kube.connection import Connection, find_connection
 from gateway_core.adapters.kube.records import KubeRecords
 from gateway_core.adapters.kube.table import KubeTable
 from gateway_core.adapters.logs import configure_logging as configure_logging
-from gateway_core.adapters.objectstore.directory import DirectoryStore
+from gateway_core.adapters.objectstore.choice import open_store
 from gateway_core.adapters.redis.counters import RedisCounters
 from gateway_core.adapters.secretfiles import load_key
 from gateway_core.adapters.upstreams.registry import build_upstream
@@ -85,8 +85,7 @@ async def run_operator(
         records = await stack.enter_async_context(KubeRecords(connection, settings.namespace))
         counters = RedisCounters(settings.redis_url)
         stack.push_async_callback(counters.close)
-        store = DirectoryStore(settings.store_dir)
-        stack.callback(store.close)
+        store = await stack.enter_async_context(open_store(settings))
         tables = _build_tables(records)
         policy = AddressPolicy(allowed=settings.allowed_cidrs)
         build = partial(_build_provider, policy=policy, shards=settings.shards)

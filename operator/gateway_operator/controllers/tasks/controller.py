@@ -8,6 +8,7 @@ import structlog
 
 from gateway_core.contract.notices import Notice
 from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.ledger import TERMINAL_PHASES
 from gateway_core.domain.lifecycle import Step, is_terminal, next_step
 from gateway_core.ports.records import Object
 from gateway_operator.controllers.tasks.delivery import Delivery
@@ -64,7 +65,8 @@ class TaskController:
         Of a task that has ended, is another's or is not known yet there is nothing to ask.
         """
         obj = self._tools.live.get(notice.name)
-        if obj is None or obj["metadata"]["uid"] != notice.uid:
+        ended = obj is not None and (obj.get("status") or {}).get("phase") in TERMINAL_PHASES
+        if obj is None or ended or obj["metadata"]["uid"] != notice.uid:
             self._tools.metrics.count_notice("for nothing")
             return
         taken = self._polling.hasten(notice.name)
