@@ -27,6 +27,8 @@ class Settings(StoreSettings):
     media_url: str
     health_host: str = "127.0.0.1"
     health_port: int = 8081
+    notify_url: Annotated[str, Field(pattern=r"^(https?://[^\s?#]+)?$")] = ""
+    """The API's address as providers reach it, for their notices; empty if they are not to push."""
     allowed_cidrs: Networks = ()
     denied_cidrs: Networks = ()
     callback_schedule: Annotated[
