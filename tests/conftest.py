@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.crash.tallies import PROPERTY, Tally, format_summary
 from tests.servers.control_plane import ControlPlane
+from tests.servers.s3_server import S3Server
 
 # what an example may take is no property of the code on a machine that others share
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -26,7 +27,7 @@ structlog.configure(
 )
 
 ROOT = Path(__file__).resolve().parent
-ONE_SERVER = ("integration", "conformance")
+ONE_SERVER = ("integration", "callbacks", "conformance")
 """Folders whose tests share one running gateway, and so one worker."""
 SHORTEST_LAST = ("conformance", "ports", "crd", "chart", "install", "unit")
 """Folders whose groups are short, in order: the last to end then is a short one."""
@@ -85,3 +86,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("faults")
         for line in format_summary(told):
             terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """A real S3 server with an empty bucket; tests take a prefix each."""
+    with S3Server() as running:
+        yield running

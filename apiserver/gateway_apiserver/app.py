@@ -19,10 +19,12 @@ from gateway_apiserver.departure import Departure
 from gateway_apiserver.edge import Edge
 from gateway_apiserver.entries import AccountRecord, KeyRecord, TaskRecord
 from gateway_apiserver.errors import render_error, to_gateway_error
+from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.finder import TaskFinder
 from gateway_apiserver.freshness import ReadThrough
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.openapi.document import build_document
+from gateway_apiserver.pulse import Pulse
 from gateway_apiserver.rates import RateGate
 from gateway_apiserver.recording import TaskRecorder
 from gateway_apiserver.routes.account import AccountRoutes
@@ -77,21 +79,23 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         parts.peppers,
     )
     addresses = AddressPolicy(allowed=settings.allowed_cidrs)
-    rebuild = partial(rebuild_ledger, records, parts.store, parts.counters)
+    rebuild = partial(rebuild_ledger, records, parts.counters)
     gate = RateGate(parts.counters, rebuild, replicas=settings.replicas)
+    pulse = Pulse(records)
     finder = TaskFinder(
         parts.tasks,
         ReadThrough(parts.tasks, records, GatewayTask.plural),
         records,
         parts.store,
         mint,
+        pulse,
     )
     admission = Admission(
         authenticator=authenticator,
         catalog=catalog,
         gate=gate,
         finder=finder,
-        recorder=TaskRecorder(records),
+        recorder=TaskRecorder(records, pulse),
         tasks=parts.tasks,
         store=parts.store,
         mint=mint,
@@ -99,6 +103,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         addresses=addresses,
         maintenance=settings.maintenance,
         task_id_header=settings.task_id_header,
+        failpoints=Failpoints(settings.failpoints),
     )
     others = _build_others()
     others.include_router(AccountRoutes(authenticator, parts.counters, gate).router)

@@ -14,7 +14,7 @@ from gateway_core.adapters.kube.connection import find_connection
 from gateway_core.adapters.kube.records import KubeRecords
 from gateway_core.adapters.kube.table import KubeTable
 from gateway_core.adapters.logs import configure_logging as configure_logging
-from gateway_core.adapters.objectstore.directory import DirectoryStore
+from gateway_core.adapters.objectstore.choice import open_store
 from gateway_core.adapters.redis.counters import RedisCounters
 from gateway_core.adapters.secretfiles import SecretsUnusable as SecretsUnusable
 from gateway_core.adapters.secretfiles import load_key, load_peppers
@@ -43,8 +43,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         counters = RedisCounters(settings.redis_url)
         stack.push_async_callback(counters.close)
         preparing = asyncio.create_task(counters.prepare(PREPARE_SECONDS))
-        store = DirectoryStore(settings.store_dir)
-        stack.callback(store.close)
+        store = await stack.enter_async_context(open_store(settings))
         keys = KubeTable(records, GatewayKey.plural, project_key)
         accounts = KubeTable(records, GatewayAccount.plural, project_account)
         models = KubeTable(records, GatewayModel.plural, project_model)
@@ -77,8 +76,5 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
 async def open_media(settings: MediaSettings) -> AsyncIterator[MediaParts]:
     """The media host's parts. SecretsUnusable."""
     signer = MediaSigner(load_key(settings.secrets_dir, "media-key"))
-    store = DirectoryStore(settings.store_dir)
-    try:
+    async with open_store(settings) as store:
         yield MediaParts(store, signer)
-    finally:
-        store.close()

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode
+
+from gateway_core.ports.stores import StoreSettings
 
 
 def _split_commas(value: object) -> object:
@@ -25,17 +27,13 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")]
 
 
-class ProcessSettings(BaseSettings):
+class ProcessSettings(StoreSettings):
     """What both processes need."""
-
-    model_config = SettingsConfigDict(env_prefix="GATEWAY_", frozen=True)
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
     secrets_dir: Path
     """Folder of the files `id-key`, `media-key` and `pepper-1`, `pepper-2`, …"""
-    store_dir: Path
-    """Folder of the object store."""
     linger_seconds: Annotated[float, Field(ge=0, le=600)] = 0.0
     """How long the process goes on serving after SIGTERM, until nobody is sent to it any more."""
 
@@ -56,6 +54,8 @@ class ApiSettings(ProcessSettings):
     replicas: Annotated[int, Field(ge=1, le=10000)] = 1
     """Processes that share the accounts' rates, for the time without a counter store (§12.5)."""
     metrics_enabled: bool = True
+    failpoints: str = ""
+    """Steps at which the process kills itself, for tests (`failpoints`)."""
 
 
 class MediaSettings(ProcessSettings):

@@ -15,7 +15,7 @@ from gateway_core.adapters.kube.connection import Connection, find_connection
 from gateway_core.adapters.kube.records import KubeRecords
 from gateway_core.adapters.kube.table import KubeTable
 from gateway_core.adapters.logs import configure_logging as configure_logging
-from gateway_core.adapters.objectstore.directory import DirectoryStore
+from gateway_core.adapters.objectstore.choice import open_store
 from gateway_core.adapters.redis.counters import RedisCounters
 from gateway_core.adapters.secretfiles import load_key
 from gateway_core.adapters.upstreams.registry import build_upstream
@@ -43,6 +43,7 @@ from gateway_operator.controllers.tasks.redeliveries import (
 from gateway_operator.controllers.tasks.tools import Tools
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.feed import build_registry, build_settings, run_feed
+from gateway_operator.folding import Folding
 from gateway_operator.health import start_health
 from gateway_operator.heartbeat import Heartbeat
 from gateway_operator.janitor import Janitor
@@ -83,8 +84,7 @@ async def run_operator(
         records = await stack.enter_async_context(KubeRecords(connection, settings.namespace))
         counters = RedisCounters(settings.redis_url)
         stack.push_async_callback(counters.close)
-        store = DirectoryStore(settings.store_dir)
-        stack.callback(store.close)
+        store = await stack.enter_async_context(open_store(settings))
         tables = _build_tables(records)
         policy = AddressPolicy(allowed=settings.allowed_cidrs)
         build = partial(_build_provider, policy=policy, shards=settings.shards)
@@ -106,6 +106,13 @@ async def run_operator(
             providers=providers,
             outputs=Outputs(store, signer, settings.media_url),
             journal=Journal(records, live),
+            folding=Folding(
+                records,
+                metrics,
+                _read_clock,
+                pause_seconds=settings.fold_seconds,
+                most=settings.fold_most,
+            ),
             live=live,
             queue=queue,
             alarms=Alarms(records),

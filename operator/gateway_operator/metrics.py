@@ -30,6 +30,21 @@ class Metrics:
             "Holds ended by the sweeper instead of their task's end.",
             registry=self.registry,
         )
+        self.folded = Counter(
+            "gateway_tasks_folded_total",
+            "Ended tasks whose charge was folded into usage.",
+            registry=self.registry,
+        )
+        self.removed = Counter(
+            "gateway_tasks_removed_total",
+            "Finished tasks that retention removed.",
+            registry=self.registry,
+        )
+        self.finished = Gauge(
+            "gateway_tasks_finished",
+            "Finished tasks that are kept, as of the last look.",
+            registry=self.registry,
+        )
         self.duration = Histogram(
             "gateway_task_seconds",
             "From creation to the terminal state.",

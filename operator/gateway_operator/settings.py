@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode
 
 from gateway_core.contract.names import SHARDS
 from gateway_core.domain.callbacks import SCHEDULE
+from gateway_core.ports.stores import StoreSettings
 from gateway_operator.shards import Shards
 
 MOST_DELAY = 7 * 24 * 3600.0
@@ -16,14 +17,11 @@ MOST_DELAY = 7 * 24 * 3600.0
 Delay = Annotated[float, Field(ge=0, le=MOST_DELAY, allow_inf_nan=False)]
 
 
-class Settings(BaseSettings):
+class Settings(StoreSettings):
     """Environment variables are these names in capitals with the prefix GATEWAY_."""
-
-    model_config = SettingsConfigDict(env_prefix="GATEWAY_", frozen=True)
 
     namespace: str = "model-gateway"
     redis_url: str = "redis://127.0.0.1:6379/0"
-    store_dir: Path
     secrets_dir: Path
     media_url: str
     health_host: str = "127.0.0.1"
@@ -40,6 +38,8 @@ class Settings(BaseSettings):
     ordinal: Annotated[int, Field(ge=0, lt=SHARDS)] = 0
     sweep_seconds: float = 60.0
     heartbeat_seconds: float = 10.0
+    fold_seconds: Annotated[float, Field(ge=0, le=60)] = 2.0
+    fold_most: Annotated[int, Field(ge=1, le=200)] = 200
     failpoints: str = ""
 
     @field_validator("allowed_cidrs", mode="before")

@@ -14,6 +14,9 @@ UNSET = {
 }
 """Settings that an installation has no reason to change; extraEnv still can."""
 
+S3 = "store: {type: s3, s3: {bucket: objects}}"
+"""Both stores have settings that the other has not."""
+
 
 @pytest.mark.parametrize(
     ("kind", "component", "settings"),
@@ -24,8 +27,10 @@ UNSET = {
     ],
 )
 def test_every_setting_is_reached_from_the_values(chart, kind, component, settings):
-    spec = chart.find(kind, f"-{component}")["spec"]["template"]["spec"]
-    given = {entry["name"] for entry in spec["containers"][0]["env"]}
+    given = set[str]()
+    for values in ("", S3):
+        spec = chart.find(kind, f"-{component}", values)["spec"]["template"]["spec"]
+        given |= {entry["name"] for entry in spec["containers"][0]["env"]}
     wanted = {
         f"GATEWAY_{name.upper()}"
         for name in settings.model_fields

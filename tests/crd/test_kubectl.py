@@ -1,7 +1,6 @@
 """What an admin sees of the kinds through kubectl."""
 
 import json
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import yaml
 
 from gateway_core.contract.crd import KINDS
 from gateway_core.contract.resource import Resource
-from tests.crd.casefile import merge, read_base
+from tests.crd.casefile import merge, name_anew, read_base
 from tests.servers.control_plane import ControlPlane
 
 Create = Callable[..., str]
@@ -22,6 +21,7 @@ HEADERS = {
     "gatewaykeys": "NAME ACCOUNT CLASS HINT READY REASON AGE",
     "gatewaymodels": "NAME MODEL SERVICE ACTION READY REASON AGE",
     "gatewayproviders": "NAME TYPE READY REASON AGE",
+    "gatewayusages": "NAME ACCOUNT DAY REQUESTS FAILED COST AGE",
 }
 WIDE_HEADERS = {
     "gatewaytasks": (
@@ -32,6 +32,7 @@ WIDE_HEADERS = {
     "gatewaykeys": "NAME ACCOUNT CLASS HINT READY REASON DISPLAY EXPIRES MESSAGE AGE",
     "gatewaymodels": "NAME MODEL SERVICE ACTION READY REASON PROVIDER DISABLED MESSAGE AGE",
     "gatewayproviders": "NAME TYPE READY REASON URL MESSAGE AGE",
+    "gatewayusages": "NAME ACCOUNT DAY REQUESTS FAILED COST THROUGH CLOSED AGE",
 }
 SHORT_NAMES = {
     "gatewaytasks": "gwtask",
@@ -39,6 +40,7 @@ SHORT_NAMES = {
     "gatewaykeys": "gwkey",
     "gatewaymodels": "gwmodel",
     "gatewayproviders": "gwprov",
+    "gatewayusages": "gwusage",
 }
 ENDED = {
     "phase": "Completed",
@@ -70,8 +72,8 @@ def create(control_plane: ControlPlane, tmp_path: Path) -> Create:
     """Creates the base of a kind with changes as `kubectl create -f` does; its name."""
 
     def make(kind: str, **changes: Any) -> str:
-        name = f"{kind}-{secrets.token_hex(4)}"
-        obj = merge({**read_base(kind), "metadata": {"name": name}}, changes)
+        obj = merge(name_anew(read_base(kind)), changes)
+        name: str = obj["metadata"]["name"]
         path = tmp_path / f"{name}.yaml"
         path.write_text(yaml.safe_dump(obj))
         control_plane.kubectl("create", "-f", str(path))

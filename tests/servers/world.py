@@ -249,7 +249,7 @@ class Client:
             if open_ids:
                 if time.monotonic() > deadline:
                     raise AssertionError(f"I1: not ended in {seconds} s: {sorted(open_ids)}")
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(max(0.2, len(open_ids) / 200))
         return ended
 
     async def simulate(self, *rules: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from gateway_core.contract.conditions import ConditionType, Reason, update_conditions
 from gateway_core.contract.money import to_decimal_text
-from gateway_core.contract.names import TASK_FINALIZER
+from gateway_core.contract.names import FOLDED_LABEL, TASK_FINALIZER
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.callbacks import State
 from gateway_core.domain.ledger import TERMINAL_PHASES
@@ -42,7 +42,7 @@ class Step(Enum):
     EXPIRE = "expire"  # its deadline is over: fail
     DELIVER = "deliver"  # it has ended, and its callback is to be sent
     REOPEN = "reopen"  # its callback is settled, and an admin wants it sent once more
-    CLOSE = "close"  # it has ended: archive, settle, let go of the object
+    CLOSE = "close"  # it has ended: archive, settle, fold its charge, let go of the object
     NOTHING = "nothing"
 
 
@@ -68,7 +68,7 @@ def _next_step_at_end(task: GatewayTask) -> Step:
             return Step.DELIVER
         if wants_redelivery(task) and not task.metadata.deletion_timestamp:
             return Step.REOPEN
-    return Step.CLOSE if TASK_FINALIZER in task.metadata.finalizers else Step.NOTHING
+    return Step.NOTHING if is_closed(task) else Step.CLOSE
 
 
 def wants_redelivery(task: GatewayTask) -> bool:
@@ -80,6 +80,15 @@ def wants_redelivery(task: GatewayTask) -> bool:
 def is_terminal(task: GatewayTask) -> bool:
     """Whether the task has ended."""
     return task.status.phase in TERMINAL_PHASES
+
+
+def is_closed(task: GatewayTask) -> bool:
+    """Whether a task that has ended is archived and folded, and nothing holds its object.
+
+    One whose finalizer somebody took away by hand is not closed before its charge is folded.
+    """
+    meta = task.metadata
+    return FOLDED_LABEL in meta.labels and TASK_FINALIZER not in meta.finalizers
 
 
 def deadline(task: GatewayTask) -> datetime:
@@ -192,6 +201,20 @@ def format_time(moment: datetime) -> str:
 def format_precise_time(moment: datetime) -> str:
     """RFC 3339 in UTC with microseconds, for times that are compared."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def format_label_time(moment: datetime) -> str:
+    """ISO 8601 as a label's value can hold it, e.g. `20261121T101530Z`."""
+    return moment.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def parse_label_time(text: str) -> datetime | None:
+    """The aware time in a label's value; None where somebody wrote something else there."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None
 
 
 def _head(

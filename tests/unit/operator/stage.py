@@ -47,6 +47,7 @@ from gateway_operator.controllers.tasks.redeliveries import (
 )
 from gateway_operator.controllers.tasks.tools import Tools
 from gateway_operator.failpoints import Failpoints
+from gateway_operator.folding import Folding
 from gateway_operator.janitor import Janitor
 from gateway_operator.livetasks import LiveTasks
 from gateway_operator.metrics import Metrics
@@ -88,6 +89,7 @@ class Operator:
         self.providers = Providers(
             stage.providers, stage.records, stage.build_upstream, lambda _: None
         )
+        metrics = Metrics()
         self.tools = Tools(
             shards=shards,
             records=stage.records,
@@ -98,6 +100,7 @@ class Operator:
             providers=self.providers,
             outputs=Outputs(stage.store, SIGNER, "https://media.example"),
             journal=Journal(stage.records, self.live),
+            folding=Folding(stage.records, metrics, read_now, pause_seconds=1.0),
             live=self.live,
             queue=self.queue,
             alarms=Alarms(stage.records),
@@ -107,7 +110,7 @@ class Operator:
             callback_schedule=stage.callback_schedule,
             mint=MINT,
             failpoints=stage.failpoints,
-            metrics=Metrics(),
+            metrics=metrics,
             now=read_now,
         )
         self.controller = TaskController(self.tools)
@@ -213,7 +216,7 @@ class Stage:
 
     async def open_books(self, account: str) -> None:
         """Gives an account its money in the counters, as far as the record tells."""
-        await rebuild_ledger(self.records, self.store, self.counters, account)
+        await rebuild_ledger(self.records, self.counters, account)
 
     def put_account(self, name: str = "demo", **spec: Any) -> None:
         """Applies a GatewayAccount with ten dollars."""

@@ -229,6 +229,9 @@ class HttpUpstream:
 
     async def _wait_for_turn(self) -> None:
         """Waits outside of a call's own time, so that what was never sent is never unclear."""
+        if not self._turns.locked():
+            await self._turns.acquire()
+            return
         try:
             async with asyncio.timeout(_TURN_SECONDS):
                 await self._turns.acquire()

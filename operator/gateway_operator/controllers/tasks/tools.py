@@ -18,6 +18,7 @@ from gateway_operator.callbacks.courier import Courier
 from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.journal import Journal
 from gateway_operator.failpoints import Failpoints
+from gateway_operator.folding import Folding
 from gateway_operator.livetasks import LiveTasks
 from gateway_operator.metrics import Metrics
 from gateway_operator.outputs import Outputs
@@ -39,6 +40,7 @@ class Tools:
     providers: Providers
     outputs: Outputs
     journal: Journal
+    folding: Folding
     live: LiveTasks
     queue: WorkQueue
     alarms: Alarms
