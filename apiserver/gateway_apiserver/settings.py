@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 from pydantic_settings import NoDecode
 
+from gateway_core.contract.names import SHARDS
 from gateway_core.ports.stores import StoreSettings
 
 
@@ -54,6 +55,9 @@ class ApiSettings(ProcessSettings):
     replicas: Annotated[int, Field(ge=1, le=10000)] = 1
     """Processes that share the accounts' rates, for the time without a counter store (§12.5)."""
     metrics_enabled: bool = True
+    operator_url: str = ""
+    """Where notices of providers go, `{ordinal}` being the replica's number; empty for nowhere."""
+    operator_replicas: Annotated[int, Field(ge=1, le=SHARDS)] = 1
     failpoints: str = ""
     """Steps at which the process kills itself, for tests (`failpoints`)."""
 

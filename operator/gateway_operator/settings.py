@@ -26,6 +26,8 @@ class Settings(StoreSettings):
     media_url: str
     health_host: str = "127.0.0.1"
     health_port: int = 8081
+    notify_url: Annotated[str, Field(pattern=r"^(https?://[^\s?#]+)?$")] = ""
+    """The API's address as providers reach it, for their notices; empty if they are not to push."""
     allowed_cidrs: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = ()
     callback_schedule: Annotated[
         tuple[Delay, ...], NoDecode, Field(min_length=1, max_length=100)
