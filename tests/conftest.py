@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.crash.tallies import PROPERTY, Tally, format_summary
@@ -15,6 +16,14 @@ from tests.servers.control_plane import ControlPlane
 # what an example may take is no property of the code on a machine that others share
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
+
+# structlog's own default draws every local variable of a traceback, which takes seconds each
+structlog.configure(
+    processors=[
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 ROOT = Path(__file__).resolve().parent
 ONE_SERVER = ("integration", "conformance")

@@ -77,7 +77,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         parts.peppers,
     )
     addresses = AddressPolicy(allowed=settings.allowed_cidrs)
-    rebuild = partial(rebuild_ledger, records, parts.store, parts.counters)
+    rebuild = partial(rebuild_ledger, records, parts.counters)
     gate = RateGate(parts.counters, rebuild, replicas=settings.replicas)
     finder = TaskFinder(
         parts.tasks,

@@ -10,11 +10,9 @@ from datetime import datetime
 from sys import intern
 from typing import Any
 
-import orjson
-
-from gateway_core.contract.money import to_decimal_text
 from gateway_core.contract.names import name_to_id
 from gateway_core.domain.ledger import TERMINAL_PHASES
+from gateway_core.domain.representations import render_terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,22 +126,6 @@ def project_task(obj: Mapping[str, Any]) -> TaskRecord:
         "callbackUrl" in request,
         render_terminal(name_to_id(obj["metadata"]["name"]), status) if ended else None,
     )
-
-
-def render_terminal(task_id: str, status: Mapping[str, Any]) -> bytes:
-    """The Completed or Failed representation (contract §2.3): those properties and no other."""
-    if status["phase"] == "Completed":
-        cost = orjson.Fragment(to_decimal_text(status.get("chargedMicros") or 0))
-        body: dict[str, Any] = {
-            "id": task_id,
-            "status": "completed",
-            "videos": [{"url": video["url"]} for video in status["result"]["videos"]],
-            "usage": {"cost": cost},
-        }
-    else:
-        message = (status.get("failure") or {}).get("message") or "The task failed."
-        body = {"id": task_id, "status": "failed", "error": message}
-    return orjson.dumps(body)
 
 
 def _expiry(part: Mapping[str, Any]) -> float:

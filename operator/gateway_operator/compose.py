@@ -10,6 +10,7 @@ from functools import partial
 
 import kopf
 
+from gateway_core.adapters.callbacks.http import HttpCallbackSender
 from gateway_core.adapters.kube.connection import Connection, find_connection
 from gateway_core.adapters.kube.records import KubeRecords
 from gateway_core.adapters.kube.table import KubeTable
@@ -23,17 +24,26 @@ from gateway_core.contract.ids import IdMint
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.provider import GatewayProvider, ProviderSpec
+from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.catalog import Catalog, Problem, build_catalog
 from gateway_core.domain.providers import check_provider
 from gateway_core.ports.upstream import Upstream
+from gateway_operator.callbacks.courier import Courier
+from gateway_operator.callbacks.signing import Keyring
 from gateway_operator.controllers.standing import StandingController
 from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.controller import TaskController
 from gateway_operator.controllers.tasks.journal import Journal
+from gateway_operator.controllers.tasks.redeliveries import (
+    SELECTOR,
+    Redeliveries,
+    project_wanted,
+)
 from gateway_operator.controllers.tasks.tools import Tools
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.feed import build_registry, build_settings, run_feed
+from gateway_operator.folding import Folding
 from gateway_operator.health import start_health
 from gateway_operator.heartbeat import Heartbeat
 from gateway_operator.janitor import Janitor
@@ -84,6 +94,8 @@ async def run_operator(
         metrics, live = Metrics(), LiveTasks()
         metrics.live.set_function(lambda: float(len(live)))
         queue = WorkQueue(lambda name: controller.reconcile(name))
+        sender = HttpCallbackSender(policy, timeout=settings.callback_timeout_seconds)
+        stack.push_async_callback(sender.close)
         signer = MediaSigner(load_key(settings.secrets_dir, "media-key"))
         tools = Tools(
             shards=settings.shards,
@@ -95,13 +107,22 @@ async def run_operator(
             providers=providers,
             outputs=Outputs(store, signer, settings.media_url),
             journal=Journal(records, live),
+            folding=Folding(
+                records,
+                metrics,
+                _read_clock,
+                pause_seconds=settings.fold_seconds,
+                most=settings.fold_most,
+            ),
             live=live,
             queue=queue,
             alarms=Alarms(records),
+            courier=Courier(sender, Keyring(tables.accounts, records, _read_clock), _read_clock),
+            callback_schedule=settings.callback_schedule,
             mint=IdMint(load_key(settings.secrets_dir, "id-key")),
             failpoints=Failpoints(settings.failpoints),
             metrics=metrics,
-            now=lambda: datetime.now(UTC),
+            now=_read_clock,
         )
         controller = TaskController(tools)
         standing = StandingController(
@@ -112,6 +133,13 @@ async def run_operator(
             model_table=tables.models,
             provider_table=tables.providers,
         )
+        wanted = KubeTable(
+            records,
+            GatewayTask.plural,
+            partial(project_wanted, shards=settings.shards),
+            field_selector=SELECTOR,
+        )
+        Redeliveries(wanted, live, queue)
         lease = f"model-gateway-operator-{settings.ordinal}"
         heartbeat = Heartbeat(
             partial(records.renew_lease, lease, socket.gethostname()), settings.heartbeat_seconds
@@ -132,7 +160,7 @@ async def run_operator(
             janitor = Janitor(tools, settings.sweep_seconds)
             running += [
                 group.create_task(_run_part(part))
-                for part in (queue.run, heartbeat.run, janitor.run)
+                for part in (queue.run, heartbeat.run, janitor.run, wanted.run)
             ]
             if settings.shards.owns_rest:
                 running.append(group.create_task(_run_part(standing.run)))
@@ -155,6 +183,10 @@ async def run_operator(
             await controller.end()
             for task in running:
                 task.cancel()
+
+
+def _read_clock() -> datetime:
+    return datetime.now(UTC)
 
 
 async def _run_part(part: Callable[[], Awaitable[None]]) -> None:

@@ -16,8 +16,12 @@ NAMES = (
     "before-outputs",
     "after-outputs",
     "after-terminal",
+    "before-callback",
+    "after-callback",
+    "after-callback-record",
     "after-archive",
     "after-settle",
+    "after-fold",
     "after-finalizer",
 )
 

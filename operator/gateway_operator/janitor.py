@@ -10,13 +10,13 @@ from typing import Any
 
 import structlog
 
-from gateway_core.contract.names import TASK_FINALIZER
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.ledger import TERMINAL_PHASES, read_entry
 from gateway_core.ports.counters import CountersStale, CountersUnavailable
 from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.records import Missing, Object, RecordError
 from gateway_core.usecases.archive import read_archived
+from gateway_core.usecases.usage import select_unfolded
 from gateway_operator.controllers.tasks.tools import Tools
 
 REVIEW_SECONDS = 600.0
@@ -85,11 +85,11 @@ class Janitor:
         return len(missed)
 
     async def sweep_ended_tasks(self) -> int:
-        """Takes up tasks that have ended and still carry the finalizer; how many there were."""
+        """Takes up tasks that have ended and were not closed; how many there were."""
         tools, found = self._tools, 0
-        async for meta in self._list("status.work=Settled"):
+        async for meta in self._list("status.work=Settled", select_unfolded()):
             name = meta["name"]
-            if TASK_FINALIZER not in (meta.get("finalizers") or ()) or tools.live.get(name):
+            if tools.live.get(name):
                 continue
             await tools.journal.refresh(name)
             tools.queue.add(name)
@@ -138,7 +138,9 @@ class Janitor:
             return obj
         return await read_archived(self._tools.store, account, name)
 
-    async def _list(self, field_selector: str) -> AsyncIterator[dict[str, Any]]:
+    async def _list(
+        self, field_selector: str, label_selector: str = ""
+    ) -> AsyncIterator[dict[str, Any]]:
         """Metadata of this replica's tasks."""
         token = None
         while True:
@@ -146,6 +148,7 @@ class Janitor:
                 GatewayTask.plural,
                 token=token,
                 field_selector=field_selector,
+                label_selector=label_selector,
                 metadata_only=True,
             )
             for item in page.items:

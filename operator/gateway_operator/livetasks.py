@@ -60,8 +60,14 @@ class LiveTasks:
         if TASK_FINALIZER not in (meta.get("finalizers") or ()):
             self.drop(name, version)
             return False
-        if version > max(self.version(name), self._gone.get(name, -1)):
-            self._unread[name] = version
+        self.expect(name, version)
+        return True
+
+    def expect(self, name: str, version: int) -> bool:
+        """Takes in that there is such a version, to be read by name; whether it is news."""
+        if version <= max(self.version(name), self._gone.get(name, -1)):
+            return False
+        self._unread[name] = version
         return True
 
     def is_unread(self, name: str) -> bool:

@@ -30,6 +30,21 @@ class Metrics:
             "Holds ended by the sweeper instead of their task's end.",
             registry=self.registry,
         )
+        self.folded = Counter(
+            "gateway_tasks_folded_total",
+            "Ended tasks whose charge was folded into usage.",
+            registry=self.registry,
+        )
+        self.removed = Counter(
+            "gateway_tasks_removed_total",
+            "Finished tasks that retention removed.",
+            registry=self.registry,
+        )
+        self.finished = Gauge(
+            "gateway_tasks_finished",
+            "Finished tasks that are kept, as of the last look.",
+            registry=self.registry,
+        )
         self.duration = Histogram(
             "gateway_task_seconds",
             "From creation to the terminal state.",
@@ -37,9 +52,27 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._attempts = Counter(
+            "gateway_callback_attempts_total",
+            "Attempts at callbacks, by the state that each left: Delivered, Pending (it failed and"
+            " is repeated), Undelivered.",
+            ["state"],
+            registry=self.registry,
+        )
+        self.delivery = Histogram(
+            "gateway_callback_seconds",
+            "From the terminal state to the delivery of its callback.",
+            buckets=(0.1, 0.5, 1, 2, 5, 10, 60, 600, 3600, 36000),
+            registry=self.registry,
+        )
+
     def count_end(self, reason: Reason) -> None:
         """Counts a task's end."""
         self._ends.labels(reason.value).inc()
+
+    def count_attempt(self, state: str) -> None:
+        """Counts an attempt at a callback."""
+        self._attempts.labels(state).inc()
 
     def count_call(self, provider: str, call: str, outcome: str) -> None:
         """Counts a call to a provider."""

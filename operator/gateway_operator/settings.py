@@ -8,7 +8,12 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gateway_core.contract.names import SHARDS
+from gateway_core.domain.callbacks import SCHEDULE
 from gateway_operator.shards import Shards
+
+MOST_DELAY = 7 * 24 * 3600.0
+
+Delay = Annotated[float, Field(ge=0, le=MOST_DELAY, allow_inf_nan=False)]
 
 
 class Settings(BaseSettings):
@@ -24,12 +29,19 @@ class Settings(BaseSettings):
     health_host: str = "127.0.0.1"
     health_port: int = 8081
     allowed_cidrs: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = ()
+    callback_schedule: Annotated[
+        tuple[Delay, ...], NoDecode, Field(min_length=1, max_length=100)
+    ] = SCHEDULE
+    """Seconds before each attempt: after the task's end, then after the attempt before."""
+    callback_timeout_seconds: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] = 15.0
     log_level: str = "info"
     log_format: Literal["console", "json"] = "json"
     replicas: Annotated[int, Field(ge=1, le=SHARDS)] = 1
     ordinal: Annotated[int, Field(ge=0, lt=SHARDS)] = 0
     sweep_seconds: float = 60.0
     heartbeat_seconds: float = 10.0
+    fold_seconds: Annotated[float, Field(ge=0, le=60)] = 2.0
+    fold_most: Annotated[int, Field(ge=1, le=200)] = 200
     failpoints: str = ""
 
     @field_validator("allowed_cidrs", mode="before")
@@ -38,6 +50,13 @@ class Settings(BaseSettings):
         if not isinstance(value, str):
             return value
         return tuple(ip_network(part.strip()) for part in value.split(",") if part.strip())
+
+    @field_validator("callback_schedule", mode="before")
+    @classmethod
+    def _split_schedule(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        return tuple(part.strip() for part in value.split(",") if part.strip())
 
     @model_validator(mode="after")
     def _check_ordinal(self) -> Self:

@@ -1,6 +1,7 @@
 """Reads the cases of this folder: one YAML file a rule; README.md describes the format."""
 
 import functools
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,16 @@ def read_base(kind: str) -> dict[str, Any]:
     """The smallest good object of a kind."""
     loaded: dict[str, Any] = yaml.safe_load((FOLDER / "bases" / f"{kind}.yaml").read_text())
     return loaded
+
+
+def name_anew(base: dict[str, Any]) -> Any:
+    """The object under a name that nothing has; a usage object's follows from its account's."""
+    if base["kind"] == "GatewayUsage":
+        account = f"usage-{secrets.token_hex(4)}"
+        changes = {"metadata": {"name": f"{account}-before"}, "spec": {"accountName": account}}
+        return merge(base, changes)
+    kind = base["kind"].removeprefix("Gateway").lower()
+    return merge(base, {"metadata": {"name": f"{kind}-{secrets.token_hex(4)}"}})
 
 
 def merge(base: Any, patch: Any) -> Any:

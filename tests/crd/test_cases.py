@@ -1,7 +1,6 @@
 """Runs the cases, and holds them against the CRDs: no rule is without one."""
 
 import re
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,15 @@ import yaml
 
 from gateway_core.contract.crd import KINDS
 from gateway_core.ports.records import Refused
-from tests.crd.casefile import FOLDER, find_difference, list_cases, merge, read_base, read_case
+from tests.crd.casefile import (
+    FOLDER,
+    find_difference,
+    list_cases,
+    merge,
+    name_anew,
+    read_base,
+    read_case,
+)
 from tests.servers.control_plane import ROOT, ControlPlane
 
 PLURALS = {kind.kind_name: kind.plural for kind in KINDS}
@@ -24,9 +31,7 @@ def name_case(path: Path) -> str:
 @pytest.mark.parametrize("path", list_cases(), ids=name_case)
 async def test_rule(path: Path, control_plane: ControlPlane) -> None:
     case = read_case(path)
-    base = read_base(case.kind)
-    name = f"{base['metadata']['name']}-{secrets.token_hex(4)}"
-    obj = merge({**base, "metadata": {"name": name}}, case.create)
+    obj = merge(name_anew(read_base(case.kind)), case.create)
     plural = PLURALS[obj["kind"]]
     name = obj["metadata"]["name"]
     steps: list[tuple[str, Any]] = [("update", patch) for patch in case.updates]

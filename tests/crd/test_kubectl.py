@@ -1,7 +1,6 @@
 """What an admin sees of the kinds through kubectl."""
 
 import json
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import yaml
 
 from gateway_core.contract.crd import KINDS
 from gateway_core.contract.resource import Resource
-from tests.crd.casefile import merge, read_base
+from tests.crd.casefile import merge, name_anew, read_base
 from tests.servers.control_plane import ControlPlane
 
 Create = Callable[..., str]
@@ -22,13 +21,18 @@ HEADERS = {
     "gatewaykeys": "NAME ACCOUNT CLASS HINT READY REASON AGE",
     "gatewaymodels": "NAME MODEL SERVICE ACTION READY REASON AGE",
     "gatewayproviders": "NAME TYPE READY REASON AGE",
+    "gatewayusages": "NAME ACCOUNT DAY REQUESTS FAILED COST AGE",
 }
 WIDE_HEADERS = {
-    "gatewaytasks": "NAME ACCOUNT MODEL PHASE REASON COST PROVIDER JOB KEY FINISHED MESSAGE AGE",
+    "gatewaytasks": (
+        "NAME ACCOUNT MODEL PHASE REASON COST PROVIDER JOB KEY FINISHED MESSAGE"
+        " CALLBACK ATTEMPTS NEXT ANSWER AGE"
+    ),
     "gatewayaccounts": "NAME DISPLAY READY REASON UNLIMITED OWNER MESSAGE AGE",
     "gatewaykeys": "NAME ACCOUNT CLASS HINT READY REASON DISPLAY EXPIRES MESSAGE AGE",
     "gatewaymodels": "NAME MODEL SERVICE ACTION READY REASON PROVIDER DISABLED MESSAGE AGE",
     "gatewayproviders": "NAME TYPE READY REASON URL MESSAGE AGE",
+    "gatewayusages": "NAME ACCOUNT DAY REQUESTS FAILED COST THROUGH CLOSED AGE",
 }
 SHORT_NAMES = {
     "gatewaytasks": "gwtask",
@@ -36,6 +40,7 @@ SHORT_NAMES = {
     "gatewaykeys": "gwkey",
     "gatewaymodels": "gwmodel",
     "gatewayproviders": "gwprov",
+    "gatewayusages": "gwusage",
 }
 ENDED = {
     "phase": "Completed",
@@ -43,6 +48,12 @@ ENDED = {
     "cost": "0.50",
     "upstream": {"providerName": "simulated", "jobId": "job_1"},
     "completionTime": "2026-11-21T10:00:00Z",
+    "callback": {
+        "id": "msg_a",
+        "state": "Undelivered",
+        "attempts": 9,
+        "lastAnswer": "answered 503",
+    },
     "conditions": [
         {
             "type": kind,
@@ -61,8 +72,8 @@ def create(control_plane: ControlPlane, tmp_path: Path) -> Create:
     """Creates the base of a kind with changes as `kubectl create -f` does; its name."""
 
     def make(kind: str, **changes: Any) -> str:
-        name = f"{kind}-{secrets.token_hex(4)}"
-        obj = merge({**read_base(kind), "metadata": {"name": name}}, changes)
+        obj = merge(name_anew(read_base(kind)), changes)
+        name: str = obj["metadata"]["name"]
         path = tmp_path / f"{name}.yaml"
         path.write_text(yaml.safe_dump(obj))
         control_plane.kubectl("create", "-f", str(path))
@@ -95,7 +106,7 @@ def test_row_of_an_ended_task(control_plane: ControlPlane, create: Create) -> No
     row = control_plane.kubectl("get", "gwtask", name, "--no-headers").split()
     assert row[:6] == [name, "demo", "sim-q4", "Completed", "Completed", "0.50"]
     wide = control_plane.kubectl("get", "gwtask", name, "--no-headers", "-o", "wide")
-    for text in ("simulated", "job_1", "the outputs are stored"):
+    for text in ("simulated", "job_1", "the outputs are stored", "Undelivered   9", "answered 503"):
         assert text in wide
 
 

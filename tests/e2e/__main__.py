@@ -13,6 +13,7 @@ import sys
 import time
 
 from tests.e2e.checks import (
+    check_crd_is_new,
     check_crds_stay,
     check_flow_control,
     check_hardening,
@@ -21,36 +22,50 @@ from tests.e2e.checks import (
     check_single_jobs,
 )
 from tests.e2e.cluster import Cluster, E2EError
+from tests.e2e.disturbances import crash, delete, drain
 from tests.e2e.installation import Installation
 from tests.e2e.loads import Load
+from tests.e2e.notes import try_notes
 from tests.e2e.objects import NAMESPACE
 
-KILLED = ("operator", "api", "operator", "media", "api", "redis")
+KILLS = (
+    (crash, "operator"),
+    (crash, "api"),
+    (delete, "operator"),
+    (delete, "api"),
+    (crash, "redis"),
+)
+DRAINED = ("api", "operator", "media")
 
 
 def run(cluster, installation):
     """Every step, in order; the figures measured."""
     figures = {}
     figures["install to ready, s"] = installation.install()
-    figures["helm test, s"] = installation.test()
+    figures["helm test, s"] = try_notes(cluster)
     check_rights(cluster)
     check_hardening(cluster)
     check_flow_control(cluster)
+    check_crd_is_new(cluster, new=False)
     secrets = check_secrets_kept(cluster)
 
     _say("kill pods while tasks run")
     with Load(cluster, installation.image) as load:
-        for component in KILLED:
-            installation.kill_one(component)
+        for disturb, component in KILLS:
+            seconds = disturb(cluster, component)
+            _say(f"  {disturb.__name__} of {component}: whole again after {seconds:.1f} s")
     lost = load.check_nothing_lost(refused_allowed=True)
     figures["tasks through kills"] = lost["accepted"]
 
-    _say("upgrade and roll back while tasks run")
+    _say("drain, upgrade and roll back while tasks run")
     with Load(cluster, installation.image) as load:
+        for component in DRAINED:
+            _say(f"  {component} drained in {drain(cluster, component):.1f} s")
         figures["rolling upgrade, s"] = installation.upgrade()
+        check_crd_is_new(cluster, new=True)
         figures["rollback, s"] = installation.roll_back()
     summary = load.check_nothing_lost(refused_allowed=False)
-    figures["tasks through upgrade and rollback"] = summary["accepted"]
+    figures["tasks through drain, upgrade and rollback"] = summary["accepted"]
     figures["creates refused meanwhile"] = summary["answers"].get("POST 503", 0)
     figures["connections drained or broken meanwhile"] = sum(summary["broken"].values())
     check_secrets_kept(cluster, secrets)

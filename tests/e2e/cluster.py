@@ -1,5 +1,6 @@
 """kubectl and helm on the cluster under test, behind the prefix of $CLUSTER_RUN."""
 
+import contextlib
 import json
 import os
 import shlex
@@ -35,6 +36,34 @@ class Cluster:
             raise E2EError(f"{' '.join(command[:6])} …: {done.stderr.strip() or done.stdout}")
         return done.stdout
 
+    @contextlib.contextmanager
+    def background(self, *command):
+        """Runs the command for as long as the `with` block lasts."""
+        process = subprocess.Popen(
+            [*self._prefix, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+    def trace(self, *arguments, stdin=None):
+        """What kubectl tells of its HTTP exchange, headers and all, whatever the answer."""
+        done = subprocess.run(
+            [*self._prefix, "kubectl", f"--namespace={self.namespace}", "-v=8", *arguments],
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.stderr
+
     def kubectl(self, *arguments, **options):
         """kubectl in the namespace of the test."""
         return self.run("kubectl", f"--namespace={self.namespace}", *arguments, **options)
@@ -58,6 +87,14 @@ class Cluster:
         staying = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
         return sorted(staying, key=lambda pod: pod["metadata"]["creationTimestamp"], reverse=True)
 
+    def impersonate(self, account):
+        """Options that have kubectl act as a service account of the namespace."""
+        return (
+            f"--as=system:serviceaccount:{self.namespace}:{account}",
+            "--as-group=system:serviceaccounts",
+            "--as-group=system:authenticated",
+        )
+
     def can(self, account, verb, resource, name=""):
         """Whether the service account may do this in the namespace."""
         target = f"{resource}/{name}" if name else resource
@@ -65,9 +102,8 @@ class Cluster:
         if "/" in resource:
             kind, sub = resource.split("/")
             arguments = [verb, kind, f"--subresource={sub}"]
-        user = f"--as=system:serviceaccount:{self.namespace}:{account}"
-        groups = ("--as-group=system:serviceaccounts", "--as-group=system:authenticated")
-        out = self.kubectl("auth", "can-i", *arguments, user, *groups, "--quiet=false", check=False)
+        command = ("auth", "can-i", *arguments, *self.impersonate(account), "--quiet=false")
+        out = self.kubectl(*command, check=False)
         return out.strip() == "yes"
 
 

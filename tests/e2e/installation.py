@@ -1,19 +1,24 @@
-"""The chart's life on the cluster: prepare, install, test, kill, upgrade, roll back, remove."""
+"""The chart's life on the cluster: prepare, install, test, upgrade, roll back, remove."""
 
+import contextlib
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
-from tests.e2e.cluster import E2EError, wait_for
+from tests.e2e.cluster import E2EError
 from tests.e2e.objects import (
     FOLDER,
     NAMESPACE,
     RELEASE,
     SETUP,
+    SHELL,
+    SHORT_NAME,
     USER,
     VOLUME,
     describe_namespace,
@@ -25,7 +30,6 @@ from tests.e2e.objects import (
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "model-gateway"
 TIMEOUT = "--timeout=5m"
-WORKLOADS = ("deployment/model-gateway-api", "deployment/model-gateway-media")
 CLUSTER_KINDS = (
     "clusterroles",
     "clusterrolebindings",
@@ -72,16 +76,22 @@ class Installation:
             self._say(f"image {tag} built and loaded in {time.monotonic() - begin:.0f} s")
         self._cluster.apply(describe_namespace(SETUP, restricted=False))
         self._cluster.apply(describe_namespace(NAMESPACE, restricted=True))
-        self._run_on_node("prepare", f"mkdir /node/{FOLDER} && chown {USER} /node/{FOLDER}")
+        self._cluster.apply(describe_node_shell(self.image))
+        target = (f"pod/{SHELL}", "--for=condition=Ready", "--timeout=120s")
+        self._cluster.run("kubectl", f"--namespace={SETUP}", "wait", *target)
+        path = f"/node/{FOLDER}"
+        self._run_on_node(f"rm -rf {path} && mkdir {path} && chown {USER} {path}")
         self._cluster.apply(*describe_volume())
 
     def install(self):
-        """Installs and waits; the seconds until everything is ready."""
-        return self._measure("install", lambda: self._deploy("install", "e2e"))
+        """Installs an older chart and waits; the seconds until everything is ready."""
+        with tempfile.TemporaryDirectory(prefix="model-gateway-e2e-") as folder:
+            chart = _age(Path(folder))
+            return self._measure("install", lambda: self._deploy("install", "e2e", chart))
 
     def upgrade(self):
-        """Rolls everything but Redis to another image; the seconds it takes."""
-        return self._measure("upgrade", lambda: self._deploy("upgrade", "e2e-next"))
+        """To this checkout's chart, and all but Redis to another image; the seconds it takes."""
+        return self._measure("upgrade", lambda: self._deploy("upgrade", "e2e-next", CHART))
 
     def roll_back(self):
         """Rolls back to the first revision; the seconds it takes."""
@@ -92,22 +102,6 @@ class Installation:
     def test(self):
         """`helm test`; the seconds it takes."""
         return self._measure("test", lambda: self._cluster.helm("test", RELEASE, "--timeout=3m"))
-
-    def kill_one(self, component):
-        """Kills the oldest pod of a component and waits until its place is taken."""
-        wanted = len(self._cluster.pods(component))
-        victim = self._cluster.pods(component)[-1]["metadata"]
-        self._cluster.kubectl(
-            "delete", "pod", victim["name"], "--force", "--grace-period=0", "--wait=false"
-        )
-
-        def restored():
-            pods = self._cluster.pods(component)
-            fresh = [pod for pod in pods if pod["metadata"]["uid"] != victim["uid"]]
-            return len(fresh) >= wanted and all(_is_ready(pod) for pod in fresh)
-
-        wait_for(restored, f"{component} is whole again")
-        self._say(f"  {victim['name']} killed and replaced")
 
     def uninstall(self):
         """Removes the release."""
@@ -142,22 +136,21 @@ class Installation:
                     run("patch", "gatewaytask", task["metadata"]["name"], "--type=merge", free)
         run("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=2m", check=False)
         run("delete", "persistentvolume", VOLUME, "--ignore-not-found", check=False)
-        if run("get", "namespace", SETUP, "--ignore-not-found"):
-            self._run_on_node("remove", f"rm -rf /node/{FOLDER}")
+        with contextlib.suppress(E2EError):  # where there is no shell there is no folder
+            self._run_on_node(f"rm -rf /node/{FOLDER}")
         run("delete", "namespace", SETUP, "--ignore-not-found", "--timeout=2m", check=False)
         if not self._had_crds:
             for crd in self._list_crds():
                 run("delete", crd, "--timeout=1m", check=False)
 
-    def _deploy(self, verb, tag):
+    def _deploy(self, verb, tag, chart):
         values = json.dumps(describe_values(self._repository, tag))
-        arguments = (RELEASE, str(CHART), "--values=-", "--wait", TIMEOUT)
+        arguments = (RELEASE, str(chart), "--values=-", "--wait", TIMEOUT)
         self._cluster.helm(verb, *arguments, stdin=values)
 
-    def _run_on_node(self, name, script):
-        self._cluster.apply(describe_node_shell(name, self.image, script))
-        target = ("--for=jsonpath={.status.phase}=Succeeded", f"pod/{name}", "--timeout=60s")
-        self._cluster.run("kubectl", f"--namespace={SETUP}", "wait", *target)
+    def _run_on_node(self, script):
+        shell = ("kubectl", f"--namespace={SETUP}", "exec", SHELL, "--", "sh", "-c", script)
+        self._cluster.run(*shell)
 
     def _list_crds(self):
         names = self._cluster.kubectl("get", "customresourcedefinitions", "--output=name").split()
@@ -171,6 +164,16 @@ class Installation:
         return seconds
 
 
-def _is_ready(pod):
-    conditions = pod["status"].get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+def _age(folder):
+    """A copy of the chart as an older release may have been: a version less, a kind of less."""
+    chart = folder / CHART.name
+    shutil.copytree(CHART, chart)
+    for name, text, older in (
+        ("Chart.yaml", "\nversion: ", "\nversion: 0.0.1 # before "),
+        ("templates/crds/gatewaytasks.yaml", f"    shortNames:\n    - {SHORT_NAME}\n", ""),
+    ):
+        content = (chart / name).read_text()
+        if text not in content:
+            raise E2EError(f"{name} has no {text!r}")
+        (chart / name).write_text(content.replace(text, older, 1))
+    return chart

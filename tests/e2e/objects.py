@@ -9,6 +9,10 @@ CLAIM = "e2e-store"
 VOLUME = "model-gateway-e2e"
 FOLDER = "model-gateway-e2e"
 """Below /tmp of the node."""
+SHELL = "node"
+"""The pod that acts on the node, in the namespace SETUP."""
+SHORT_NAME = "gwtask"
+"""What the kind of tasks lacks in the older chart."""
 USER = 10001
 LOAD_RATE = 4
 ACCOUNT = "load"
@@ -48,21 +52,23 @@ def describe_volume():
     return volume, claim
 
 
-def describe_node_shell(name, image, script):
-    """A pod that runs a script as root with the node's /tmp at /node."""
+def describe_node_shell(image):
+    """A pod that sees the node's processes, as root, and has its /tmp at /node."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": SETUP},
+        "metadata": {"name": SHELL, "namespace": SETUP},
         "spec": {
             "restartPolicy": "Never",
+            "hostPID": True,
+            "terminationGracePeriodSeconds": 0,
             "securityContext": {"runAsUser": 0},
             "containers": [
                 {
                     "name": "shell",
                     "image": image,
                     "imagePullPolicy": "IfNotPresent",
-                    "command": ["sh", "-c", script],
+                    "command": ["sleep", "infinity"],
                     "volumeMounts": [{"name": "node", "mountPath": "/node"}],
                 }
             ],
@@ -78,6 +84,7 @@ def describe_values(repository, tag):
         "image": {"repository": repository, "tag": tag},
         "store": {"directory": {"existingClaim": CLAIM}},
         "allowedCidrs": ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"],
+        "tests": {"callback": True},
         # a provider is not upgraded with the gateway, and this one's jobs go with its pod
         "simulator": {"enabled": True, "seconds": "2-6", "image": other},
         "firstObjects": {

@@ -108,6 +108,7 @@ class FakeRecords:
         label_selector: str = "",
         field_selector: str = "",
         metadata_only: bool = False,
+        at_version: str = "",
     ) -> Page:
         fault = self._begin("list_page", plural)
         if fault is not None:
@@ -115,10 +116,11 @@ class FakeRecords:
         if token is None:
             found = [
                 obj
-                for obj in self.list_objects(plural)
+                for obj in self._list_at(plural, at_version)
                 if has_labels(obj, label_selector) and has_fields(obj, field_selector)
             ]
-            listed, version, start = copy.deepcopy(found), str(self._last_version()), 0
+            version = at_version or str(self._last_version())
+            listed, start = copy.deepcopy(found), 0
             token = str(next(self._versions))
         else:
             try:
@@ -134,7 +136,7 @@ class FakeRecords:
         return Page(items, version, token)
 
     async def watch(
-        self, plural: str, *, resource_version: str, timeout_seconds: int
+        self, plural: str, *, resource_version: str, timeout_seconds: int, field_selector: str = ""
     ) -> AsyncIterator[Change]:
         fault = self._begin("watch", plural)
         seen = int(resource_version)
@@ -142,6 +144,11 @@ class FakeRecords:
             raise fault.error
         if seen < self._oldest:
             raise WatchExpired("compacted")
+        # what was selected by then, since an object that no longer is shows as deleted
+        shown: dict[str, Object] = {}
+        for kind, version, change in self._history:
+            if kind == plural and version <= seen:
+                _select(change, field_selector, shown)
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         while (left := deadline - asyncio.get_running_loop().time()) > 0:
             for kind, version, change in list(self._history):
@@ -149,7 +156,9 @@ class FakeRecords:
                     if self.away:
                         raise RecordUnavailable("away")
                     seen = version
-                    yield change
+                    selected = _select(change, field_selector, shown)
+                    if selected is not None:
+                        yield selected
             self._changed.clear()
             try:
                 async with asyncio.timeout(left):
@@ -170,11 +179,15 @@ class FakeRecords:
         self._history.clear()
         self._lists.clear()
 
-    async def delete(self, plural: str, name: str) -> None:
+    async def delete(self, plural: str, name: str, *, uid: str = "", version: str = "") -> None:
         fault = self._begin("delete", plural)
         if fault is not None and not fault.applied:
             raise fault.error
         obj = self._objects.get((plural, name))
+        if obj is not None:
+            expected = {"uid": uid, "resourceVersion": version}.items()
+            if any(value and obj["metadata"][field] != value for field, value in expected):
+                raise Outdated(name)
         if obj is not None and obj["metadata"].get("finalizers"):
             if "deletionTimestamp" not in obj["metadata"]:
                 marked = _merge(obj, {"metadata": {"deletionTimestamp": self.clock()}})
@@ -258,14 +271,47 @@ class FakeRecords:
         for listener in self._listeners[plural]:
             listener(change)
 
+    def _list_at(self, plural: str, version: str) -> list[Object]:
+        """All objects of the kind, now or as they were at `version`."""
+        if not version:
+            return self.list_objects(plural)
+        if int(version) < self._oldest:
+            raise WatchExpired("compacted")
+        found: dict[str, Object] = {}
+        for kind, number, change in self._history:
+            if kind == plural and number <= int(version):
+                found.pop(change.object["metadata"]["name"], None)
+                if change.kind != "DELETED":
+                    found[change.object["metadata"]["name"]] = change.object
+        return list(found.values())
+
     def _last_version(self) -> int:
         return max((version for _, version, _ in self._history), default=self._oldest)
 
 
+def _select(change: Change, selector: str, shown: dict[str, Object]) -> Change | None:
+    """The change as a watch with `selector` tells it; `shown` is what it has shown so far."""
+    name = change.object["metadata"]["name"]
+    before = shown.pop(name, None)
+    if change.kind != "DELETED" and has_fields(change.object, selector):
+        shown[name] = change.object
+        return Change("MODIFIED" if before else "ADDED", change.object) if selector else change
+    if not selector:
+        return change
+    if before is None:
+        return None
+    version = {"resourceVersion": change.object["metadata"]["resourceVersion"]}
+    return Change("DELETED", {**before, "metadata": {**before["metadata"], **version}})
+
+
 def has_labels(obj: Object, selector: str) -> bool:
-    """Whether an object is selected by `name=value,…`."""
-    wanted = dict(part.split("=", 1) for part in selector.split(",") if part)
-    return wanted.items() <= (obj["metadata"].get("labels") or {}).items()
+    """Whether an object is selected by `name=value,name,!name,…`."""
+    labels = obj["metadata"].get("labels") or {}
+    for part in filter(None, selector.split(",")):
+        name, sign, value = part.removeprefix("!").partition("=")
+        if (labels.get(name) == value if sign else name in labels) is part.startswith("!"):
+            return False
+    return True
 
 
 def has_fields(obj: Object, selector: str) -> bool:

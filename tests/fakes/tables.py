@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar
 
 from gateway_core.ports.caches import Listener
 from gateway_core.ports.records import Change
-from tests.fakes.records import FakeRecords
+from tests.fakes.records import FakeRecords, has_fields
 
 T = TypeVar("T")
 
@@ -14,12 +14,18 @@ class FakeTable(Generic[T]):
     """Entries of one kind. `cut` has it miss changes; `silence` and `synced` are set by tests."""
 
     def __init__(
-        self, records: FakeRecords, plural: str, project: Callable[[dict[str, Any]], T | None]
+        self,
+        records: FakeRecords,
+        plural: str,
+        project: Callable[[dict[str, Any]], T | None],
+        *,
+        field_selector: str = "",
     ) -> None:
         self.synced = True
         self.silence = 0.0
         self.cut = False
         self._project = project
+        self._selector = field_selector
         self._entries: dict[str, T] = {}
         self._versions: dict[str, int] = {}
         self._listeners: list[Listener] = []
@@ -38,7 +44,7 @@ class FakeTable(Generic[T]):
         name, version = obj["metadata"]["name"], int(obj["metadata"]["resourceVersion"])
         if version > self._versions.get(name, -1):
             self._versions[name] = version
-            entry = self._project(obj)
+            entry = self._project(obj) if has_fields(obj, self._selector) else None
             if entry is None:
                 self._entries.pop(name, None)
             else:

@@ -25,6 +25,7 @@ from tests.fakes.records import FakeRecords
 from tests.servers.control_plane import ControlPlane
 
 TASKS = "gatewaytasks"
+USAGES = "gatewayusages"
 FINALIZER = "modelgateway.dev/upstream-job"
 
 
@@ -53,6 +54,12 @@ def make_task(*, label: str | None = None, finalizers: tuple[str, ...] = ()) -> 
     }
     spec = {"request": request, "desiredState": "Completed", "deadlineSeconds": 60}
     return {"apiVersion": API_VERSION, "kind": "GatewayTask", "metadata": metadata, "spec": spec}
+
+
+def make_usage(account: str, day: str) -> Object:
+    metadata = {"name": f"{account}-{day}", "labels": {"account": account}}
+    spec = {"accountName": account, "day": day}
+    return {"apiVersion": API_VERSION, "kind": "GatewayUsage", "metadata": metadata, "spec": spec}
 
 
 def name_of(obj: Object) -> str:
@@ -231,6 +238,69 @@ class TestDelete:
         assert int(second["metadata"]["resourceVersion"]) > int(
             first["metadata"]["resourceVersion"]
         )
+
+    async def test_of_another_version_or_object_is_outdated(self, records: Records) -> None:
+        made = await records.create(TASKS, make_task())
+        meta = made["metadata"]
+        changed = await records.patch_status(TASKS, made, {"phase": "Running"})
+        with pytest.raises(Outdated):
+            await records.delete(TASKS, name_of(made), version=meta["resourceVersion"])
+        with pytest.raises(Outdated):
+            await records.delete(TASKS, name_of(made), uid="somebody-else")
+        assert await records.get(TASKS, name_of(made)) == changed
+        newest = changed["metadata"]["resourceVersion"]
+        await records.delete(TASKS, name_of(made), uid=meta["uid"], version=newest)
+        with pytest.raises(Missing):
+            await records.get(TASKS, name_of(made))
+        await records.delete(TASKS, name_of(made), uid=meta["uid"], version=newest)
+
+
+class TestMoments:
+    """Lists of several kinds as of one moment, and what labels select."""
+
+    async def test_another_kind_as_it_was_at_the_version_of_a_list(self, records: Records) -> None:
+        account = f"a{secrets.token_hex(6)}"
+        mine = f"account={account}"
+        usages = [make_usage(account, f"2026-11-2{n}") for n in range(5)]
+        kept, changed, gone, gone_later, late = usages
+        kept = await records.create(USAGES, kept)
+        changed = await records.create(USAGES, changed)
+        for usage in (gone, gone_later):
+            await records.create(USAGES, usage)
+        await records.delete(USAGES, name_of(gone))
+        changed = await records.patch_status(USAGES, changed, {"chargedMicros": 5})
+        task = await records.create(TASKS, make_task(label=account))
+
+        page = await records.list_page(TASKS, label_selector=f"test={account}")
+        assert page.items == [task]
+
+        await records.patch_status(USAGES, changed, {"chargedMicros": 7})
+        await records.delete(USAGES, name_of(gone_later))
+        await records.create(USAGES, late)
+        then = await records.list_page(
+            USAGES, label_selector=mine, at_version=page.resource_version, limit=2
+        )
+        rest = await records.list_page(USAGES, label_selector=mine, token=then.next_token, limit=2)
+        found = {name_of(obj): obj for obj in (*then.items, *rest.items)}
+        assert set(found) == {name_of(obj) for obj in (kept, changed, gone_later)}
+        assert found[name_of(changed)]["status"]["chargedMicros"] == 5
+        now = await records.list_page(USAGES, label_selector=mine)
+        assert {name_of(obj) for obj in now.items} == {
+            name_of(obj) for obj in (kept, changed, late)
+        }
+
+    async def test_labels_that_are_there_or_not(self, records: Records) -> None:
+        label = secrets.token_hex(4)
+        plain = await records.create(TASKS, make_task(label=label))
+        marked = await records.create(TASKS, make_task(label=label))
+        await records.patch(TASKS, marked, {"metadata": {"labels": {"marked": "1"}}})
+
+        async def select(selector: str) -> list[str]:
+            page = await records.list_page(TASKS, label_selector=selector, metadata_only=True)
+            return [name_of(item) for item in page.items]
+
+        assert await select(f"test={label},!marked") == [name_of(plain)]
+        assert await select(f"test={label},marked") == [name_of(marked)]
 
 
 class TestWatch:

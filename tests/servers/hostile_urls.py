@@ -1,8 +1,8 @@
 """120 URLs that lead where the gateway must not go, in every form an attacker would try.
 
 Used for whatever the gateway fetches or posts to on another's word: callbacks, outputs, the base
-of a provider. A `literal` names the address in the URL; a `name` is resolved by `LyingResolver`, which says
-`addresses` (and something else the second time, where there are two lists).
+of a provider. A `literal` names the address in the URL; a `name` is resolved by `LyingResolver`,
+which says `addresses` (and something else the second time, where there are two lists).
 """
 
 import asyncio

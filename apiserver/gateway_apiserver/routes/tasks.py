@@ -13,6 +13,7 @@ from gateway_apiserver.catalogs import CatalogView
 from gateway_apiserver.finder import TaskFinder, unknown_task
 from gateway_apiserver.trace import Trace, trace_of
 from gateway_core.contract.errors import MethodNotAllowed, NotFound, Unauthenticated
+from gateway_core.domain.representations import render_processing
 
 READ_METHODS = "GET, HEAD"
 
@@ -77,7 +78,7 @@ class TaskRoutes:
         trace.task = wire_id
         body = task.terminal
         if body is None:
-            body = b'{"id":"%b","status":"processing"}' % wire_id.encode()
+            body = render_processing(wire_id)
         await send_answer(send, Answer(200, body), with_body=scope["method"] == "GET")
 
     async def _identify(self, scope: Scope, trace: Trace, served: bool) -> str:

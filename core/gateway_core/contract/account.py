@@ -35,6 +35,14 @@ class SecretKeyRef(Part):
     key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
 
 
+class OutgoingSecretRef(SecretKeyRef):
+    """A secret that is being rotated out."""
+
+    expiration_time: Annotated[
+        Time, Field(description="Until when it still signs: 24 hours after the rotation.")
+    ]
+
+
 class Owner(Part):
     """The person who answers for the account."""
 
@@ -62,7 +70,16 @@ class AccountSpec(Part):
     requests_per_minute: Annotated[
         int, Field(ge=1, le=1000000, description="Paid calls in any trailing 60 seconds.")
     ] = 300
-    webhook_secret_ref: SecretKeyRef | None = None
+    webhook_secret_ref: Annotated[
+        SecretKeyRef | None,
+        Field(
+            description="What callbacks are signed with: whsec_ and base64. None is sent without."
+        ),
+    ] = None
+    previous_webhook_secret_ref: Annotated[
+        OutgoingSecretRef | None,
+        Field(description="Signs beside webhookSecretRef while receivers change over."),
+    ] = None
 
 
 class GatewayAccount(Resource):

@@ -14,6 +14,7 @@ class ConditionType(StrEnum):
     SUBMITTED = "Submitted"  # runs: True once the provider has named the job
     SUCCEEDED = "Succeeded"  # runs: Unknown while under way, then True or False
     FINISHED = "Finished"  # runs: True once a terminal state is recorded
+    CALLBACK_DELIVERED = "CallbackDelivered"  # runs with a callback, from their end on
     READY = "Ready"  # standing kinds
 
 
@@ -34,6 +35,10 @@ class Reason(StrEnum):
     PROVIDER_UNAVAILABLE = "ProviderUnavailable"
     INVALID_REQUEST = "InvalidRequest"
     INSUFFICIENT_BALANCE = "InsufficientBalance"
+    # their callbacks
+    DELIVERY_PENDING = "DeliveryPending"
+    DELIVERED = "Delivered"
+    UNDELIVERED = "Undelivered"
     # standing kinds
     AVAILABLE = "Available"
     SUSPENDED = "Suspended"

@@ -12,6 +12,7 @@ from gateway_core.contract.names import CATEGORY, GROUP, VERSION
 from gateway_core.contract.provider import GatewayProvider
 from gateway_core.contract.resource import Resource
 from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.usage import GatewayUsage
 
 KINDS: tuple[type[Resource], ...] = (
     GatewayAccount,
@@ -19,6 +20,7 @@ KINDS: tuple[type[Resource], ...] = (
     GatewayModel,
     GatewayProvider,
     GatewayTask,
+    GatewayUsage,
 )
 
 _DROPPED = {"title", "discriminator", "examples", "$defs"}

@@ -16,6 +16,8 @@ KEY_ID_LABEL = f"{GROUP}/key-id"
 REQUEST_ID_ANNOTATION = f"{GROUP}/request-id"
 GIVEN_DIGEST_ANNOTATION = f"{GROUP}/given-digest"
 TASK_FINALIZER = f"{GROUP}/upstream-job"
+FOLDED_LABEL = f"{GROUP}/folded"
+"""When an ended task was archived and its charge folded into its account's usage; never removed."""
 
 SHARDS = 16
 """How many shards the operator's work is divided into; a task's shard is fixed at its creation."""

@@ -115,6 +115,17 @@ class TaskSpec(Part):
             description="Seconds from creation after which an unfinished task fails.",
         ),
     ] = 3600
+    redeliveries: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=1000,
+            description="Raise it to have the callback delivered once more.",
+            json_schema_extra={
+                "x-kubernetes-validations": [rule("self >= oldSelf", "may only be raised")]
+            },
+        ),
+    ] = 0
 
 
 class UpstreamJob(Part):
@@ -151,11 +162,42 @@ class TaskResult(Part):
     ]
 
 
+class FailureLimit(Part):
+    """The budget that a task failed by, for its callback (contract §11.1)."""
+
+    limit_cents: Annotated[int, Field(ge=0, le=2**53 - 1)]
+    used_cents: Annotated[int, Field(ge=0, le=2**53 - 1)]
+    reset_time: Time | None = None
+    window: Literal["1h", "1d", "7d", "daily", "weekly", "monthly", "lifetime"]
+
+
 class Failure(Part):
     """Why a task failed, in the words its client reads."""
 
     code: Annotated[str, Field(max_length=63)]
     message: Text
+    limit: FailureLimit | None = None
+
+
+class Callback(Part):
+    """How far the delivery of the task's end to `callbackUrl` has come (contract §11)."""
+
+    id: Annotated[str, Field(max_length=63, description="The message's id, at every attempt.")]
+    state: Annotated[
+        str, Field(max_length=16, description="Pending, then Delivered or Undelivered.")
+    ]
+    attempts: Annotated[
+        int, Field(ge=0, le=1000, description="Attempts made, since the last redelivery if any.")
+    ] = 0
+    next_attempt_time: Time | None = None
+    last_attempt_time: Time | None = None
+    last_status: Annotated[int | None, Field(ge=100, le=999)] = None
+    last_answer: Annotated[
+        str | None, Field(max_length=255, description="What the last attempt came to.")
+    ] = None
+    redeliveries: Annotated[
+        int, Field(ge=0, le=1000, description="How far spec.redeliveries has been followed.")
+    ] = 0
 
 
 class TaskStatus(Status):
@@ -164,13 +206,18 @@ class TaskStatus(Status):
     phase: Annotated[str | None, Field(max_length=32)] = None
     work: Annotated[
         str | None,
-        Field(max_length=16, description="Absent while open; Settled once nothing is left to do."),
+        Field(
+            max_length=16,
+            description="Absent while open; Settled once the task has ended and its callback, if"
+            " it has one, was delivered or given up.",
+        ),
     ] = None
     upstream: UpstreamJob | None = None
     result: Annotated[TaskResult | None, Field(json_schema_extra=IMMUTABLE)] = None
     failure: Annotated[Failure | None, Field(json_schema_extra=IMMUTABLE)] = None
     reserved_micros: Micros | None = None
     charged_micros: Micros | None = None
+    callback: Callback | None = None
     cost: Annotated[str | None, Field(max_length=32, description="The charge in dollars.")] = None
     start_time: Time | None = None
     completion_time: Time | None = None
@@ -193,9 +240,14 @@ class GatewayTask(Resource):
         ("Key", "string", ".spec.request.keyName", 1),
         ("Finished", "date", ".status.completionTime", 1),
         condition_column("Message", "Succeeded", "message", 1),
+        ("Callback", "string", ".status.callback.state", 1),
+        ("Attempts", "integer", ".status.callback.attempts", 1),
+        ("Next", "string", ".status.callback.nextAttemptTime", 1),
+        ("Answer", "string", ".status.callback.lastAnswer", 1),
         AGE,
     ]
     selectable: ClassVar[list[str]] = [
+        ".spec.redeliveries",
         ".spec.request.accountName",
         ".spec.request.modelId",
         ".status.phase",

@@ -3,19 +3,22 @@
 Pure and level-triggered: the next step follows from the object as it is, so that a process that
 was killed anywhere goes on from the record. A terminal phase has no way out (I3).
 
-    (none) ── TAKE_IN ──▶ Submitting ── SUBMIT ──▶ Running ── POLL ──▶ Completed | Failed ── CLOSE
+    (none) ── TAKE_IN ──▶ Submitting ── SUBMIT ──▶ Running ── POLL ──▶ Completed | Failed
+                                                        ── DELIVER ──▶ Settled ── CLOSE
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
 from gateway_core.contract.conditions import ConditionType, Reason, update_conditions
 from gateway_core.contract.money import to_decimal_text
-from gateway_core.contract.names import TASK_FINALIZER
+from gateway_core.contract.names import FOLDED_LABEL, TASK_FINALIZER
 from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.callbacks import State
 from gateway_core.domain.ledger import TERMINAL_PHASES
+from gateway_core.domain.webhooks import make_message_id
 
 SETTLED = "Settled"
 
@@ -37,7 +40,9 @@ class Step(Enum):
     POLL = "poll"  # ask after the job
     STOP = "stop"  # an admin wants it ended: stop the job, then fail
     EXPIRE = "expire"  # its deadline is over: fail
-    CLOSE = "close"  # it has ended: archive, settle, let go of the object
+    DELIVER = "deliver"  # it has ended, and its callback is to be sent
+    REOPEN = "reopen"  # its callback is settled, and an admin wants it sent once more
+    CLOSE = "close"  # it has ended: archive, settle, fold its charge, let go of the object
     NOTHING = "nothing"
 
 
@@ -45,7 +50,7 @@ def next_step(task: GatewayTask, now: datetime) -> Step:
     """The step that `task` is due for at `now` (aware)."""
     status = task.status
     if is_terminal(task):
-        return Step.CLOSE if TASK_FINALIZER in task.metadata.finalizers else Step.NOTHING
+        return _next_step_at_end(task)
     if task.metadata.deletion_timestamp or task.spec.desired_state == "Cancelled":
         return Step.STOP
     if now >= deadline(task):
@@ -57,9 +62,33 @@ def next_step(task: GatewayTask, now: datetime) -> Step:
     return Step.POLL
 
 
+def _next_step_at_end(task: GatewayTask) -> Step:
+    if task.spec.request.callback_url is not None:
+        if task.status.work != SETTLED:
+            return Step.DELIVER
+        if wants_redelivery(task) and not task.metadata.deletion_timestamp:
+            return Step.REOPEN
+    return Step.NOTHING if is_closed(task) else Step.CLOSE
+
+
+def wants_redelivery(task: GatewayTask) -> bool:
+    """Whether an admin has asked for a delivery that has not been begun."""
+    done = task.status.callback.redeliveries if task.status.callback else 0
+    return task.spec.redeliveries > done
+
+
 def is_terminal(task: GatewayTask) -> bool:
     """Whether the task has ended."""
     return task.status.phase in TERMINAL_PHASES
+
+
+def is_closed(task: GatewayTask) -> bool:
+    """Whether a task that has ended is archived and folded, and nothing holds its object.
+
+    One whose finalizer somebody took away by hand is not closed before its charge is folded.
+    """
+    meta = task.metadata
+    return FOLDED_LABEL in meta.labels and TASK_FINALIZER not in meta.finalizers
 
 
 def deadline(task: GatewayTask) -> datetime:
@@ -116,7 +145,7 @@ def record_completion(
     message = "the outputs are stored"
     return {
         **_head(task, Phase.COMPLETED, "True", Reason.COMPLETED, message, now),
-        **_ending(charged, now),
+        **_ending(task, charged, now),
         "result": {"videos": [dict(video) for video in videos]},
     }
 
@@ -131,14 +160,37 @@ def record_failure(
     message = message[:1024]
     return {
         **_head(task, Phase.FAILED, "False", reason, message, now),
-        **_ending(0, now),
+        **_ending(task, 0, now),
         "failure": {"code": reason.code, "message": message},
     }
+
+
+def change_conditions(
+    task: GatewayTask, changes: Iterable[tuple[ConditionType, str, Reason, str]], now: datetime
+) -> list[dict[str, Any]]:
+    """The whole new list of the task's conditions; each change is (type, status, reason, text)."""
+    current = [
+        condition.model_dump(by_alias=True, exclude_none=True)
+        for condition in task.status.conditions or ()
+    ]
+    generation = task.metadata.generation
+    return update_conditions(current, changes, generation=generation, now=format_time(now))
 
 
 def parse_time(text: str | None) -> datetime:
     """An aware time from RFC 3339; the epoch where there is none."""
     return datetime.fromisoformat(text or "1970-01-01T00:00:00Z")
+
+
+def open_callback(task: GatewayTask, now: datetime) -> dict[str, Any]:
+    """`status.callback` before the first attempt, which is due at once (§11.4)."""
+    return {
+        "id": make_message_id(task.metadata.uid),
+        "state": State.PENDING,
+        "attempts": 0,
+        "nextAttemptTime": format_precise_time(now),
+        "redeliveries": task.spec.redeliveries,
+    }
 
 
 def format_time(moment: datetime) -> str:
@@ -149,6 +201,20 @@ def format_time(moment: datetime) -> str:
 def format_precise_time(moment: datetime) -> str:
     """RFC 3339 in UTC with microseconds, for times that are compared."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def format_label_time(moment: datetime) -> str:
+    """ISO 8601 as a label's value can hold it, e.g. `20261121T101530Z`."""
+    return moment.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def parse_label_time(text: str) -> datetime | None:
+    """The aware time in a label's value; None where somebody wrote something else there."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None
 
 
 def _head(
@@ -163,24 +229,24 @@ def _head(
     changes = [*others, (ConditionType.SUCCEEDED, succeeded, reason, message)]
     if phase in TERMINAL_PHASES:
         changes.append((ConditionType.FINISHED, "True", reason, message))
+        if task.spec.request.callback_url is not None:
+            due = (ConditionType.CALLBACK_DELIVERED, "Unknown", Reason.DELIVERY_PENDING, "is due")
+            changes.append(due)
     elif not task.status.conditions:
         changes.append((ConditionType.FINISHED, "False", reason, message))
-    current = [
-        condition.model_dump(by_alias=True, exclude_none=True)
-        for condition in task.status.conditions or ()
-    ]
     return {
         "phase": phase,
         "observedGeneration": task.metadata.generation,
-        "conditions": update_conditions(
-            current, changes, generation=task.metadata.generation, now=format_time(now)
-        ),
+        "conditions": change_conditions(task, changes, now),
     }
 
 
-def _ending(charged: int, now: datetime) -> dict[str, Any]:
+def _ending(task: GatewayTask, charged: int, now: datetime) -> dict[str, Any]:
+    """What both ends have. A task with a callback stays open until that is settled (§11.5)."""
+    callback = task.spec.request.callback_url is not None
+    after = {"callback": open_callback(task, now)} if callback else {"work": SETTLED}
     return {
-        "work": SETTLED,
+        **after,
         "chargedMicros": charged,
         "cost": to_decimal_text(charged),
         "completionTime": format_time(now),

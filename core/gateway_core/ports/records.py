@@ -84,16 +84,23 @@ class Records(Protocol):
         label_selector: str = "",
         field_selector: str = "",
         metadata_only: bool = False,
+        at_version: str = "",
     ) -> Page:
-        """One page of a consistent list. WatchExpired when the token has aged out."""
+        """One page of a consistent list. WatchExpired when the token has aged out.
+
+        With `at_version`, the resourceVersion of another list: what was there at that moment, of
+        this kind as of that one (all kinds of the gateway share one sequence of versions).
+        WatchExpired once that is minutes ago.
+        """
         ...
 
     def watch(
-        self, plural: str, *, resource_version: str, timeout_seconds: int
+        self, plural: str, *, resource_version: str, timeout_seconds: int, field_selector: str = ""
     ) -> AsyncIterator[Change]:
         """Changes after `resource_version`, with bookmarks; ends after the time-out.
 
-        Raises WatchExpired, RecordUnavailable.
+        With a selector, what comes to be selected is ADDED, and what no longer is DELETED. Raises
+        WatchExpired, RecordUnavailable.
         """
         ...
 
@@ -108,8 +115,11 @@ class Records(Protocol):
         """Merges `patch` into all but the status, compare-and-set as above."""
         ...
 
-    async def delete(self, plural: str, name: str) -> None:
-        """Deletes; nothing happens if it is gone."""
+    async def delete(self, plural: str, name: str, *, uid: str = "", version: str = "") -> None:
+        """Deletes; nothing happens if it is gone.
+
+        With `uid` or `version` only that very object or version of it. Outdated.
+        """
         ...
 
     async def read_secret(self, name: str) -> dict[str, bytes]:

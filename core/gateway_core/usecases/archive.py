@@ -1,10 +1,9 @@
 """The archive of finished tasks in the object store: what GET answers from once an object is gone.
 
 The operator puts a task there as soon as it has ended, before its finalizer goes; the put is
-idempotent. The API reads it, and a rebuild of an account's money counts it.
+idempotent. The API reads it. What the task cost is in its account's usage, not to be had from here.
 """
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import orjson
@@ -24,7 +23,7 @@ async def archive_task(store: ObjectStore, obj: Object) -> None:
     """
     meta = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
     account = obj["spec"]["request"]["accountName"]
-    known = await read_archived(store, account, meta["name"])
+    known = await _load(store, account, meta["name"])
     if known is not None and known["metadata"]["uid"] != meta["uid"]:
         return
     await store.put(_key(account, meta["name"]), orjson.dumps({**obj, "metadata": meta}))
@@ -32,7 +31,7 @@ async def archive_task(store: ObjectStore, obj: Object) -> None:
 
 async def read_archived(store: ObjectStore, account: str, name: str) -> Object | None:
     """The archived task, None if there is none or its time is over. StoreUnavailable."""
-    obj = await load_archived(store, account, name)
+    obj = await _load(store, account, name)
     if obj is None:
         return None
     ended = obj["status"].get("completionTime")
@@ -41,20 +40,12 @@ async def read_archived(store: ObjectStore, account: str, name: str) -> Object |
     return obj
 
 
-async def load_archived(store: ObjectStore, account: str, name: str) -> Object | None:
-    """The archived task whatever its age: what was charged stays charged. StoreUnavailable."""
+async def _load(store: ObjectStore, account: str, name: str) -> Object | None:
     try:
         obj: Object = orjson.loads(await store.get(_key(account, name)))
     except ObjectMissing:
         return None
     return obj
-
-
-async def list_archived(store: ObjectStore, account: str) -> AsyncIterator[str]:
-    """Names of the account's archived tasks. StoreUnavailable."""
-    prefix = f"tasks/{account}/"
-    async for entry in store.list_entries(prefix):
-        yield entry.key.removeprefix(prefix).removesuffix(".json")
 
 
 def _key(account: str, name: str) -> str:

@@ -4,24 +4,20 @@ Done by whichever process finds the counters stale: the API at a paid call, the 
 takes in a task made with kubectl.
 """
 
-import asyncio
 from collections import Counter
 from contextlib import suppress
 
-from gateway_core.contract.names import ACCOUNT_LABEL
 from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.ledger import Entry, read_entry
+from gateway_core.domain.ledger import read_entry
+from gateway_core.domain.usage import sum_usage
 from gateway_core.ports.counters import Counters, CountersUnavailable, Ledger
-from gateway_core.ports.objects import ObjectStore
-from gateway_core.ports.records import Records
-from gateway_core.usecases.archive import list_archived, load_archived
+from gateway_core.ports.records import Object, Records, RecordUnavailable, WatchExpired
+from gateway_core.usecases.usage import list_usage, select_unfolded
 
-READS_AT_ONCE = 16
+_ATTEMPTS = 3
 
 
-async def rebuild_ledger(
-    records: Records, store: ObjectStore, counters: Counters, account: str
-) -> bool:
+async def rebuild_ledger(records: Records, counters: Counters, account: str) -> bool:
     """Puts the account's ledger in place; False where another replica is at it.
 
     A task whose create is under way while the record is read is missed here; the operator takes
@@ -31,7 +27,7 @@ async def rebuild_ledger(
     if token is None:
         return False
     try:
-        ledger = await read_ledger(records, store, account)
+        ledger = await read_ledger(records, account)
     except BaseException:
         # a replica that cannot read the record must not keep one that can from it
         with suppress(CountersUnavailable):
@@ -40,33 +36,50 @@ async def rebuild_ledger(
     return await counters.finish_rebuild(account, token, ledger)
 
 
-async def read_ledger(records: Records, store: ObjectStore, account: str) -> Ledger:
-    """The account's money as the Kubernetes API and the archive have it."""
-    holds: dict[str, int] = {}
-    by_day: Counter[str] = Counter()
-    charged, seen, page_token = 0, set[str](), None
+async def read_ledger(records: Records, account: str) -> Ledger:
+    """The account's money: what is folded, what has ended since, and what is held.
+
+    Tasks and usage are read as they were at one moment, so that folds that go on meanwhile count
+    once: a task that is not marked yet is left out where the usage of that moment names it.
+    RecordUnavailable.
+    """
+    for _ in range(_ATTEMPTS):
+        with suppress(WatchExpired):
+            return await _read_moment(records, account)
+    raise RecordUnavailable(f"the tasks of {account} cannot be listed in time")
+
+
+async def _read_moment(records: Records, account: str) -> Ledger:
+    tasks: list[Object] = []
+    version, token = "", None
     while True:
         page = await records.list_page(
-            GatewayTask.plural, token=page_token, label_selector=f"{ACCOUNT_LABEL}={account}"
+            GatewayTask.plural, token=token, label_selector=select_unfolded(account)
         )
-        for obj in page.items:
-            name, entry = obj["metadata"]["name"], read_entry(obj)
-            seen.add(name)
-            charged += _add(entry, by_day)
-            if entry.held:
-                holds[name] = entry.held
-        page_token = page.next_token
-        if page_token is None:
+        version = version or page.resource_version
+        tasks += map(_strip, page.items)
+        token = page.next_token
+        if token is None:
             break
-    gone = [name async for name in list_archived(store, account) if name not in seen]
-    for start in range(0, len(gone), READS_AT_ONCE):
-        batch = gone[start : start + READS_AT_ONCE]
-        found = await asyncio.gather(*(load_archived(store, account, name) for name in batch))
-        charged += sum(_add(read_entry(obj), by_day) for obj in found if obj is not None)
+    balance = sum_usage(await list_usage(records, account, at_version=version))
+    charged, by_day, holds = balance.charged, Counter(balance.by_day), dict[str, int]()
+    for task in tasks:
+        entry = read_entry(task)
+        if entry.held:
+            holds[task["metadata"]["name"]] = entry.held
+        elif entry.charged and task["metadata"]["uid"] not in balance.folded:
+            charged += entry.charged
+            if entry.day:
+                by_day[entry.day] += entry.charged
     return Ledger(charged=charged, by_day=dict(by_day), holds=holds)
 
 
-def _add(entry: Entry, by_day: Counter[str]) -> int:
-    if entry.charged and entry.day:
-        by_day[entry.day] += entry.charged
-    return entry.charged
+def _strip(task: Object) -> Object:
+    """What the ledger reads of a task: an account may have thousands of them."""
+    meta, status = task["metadata"], task.get("status") or {}
+    kept = ("phase", "chargedMicros", "completionTime", "reservedMicros")
+    return {
+        "metadata": {"name": meta["name"], "uid": meta["uid"]},
+        "spec": {"request": {"reservedMicros": task["spec"]["request"].get("reservedMicros")}},
+        "status": {field: status[field] for field in kept if field in status},
+    }

@@ -10,17 +10,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway_core.contract.conditions import ConditionType, Reason
-from gateway_core.contract.names import TASK_FINALIZER
+from gateway_core.contract.names import FOLDED_LABEL, TASK_FINALIZER
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.ledger import TERMINAL_PHASES
 from gateway_core.domain.lifecycle import (
     Phase,
     Step,
     deadline,
+    format_label_time,
     format_precise_time,
     format_time,
     is_terminal,
     next_step,
+    parse_label_time,
     parse_time,
     record_completion,
     record_failure,
@@ -37,6 +39,7 @@ VIDEO = {
     "sha256": "0" * 64,
     "contentType": "video/mp4",
 }
+FOLDED = {FOLDED_LABEL: "20261121T100000Z"}
 FAILURES = [
     Reason.GENERATION_FAILED,
     Reason.CANCELLED,
@@ -169,6 +172,7 @@ class TaskLife(RuleBasedStateMachine):
     @rule()
     def it_is_closed(self) -> None:
         self.obj["metadata"]["finalizers"] = []
+        self.obj["metadata"]["labels"] = {FOLDED_LABEL: format_label_time(self.now)}
 
     @invariant()
     def the_next_step_is_always_known(self) -> None:
@@ -236,8 +240,10 @@ TestTaskLife = TaskLife.TestCase
         (make({"phase": "FromTheFuture", "upstream": {"providerName": "p"}}), Step.SUBMIT),
         (make({"phase": "Completed"}), Step.CLOSE),
         (make({"phase": "Failed"}), Step.CLOSE),
-        (make({"phase": "Completed"}, finalizers=[]), Step.NOTHING),
-        (make({"phase": "Completed"}, finalizers=["somebody/elses"]), Step.NOTHING),
+        (make({"phase": "Completed"}, labels=FOLDED), Step.CLOSE),
+        (make({"phase": "Completed"}, finalizers=[]), Step.CLOSE),
+        (make({"phase": "Completed"}, labels=FOLDED, finalizers=[]), Step.NOTHING),
+        (make({"phase": "Completed"}, labels=FOLDED, finalizers=["a/b"]), Step.NOTHING),
         (make({"phase": "Completed"}, deletionTimestamp="2026-11-21T10:00:00Z"), Step.CLOSE),
         (make(deletionTimestamp="2026-11-21T10:00:00Z"), Step.STOP),
     ],
@@ -290,6 +296,19 @@ def test_times_are_read_as_they_were_written(moment: datetime) -> None:
     aware = moment.replace(tzinfo=UTC)
     assert parse_time(format_precise_time(aware)) == aware
     assert parse_time(format_time(aware)) == aware.replace(microsecond=0)
+
+
+@given(st.datetimes(min_value=datetime(1971, 1, 1), max_value=datetime(2999, 1, 1)))
+def test_a_time_fits_into_a_label(moment: datetime) -> None:
+    aware = moment.replace(tzinfo=UTC, microsecond=0)
+    text = format_label_time(aware)
+    assert parse_label_time(text) == aware
+    assert text.isalnum()
+
+
+@pytest.mark.parametrize("text", ["", "yes", "20261121", "20261121T101530"])
+def test_what_is_no_time_in_a_label_is_none(text: str) -> None:
+    assert parse_label_time(text) is None
 
 
 def test_no_time_is_long_ago() -> None:

@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.test_utils import TestServer
 
-from gateway_core.adapters.upstreams.egress import EgressRefused, guarded_connector
+from gateway_core.adapters.egress import EgressRefused, guarded_connector
 from gateway_core.domain.addresses import AddressPolicy, AddressRefused
 
 STRICT = AddressPolicy()

@@ -88,9 +88,12 @@ class KubeRecords(Records):
         label_selector: str = "",
         field_selector: str = "",
         metadata_only: bool = False,
+        at_version: str = "",
     ) -> Page:
         """One page of a consistent list; see the port."""
         query = {"limit": str(limit)}
+        if at_version and not token:
+            query |= {"resourceVersion": at_version, "resourceVersionMatch": "Exact"}
         if token:
             query["continue"] = token
         if label_selector:
@@ -103,7 +106,7 @@ class KubeRecords(Records):
         return Page(answer["items"] or [], meta["resourceVersion"], meta.get("continue") or None)
 
     async def watch(
-        self, plural: str, *, resource_version: str, timeout_seconds: int
+        self, plural: str, *, resource_version: str, timeout_seconds: int, field_selector: str = ""
     ) -> AsyncIterator[Change]:
         """Changes since `resource_version`; see the port.
 
@@ -116,6 +119,8 @@ class KubeRecords(Records):
             "resourceVersion": resource_version,
             "timeoutSeconds": str(timeout_seconds),
         }
+        if field_selector:
+            query["fieldSelector"] = field_selector
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_SECONDS, sock_read=timeout_seconds + 1
         )
@@ -143,10 +148,13 @@ class KubeRecords(Records):
         """Merges anything but the status, compare-and-set; see the port."""
         return await self._patch(f"{plural}/{obj['metadata']['name']}", obj, patch)
 
-    async def delete(self, plural: str, name: str) -> None:
+    async def delete(self, plural: str, name: str, *, uid: str = "", version: str = "") -> None:
         """Deletes; see the port."""
+        expected = {"uid": uid, "resourceVersion": version}
+        preconditions = {field: value for field, value in expected.items() if value}
+        body = {"preconditions": preconditions} if preconditions else {}
         try:
-            await self._call("DELETE", f"{self._root}/{plural}/{quote(name, safe='')}", body={})
+            await self._call("DELETE", f"{self._root}/{plural}/{quote(name, safe='')}", body=body)
         except Missing:
             return
 

@@ -36,6 +36,7 @@ class KubeTable(Table[T], Generic[T]):
         plural: str,
         project: Callable[[Object], T | None],
         *,
+        field_selector: str = "",
         beat_seconds: int = BEAT_SECONDS,
         resync_seconds: float = RESYNC_SECONDS,
     ) -> None:
@@ -43,6 +44,7 @@ class KubeTable(Table[T], Generic[T]):
         self.repairs = 0
         self._records = records
         self._project = project
+        self._selector = field_selector
         self._beat = beat_seconds
         self._resync = resync_seconds
         self._entries: dict[str, T] = {}
@@ -128,7 +130,7 @@ class KubeTable(Table[T], Generic[T]):
 
     async def _list(self) -> None:
         """Reads everything, and mends what the watch has missed."""
-        first = await self._records.list_page(self.plural)
+        first = await self._records.list_page(self.plural, field_selector=self._selector)
         listed_version, page, names = int(first.resource_version), first, set[str]()
         repairs = 0
         while True:
@@ -140,7 +142,9 @@ class KubeTable(Table[T], Generic[T]):
                 repairs += self.synced and before != self._versions.get(name)
             if page.next_token is None:
                 break
-            page = await self._records.list_page(self.plural, token=page.next_token)
+            page = await self._records.list_page(
+                self.plural, token=page.next_token, field_selector=self._selector
+            )
         for name, version in list(self._versions.items()):
             if name not in names and version <= listed_version:
                 self._drop(name, listed_version)
@@ -155,7 +159,10 @@ class KubeTable(Table[T], Generic[T]):
     async def _watch(self) -> None:
         """One stream, from the last version seen to the end the server was asked for."""
         stream = self._records.watch(
-            self.plural, resource_version=self._version, timeout_seconds=self._beat
+            self.plural,
+            resource_version=self._version,
+            timeout_seconds=self._beat,
+            field_selector=self._selector,
         )
         async for change in stream:
             self._alive_at = time.monotonic()

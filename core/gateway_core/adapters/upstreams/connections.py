@@ -8,7 +8,7 @@ from functools import partial
 
 import aiohttp
 
-from gateway_core.adapters.upstreams.egress import guarded_connector
+from gateway_core.adapters.egress import guarded_connector
 from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.ports.upstream import UpstreamBusy
 

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 from yarl import URL
 
+from gateway_core.adapters.egress import EgressRefused
 from gateway_core.adapters.upstreams.answers import (
     is_web_address,
     make_busy,
@@ -19,7 +20,6 @@ from gateway_core.adapters.upstreams.answers import (
     parse_retry_after,
 )
 from gateway_core.adapters.upstreams.connections import Connections
-from gateway_core.adapters.upstreams.egress import EgressRefused
 from gateway_core.contract.provider import HttpProvider
 from gateway_core.ports.upstream import (
     Download,

@@ -9,6 +9,7 @@ import structlog
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.lifecycle import Step, is_terminal, next_step
 from gateway_core.ports.records import Object
+from gateway_operator.controllers.tasks.delivery import Delivery
 from gateway_operator.controllers.tasks.ending import Ending
 from gateway_operator.controllers.tasks.intake import Intake
 from gateway_operator.controllers.tasks.journal import Superseded
@@ -34,6 +35,7 @@ class TaskController:
         self._submission = Submission(tools)
         self._polling = Polling(tools)
         self._ending = Ending(tools, self._submission.job_of)
+        self._delivery = Delivery(tools)
         intake = Intake(tools, self._submission.commit_intent)
         self._steps: dict[Step, Callable[[Object, GatewayTask], Awaitable[bool]]] = {
             Step.TAKE_IN: intake.take_in,
@@ -41,6 +43,8 @@ class TaskController:
             Step.POLL: self._polling.poll,
             Step.STOP: self._ending.stop,
             Step.EXPIRE: self._ending.expire,
+            Step.DELIVER: self._delivery.deliver,
+            Step.REOPEN: self._delivery.reopen,
             Step.CLOSE: self._ending.close,
         }
 
@@ -114,4 +118,5 @@ class TaskController:
         self._tools.queue.forget(name)
         self._submission.forget(name)
         self._polling.forget(name)
+        self._delivery.forget(name)
         self._ending.forget(name)

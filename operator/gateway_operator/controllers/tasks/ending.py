@@ -7,13 +7,13 @@ from collections.abc import Callable
 import structlog
 
 from gateway_core.contract.conditions import Reason
-from gateway_core.contract.names import TASK_FINALIZER
+from gateway_core.contract.names import FOLDED_LABEL, TASK_FINALIZER
 from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.ledger import read_entry
-from gateway_core.ports.counters import CountersStale, CountersUnavailable
+from gateway_core.domain.lifecycle import format_label_time
 from gateway_core.ports.records import Object, RecordError
 from gateway_core.ports.upstream import Upstream, UpstreamError
 from gateway_core.usecases.archive import archive_task
+from gateway_operator.controllers.tasks.settling import settle_hold
 from gateway_operator.controllers.tasks.tools import Tools
 
 STOP_SECONDS = 30.0
@@ -66,23 +66,21 @@ class Ending:
         return True
 
     async def close(self, obj: Object, task: GatewayTask) -> bool:
-        """Archives an ended task, settles its hold and takes its finalizer away.
+        """Archives an ended task, settles its hold, folds its charge and lets go of its object.
 
-        Each part can be repeated. Where the counters are away or stale the hold is left to the
-        sweeper, or to the rebuild that counts this task from the record.
+        Each part can be repeated, and the last is the mark that the others are done.
         """
-        tools, entry = self._tools, read_entry(obj)
+        tools = self._tools
         await archive_task(tools.store, obj)
         tools.failpoints.reach("after-archive")
-        account = task.spec.request.account_name
-        try:
-            day = entry.day or tools.now().strftime("%Y-%m-%d")
-            await tools.counters.settle(account, task.metadata.name, entry.charged, day)
-        except (CountersStale, CountersUnavailable) as error:
-            _log.info("hold not settled", object=task.metadata.name, error=type(error).__name__)
+        await settle_hold(tools, obj)
         tools.failpoints.reach("after-settle")
+        await tools.folding.fold(obj)
+        tools.failpoints.reach("after-fold")
         kept = [name for name in task.metadata.finalizers if name != TASK_FINALIZER]
-        await tools.journal.amend(obj, {"metadata": {"finalizers": kept}})
+        labels = {FOLDED_LABEL: format_label_time(tools.now()), **task.metadata.labels}
+        await tools.journal.amend(obj, {"metadata": {"finalizers": kept, "labels": labels}})
+        tools.folding.acknowledge(obj)
         tools.failpoints.reach("after-finalizer")
         return True
 

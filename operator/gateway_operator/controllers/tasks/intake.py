@@ -190,7 +190,7 @@ class Intake:
             )
 
     async def _rebuild(self, account: str) -> None:
-        await rebuild_ledger(self._tools.records, self._tools.store, self._tools.counters, account)
+        await rebuild_ledger(self._tools.records, self._tools.counters, account)
 
 
 def _funds_of(account: GatewayAccount) -> int:

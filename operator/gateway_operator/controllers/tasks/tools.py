@@ -14,9 +14,11 @@ from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import Counters
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Object, Records
+from gateway_operator.callbacks.courier import Courier
 from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.journal import Journal
 from gateway_operator.failpoints import Failpoints
+from gateway_operator.folding import Folding
 from gateway_operator.livetasks import LiveTasks
 from gateway_operator.metrics import Metrics
 from gateway_operator.outputs import Outputs
@@ -38,9 +40,12 @@ class Tools:
     providers: Providers
     outputs: Outputs
     journal: Journal
+    folding: Folding
     live: LiveTasks
     queue: WorkQueue
     alarms: Alarms
+    courier: Courier
+    callback_schedule: tuple[float, ...]
     mint: IdMint
     failpoints: Failpoints
     metrics: Metrics

@@ -1,0 +1,1 @@
+"""Callbacks over HTTP, to addresses that clients name."""

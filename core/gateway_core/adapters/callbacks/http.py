@@ -1,0 +1,158 @@
+"""Attempts at callbacks on aiohttp; fulfils `ports.callbacks`.
+
+The receiver is a stranger: its address is checked as it is connected to, its certificate verified,
+nothing it says is followed or kept, and it has a bounded time to say it.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Mapping
+
+import aiohttp
+from aiohttp.abc import AbstractResolver
+from yarl import URL
+
+from gateway_core.adapters.egress import EgressRefused, PooledResolver, guarded_connector
+from gateway_core.domain.addresses import AddressPolicy
+from gateway_core.domain.callbacks import read_retry_after
+from gateway_core.ports.callbacks import CallbackAnswer, CallbackSender
+
+MOST_ANSWER = 64 * 1024
+"""Bytes read of an answer's body; what it says is of no interest (contract §11.3)."""
+DRAIN_SECONDS = 1.0
+CONNECT_SECONDS = 5.0
+LOOKUPS = 32
+
+_REFUSED = CallbackAnswer(None, "the address is not allowed")
+_NO_ADDRESS = CallbackAnswer(None, "the URL cannot be called")
+_NOT_FOUND = CallbackAnswer(None, "the host name was not found", is_costly=True)
+_UNREACHED = CallbackAnswer(None, "no connection", is_costly=True)
+_UNTRUSTED = CallbackAnswer(None, "the certificate is not valid", is_costly=True)
+_NO_TLS = CallbackAnswer(None, "no TLS connection", is_costly=True)
+_CUT_OFF = CallbackAnswer(None, "the connection was cut off", is_costly=True)
+_NONSENSE = CallbackAnswer(None, "the answer is not HTTP", is_costly=True)
+
+
+class HttpCallbackSender(CallbackSender):
+    """Sends under one policy. `timeout` is seconds for a whole attempt, `tls` for tests."""
+
+    def __init__(
+        self,
+        policy: AddressPolicy,
+        *,
+        timeout: float,
+        resolver: AbstractResolver | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._policy = policy
+        self._timeout = timeout
+        self._resolver = resolver
+        self._tls = tls
+        self._session: aiohttp.ClientSession | None = None
+
+    async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> CallbackAnswer:
+        """One attempt; see the port."""
+        address = _parse(url)
+        if address is None:
+            return _NO_ADDRESS
+        try:
+            async with asyncio.timeout(self._timeout):
+                response = await self._open().post(
+                    address, data=body, headers=headers, allow_redirects=False
+                )
+        except TimeoutError:
+            seconds = f"{self._timeout:g} s"
+            return CallbackAnswer(None, f"no answer within {seconds}", is_costly=True)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return _explain(error)
+        try:
+            await _drain(response)
+        finally:
+            response.close()
+        header = response.headers.get("Retry-After")
+        status = response.status
+        text = f"answered {status}"
+        if 300 <= status <= 399:
+            text += ", and redirects are not followed"
+        return CallbackAnswer(status, text, read_retry_after(status, header, time.time()))
+
+    async def close(self) -> None:
+        """Frees connections and threads; see the port."""
+        if self._session is not None:
+            await self._session.close()
+        if self._resolver is not None:
+            await self._resolver.close()
+
+    def _open(self) -> aiohttp.ClientSession:
+        """The session, made at its first use: a connector needs the running loop.
+
+        Every attempt has a connection of its own, so none is sent into one that is just being
+        closed, and none is shared by two accounts. What is at work at once is the caller's to
+        bound.
+        """
+        if self._session is None:
+            self._resolver = self._resolver or PooledResolver(LOOKUPS)
+            connector = guarded_connector(self._policy, 0, resolver=self._resolver, once=True)
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=min(CONNECT_SECONDS, self._timeout)
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+                auto_decompress=False,
+                read_bufsize=MOST_ANSWER // 4,
+                skip_auto_headers=("Accept", "Accept-Encoding"),
+            )
+        return self._session
+
+
+def _parse(url: str) -> URL | None:
+    """The address to call, its characters as they stand; None for what is none of ours to call."""
+    plain = url.isascii() and url.isprintable() and " " not in url
+    try:
+        address = URL(url, encoded=plain).with_fragment(None)
+        callable_ = address.scheme in ("http", "https") and bool(address.host)
+    except ValueError:
+        return None
+    if not callable_ or address.raw_user is not None or address.raw_password is not None:
+        return None
+    return address
+
+
+async def _drain(response: aiohttp.ClientResponse) -> None:
+    """Reads a little of the body, for a receiver that waits until it is taken; never all of it."""
+    read = 0
+    try:
+        async with asyncio.timeout(DRAIN_SECONDS):
+            async for chunk in response.content.iter_chunked(MOST_ANSWER // 4):
+                read += len(chunk)
+                if read >= MOST_ANSWER:
+                    return
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+        return
+
+
+def _explain(error: BaseException) -> CallbackAnswer:
+    """The answer for an attempt that was cut short; the error's own text names addresses."""
+    causes = (error, error.__cause__, getattr(error, "os_error", None))
+    if any(isinstance(cause, EgressRefused) for cause in causes):
+        return _REFUSED
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            return _UNTRUSTED
+        case aiohttp.ClientConnectorSSLError():
+            return _NO_TLS
+        case aiohttp.ClientConnectorDNSError():
+            return _NOT_FOUND
+        case aiohttp.ConnectionTimeoutError() | aiohttp.ClientConnectorError():
+            return _UNREACHED
+        case aiohttp.InvalidURL():
+            return _NO_ADDRESS
+        case aiohttp.ClientResponseError() | aiohttp.ClientPayloadError():
+            return _NONSENSE
+        case aiohttp.ClientError() | OSError():
+            return _CUT_OFF
+        case _:
+            return _NO_ADDRESS

@@ -1,0 +1,178 @@
+"""Sums of what ended runs cost, and the names that keep each from being added twice.
+
+Pure. The rule of every fold, of a task into its day and of a day into the sum of past days: one
+write adds the amounts and the names; a name that is there is not added again; a name goes only once
+what it stands for is known to be marked (a task's label) or gone (a day's object).
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gateway_core.contract.money import to_decimal_text
+from gateway_core.contract.usage import MINUTES_KEPT, MOST_ROWS
+
+Sums = dict[str, Any]
+_AMOUNTS = ("requests", "failed", "chargedMicros")
+_NAMES = ("keyName", "modelId", "operation")
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One ended run: what it adds to the day it ended on. `minute` is of that day, 0 to 1439."""
+
+    name: str
+    uid: str
+    account: str
+    day: str
+    minute: int
+    micros: int
+    failed: bool
+    key_name: str | None
+    model_id: str
+    operation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """What an account's usage objects say: the sum of all, by day, and the runs named in them."""
+
+    charged: int
+    by_day: Mapping[str, int]
+    folded: frozenset[str]
+
+
+def read_charge(task: Mapping[str, Any]) -> Charge:
+    """The charge of an ended task's object; the same whenever and by whomever it is read."""
+    meta, request, status = task["metadata"], task["spec"]["request"], task["status"]
+    ended = status.get("completionTime") or meta["creationTimestamp"]
+    moment = datetime.fromisoformat(ended).astimezone(UTC)
+    return Charge(
+        name=meta["name"],
+        uid=meta["uid"],
+        account=request["accountName"],
+        day=moment.date().isoformat(),
+        minute=moment.hour * 60 + moment.minute,
+        micros=status.get("chargedMicros") or 0,
+        failed=status["phase"] == "Failed",
+        key_name=request.get("keyName"),
+        model_id=request["modelId"],
+        operation=f"{request['service']}/{request['action']}",
+    )
+
+
+def list_pending(status: Mapping[str, Any]) -> dict[str, str]:
+    """uid -> name of what is in the sums and not yet known to be marked."""
+    return {entry["uid"]: entry["name"] for entry in status.get("pending") or ()}
+
+
+def add_charges(
+    status: Mapping[str, Any], day: str, charges: Iterable[Charge], now: datetime
+) -> dict[str, Any]:
+    """The status with those charges of `day` in it that it does not name yet."""
+    known = list_pending(status)
+    new = {charge.uid: charge for charge in charges if charge.uid not in known}
+    amounts = [(charge, _amounts(charge)) for charge in new.values()]
+    minutes = _read_parts(status.get("minutes"), "minute")
+    hours = _read_parts(status.get("hours"), "hour")
+    rows = {tuple(row.get(name) for name in _NAMES): row for row in status.get("rows") or ()}
+    for charge, amount in amounts:
+        minutes[charge.minute] = _add(minutes.get(charge.minute), amount)
+        hours[charge.minute // 60] = _add(hours.get(charge.minute // 60), amount)
+        names: tuple[str | None, ...] = (charge.key_name, charge.model_id, charge.operation)
+        if names not in rows and len(rows) >= MOST_ROWS:
+            names = (None, None, None)
+        rows[names] = _add(rows.get(names), amount)
+    oldest = _oldest_minute(day, now)
+    return {
+        **_add_totals(status, (amount for _, amount in amounts)),
+        "minutes": _write_parts({m: s for m, s in minutes.items() if m >= oldest}, "minute"),
+        "hours": _write_parts(hours, "hour"),
+        "rows": [
+            {**{n: v for n, v in zip(_NAMES, names, strict=True) if v is not None}, **_sums(row)}
+            for names, row in rows.items()
+        ],
+        "pending": _write_pending({**known, **{uid: c.name for uid, c in new.items()}}),
+    }
+
+
+def drop_pending(status: Mapping[str, Any], marked: Collection[str]) -> dict[str, Any]:
+    """The status without the names of those uids, which are known to be marked or gone."""
+    kept = {uid: name for uid, name in list_pending(status).items() if uid not in marked}
+    return {**status, "pending": _write_pending(kept)}
+
+
+def absorb_day(status: Mapping[str, Any], day: Mapping[str, Any]) -> dict[str, Any]:
+    """The sum of past days with the closed object of a day in it, if it does not name that yet."""
+    known, meta = list_pending(status), day["metadata"]
+    if meta["uid"] in known:
+        return dict(status)
+    through = max(status.get("throughDay") or "", day["spec"]["day"])
+    return {
+        **_add_totals(status, [day.get("status") or {}]),
+        "throughDay": through,
+        "pending": _write_pending({**known, meta["uid"]: meta["name"]}),
+    }
+
+
+def sum_usage(objects: Sequence[Mapping[str, Any]]) -> Balance:
+    """What an account's usage objects come to, all read at one moment of the record."""
+    absorbed = {
+        uid
+        for obj in objects
+        if "day" not in obj["spec"]
+        for uid in list_pending(obj.get("status") or {})
+    }
+    charged, by_day, folded = 0, Counter[str](), set[str]()
+    for obj in objects:
+        status = obj.get("status") or {}
+        micros = status.get("chargedMicros", 0)
+        day = obj["spec"].get("day")
+        if day is None:
+            charged += micros
+            continue
+        by_day[day] += micros
+        folded.update(list_pending(status))
+        if obj["metadata"]["uid"] not in absorbed:
+            charged += micros
+    return Balance(charged, by_day, frozenset(folded))
+
+
+def _amounts(charge: Charge) -> Sums:
+    return {"requests": 1, "failed": int(charge.failed), "chargedMicros": charge.micros}
+
+
+def _sums(part: Mapping[str, Any]) -> Sums:
+    return {name: part.get(name, 0) for name in _AMOUNTS}
+
+
+def _add(part: Mapping[str, Any] | None, amount: Mapping[str, Any]) -> Sums:
+    return {name: (part or {}).get(name, 0) + amount.get(name, 0) for name in _AMOUNTS}
+
+
+def _add_totals(status: Mapping[str, Any], amounts: Iterable[Mapping[str, Any]]) -> Sums:
+    total = _sums(status)
+    for amount in amounts:
+        total = _add(total, amount)
+    return {**total, "cost": to_decimal_text(total["chargedMicros"])}
+
+
+def _read_parts(parts: Iterable[Mapping[str, Any]] | None, key: str) -> dict[int, Sums]:
+    return {part[key]: _sums(part) for part in parts or ()}
+
+
+def _write_parts(parts: Mapping[int, Sums], key: str) -> list[Sums]:
+    return [{key: number, **parts[number]} for number in sorted(parts)]
+
+
+def _write_pending(pending: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "uid": uid} for uid, name in pending.items()]
+
+
+def _oldest_minute(day: str, now: datetime) -> int:
+    """The first minute of `day` that is kept: minutes are told for two hours."""
+    since = now.astimezone(UTC) - timedelta(minutes=MINUTES_KEPT)
+    begin = datetime.fromisoformat(day).replace(tzinfo=UTC)
+    return int((since - begin).total_seconds() // 60)

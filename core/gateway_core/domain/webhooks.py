@@ -1,0 +1,71 @@
+"""Standard Webhooks: a message's id, its signature, and the secrets it is made with (§11.2).
+
+Pure. Receivers check what is made here with `standardwebhooks` or an OpenAI SDK. No text of an
+error shows anything of a secret.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Sequence
+
+SECRET_PREFIX = "whsec_"  # noqa: S105 - what every secret begins with
+LEAST_SECRET, MOST_SECRET = 24, 64
+"""Bytes of a secret, by the standard."""
+
+
+class BadSecret(ValueError):
+    """The text is no signing secret."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"must be {SECRET_PREFIX} and the base64 of {LEAST_SECRET} to {MOST_SECRET} bytes"
+        )
+
+
+def read_secret(text: str) -> bytes:
+    """The key in `whsec_…`. BadSecret."""
+    text = text.strip()
+    if not text.startswith(SECRET_PREFIX):
+        raise BadSecret
+    try:
+        key = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        raise BadSecret from None
+    if not LEAST_SECRET <= len(key) <= MOST_SECRET:
+        raise BadSecret
+    return key
+
+
+def make_message_id(task_uid: str) -> str:
+    """`msg_…` of a task's one terminal event: the same at every attempt and redelivery.
+
+    Made of the uid, so that it needs no write before the first attempt; the uid itself, which
+    providers are given, cannot be read from it.
+    """
+    digest = hashlib.sha256(b"terminal event\0" + task_uid.encode()).digest()
+    return "msg_" + base64.b32encode(digest)[:26].decode().lower()
+
+
+def sign(keys: Sequence[bytes], message_id: str, timestamp: int, body: bytes) -> str:
+    """The value of `webhook-signature`: one signature for each key, newest first.
+
+    Separated by one space, each with exactly one comma: verifiers split naïvely.
+    """
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    digests = (hmac.digest(key, signed, hashlib.sha256) for key in keys)
+    return " ".join("v1," + base64.b64encode(digest).decode() for digest in digests)
+
+
+def make_headers(
+    keys: Sequence[bytes], message_id: str, timestamp: int, body: bytes
+) -> dict[str, str]:
+    """All headers of an attempt; `timestamp` is Unix seconds of this one."""
+    return {
+        "Content-Type": "application/json",
+        "User-Agent": "gateway-callback/1",
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": sign(keys, message_id, timestamp, body),
+    }

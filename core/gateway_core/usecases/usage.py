@@ -1,0 +1,151 @@
+"""Folding ended tasks into their account's usage, exactly once whoever does it and how often.
+
+What makes it so is in `domain.usage` and in the order of reads here: a task is looked at no
+earlier than the usage object it is added to, and the write holds that object to the version seen.
+So whoever was paused, or owns what another owns too, fails to write or finds the name.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from gateway_core.contract.names import ACCOUNT_LABEL, FOLDED_LABEL
+from gateway_core.contract.resource import skeleton
+from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.usage import MOST_PENDING, GatewayUsage, usage_name
+from gateway_core.domain.usage import add_charges, drop_pending, list_pending, read_charge
+from gateway_core.ports.records import (
+    AlreadyExists,
+    Missing,
+    Object,
+    Outdated,
+    RecordOutcomeUnknown,
+    Records,
+    RecordUnavailable,
+)
+
+MOST_FOLDED = 200
+"""Tasks in one write, at most."""
+_ATTEMPTS = 8
+_READS_AT_ONCE = 16
+
+
+class FoldDeferred(RecordUnavailable):
+    """Nothing can be added now: the day is being moved away, or others write all the time."""
+
+
+async def fold_tasks(
+    records: Records,
+    account: str,
+    day: str,
+    tasks: Sequence[Object],
+    marked: Collection[str],
+    now: datetime,
+) -> set[str]:
+    """Adds ended tasks of one account and day (at most `MOST_FOLDED`); the uids now done with.
+
+    A task is done with once its charge is in the sums, or it was marked, or is gone. `marked` are
+    uids of earlier ones whose label is known to be there. Fewer than all are done where others have
+    left no room for names. Raises FoldDeferred, RecordUnavailable.
+    """
+    for _ in range(_ATTEMPTS):
+        usage = await open_usage(records, account, day)
+        if (usage.get("status") or {}).get("closed"):
+            raise FoldDeferred(f"{usage_name(account, day)} is closed and about to go")
+        current = await asyncio.gather(*(_look_after(records, usage, task) for task in tasks))
+        open_tasks = [task for task in current if task is not None and not is_folded(task)]
+        status = drop_pending(usage.get("status") or {}, marked)
+        known = list_pending(status)
+        new = [task for task in open_tasks if task["metadata"]["uid"] not in known]
+        if len(known) + len(new) > MOST_PENDING:
+            status = drop_pending(status, await find_marked(records, known))
+            new = new[: MOST_PENDING - len(list_pending(status))]
+        left = {task["metadata"]["uid"] for task in open_tasks} - set(known)
+        left -= {task["metadata"]["uid"] for task in new}
+        done = {task["metadata"]["uid"] for task in tasks} - left
+        if not new:
+            return done
+        status = add_charges(status, day, map(read_charge, new), now)
+        try:
+            await records.patch_status(GatewayUsage.plural, usage, status)
+        except (Outdated, Missing, RecordOutcomeUnknown):
+            continue
+        return done
+    raise FoldDeferred(f"{usage_name(account, day)} is written by others all the time")
+
+
+async def open_usage(records: Records, account: str, day: str | None) -> Object:
+    """The account's usage object of `day`, or of all days before; made if need be."""
+    name = usage_name(account, day)
+    while True:
+        try:
+            return await records.get(GatewayUsage.plural, name)
+        except Missing:
+            pass
+        spec = {"accountName": account, **({"day": day} if day else {})}
+        head = skeleton(GatewayUsage, name, labels={ACCOUNT_LABEL: account})
+        try:
+            return await records.create(GatewayUsage.plural, {**head, "spec": spec})
+        except (AlreadyExists, RecordOutcomeUnknown):
+            continue
+
+
+async def find_marked(records: Records, pending: Mapping[str, str]) -> set[str]:
+    """Which of the tasks (uid -> name) are marked as folded, or gone."""
+    slots = asyncio.Semaphore(_READS_AT_ONCE)
+
+    async def is_marked(uid: str, name: str) -> bool:
+        async with slots:
+            task = await _read_task(records, name, uid)
+        return task is None or is_folded(task)
+
+    answers = await asyncio.gather(*(is_marked(uid, name) for uid, name in pending.items()))
+    return {uid for uid, answer in zip(pending, answers, strict=True) if answer}
+
+
+async def list_usage(records: Records, account: str, at_version: str = "") -> list[Object]:
+    """All usage objects of the account, as of now or of another list. WatchExpired."""
+    found: list[Object] = []
+    token = None
+    while True:
+        page = await records.list_page(
+            GatewayUsage.plural,
+            token=token,
+            label_selector=f"{ACCOUNT_LABEL}={account}",
+            at_version=at_version,
+        )
+        found += page.items
+        token = page.next_token
+        if token is None:
+            return found
+
+
+def is_folded(task: Mapping[str, Any]) -> bool:
+    """Whether the task carries the mark that its charge is in its account's usage."""
+    return FOLDED_LABEL in (task["metadata"].get("labels") or {})
+
+
+def select_unfolded(account: str | None = None) -> str:
+    """A label selector of tasks that are not folded, of one account or of all."""
+    parts: Iterable[str] = (f"!{FOLDED_LABEL}",)
+    return ",".join([*([f"{ACCOUNT_LABEL}={account}"] if account else []), *parts])
+
+
+async def _look_after(records: Records, usage: Object, task: Object) -> Object | None:
+    """The task as it is at or after the version of `usage`; None if it is gone.
+
+    A version of the task that is newer than the usage object's is such a look already: all kinds of
+    the gateway share one sequence of versions, that of the API server's etcd.
+    """
+    if int(task["metadata"]["resourceVersion"]) > int(usage["metadata"]["resourceVersion"]):
+        return task
+    return await _read_task(records, task["metadata"]["name"], task["metadata"]["uid"])
+
+
+async def _read_task(records: Records, name: str, uid: str) -> Object | None:
+    try:
+        task = await records.get(GatewayTask.plural, name)
+    except Missing:
+        return None
+    return task if task["metadata"]["uid"] == uid else None

@@ -1,0 +1,103 @@
+"""The keys that each account's callbacks are signed with, read from its Secrets by reference.
+
+Read anew every half minute, so that a rotation is taken up without a restart. A key is in memory
+and nowhere else: no log, event, condition or error has any of it.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from gateway_core.contract.account import AccountSpec, GatewayAccount, SecretKeyRef
+from gateway_core.domain.lifecycle import parse_time
+from gateway_core.domain.webhooks import BadSecret, read_secret
+from gateway_core.ports.caches import Table
+from gateway_core.ports.records import Missing, Records, RecordUnavailable, Refused
+
+READ_SECONDS = 30.0
+MISSING_SECONDS = 2.0
+"""How long a secret that is not there is taken to be absent still."""
+
+
+class NoKey(Exception):
+    """Nothing can be signed for the account now; the text says what an admin must mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A Secret's entry as read at `at` (monotonic seconds): the key, or what is wrong with it."""
+
+    key: bytes | None
+    problem: str
+    at: float
+
+
+class Keyring:
+    """Signing keys by account."""
+
+    def __init__(
+        self, accounts: Table[GatewayAccount], records: Records, now: Callable[[], datetime]
+    ) -> None:
+        self._accounts = accounts
+        self._records = records
+        self._now = now
+        self._known: dict[tuple[str, str], _Read] = {}
+
+    async def find(self, account: str) -> list[bytes]:
+        """The account's keys, newest first: two while one is rotated out (contract §11.2).
+
+        Raises:
+            NoKey: there is no account, reference, Secret or usable secret.
+            RecordUnavailable: the Secret was never read, and cannot be now.
+        """
+        entry = self._accounts.get(account)
+        if entry is None:
+            raise NoKey(f"GatewayAccount {account} does not exist")
+        if entry.spec.webhook_secret_ref is None:
+            raise NoKey(f"GatewayAccount {account} has no spec.webhookSecretRef")
+        keys = [await self._read(entry.spec.webhook_secret_ref)]
+        previous = self._previous(entry.spec)
+        if previous is not None:
+            # what is on its way out need not be there any more
+            with suppress(NoKey):
+                keys.append(await self._read(previous))
+        return keys
+
+    def _previous(self, spec: AccountSpec) -> SecretKeyRef | None:
+        previous = spec.previous_webhook_secret_ref
+        if previous is None or parse_time(previous.expiration_time) <= self._now():
+            return None
+        return previous
+
+    async def _read(self, ref: SecretKeyRef) -> bytes:
+        place = ref.name, ref.key
+        known = self._known.get(place)
+        life = READ_SECONDS if known is not None and known.key else MISSING_SECONDS
+        if known is None or time.monotonic() - known.at >= life:
+            try:
+                key, problem = await self._ask(ref)
+            except RecordUnavailable:
+                if known is None or known.key is None:
+                    raise
+                key, problem = known.key, ""
+            known = self._known[place] = _Read(key, problem, time.monotonic())
+        if known.key is None:
+            raise NoKey(known.problem)
+        return known.key
+
+    async def _ask(self, ref: SecretKeyRef) -> tuple[bytes | None, str]:
+        try:
+            data = await self._records.read_secret(ref.name)
+        except Missing:
+            return None, f"there is no Secret {ref.name}"
+        except Refused:
+            return None, f"the operator may not read Secret {ref.name}"
+        value = data.get(ref.key)
+        if not value:
+            return None, f"Secret {ref.name} must hold a value for key {ref.key}"
+        try:
+            return read_secret(value.decode(errors="replace")), ""
+        except BadSecret as error:
+            return None, f"key {ref.key} of Secret {ref.name} {error}"

@@ -1,0 +1,153 @@
+"""The step between a task's end and its closing: its callback is delivered, or given up (§11).
+
+The terminal state is in the record before the first attempt, so that a GET from inside the
+receiver's handler sees it. The state of the schedule is written after each attempt: whoever works
+the task next, in this process or another, goes on from there.
+"""
+
+import random
+from datetime import datetime, timedelta
+
+import structlog
+
+from gateway_core.contract.names import name_to_id
+from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.callbacks import State
+from gateway_core.domain.deliveries import (
+    SECRET_PATIENCE,
+    Outcome,
+    callback_of,
+    due_time,
+    given_up_time,
+    keep_finalizer,
+    record_new_series,
+    record_obstacle,
+    record_outcome,
+    record_surrender,
+)
+from gateway_core.domain.lifecycle import parse_time, wants_redelivery
+from gateway_core.domain.representations import render_callback
+from gateway_core.ports.records import Object
+from gateway_operator.callbacks.courier import Message
+from gateway_operator.callbacks.signing import NoKey
+from gateway_operator.controllers.tasks.settling import settle_hold
+from gateway_operator.controllers.tasks.tools import Tools
+
+SECRET_PAUSE = 5.0
+DELETED_MESSAGE = "the task was deleted before its callback was delivered"
+
+_log = structlog.get_logger(__name__)
+_Attempt = tuple[int, int]
+"""Redelivery and number of an attempt: what makes an outcome the outcome of that one."""
+
+
+class Delivery:
+    """Delivers callbacks. What is in memory only spares a repetition."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._settled: set[str] = set()
+        self._unrecorded: dict[str, tuple[_Attempt, Outcome]] = {}
+
+    def forget(self, name: str) -> None:
+        """Drops what is known of `name`'s delivery."""
+        self._settled.discard(name)
+        self._unrecorded.pop(name, None)
+
+    async def deliver(self, obj: Object, task: GatewayTask) -> bool:
+        """Makes the attempt that is due. Whether the task can go on at once."""
+        tools, name, now = self._tools, task.metadata.name, self._tools.now()
+        if name not in self._settled and await settle_hold(tools, obj):
+            # money does not wait for a receiver
+            self._settled.add(name)
+        if wants_redelivery(task):
+            await tools.journal.commit(obj, record_new_series(task, now))
+            return True
+        unrecorded = self._unrecorded.get(name)
+        if unrecorded is not None and unrecorded[0] == _attempt_of(task):
+            await self._record(obj, task, unrecorded[1])
+            return True
+        end = given_up_time(task)
+        if end is not None and now >= end:
+            await self._surrender(obj, task, DELETED_MESSAGE)
+            return True
+        due = due_time(task)
+        if due > now:
+            self._look_again(name, min(due, end) if end else due)
+            return False
+        return await self._attempt(obj, task)
+
+    async def reopen(self, obj: Object, task: GatewayTask) -> bool:
+        """Opens a settled task again, because an admin has raised `spec.redeliveries`."""
+        tools, finalizers = self._tools, keep_finalizer(task)
+        if finalizers is not None:
+            # first, so that the object stays until the delivery is settled
+            obj = await tools.journal.amend(obj, {"metadata": {"finalizers": finalizers}})
+        await tools.journal.commit(obj, record_new_series(task, tools.now()))
+        return True
+
+    async def _attempt(self, obj: Object, task: GatewayTask) -> bool:
+        tools, name, request = self._tools, task.metadata.name, task.spec.request
+        url, account = request.callback_url or "", request.account_name
+        message = Message(
+            account, url, callback_of(task).id, render_callback(name_to_id(name), obj["status"])
+        )
+        try:
+            # nobody stands in a lane for want of a key
+            await tools.courier.check_keys(account)
+            async with tools.courier.wait_turn(account, url) as lane:
+                if tools.live.version(name) != int(task.metadata.resource_version):
+                    return True  # it has changed while it waited: decide anew
+                tools.failpoints.reach("before-callback")
+                outcome = await tools.courier.send(message, lane)
+        except NoKey as problem:
+            return await self._wait_for_key(obj, task, str(problem))
+        tools.failpoints.reach("after-callback")
+        self._unrecorded[name] = _attempt_of(task), outcome
+        await self._record(obj, task, outcome)
+        return True
+
+    async def _record(self, obj: Object, task: GatewayTask, outcome: Outcome) -> None:
+        """Writes what an attempt came to; kept in memory until that is done."""
+        tools = self._tools
+        jitter = random.uniform(-1, 1)  # noqa: S311 - spreads attempts, hides nothing
+        change = record_outcome(task, outcome, tools.callback_schedule, jitter)
+        await tools.journal.commit(obj, change)
+        self._unrecorded.pop(task.metadata.name, None)
+        tools.failpoints.reach("after-callback-record")
+        state = change["callback"]["state"]
+        tools.metrics.count_attempt(state)
+        if state == State.DELIVERED:
+            ended = parse_time(task.status.completion_time)
+            tools.metrics.delivery.observe(max(0.0, (outcome.time - ended).total_seconds()))
+        elif state == State.UNDELIVERED:
+            _log.warning("callback undelivered", object=task.metadata.name, answer=outcome.answer)
+
+    async def _wait_for_key(self, obj: Object, task: GatewayTask, problem: str) -> bool:
+        """Has the attempt wait until the account has a secret, and tells an admin."""
+        tools, now = self._tools, self._tools.now()
+        await tools.alarms.report_missing_key(task, problem)
+        if now >= due_time(task) + SECRET_PATIENCE:
+            await self._surrender(obj, task, problem)
+            return True
+        waiting = record_obstacle(task, problem, now)
+        if waiting is not None:
+            await tools.journal.commit(obj, waiting)
+        soon = now + timedelta(seconds=SECRET_PAUSE)
+        end = given_up_time(task)
+        self._look_again(task.metadata.name, min(soon, end) if end else soon)
+        return False
+
+    async def _surrender(self, obj: Object, task: GatewayTask, problem: str) -> None:
+        tools = self._tools
+        await tools.journal.commit(obj, record_surrender(task, problem, tools.now()))
+        tools.metrics.count_attempt(State.UNDELIVERED)
+        _log.warning("callback given up", object=task.metadata.name, problem=problem)
+
+    def _look_again(self, name: str, moment: datetime) -> None:
+        self._tools.queue.add_after(name, (moment - self._tools.now()).total_seconds())
+
+
+def _attempt_of(task: GatewayTask) -> _Attempt:
+    callback = callback_of(task)
+    return callback.redeliveries, callback.attempts

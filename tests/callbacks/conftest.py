@@ -1,0 +1,44 @@
+"""One gateway for the folder, with a schedule short enough to see its end."""
+
+import pytest
+
+from tests.servers.leaks import find_leaks
+from tests.servers.receivers import Receiver
+from tests.servers.world import World
+
+SCHEDULE = (0, 0.3, 0.3, 0.6)
+TIMEOUT = 1.0
+ENV = {
+    "GATEWAY_CALLBACK_SCHEDULE": ",".join(map(str, SCHEDULE)),
+    "GATEWAY_CALLBACK_TIMEOUT_SECONDS": str(TIMEOUT),
+}
+
+
+@pytest.fixture(scope="session")
+def world():
+    """All processes. What the run has written is searched for secrets at its end."""
+    extra = {"operator": ENV, "simulator": {"GATEWAY_SIMULATOR_SECONDS": "0.5"}}
+    with World(restart=True, extra_env=extra) as running:
+        yield running
+        leaks = find_leaks(running)
+    assert not leaks
+
+
+@pytest.fixture
+def secret(world):
+    """The webhook secret of the first account."""
+    return world.env["GATEWAY_WEBHOOK_SECRET"]
+
+
+@pytest.fixture
+async def client(world):
+    """A client of the first account."""
+    async with world.client() as own:
+        yield own
+
+
+@pytest.fixture
+async def receiver():
+    """A server that takes callbacks."""
+    async with Receiver() as own:
+        yield own

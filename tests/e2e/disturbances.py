@@ -1,0 +1,117 @@
+"""What happens to pods in a cluster: a process dies, a pod is gone at once, a node is drained.
+
+Each function disturbs a component and waits until it is whole again; it returns the seconds that
+takes. A drain is played by the eviction API, as `kubectl drain` does, since a cluster of one node
+has nowhere to drain to.
+"""
+
+import json
+import time
+
+from tests.e2e.cluster import E2EError, wait_for
+from tests.e2e.objects import SETUP, SHELL
+
+KILL_BY_POD = """
+import os, pathlib, signal, sys
+uid, killed = sys.argv[1], 0
+for folder in pathlib.Path("/proc").glob("[0-9]*"):
+    try:
+        groups, command = (folder / "cgroup").read_text(), (folder / "cmdline").read_bytes()
+    except OSError:
+        continue
+    if (uid in groups or uid.replace("-", "_") in groups) and b"pause" not in command:
+        os.kill(int(folder.name), signal.SIGKILL)
+        killed += 1
+sys.exit(0 if killed else "no process of that pod")
+"""
+
+
+def crash(cluster, component):
+    """kill -9 of a container's processes from the node: nothing of it ends in order."""
+    victim = _choose(cluster, component)
+    before = _count_restarts(victim)
+    shell = ("kubectl", f"--namespace={SETUP}", "exec", SHELL, "--", "python3", "-c")
+    cluster.run(*shell, KILL_BY_POD, victim["metadata"]["uid"])
+
+    def is_back():
+        for pod in cluster.pods(component):
+            if pod["metadata"]["uid"] == victim["metadata"]["uid"]:
+                return _count_restarts(pod) > before and is_ready(pod)
+        return False
+
+    return _measure(is_back, f"{component} has started anew")
+
+
+def delete(cluster, component):
+    """A pod deleted without grace, as of a node that is lost."""
+    victim = _choose(cluster, component)
+    wanted = len(cluster.pods(component))
+    name = victim["metadata"]["name"]
+    cluster.kubectl("delete", "pod", name, "--force", "--grace-period=0", "--wait=false")
+    return _measure(_replaced(cluster, component, victim, wanted), f"{component} is whole again")
+
+
+def drain(cluster, component):
+    """Evicts every pod of a component as far as its budget lets, one after the other.
+
+    E2EError if the budget lets a second one go while the first is not replaced.
+    """
+    begin = time.monotonic()
+    victims = cluster.pods(component)
+    for number, victim in enumerate(victims):
+        wait_for(lambda pod=victim: _evict(cluster, pod), f"{component}'s budget has room", 120)
+        if number + 1 < len(victims) and _evict(cluster, victims[number + 1]):
+            raise E2EError(f"two pods of {component} were evicted at once")
+        whole = _replaced(cluster, component, victim, len(victims))
+        wait_for(whole, f"{component} is whole again after an eviction")
+    return time.monotonic() - begin
+
+
+def is_ready(pod):
+    """Whether the pod's Ready condition holds."""
+    conditions = pod["status"].get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _choose(cluster, component):
+    return cluster.pods(component)[-1]
+
+
+def _evict(cluster, pod):
+    """Whether the eviction was accepted; E2EError if it is refused for another reason."""
+    meta = pod["metadata"]
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": meta["name"], "namespace": meta["namespace"]},
+    }
+    path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction"
+    try:
+        cluster.kubectl("create", f"--raw={path}", "--filename=-", stdin=json.dumps(body))
+    except E2EError as error:
+        if "disruption budget" in str(error):
+            return False
+        raise
+    return True
+
+
+def _replaced(cluster, component, victim, wanted):
+    def is_whole():
+        pods = [
+            pod
+            for pod in cluster.pods(component)
+            if pod["metadata"]["uid"] != victim["metadata"]["uid"]
+        ]
+        return len(pods) >= wanted and all(is_ready(pod) for pod in pods)
+
+    return is_whole
+
+
+def _count_restarts(pod):
+    return sum(status["restartCount"] for status in pod["status"].get("containerStatuses") or ())
+
+
+def _measure(condition, what):
+    begin = time.monotonic()
+    wait_for(condition, what)
+    return time.monotonic() - begin

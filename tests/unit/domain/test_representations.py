@@ -1,0 +1,80 @@
+"""The bodies of GET and of callbacks, byte for byte (contract §2.3, §11.1, B.6)."""
+
+import pytest
+
+from gateway_core.domain.representations import (
+    render_callback,
+    render_processing,
+    render_terminal,
+)
+
+COMPLETED = {
+    "phase": "Completed",
+    "chargedMicros": 300_000,
+    "result": {
+        "videos": [
+            {"url": "https://media.example/a?s=1&t=ü", "key": "k", "bytes": 1, "sha256": "0" * 64},
+            {"url": "https://media.example/b", "key": "l", "bytes": 1, "sha256": "0" * 64},
+        ]
+    },
+}
+FAILED = {
+    "phase": "Failed",
+    "failure": {"code": "generation_failed", "message": 'The provider said "no" → twice.'},
+}
+
+
+def test_processing():
+    assert render_processing("task_a") == b'{"id":"task_a","status":"processing"}'
+
+
+@pytest.mark.parametrize("render", [render_terminal, render_callback])
+def test_completed_is_the_same_everywhere(render):
+    assert (
+        render("task_a", COMPLETED)
+        == (
+            '{"id":"task_a","status":"completed","videos":[{"url":"https://media.example/a?s=1&t=ü"},'
+            '{"url":"https://media.example/b"}],"usage":{"cost":0.30}}'
+        ).encode()
+    )
+
+
+def test_failed_is_a_text_to_who_polls():
+    assert (
+        render_terminal("task_a", FAILED)
+        == (
+            '{"id":"task_a","status":"failed","error":"The provider said \\"no\\" → twice."}'
+        ).encode()
+    )
+
+
+def test_failed_is_an_object_to_who_is_called_back():
+    assert (
+        render_callback("task_a", FAILED)
+        == (
+            '{"id":"task_a","status":"failed","error":{"code":"generation_failed",'
+            '"message":"The provider said \\"no\\" → twice."}}'
+        ).encode()
+    )
+
+
+@pytest.mark.parametrize("reset", ["2026-11-23T00:00:00Z", None])
+def test_a_limit_that_was_reached_is_told(reset):
+    limit = {"limitCents": 500, "usedCents": 500, "resetTime": reset, "window": "weekly"}
+    failure = {"code": "credit_limit_exceeded", "message": "Spent.", "limit": limit}
+    shown = f'"{reset}"' if reset else "null"
+    assert (
+        render_callback("task_a", {"phase": "Failed", "failure": failure})
+        == (
+            '{"id":"task_a","status":"failed","error":{"code":"credit_limit_exceeded",'
+            '"message":"Spent.","limit_cents":500,"used_cents":500,'
+            f'"reset_at":{shown},"window":"weekly"}}}}'
+        ).encode()
+    )
+
+
+def test_a_failure_without_words_still_has_some():
+    assert render_callback("task_a", {"phase": "Failed"}) == (
+        b'{"id":"task_a","status":"failed","error":{"code":"generation_failed",'
+        b'"message":"The task failed."}}'
+    )

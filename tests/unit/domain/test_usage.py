@@ -1,0 +1,170 @@
+"""Sums of what ended runs cost: each counted once, and never more than an object can hold."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway_core.contract.resource import skeleton
+from gateway_core.contract.usage import (
+    MINUTES_KEPT,
+    MOST_PENDING,
+    MOST_ROWS,
+    GatewayUsage,
+    usage_name,
+)
+from gateway_core.domain.usage import (
+    Charge,
+    absorb_day,
+    add_charges,
+    drop_pending,
+    list_pending,
+    read_charge,
+    sum_usage,
+)
+
+DAY = "2026-11-21"
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def make_charge(uid: str, micros: int = 5, minute: int = 720, **changes: Any) -> Charge:
+    base: dict[str, Any] = {
+        "name": f"task-{uid}",
+        "uid": uid,
+        "account": "demo",
+        "day": DAY,
+        "minute": minute,
+        "micros": micros,
+        "failed": False,
+        "key_name": "first",
+        "model_id": "sim-q4",
+        "operation": "sim/reference_to_video",
+    }
+    return Charge(**{**base, **changes})
+
+
+def make_usage(
+    status: dict[str, Any], day: str | None = DAY, uid: str | None = None
+) -> dict[str, Any]:
+    head = skeleton(GatewayUsage, usage_name("demo", day), uid=uid or f"uid-{day}")
+    spec = {"accountName": "demo", **({"day": day} if day else {})}
+    return {**head, "spec": spec, "status": status}
+
+
+def total(parts: Any) -> int:
+    return sum(part["chargedMicros"] for part in parts)
+
+
+CHARGES = st.lists(
+    st.builds(
+        make_charge,
+        st.integers(0, 60).map(str),
+        st.integers(0, 10**6),
+        st.integers(0, 1439),
+        key_name=st.sampled_from([None, "a", "b"]),
+        failed=st.booleans(),
+    ),
+    max_size=40,
+    unique_by=lambda charge: charge.uid,
+)
+
+
+@given(CHARGES, st.lists(st.integers(0, 60).map(str), max_size=40))
+def test_every_charge_is_in_every_sum_once(charges: list[Charge], repeats: list[str]) -> None:
+    again = [charge for charge in charges if charge.uid in repeats]
+    status = add_charges({}, DAY, charges, NOON)
+    status = add_charges(status, DAY, again, NOON)
+    expected = sum(charge.micros for charge in charges)
+    assert status["chargedMicros"] == total(status["hours"]) == total(status["rows"]) == expected
+    assert status["requests"] == len(charges)
+    assert status["failed"] == sum(charge.failed for charge in charges)
+    assert list_pending(status) == {charge.uid: charge.name for charge in charges}
+    assert GatewayUsage.model_validate(make_usage(status)).status.charged_micros == expected
+
+
+@given(CHARGES, st.integers(0, 1439 + 600))
+def test_minutes_are_told_for_two_hours(charges: list[Charge], now: int) -> None:
+    moment = datetime(2026, 11, 21, tzinfo=UTC) + timedelta(minutes=now)
+    status = add_charges({}, DAY, charges, moment)
+    recent = [charge for charge in charges if charge.minute >= now - MINUTES_KEPT]
+    assert total(status["minutes"]) == sum(charge.micros for charge in recent)
+    assert {part["minute"] for part in status["minutes"]} == {charge.minute for charge in recent}
+
+
+def test_a_breakdown_is_bounded_and_leaves_nothing_out() -> None:
+    charges = [make_charge(str(n), key_name=f"key-{n}") for n in range(MOST_ROWS + 50)]
+    status = add_charges({}, DAY, charges, NOON)
+    assert len(status["rows"]) == MOST_ROWS + 1
+    assert status["rows"][-1] == {"requests": 50, "failed": 0, "chargedMicros": 250}
+    more = add_charges(status, DAY, [make_charge("x", key_name="key-0")], NOON)
+    assert more["rows"][0]["requests"] == 2
+
+
+def test_a_full_object_is_well_below_what_etcd_takes() -> None:
+    status: dict[str, Any] = {}
+    for n in range(MOST_PENDING):
+        key = f"key-{n}".ljust(40, "x")
+        uid, name = str(n).rjust(36, "0"), f"task-{n:026}"
+        charge = make_charge(uid, 10**9, n % 1440, name=name, key_name=key)
+        status = add_charges(status, DAY, [charge], NOON)
+    assert len(repr(status)) < 128_000
+
+
+def test_a_name_is_dropped_once_it_is_known_to_be_marked() -> None:
+    status = add_charges({}, DAY, [make_charge("a"), make_charge("b")], NOON)
+    dropped = drop_pending(status, {"a", "unknown"})
+    assert list_pending(dropped) == {"b": "task-b"}
+    assert dropped["chargedMicros"] == status["chargedMicros"]
+
+
+@pytest.mark.parametrize(
+    ("ended", "day", "minute"),
+    [
+        ("2026-11-21T23:59:59Z", "2026-11-21", 1439),
+        ("2026-11-22T00:00:00Z", "2026-11-22", 0),
+        ("2026-11-22T01:30:00+02:00", "2026-11-21", 1410),
+        (None, "2026-11-20", 600),
+    ],
+)
+def test_a_run_belongs_to_the_utc_day_on_which_it_ended(
+    ended: str | None, day: str, minute: int
+) -> None:
+    status = {"phase": "Completed", "chargedMicros": 7}
+    task = {
+        "metadata": {"name": "task-a", "uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"},
+        "spec": {
+            "request": {"accountName": "demo", "service": "sim", "action": "a", "modelId": "m"}
+        },
+        "status": {**status, **({"completionTime": ended} if ended else {})},
+    }
+    charge = read_charge(task)
+    assert (charge.day, charge.minute, charge.micros) == (day, minute, 7)
+    assert (charge.key_name, charge.operation, charge.failed) == (None, "sim/a", False)
+
+
+def test_a_day_is_absorbed_once() -> None:
+    day = make_usage(add_charges({}, DAY, [make_charge("a")], NOON))
+    once = absorb_day({}, day)
+    assert (once["chargedMicros"], once["throughDay"], once["cost"]) == (5, DAY, "0.000005")
+    assert absorb_day(once, day) == once
+    earlier = make_usage({"chargedMicros": 3}, "2026-11-20")
+    both = absorb_day(once, earlier)
+    assert (both["chargedMicros"], both["throughDay"]) == (8, DAY)
+
+
+def test_a_day_that_is_absorbed_and_still_there_counts_once() -> None:
+    yesterday = make_usage({"chargedMicros": 7}, "2026-11-20")
+    day = make_usage(add_charges({}, DAY, [make_charge("a")], NOON))
+    before = make_usage(absorb_day({"chargedMicros": 100}, day), None)
+    balance = sum_usage([day, yesterday, before])
+    assert balance.charged == 112
+    assert balance.by_day == {DAY: 5, "2026-11-20": 7}
+    assert balance.folded == {"a"}
+    assert sum_usage([yesterday, before]).charged == 112
+
+
+def test_no_usage_is_no_charge() -> None:
+    assert sum_usage([]).charged == 0
+    assert sum_usage([{**make_usage({}), "status": None}]).charged == 0

@@ -1,0 +1,385 @@
+"""Callbacks of tasks that have ended: sent once each, by the schedule, whatever happens between."""
+
+import base64
+import hashlib
+import hmac
+import json
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from gateway_core.contract.names import TASK_FINALIZER, name_to_id
+from gateway_core.domain.callbacks import SCHEDULE
+from gateway_core.domain.webhooks import make_message_id
+from gateway_core.ports.records import Outdated, RecordUnavailable
+from gateway_core.usecases.archive import read_archived
+from tests.fakes.callbacks import make_answer
+from tests.fakes.clock import in_virtual_time
+from tests.fakes.records import Fault
+from tests.fakes.upstream import FakeUpstream
+from tests.unit.operator.stage import QUOTE, TASKS, WEBHOOK_SECRET, Operator, Stage
+
+URL = "https://hooks.example.com/done?token=1"
+DAY = 24 * 3600
+
+
+async def begin(**account: Any) -> tuple[Stage, Operator]:
+    stage = Stage()
+    if account:
+        stage.put_account(**account)
+    return stage, await stage.boot()
+
+
+def callback(stage: Stage, name: str) -> dict[str, Any]:
+    return dict(stage.status(name).get("callback") or {})
+
+
+def condition(stage: Stage, name: str) -> dict[str, Any]:
+    found = stage.status(name)["conditions"]
+    return next(dict(c) for c in found if c["type"] == "CallbackDelivered")
+
+
+async def finish_late(stage: Stage, name: str) -> dict[str, Any]:
+    """As `finish`, over a day and a half."""
+    await stage.wait(lambda: stage.is_closed(name), seconds=1.5 * DAY, step=1)
+    return stage.status(name)
+
+
+@in_virtual_time
+async def test_the_end_is_told_once_and_in_one_write_more() -> None:
+    stage, operator = await begin()
+    name = await stage.admit(callbackUrl=URL)
+    status = await stage.finish(name)
+    (attempt,) = stage.receivers.attempts
+    assert attempt.url == URL
+    body = json.loads(attempt.body)
+    assert body["id"] == name_to_id(name)
+    assert list(body) == ["id", "status", "videos", "usage"]
+    assert attempt.headers["webhook-id"] == make_message_id(stage.uid(name))
+    assert status["work"] == "Settled"
+    recorded = callback(stage, name)
+    assert (recorded["state"], recorded["attempts"]) == ("Delivered", 1)
+    assert (recorded["lastStatus"], recorded["lastAnswer"]) == (200, "answered 200")
+    assert "nextAttemptTime" not in recorded
+    assert condition(stage, name)["status"] == "True"
+    writes = [call for call in stage.records.calls if call == ("patch_status", TASKS)]
+    assert len(writes) == 4, "three to the terminal state, one for the callback"
+    stage.check_history()
+    await stage.check_archive()
+    assert operator.failure is None
+
+
+@in_virtual_time
+async def test_a_task_without_a_callback_is_settled_at_its_end() -> None:
+    stage, _ = await begin()
+    name = await stage.admit()
+    status = await stage.finish(name)
+    assert status["work"] == "Settled"
+    assert "callback" not in status
+    assert not stage.receivers.attempts
+
+
+@in_virtual_time
+async def test_the_terminal_state_is_recorded_before_the_first_attempt() -> None:
+    stage, _ = await begin()
+    stage.receivers.receivers[URL].seconds = 3
+    name = await stage.admit(callbackUrl=URL)
+    await stage.wait(lambda: stage.receivers.under_way)
+    status = stage.status(name)
+    assert status["phase"] == "Completed"
+    assert "work" not in status
+    assert callback(stage, name)["state"] == "Pending"
+    assert condition(stage, name)["status"] == "Unknown"
+    assert await stage.balance() == (QUOTE, 0), "money does not wait for a receiver"
+    assert stage.is_there(name)
+    await stage.finish(name)
+
+
+@in_virtual_time
+async def test_a_failure_is_told_with_its_code() -> None:
+    stage = Stage(FakeUpstream(seconds=100))
+    await stage.boot()
+    name = await stage.admit(callbackUrl=URL)
+    await stage.wait(lambda: stage.status(name).get("phase") == "Running")
+    await stage.cancel(name)
+    await stage.finish(name)
+    (attempt,) = stage.receivers.attempts
+    assert json.loads(attempt.body)["error"] == {
+        "code": "cancelled",
+        "message": "The task was cancelled.",
+    }
+
+
+@in_virtual_time
+async def test_failures_are_repeated_by_the_schedule_with_one_id_and_body() -> None:
+    stage, _ = await begin()
+    stage.receivers.receivers[URL].will(*[500] * 20)
+    name = await stage.admit(callbackUrl=URL)
+    status = await finish_late(stage, name)
+    attempts = stage.receivers.attempts
+    assert len(attempts) == 9
+    gaps = [after.at - before.at for before, after in pairwise(attempts)]
+    for gap, delay in zip(gaps, SCHEDULE[1:], strict=True):
+        assert 0.9 * delay <= gap <= 1.1 * delay + 0.1
+    assert len({a.headers["webhook-id"] for a in attempts}) == 1
+    assert len({a.body for a in attempts}) == 1
+    assert len({a.headers["webhook-timestamp"] for a in attempts}) == 9
+    assert status["work"] == "Settled"
+    assert callback(stage, name)["state"] == "Undelivered"
+    assert condition(stage, name)["status"] == "False"
+    assert condition(stage, name)["message"] == "attempt 9 of 9: answered 500"
+
+
+@in_virtual_time
+async def test_an_answer_at_last_ends_it() -> None:
+    stage, _ = await begin()
+    stage.receivers.receivers[URL].will(500, 302, 404)
+    name = await stage.admit(callbackUrl=URL)
+    await stage.finish(name, seconds=600)
+    assert len(stage.receivers.attempts) == 4
+    assert callback(stage, name)["attempts"] == 4
+    assert callback(stage, name)["state"] == "Delivered"
+
+
+@in_virtual_time
+async def test_410_ends_it_at_once() -> None:
+    stage, _ = await begin()
+    stage.receivers.receivers[URL].will(410)
+    name = await stage.admit(callbackUrl=URL)
+    await stage.finish(name)
+    await stage.pass_time(DAY)
+    assert len(stage.receivers.attempts) == 1
+    assert callback(stage, name)["state"] == "Undelivered"
+
+
+@in_virtual_time
+async def test_retry_after_is_waited_for() -> None:
+    stage, _ = await begin()
+    stage.receivers.receivers[URL].will(make_answer(503, 60), make_answer(429, 1))
+    name = await stage.admit(callbackUrl=URL)
+    await stage.finish(name, seconds=600)
+    first, second, third = (attempt.at for attempt in stage.receivers.attempts)
+    assert 60 <= second - first < 61
+    assert 27 <= third - second < 34, "one that is shorter replaces nothing"
+
+
+@in_virtual_time
+async def test_a_restart_goes_on_in_the_schedule() -> None:
+    stage, _ = await begin()
+    stage.receivers.receivers[URL].will(*[500] * 20)
+    name = await stage.admit(callbackUrl=URL)
+    for expected in (2, 3, 4):
+        await stage.wait(lambda n=expected: callback(stage, name).get("attempts") == n, seconds=300)
+        await stage.restart()
+    due = callback(stage, name)["nextAttemptTime"]
+    await stage.pass_time(60)
+    assert callback(stage, name)["nextAttemptTime"] == due
+    await finish_late(stage, name)
+    assert len(stage.receivers.attempts) == 9
+
+
+@in_virtual_time
+async def test_what_an_attempt_came_to_is_not_asked_again_if_its_write_does_not_land() -> None:
+    stage, _ = await begin()
+    stage.receivers.receivers[URL].seconds = 1
+    name = await stage.admit(callbackUrl=URL)
+    await stage.wait(lambda: stage.receivers.under_way)
+    away = Fault(RecordUnavailable("away"))
+    stage.records.order_faults("patch_status", Fault(Outdated("x")), away, away)
+    await stage.change(name, {"metadata": {"labels": {"seen": "yes"}}})
+    await stage.finish(name)
+    assert len(stage.receivers.attempts) == 1
+    assert callback(stage, name)["attempts"] == 1
+
+
+class TestSecrets:
+    @in_virtual_time
+    async def test_nothing_is_sent_until_there_is_one(self) -> None:
+        stage, _ = await begin(webhookSecretRef=None)
+        name = await stage.admit(callbackUrl=URL)
+        await stage.wait(lambda: stage.records.events)
+        await stage.pass_time(60)
+        assert not stage.receivers.attempts
+        assert stage.records.events == [
+            (
+                "demo",
+                "WebhookSecretMissing",
+                "callbacks are waiting: GatewayAccount demo has no spec.webhookSecretRef",
+            )
+        ]
+        assert callback(stage, name)["attempts"] == 0
+        assert callback(stage, name)["lastAnswer"].endswith("no spec.webhookSecretRef")
+        writes = len(stage.history[name])
+        await stage.pass_time(60)
+        assert len(stage.history[name]) == writes, "waiting writes nothing"
+        stage.put_account()
+        await stage.finish(name)
+        assert len(stage.receivers.attempts) == 1
+
+    @pytest.mark.parametrize(
+        ("content", "problem"),
+        [
+            (None, "there is no Secret demo-webhook"),
+            ({}, "must hold a value for key secret"),
+            ({"secret": b"swordfish"}, "must be whsec_"),
+        ],
+    )
+    def test_what_is_wrong_with_it_is_told_without_it(self, content: Any, problem: str) -> None:
+        async def run() -> None:
+            stage, _ = await begin()
+            stage.records.secrets.pop("demo-webhook")
+            if content is not None:
+                stage.records.secrets["demo-webhook"] = content
+            name = await stage.admit(callbackUrl=URL)
+            await stage.wait(lambda: "lastAnswer" in callback(stage, name))
+            assert problem in callback(stage, name)["lastAnswer"]
+            assert "swordfish" not in json.dumps(stage.history[name]) + str(stage.records.events)
+            stage.records.secrets["demo-webhook"] = {"secret": WEBHOOK_SECRET.encode()}
+            await stage.finish(name)
+
+        in_virtual_time(run)()
+
+    @in_virtual_time
+    async def test_a_day_without_one_is_enough(self) -> None:
+        stage, _ = await begin(webhookSecretRef=None)
+        name = await stage.admit(callbackUrl=URL)
+        await finish_late(stage, name)
+        assert callback(stage, name)["state"] == "Undelivered"
+        assert not stage.receivers.attempts
+
+    @in_virtual_time
+    async def test_two_sign_while_one_is_rotated_out(self) -> None:
+        stage, _ = await begin()
+        new = "whsec_" + base64.b64encode(b"new" * 10).decode()
+        stage.records.secrets["next"] = {"secret": new.encode()}
+        stage.put_account(
+            webhookSecretRef={"name": "next", "key": "secret"},
+            previousWebhookSecretRef={
+                "name": "demo-webhook",
+                "key": "secret",
+                "expirationTime": "2026-11-21T11:00:00Z",
+            },
+        )
+        await stage.finish(await stage.admit(callbackUrl=URL))
+        await stage.pass_time(3600)
+        await stage.finish(await stage.admit(callbackUrl=URL))
+        first, second = stage.receivers.attempts
+        signatures = first.headers["webhook-signature"].split(" ")
+        assert len(signatures) == 2
+        assert len(second.headers["webhook-signature"].split(" ")) == 1
+        assert _sign(new, first) == signatures[0]
+        assert _sign(WEBHOOK_SECRET, first) == signatures[1]
+        assert _sign(new, second) == second.headers["webhook-signature"]
+
+
+class TestRedelivery:
+    @pytest.mark.parametrize("first", [200, 410])
+    def test_raising_it_delivers_a_settled_one_once_more(self, first: int) -> None:
+        async def run() -> None:
+            stage, _ = await begin()
+            stage.receivers.receivers[URL].will(first)
+            name = await stage.admit(callbackUrl=URL)
+            await stage.finish(name)
+            for count in (1, 2):
+                await stage.change(name, {"spec": {"redeliveries": count}})
+                await stage.wait(lambda n=count: _is_done(stage, name, n))
+            attempts = stage.receivers.attempts
+            assert len(attempts) == 3
+            assert len({a.headers["webhook-id"] for a in attempts}) == 1
+            assert len({a.body for a in attempts}) == 1
+            assert callback(stage, name)["state"] == "Delivered"
+            archived = await read_archived(stage.store, "demo", name)
+            assert archived is not None
+            assert archived["status"]["callback"]["redeliveries"] == 2
+            stage.check_history()
+            assert await stage.balance() == (QUOTE, 0)
+
+        in_virtual_time(run)()
+
+    @in_virtual_time
+    async def test_its_schedule_begins_anew_and_survives_a_restart(self) -> None:
+        stage, _ = await begin()
+        name = await stage.admit(callbackUrl=URL)
+        await stage.finish(name)
+        stage.receivers.receivers[URL].will(500, 500)
+        await stage.kill()
+        await stage.change(name, {"spec": {"redeliveries": 1}})
+        await stage.restart()
+        await stage.wait(lambda: callback(stage, name)["attempts"] == 2, seconds=60)
+        assert TASK_FINALIZER in stage.history[name][-1]["metadata"]["finalizers"]
+        await stage.restart()
+        await stage.wait(lambda: _is_done(stage, name, 1), seconds=60)
+        assert len(stage.receivers.attempts) == 4
+
+    @in_virtual_time
+    async def test_one_that_is_pending_begins_anew_at_once(self) -> None:
+        stage, _ = await begin()
+        stage.receivers.receivers[URL].will(*[500] * 4)
+        name = await stage.admit(callbackUrl=URL)
+        await stage.wait(lambda: callback(stage, name).get("attempts") == 4, seconds=300)
+        await stage.change(name, {"spec": {"redeliveries": 1}})
+        await stage.finish(name, seconds=5)
+        assert callback(stage, name)["attempts"] == 1
+
+    @in_virtual_time
+    async def test_what_was_raised_before_the_end_is_no_second_delivery(self) -> None:
+        stage, _ = await begin()
+        name = await stage.admit(callbackUrl=URL)
+        await stage.change(name, {"spec": {"redeliveries": 3}})
+        await stage.finish(name)
+        await stage.pass_time(700)
+        assert len(stage.receivers.attempts) == 1
+
+
+class TestDeletion:
+    @in_virtual_time
+    async def test_a_deleted_task_does_not_stay_for_its_receiver(self) -> None:
+        stage, _ = await begin()
+        stage.receivers.receivers[URL].will(*[500] * 20)
+        name = await stage.admit(callbackUrl=URL)
+        await stage.wait(lambda: callback(stage, name).get("attempts") == 4, seconds=300)
+        await stage.records.delete(TASKS, name)
+        await stage.wait(lambda: not stage.is_there(name), seconds=35)
+        archived = await read_archived(stage.store, "demo", name)
+        assert archived is not None
+        assert archived["status"]["callback"]["state"] == "Undelivered"
+        assert "deleted" in archived["status"]["callback"]["lastAnswer"]
+
+    @in_virtual_time
+    async def test_a_running_task_that_is_deleted_tells_so(self) -> None:
+        stage = Stage(FakeUpstream(seconds=100))
+        await stage.boot()
+        name = await stage.admit(callbackUrl=URL)
+        await stage.wait(lambda: stage.status(name).get("phase") == "Running")
+        await stage.records.delete(TASKS, name)
+        await stage.wait(lambda: not stage.is_there(name), seconds=35)
+        assert json.loads(stage.receivers.attempts[0].body)["error"]["code"] == "cancelled"
+
+
+@in_virtual_time
+async def test_a_dead_receiver_holds_up_nobody_else() -> None:
+    stage, _ = await begin(unlimited=True)
+    dead = [f"https://dead-{n}.example.com/" for n in range(10)]
+    for url in dead:
+        stage.receivers.receivers[url].seconds = 1e9
+    names = [await stage.admit(callbackUrl=random.choice(dead)) for _ in range(300)]
+    quick = [await stage.admit(callbackUrl=f"https://quick-{n}.example.com/") for n in range(50)]
+    await stage.wait(lambda: all(stage.is_ended(name) for name in names + quick), seconds=60)
+    await stage.wait(lambda: all(stage.is_closed(name) for name in quick), seconds=2)
+    assert stage.receivers.under_way <= 80
+
+
+def _is_done(stage: Stage, name: str, redeliveries: int) -> bool:
+    return stage.is_closed(name) and (
+        stage.status(name).get("work") == "Settled"
+        and callback(stage, name)["redeliveries"] == redeliveries
+    )
+
+
+def _sign(secret: str, attempt: Any) -> str:
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    head = f"{attempt.headers['webhook-id']}.{attempt.headers['webhook-timestamp']}."
+    digest = hmac.digest(key, head.encode() + attempt.body, hashlib.sha256)
+    return "v1," + base64.b64encode(digest).decode()

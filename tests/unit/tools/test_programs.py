@@ -1,0 +1,108 @@
+"""Programs for tests are found in order, and built once for all checkouts."""
+
+import stat
+import threading
+
+import pytest
+from tools import programs
+
+GO = """#!/bin/sh
+echo "$PWD $*" >> "$CALLS"
+[ -z "$GO_FAILS" ] || { echo "no such module" >&2; exit 1; }
+while [ "$1" != -o ]; do shift; done
+sleep 0.2
+echo built > "$2"
+"""
+
+
+@pytest.fixture
+def calls(tmp_path, monkeypatch):
+    """An empty cache, a PATH with a `go` that writes down its calls, and those calls."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    _put(folder / "go", GO)
+    log = tmp_path / "calls"
+    log.touch()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setenv("CALLS", str(log))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("HELM", "HELM_UNITTEST", "GO_FAILS"):
+        monkeypatch.delenv(name, raising=False)
+    return log
+
+
+def _put(path, text):
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def test_what_is_not_there_is_not_built_by_looking(calls):
+    with pytest.raises(programs.ProgramMissingError, match="make programs"):
+        programs.find_program("helm-unittest")
+    assert calls.read_text() == ""
+
+
+def test_a_program_is_built_where_its_pins_are_and_then_found(calls, capsys):
+    path = programs.ensure_program("helm-unittest")
+    assert path.read_text() == "built\n"
+    assert programs.find_program("helm-unittest") == path
+    assert programs.ensure_program("helm-unittest") == path
+    [call] = calls.read_text().splitlines()
+    assert call.startswith(f"{programs.TOOLS / 'helm'} build ")
+    assert call.endswith("github.com/helm-unittest/helm-unittest/cmd/helm-unittest")
+    assert "Building helm-unittest" in capsys.readouterr().out
+
+
+def test_two_checkouts_build_once(calls):
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(programs.ensure_program("helm")))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+    assert len(calls.read_text().splitlines()) == 1
+
+
+def test_another_pin_is_another_program(calls, tmp_path, monkeypatch):
+    first = programs.ensure_program("helm")
+    tools = tmp_path / "tools"
+    (tools / "helm").mkdir(parents=True)
+    (tools / "helm" / "go.mod").write_text("module other\n")
+    (tools / "helm" / "go.sum").touch()
+    monkeypatch.setattr(programs, "TOOLS", tools)
+    assert programs.ensure_program("helm") != first
+
+
+def test_the_one_named_goes_before_that_of_the_path_and_that_before_the_cache(
+    calls, tmp_path, monkeypatch
+):
+    programs.ensure_program("helm")
+    _put(tmp_path / "bin" / "helm", "#!/bin/sh\n")
+    assert programs.find_program("helm") == tmp_path / "bin" / "helm"
+    monkeypatch.setenv("HELM", "/elsewhere/helm")
+    assert str(programs.find_program("helm")) == "/elsewhere/helm"
+
+
+def test_where_the_version_matters_that_of_the_path_will_not_do(calls, tmp_path):
+    _put(tmp_path / "bin" / "helm-unittest", "#!/bin/sh\n")
+    with pytest.raises(programs.ProgramMissingError):
+        programs.find_program("helm-unittest")
+
+
+def test_a_failed_build_says_why_and_leaves_nothing(calls, monkeypatch):
+    monkeypatch.setenv("GO_FAILS", "yes")
+    with pytest.raises(programs.ProgramMissingError, match="no such module"):
+        programs.ensure_program("helm")
+    with pytest.raises(programs.ProgramMissingError):
+        programs.find_program("helm")
+
+
+def test_without_a_toolchain_the_way_out_is_told(calls, tmp_path, monkeypatch):
+    (tmp_path / "bin" / "go").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(programs.ProgramMissingError, match="no `go` in PATH"):
+        programs.ensure_program("helm")
