@@ -108,7 +108,7 @@ typecheck: setup ## mypy (strict) and pyright
 	@$(BIN)/pyright
 
 .PHONY: programs
-programs: setup ## Find or build what tests run: control plane, helm, helm-unittest (minutes, once)
+programs: setup ## Find or build what tests run: control plane, helm, an S3 server (minutes, once)
 	@$(CTL) local binaries
 	@$(BIN)/python -m tools.programs
 
@@ -117,8 +117,7 @@ test: programs ## All tests, on a real kube-apiserver, etcd and Redis (JOBS=2 at
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 .PHONY: test-long
-test-long: setup ## The fault tests at their full counts: hours (FAULT_SHARE=1 to 10: the tenths to run)
-	@$(CTL) local binaries
+test-long: programs ## The fault tests at their full counts: hours (FAULT_SHARE=1 to 10: the tenths to run)
 	@FAULT_SHARE=$(or $(FAULT_SHARE),10) $(BIN)/python -m pytest tests/crash
 
 .PHONY: test-unit
@@ -126,8 +125,7 @@ test-unit: setup ## The tests that need no process beside them
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/unit
 
 .PHONY: bench
-bench: setup ## Measure and compare with the bars: a table and bench-results.json (BENCH=polls,inflight: those stages)
-	@$(CTL) local binaries
+bench: programs ## Measure and compare with the bars: a table and bench-results.json (BENCH=polls,inflight: those stages)
 	@$(BIN)/python -m tests.bench $(BENCH)
 
 ##@ Cluster

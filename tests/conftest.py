@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.crash.tallies import PROPERTY, Tally, format_summary
 from tests.servers.control_plane import ControlPlane
+from tests.servers.s3_server import S3Server
 
 # what an example may take is no property of the code on a machine that others share
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -26,10 +27,10 @@ structlog.configure(
 )
 
 ROOT = Path(__file__).resolve().parent
-ONE_SERVER = ("integration", "conformance")
+ONE_SERVER = ("integration", "callbacks", "conformance")
 """Folders whose tests share one running gateway, and so one worker."""
-LONGEST_FIRST = ("integration", "crash", "conformance", "ports", "crd", "chart", "install", "unit")
-"""Folders in the order of how long a group of theirs takes: the last to end then is a short one."""
+SHORTEST_LAST = ("conformance", "ports", "crd", "chart", "install", "unit")
+"""Folders whose groups are short, in order: the last to end then is a short one."""
 
 
 @pytest.hookimpl(trylast=True)
@@ -47,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _rank(item: pytest.Item) -> int:
     folder = item.path.relative_to(ROOT).parts[0]
-    return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+    return SHORTEST_LAST.index(folder) + 1 if folder in SHORTEST_LAST else 0
 
 
 @pytest.fixture(scope="session")
@@ -85,3 +86,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("faults")
         for line in format_summary(told):
             terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """A real S3 server with an empty bucket; tests take a prefix each."""
+    with S3Server() as running:
+        yield running

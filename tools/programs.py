@@ -36,6 +36,9 @@ class Program:
 PROGRAMS = {
     "helm": Program("helm.sh/helm/v3/cmd/helm", "helm", any_version=True),
     "helm-unittest": Program("github.com/helm-unittest/helm-unittest/cmd/helm-unittest", "helm"),
+    "versitygw": Program(
+        "github.com/versity/versitygw/cmd/versitygw", "s3server", any_version=True
+    ),
 }
 
 

@@ -57,8 +57,11 @@ def main() -> int:
             runner.run(process())  # type: ignore[arg-type]
     except ValidationError as error:
         for problem in error.errors(include_input=False):
-            name = "_".join(str(part) for part in problem["loc"]).upper()
-            print(f"GATEWAY_{name}: {problem['msg']}", file=sys.stderr)
+            # what concerns several settings has no place and names them itself
+            name = "_".join(["GATEWAY", *map(str, problem["loc"])]).upper()
+            print(
+                f"{name}: {problem['msg']}" if problem["loc"] else problem["msg"], file=sys.stderr
+            )
         return 2
     except (NoCluster, SecretsUnusable) as error:
         print(error, file=sys.stderr)

@@ -18,6 +18,7 @@ from gateway_apiserver.catalogs import CatalogView
 from gateway_apiserver.drafts import Draft, draft_task, price_draft, to_input
 from gateway_apiserver.entries import AccountRecord
 from gateway_apiserver.errors import list_rate_headers
+from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.finder import TaskFinder
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.rates import RateGate
@@ -111,6 +112,7 @@ class Admission:
         addresses: AddressPolicy,
         maintenance: bool,
         task_id_header: str,
+        failpoints: Failpoints,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._authenticator = authenticator
@@ -125,6 +127,7 @@ class Admission:
         self._addresses = addresses
         self._maintenance = maintenance
         self._task_id_header = task_id_header.lower().encode()
+        self._failpoints = failpoints
         self._clock = clock
 
     async def admit(self, call: TaskCall) -> Acceptance:
@@ -157,6 +160,7 @@ class Admission:
         hold = None
         if plan is not None and not plan.replayed:
             hold = Hold(id_to_name(plan.task_id), plan.micros)
+            self._failpoints.reach("before-reserve")
         answer = await self._gate.admit(account, hold)
         if answer.rate_exceeded:
             raise RateLimited(answer.rate, answer.retry_after)
@@ -170,6 +174,7 @@ class Admission:
         if plan.replayed:
             return Acceptance(plan.task_id, replayed=True)
         _check_money(account, answer, plan.micros)
+        self._failpoints.reach("after-reserve")
         return await self._create(call, caller, plan)
 
     async def _plan(self, call: TaskCall, account: AccountRecord) -> _Plan:
@@ -195,7 +200,9 @@ class Admission:
         account, name = caller.account.name, id_to_name(plan.task_id)
         try:
             obj = await self._compose(call, caller, plan, name)
+            self._failpoints.reach("before-create")
             recorded = await self._recorder.record(obj)
+            self._failpoints.reach("after-create")
         except OutcomeUnknown:
             # the hold stays: the task may be there, and then it needs it
             self._name_task(call.trace, plan.task_id)

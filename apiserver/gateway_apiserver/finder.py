@@ -10,6 +10,7 @@ import structlog
 
 from gateway_apiserver.entries import TaskRecord, project_task
 from gateway_apiserver.freshness import ReadThrough
+from gateway_apiserver.pulse import Pulse
 from gateway_core.contract.errors import NotFound, Unavailable
 from gateway_core.contract.ids import IdMint, Ownership
 from gateway_core.contract.names import TASK_PREFIX, id_to_name
@@ -33,7 +34,9 @@ class TaskFinder:
         records: Records,
         store: ObjectStore,
         mint: IdMint,
+        pulse: Pulse,
     ) -> None:
+        self._pulse = pulse
         self._table = table
         self._fresh = fresh
         self._records = records
@@ -77,11 +80,13 @@ class TaskFinder:
 
         A consistent read: what another replica has created a moment ago is found.
         """
+        await self._pulse.check()
         try:
-            return await self._records.get(GatewayTask.plural, name)
+            async with self._pulse.listen(gives_up=True):
+                return await self._records.get(GatewayTask.plural, name)
         except Missing:
             return await self._find_archived(account, name)
-        except RecordUnavailable as error:
+        except (RecordUnavailable, TimeoutError) as error:
             raise Unavailable("The task cannot be looked up now.", retry_after=1) from error
 
     async def _find_archived(self, account: str, name: str) -> Object | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from gateway_apiserver.pulse import Pulse
 from gateway_core.contract.errors import (
     Conflict,
     GatewayError,
@@ -32,6 +33,8 @@ from gateway_core.ports.records import (
 )
 
 GIVE_UP_SECONDS = 10.0
+REFUSE_SECONDS = 0.5
+"""Time to go on trying where nothing has been sent: the client is told to come again soon."""
 _PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
 
 _log = structlog.get_logger(__name__)
@@ -64,8 +67,11 @@ class WinnerUndecided(Unavailable):
 class TaskRecorder:
     """Writes task objects."""
 
-    def __init__(self, records: Records, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, records: Records, pulse: Pulse, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._records = records
+        self._pulse = pulse
         self._clock = clock
 
     async def record(self, obj: Object) -> Recorded:
@@ -75,37 +81,45 @@ class TaskRecorder:
             KeyReused: one of its name is there that asks for something else.
             WinnerUndecided: one of its name is there, and could not be read within 10 s.
             OutcomeUnknown: sent and not acknowledged within 10 s; it may be there.
-            Unavailable: nothing was written within 10 s.
+            Unavailable: the Kubernetes API is away, and nothing was sent.
             Internal: the Kubernetes API refuses the object, which is a defect of ours.
         """
-        deadline = self._clock() + GIVE_UP_SECONDS
-        verdict: GatewayError = Unavailable("The task could not be recorded.")
+        begin = self._clock()
+        deadline, refuse_at = begin + GIVE_UP_SECONDS, begin + REFUSE_SECONDS
+        verdict: GatewayError = Unavailable("The task could not be recorded.", retry_after=1)
+        nothing_sent = True
         attempt = 0
         while True:
             try:
+                if nothing_sent:
+                    await self._pulse.check()
                 async with asyncio.timeout(max(0.0, deadline - self._clock())):
                     return await self._try(obj)
             except (RecordOutcomeUnknown, TimeoutError):
+                nothing_sent = False
                 verdict = OutcomeUnknown(
                     "The task was not acknowledged in time; it may have been created."
                 )
             except WinnerUndecided as undecided:
+                nothing_sent = False
                 if not isinstance(verdict, OutcomeUnknown):
                     verdict = undecided
-            except RecordUnavailable:
+            except (RecordUnavailable, Unavailable):
                 pass
             except (Refused, RecordError) as error:
                 _log.error("a task was refused", task=obj["metadata"]["name"], error=str(error))
                 raise Internal("The task could not be recorded.") from error
             pause = _PAUSES[min(attempt, len(_PAUSES) - 1)]
             attempt += 1
-            if self._clock() + pause >= deadline:
+            if self._clock() + pause >= (refuse_at if nothing_sent else deadline):
                 raise verdict
             await asyncio.sleep(pause)
 
     async def _try(self, obj: Object) -> Recorded:
         try:
-            return Recorded(await self._records.create(GatewayTask.plural, obj), replayed=False)
+            async with self._pulse.listen():
+                created = await self._records.create(GatewayTask.plural, obj)
+            return Recorded(created, replayed=False)
         except AlreadyExists:
             pass
         try:

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode
+
+from gateway_core.contract.names import SHARDS
+from gateway_core.ports.stores import StoreSettings
 
 
 def _split_commas(value: object) -> object:
@@ -25,17 +28,13 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")]
 
 
-class ProcessSettings(BaseSettings):
+class ProcessSettings(StoreSettings):
     """What both processes need."""
-
-    model_config = SettingsConfigDict(env_prefix="GATEWAY_", frozen=True)
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
     secrets_dir: Path
     """Folder of the files `id-key`, `media-key` and `pepper-1`, `pepper-2`, …"""
-    store_dir: Path
-    """Folder of the object store."""
     linger_seconds: Annotated[float, Field(ge=0, le=600)] = 0.0
     """How long the process goes on serving after SIGTERM, until nobody is sent to it any more."""
 
@@ -50,12 +49,19 @@ class ApiSettings(ProcessSettings):
     redis_url: str = "redis://127.0.0.1:6379/0"
     allowed_cidrs: Networks = ()
     """Networks that callbacks may reach although they are private."""
+    denied_cidrs: Networks = ()
+    """The cluster's own networks where those are public addresses: callbacks may not reach them."""
     maintenance: bool = False
     """Whether requests that create are refused with 503."""
     task_id_header: HeaderName = "X-Task-Id"
     replicas: Annotated[int, Field(ge=1, le=10000)] = 1
     """Processes that share the accounts' rates, for the time without a counter store (§12.5)."""
     metrics_enabled: bool = True
+    operator_url: str = ""
+    """Where notices of providers go, `{ordinal}` being the replica's number; empty for nowhere."""
+    operator_replicas: Annotated[int, Field(ge=1, le=SHARDS)] = 1
+    failpoints: str = ""
+    """Steps at which the process kills itself, for tests (`failpoints`)."""
 
 
 class MediaSettings(ProcessSettings):

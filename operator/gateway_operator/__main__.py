@@ -32,8 +32,11 @@ def main() -> int:
         settings = Settings()  # pyright: ignore[reportCallIssue]
     except ValidationError as error:
         for problem in error.errors():
-            name = "GATEWAY_" + "_".join(str(part) for part in problem["loc"]).upper()
-            print(f"{name}: {problem['msg']}", file=sys.stderr)
+            # what concerns several settings has no place and names them itself
+            name = "_".join(["GATEWAY", *map(str, problem["loc"])]).upper()
+            print(
+                f"{name}: {problem['msg']}" if problem["loc"] else problem["msg"], file=sys.stderr
+            )
         return 2
     configure_logging(settings.log_level, settings.log_format)
     try:

@@ -1,12 +1,6 @@
-"""Named steps at which a test has the process killed, as `kill -9` would, or halted.
+"""The operator's failpoints: the steps of a task's life at which a test has the process killed."""
 
-`GATEWAY_FAILPOINTS=after-submit:3` kills at the third time that step is reached, and
-`after-submit:3:stop` halts it there until somebody sends SIGCONT. Unset, reaching one is a look
-into an empty dict.
-"""
-
-import os
-import signal
+from gateway_core.usecases import failpoints
 
 NAMES = (
     "before-intent",
@@ -25,27 +19,8 @@ NAMES = (
     "after-finalizer",
 )
 
-_ACTIONS = {"": signal.SIGKILL, "kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
+class Failpoints(failpoints.Failpoints):
+    """Those of the operator."""
 
-class Failpoints:
-    """Armed steps, and how often each may still be reached before the end."""
-
-    def __init__(self, text: str = "") -> None:
-        self._left: dict[str, int] = {}
-        self._signals: dict[str, signal.Signals] = {}
-        for part in filter(None, text.split(",")):
-            name, count, action, *_ = [*part.split(":"), "", ""]
-            if name not in NAMES:
-                raise ValueError(f"no failpoint is called {name!r}; there are {', '.join(NAMES)}")
-            self._left[name] = int(count or 1)
-            self._signals[name] = _ACTIONS[action]
-
-    def reach(self, name: str) -> None:
-        """Passes the step `name`, or never returns, or late."""
-        if name not in self._left:
-            return
-        self._left[name] -= 1
-        if self._left[name] <= 0:
-            del self._left[name]
-            os.kill(os.getpid(), self._signals[name])
+    names = NAMES

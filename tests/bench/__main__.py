@@ -8,6 +8,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 
+from tests.bench.callbacks import measure_callbacks
 from tests.bench.creates import measure_creates
 from tests.bench.inflight import measure_inflight
 from tests.bench.polls import measure_polls
@@ -20,6 +21,7 @@ Stage = Callable[[World, str, Report], Awaitable[None]]
 STAGES: dict[str, Stage] = {
     "polls": measure_polls,
     "inflight": measure_inflight,
+    "callbacks": measure_callbacks,
     # last, since it ends the operator: nobody is to work on what it leaves behind
     "creates": measure_creates,
 }

@@ -1,11 +1,12 @@
 """What the benchmarks share: a running gateway, an unlimited account, the apiserver's counters."""
 
+import asyncio
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -71,16 +72,49 @@ def count_requests(world: World, **labels: str) -> float:
     return total
 
 
-@contextmanager
-def cpu_of(pid: int) -> Iterator[dict[str, Any]]:
-    """CPU seconds and resident memory of a process over the block."""
-    process, result = psutil.Process(pid), dict[str, Any]()
-    before, begin = process.cpu_times(), time.monotonic()
-    yield result
-    after = process.cpu_times()
-    result["cpu"] = after.user + after.system - before.user - before.system
-    result["wall"] = time.monotonic() - begin
-    result["rss_mb"] = process.memory_info().rss / 2**20
+@dataclass
+class Usage:
+    """What a process used: CPU seconds, the most cores in any 5 s, and its largest memory in MB."""
+
+    cpu: float = 0.0
+    peak_cores: float = 0.0
+    peak_mb: float = 0.0
+
+
+@asynccontextmanager
+async def watch_usage(pids: Mapping[str, int]) -> AsyncIterator[dict[str, Usage]]:
+    """What processes use over the block, by name."""
+    usage = {name: Usage() for name in pids}
+    processes = {name: psutil.Process(pid) for name, pid in pids.items()}
+
+    def read_cpu(name: str) -> float:
+        times = processes[name].cpu_times()
+        return times.user + times.system
+
+    before = {name: read_cpu(name) for name in pids}
+
+    async def sample() -> None:
+        seen_at, seen = time.monotonic(), dict(before)
+        while True:
+            await asyncio.sleep(0.5)
+            for name, process in processes.items():
+                memory = process.memory_info().rss / 2**20
+                usage[name].peak_mb = max(usage[name].peak_mb, memory)
+            passed = time.monotonic() - seen_at
+            if passed >= 5:
+                now = {name: read_cpu(name) for name in pids}
+                for name in pids:
+                    cores = (now[name] - seen[name]) / passed
+                    usage[name].peak_cores = max(usage[name].peak_cores, cores)
+                seen_at, seen = time.monotonic(), now
+
+    sampling = asyncio.create_task(sample())
+    try:
+        yield usage
+    finally:
+        sampling.cancel()
+        for name in pids:
+            usage[name].cpu = read_cpu(name) - before[name]
 
 
 def root() -> Path:

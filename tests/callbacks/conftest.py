@@ -39,6 +39,6 @@ async def client(world):
 
 @pytest.fixture
 async def receiver():
-    """A server that takes callbacks."""
-    async with Receiver() as own:
+    """A server that takes callbacks, at every address of the loopback."""
+    async with Receiver(host="0.0.0.0") as own:
         yield own

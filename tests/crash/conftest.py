@@ -1,8 +1,11 @@
-"""One gateway for the crash tests of a module; each test leaves it whole."""
+"""One gateway for the crash tests; each test leaves it whole."""
 
 import pytest
 
+from tests.servers.tenants import open_tenant
 from tests.servers.world import World
+
+FUNDS = {"paidMicros": 1_000_000_000_000}
 
 
 @pytest.fixture(scope="module")
@@ -10,3 +13,10 @@ def world():
     """All processes, none restarted of itself."""
     with World() as running:
         yield running
+
+
+@pytest.fixture
+async def payer(world):
+    """A client of an account of its own, with money and a rate for any load."""
+    async with open_tenant(world, funds=FUNDS, requestsPerMinute=1_000_000) as client:
+        yield client

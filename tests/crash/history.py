@@ -18,7 +18,7 @@ async def check_money(world, client):
     charged = sum(
         obj["status"].get("chargedMicros", 0)
         for obj in list_tasks(world).values()
-        if obj["spec"]["request"]["accountName"] == "demo"
+        if obj["spec"]["request"]["accountName"] == client.account
     )
     assert balance["spent_cents_total"] * 10_000 == charged, balance
 

@@ -1,8 +1,8 @@
 """120 URLs that lead where the gateway must not go, in every form an attacker would try.
 
 Used for whatever the gateway fetches or posts to on another's word: callbacks, outputs, the base
-of a provider. A `literal` names the address in the URL; a `name` is resolved by `LyingResolver`,
-which says `addresses` (and something else the second time, where there are two lists).
+of a provider. A literal names the address in the URL; a name is resolved by `LyingResolver`, which
+says `answers`, another the second time where there are two.
 """
 
 import asyncio
@@ -126,6 +126,8 @@ class LyingResolver(AbstractResolver):
         answers = self._answers.get(host)
         if answers is not None:
             addresses = answers.pop(0) if len(answers) > 1 else answers[0]
+        elif host.rstrip(".").lower().endswith("localhost"):
+            addresses = ("127.0.0.1", "::1")
         else:
             # as a C library reads it: `0x7f.1` is an address to it
             found = await asyncio.get_running_loop().getaddrinfo(
@@ -148,28 +150,35 @@ class LyingResolver(AbstractResolver):
         """Has nothing open."""
 
 
-_connections: list[list[str]] = []
+_attempts: list[list[str]] = []
+_open_ports = set[int]()
 _watching: list[bool] = []
 
 
 def _hear(event: str, arguments: tuple[object, ...]) -> None:
-    if event == "socket.connect" and _connections:
-        address = arguments[1]
-        if isinstance(address, tuple):
-            _connections[-1].append(str(address[0]))
+    if event != "socket.connect" or not _attempts or not isinstance(arguments[1], tuple):
+        return
+    host, port = arguments[1][:2]
+    if port in _open_ports:
+        return
+    _attempts[-1].append(str(host))
+    raise ConnectionRefusedError("kept back by the test")
 
 
 @contextmanager
-def watch_connections() -> Iterator[list[str]]:
+def catch_connections(*ports: int) -> Iterator[list[str]]:
     """The addresses this process tries to connect to within the block, whoever does it.
 
-    Python tells of each `connect` of asyncio's own loop before it is made (not of uvloop's).
+    Nothing gets out: each attempt is refused, but to `ports`, which are the test's own and not
+    listed. Python tells of every `connect` of asyncio's own loop beforehand (not of uvloop's).
     """
     if not _watching:
         sys.addaudithook(_hear)
         _watching.append(True)
-    _connections.append([])
+    _attempts.append([])
+    _open_ports.update(ports)
     try:
-        yield _connections[-1]
+        yield _attempts[-1]
     finally:
-        _connections.pop()
+        _attempts.pop()
+        _open_ports.difference_update(ports)

@@ -44,14 +44,14 @@ class Arrival:
 class Receiver:
     """A server on a free port. `plan` says what a path's next requests meet, then 200."""
 
-    def __init__(self, *, host: str = "127.0.0.1", ssl_context: Any = None) -> None:
+    def __init__(self, *, host: str = "127.0.0.1", port: int = 0, ssl_context: Any = None) -> None:
         self.arrivals: list[Arrival] = []
         self._host = host
         self._ssl = ssl_context
         self._plans: defaultdict[str, list[Behaviour]] = defaultdict(list)
         self._always: dict[str, Behaviour] = {}
         self._runner: web.AppRunner | None = None
-        self.port = 0
+        self.port = port
         self.written = 0
         """Bytes of endless answers that were taken off our hands."""
 
@@ -69,9 +69,18 @@ class Receiver:
         assert self._runner is not None
         await self._runner.cleanup()
 
-    def url(self, path: str) -> str:
-        """The address of a path."""
-        return f"{'https' if self._ssl else 'http'}://{self._host}:{self.port}/{path}"
+    @property
+    def connections(self) -> int:
+        """How many connections are open, or have brought something."""
+        assert self._runner is not None
+        assert self._runner.server is not None
+        return len(self._runner.server.connections) + len(self.arrivals)
+
+    def url(self, path: str, *, host: str = "") -> str:
+        """The address of a path; `host` is another one of this machine's."""
+        scheme = "https" if self._ssl else "http"
+        named = "127.0.0.1" if self._host == "0.0.0.0" else self._host
+        return f"{scheme}://{host or named}:{self.port}/{path}"
 
     def plan(self, path: str, *behaviours: Behaviour) -> str:
         """Has the next requests to `path` met so; its address."""
@@ -92,7 +101,10 @@ class Receiver:
         self.arrivals.append(arrival)
         plan = self._plans[request.path]
         behave = plan.pop(0) if plan else self._always.get(request.path, answer(200))
-        return await behave(request)
+        try:
+            return await behave(request)
+        except ConnectionError:  # the sender has read enough
+            return web.Response()
 
     async def flood(self, request: web.Request) -> web.StreamResponse:
         """A behaviour: 500 and a gigabyte."""

@@ -23,7 +23,7 @@ class RedisServer:
     def __init__(self) -> None:
         self._directory = tempfile.mkdtemp(prefix="redis-test-")
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _find_free_port()
+        self.port = find_free_port()
 
     @property
     def url(self) -> str:
@@ -88,7 +88,7 @@ class RedisServer:
             return False
 
 
-def _find_free_port() -> int:
+def find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-{{/* Where API and operator both go: names, the Kubernetes API (no label selects it), Redis. */}}
+{{/* Where the API goes: names, the Kubernetes API (no label selects it), Redis, an S3 store. */}}
 {{- define "gateway.egress" -}}
 - ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
 - ports:
@@ -14,6 +14,16 @@
 {{- else }}
 - ports:
     {{- range .Values.networkPolicies.redisPorts }}
+    - port: {{ . }}
+    {{- end }}
+{{- end }}
+{{- include "gateway.storeEgress" . }}
+{{- end -}}
+
+{{- define "gateway.storeEgress" -}}
+{{- if eq .Values.store.type "s3" }}
+- ports:
+    {{- range .Values.networkPolicies.storePorts }}
     - port: {{ . }}
     {{- end }}
 {{- end }}

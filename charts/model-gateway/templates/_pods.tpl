@@ -112,4 +112,36 @@ securityContext:
 
 {{- define "gateway.cidrEnv" -}}
 - {name: GATEWAY_ALLOWED_CIDRS, value: {{ join "," .Values.allowedCidrs | quote }}}
+- {name: GATEWAY_DENIED_CIDRS, value: {{ join "," .Values.deniedCidrs | quote }}}
+{{- end -}}
+
+{{/* Where the object store is, for a container's env. */}}
+{{- define "gateway.storeEnv" -}}
+- {name: GATEWAY_STORE, value: {{ .Values.store.type }}}
+{{- if eq .Values.store.type "directory" }}
+- {name: GATEWAY_STORE_DIR, value: /var/lib/gateway}
+{{- else }}
+{{- with .Values.store.s3 }}
+- {name: GATEWAY_STORE_BUCKET, value: {{ required "store.s3.bucket is needed where store.type is s3" .bucket | quote }}}
+- {name: GATEWAY_STORE_PREFIX, value: {{ .prefix | quote }}}
+- {name: GATEWAY_STORE_ENDPOINT, value: {{ .endpoint | quote }}}
+- {name: GATEWAY_STORE_REGION, value: {{ .region | quote }}}
+- {name: GATEWAY_STORE_ADDRESSING, value: {{ .addressing }}}
+{{- with .credentialsSecret }}
+{{- if .name }}
+- name: AWS_ACCESS_KEY_ID
+  valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .accessKeyIdKey }}}}
+- name: AWS_SECRET_ACCESS_KEY
+  valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .secretAccessKeyKey }}}}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "gateway.storeVolume" -}}
+{{- if eq .Values.store.type "directory" }}
+- name: store
+  persistentVolumeClaim: {claimName: {{ include "gateway.claim" . }}}
+{{- end }}
 {{- end -}}

@@ -127,6 +127,10 @@ class AddressPolicy:
             raise AddressRefused("a private address")
 
 
+DECLARED = AddressPolicy(allowed=(IPv4Network("0.0.0.0/0"), IPv6Network("::/0")))
+"""For what an admin declares, such as a provider's base: anything but metadata addresses."""
+
+
 def _parse(ip: str | Address) -> Address:
     try:
         address = ip_address(str(ip).partition("%")[0])

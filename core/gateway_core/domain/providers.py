@@ -23,6 +23,7 @@ from gateway_core.contract.provider import (
     StateWords,
     SubmitRequest,
 )
+from gateway_core.domain.addresses import DECLARED, AddressRefused
 from gateway_core.domain.expressions import Expression, ExpressionError
 from gateway_core.domain.templates import PathTemplate, TemplateError, find_header_problem
 
@@ -75,6 +76,8 @@ def _check_http(http: HttpProvider, spec: ProviderSpec) -> Iterator[Problem]:
         yield Problem(
             Reason.INVALID_FIELD, "http.baseUrl: must be an http or https URL with a host"
         )
+    else:
+        yield from _check_base_address(http.base_url)
     yield from _check_headers("http.headers", http.headers, secret)
     yield from _check_headers("http.outputHeaders", http.output_headers, secret)
     yield from _check_submit(http, secret)
@@ -232,6 +235,13 @@ def _uses(request: Request, name: str) -> bool:
         return name in body or name in PathTemplate(request.path, SUBMIT_BODY | RESULT).names
     except ValueError:
         return True
+
+
+def _check_base_address(url: str) -> Iterator[Problem]:
+    try:
+        DECLARED.check_url_literal(url)
+    except AddressRefused as refused:
+        yield Problem(Reason.INVALID_FIELD, f"http.baseUrl: must not name {refused.reason}")
 
 
 def _is_base_url(text: str) -> bool:

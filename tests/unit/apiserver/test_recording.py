@@ -20,6 +20,7 @@ from tests.unit.apiserver.gateway import Gateway, body
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway_apiserver.recording.GIVE_UP_SECONDS", 0.3)
+    monkeypatch.setattr("gateway_apiserver.recording.REFUSE_SECONDS", 0.1)
 
 
 def _lost(count: int, *, applied: bool) -> list[Fault]:

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from gateway_apiserver import failpoints as of_the_api
 from gateway_operator.failpoints import NAMES, Failpoints
 
 
@@ -47,3 +48,10 @@ def test_a_step_can_halt_once(kills: list[tuple[int, int]]) -> None:
 def test_an_unknown_step_is_refused() -> None:
     with pytest.raises(ValueError, match="no failpoint is called 'nowhere'"):
         Failpoints("nowhere")
+
+
+def test_each_process_has_its_own(kills: list[tuple[int, int]]) -> None:
+    with pytest.raises(ValueError, match="no failpoint"):
+        of_the_api.Failpoints("after-submit")
+    of_the_api.Failpoints("after-create").reach("after-create")
+    assert len(kills) == 1

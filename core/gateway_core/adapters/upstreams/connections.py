@@ -9,7 +9,7 @@ from functools import partial
 import aiohttp
 
 from gateway_core.adapters.egress import guarded_connector
-from gateway_core.domain.addresses import AddressPolicy
+from gateway_core.domain.addresses import DECLARED, AddressPolicy
 from gateway_core.ports.upstream import UpstreamBusy
 
 _CONNECT_SECONDS = 10.0
@@ -28,13 +28,14 @@ class Connections:
         read = aiohttp.ClientTimeout(
             total=None, sock_connect=_CONNECT_SECONDS, sock_read=_STALL_SECONDS
         )
-        plain = partial(aiohttp.TCPConnector, limit=limit)
+        # an admin has declared where it is, also inside; never where clouds keep credentials
+        declared = partial(guarded_connector, DECLARED, limit)
         self._makers: dict[str, Callable[[], aiohttp.ClientSession]] = {
-            "calls": lambda: _open(plain(), call),
+            "calls": lambda: _open(declared(), call),
             # A connection that was idle may be closed by the other side just as a request is sent,
             # and nobody knows then whether the job was made.
-            "submissions": lambda: _open(plain(force_close=True), call, once=True),
-            "own outputs": lambda: _open(plain(), read, decompress=False),
+            "submissions": lambda: _open(declared(once=True), call, once=True),
+            "own outputs": lambda: _open(declared(), read, decompress=False),
             "outputs": lambda: _open(guarded_connector(policy, limit), read, decompress=False),
         }
         self._sessions: dict[str, aiohttp.ClientSession] = {}

@@ -1,0 +1,41 @@
+"""Opens the store that a deployment has chosen. Used by the processes' `compose` modules."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from gateway_core.adapters.objectstore.directory import DirectoryStore
+from gateway_core.ports.objects import ObjectStore
+from gateway_core.ports.stores import StoreSettings
+
+
+@asynccontextmanager
+async def open_store(settings: StoreSettings) -> AsyncIterator[ObjectStore]:
+    """The store, closed at the end.
+
+    A bucket that cannot be reached or used does not keep a process from starting: what needs it
+    says so, and works as soon as it is back. The log tells at once.
+    """
+    if settings.store == "directory":
+        assert settings.store_dir is not None
+        directory = DirectoryStore(settings.store_dir)
+        try:
+            yield directory
+        finally:
+            directory.close()
+        return
+    # only here: boto3 costs a process about 0.3 s and 30 MB
+    from gateway_core.adapters.objectstore.s3.client import build_client
+    from gateway_core.adapters.objectstore.s3.store import S3Store
+
+    client = build_client(
+        settings.store_endpoint or None, settings.store_region or None, settings.store_addressing
+    )
+    bucket = S3Store(client, settings.store_bucket, settings.store_prefix)
+    sweep = asyncio.create_task(bucket.remove_leftovers())
+    try:
+        yield bucket
+    finally:
+        sweep.cancel()
+        await asyncio.gather(sweep, return_exceptions=True)
+        await asyncio.to_thread(bucket.close)

@@ -1,0 +1,269 @@
+"""`ObjectStore` in an S3 bucket. Chosen by the processes' `compose` modules.
+
+boto3 blocks, so every call is made on one of 32 threads. Who is cancelled waits no longer; a call
+that a thread is in runs on to its end or its time limit, and what it began is then taken back.
+
+`put` and `put_stream` tell the SHA-256; `head` does not: what names an object keeps its digest, and
+an ETag is not one for an object in parts.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import structlog
+
+from gateway_core.adapters.objectstore.keys import check_key, check_prefix
+from gateway_core.adapters.objectstore.s3.errors import (
+    FAILURES,
+    MISSING,
+    explain,
+    explaining,
+    read_code,
+    read_status,
+)
+from gateway_core.adapters.objectstore.s3.reading import ObjectReader
+from gateway_core.adapters.objectstore.s3.writing import MAX_PARTS, PART_BYTES, PartsUpload
+from gateway_core.ports.objects import (
+    Entry,
+    ObjectMissing,
+    ObjectTooLarge,
+    StoredObject,
+    StoreUnavailable,
+)
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+
+THREADS = 32
+UPLOADS = 32
+"""How many streams are taken in at a time: each holds a buffer of one part, 8 MiB."""
+
+CHUNK_BYTES = 1024 * 1024
+PAGE = 1000
+LEFTOVER_AGE = timedelta(days=1)
+
+_ONE_BY_ONE = (400, 405, 501)
+"""How stores answer that know no deletion of many, or want a checksum that boto3 has given up."""
+
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+
+_log = structlog.get_logger(__name__)
+
+
+class S3Store:
+    """The objects of a bucket whose names begin with `prefix`. See `ports.objects.ObjectStore`.
+
+    Keys are checked (ValueError); what others put there under names that are no keys is not seen.
+    The bucket is not made. It has to list in the order of names, as all but S3's directory buckets
+    do.
+    """
+
+    def __init__(self, client: "S3Client", bucket: str, prefix: str = "") -> None:
+        self._client = client
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="s3store")
+        self._uploads = asyncio.Semaphore(UPLOADS)
+
+    def close(self) -> None:
+        """Ends the threads once their work is done, and the connections."""
+        self._threads.shutdown()
+        self._client.close()
+
+    async def put(self, key: str, data: bytes) -> StoredObject:
+        """See the port."""
+        return await self._run(self._put, key, self._name(key), data)
+
+    async def put_stream(
+        self, key: str, source: AsyncIterator[bytes], *, max_bytes: int
+    ) -> StoredObject:
+        """See the port. `source` is not closed; at most 78 GiB.
+
+        At most 32 are under way; a further one waits before it reads its source.
+        """
+        upload = PartsUpload(self._client, self._bucket, self._name(key))
+        limit = min(max_bytes, MAX_PARTS * PART_BYTES)
+        async with self._uploads:
+            try:
+                async with aclosing(_cut(key, source, limit)) as parts:
+                    async for part, is_last in parts:
+                        await self._run(upload.finish if is_last else upload.add, part)
+            except BaseException:
+                # not waited for: it may have to wait for a call that a thread is still in
+                self._threads.submit(upload.abort)
+                raise
+        return StoredObject(key, upload.bytes, upload.sha256)
+
+    async def get(self, key: str) -> bytes:
+        """See the port."""
+        reader = ObjectReader(self._client, self._bucket, self._name(key))
+        return await self._run(reader.read_all, CHUNK_BYTES)
+
+    async def head(self, key: str) -> StoredObject:
+        """See the port. `sha256` is None."""
+        return StoredObject(key, await self._run(self._measure, self._name(key)), None)
+
+    async def stream(
+        self, key: str, start: int = 0, length: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """See the port. Chunks of 1 MiB.
+
+        An answer that breaks off is continued; StoreUnavailable if the object was replaced by then.
+        """
+        name = self._name(key)
+        if length == 0:
+            await self._run(self._measure, name)
+            return
+        reader = ObjectReader(self._client, self._bucket, name, start, length)
+        try:
+            while chunk := await self._run(reader.read, CHUNK_BYTES):
+                yield chunk
+        finally:
+            # on a thread, since one may be reading still
+            self._threads.submit(reader.close)
+
+    async def delete(self, key: str) -> None:
+        """See the port."""
+        await self._run(self._delete, self._name(key))
+
+    async def delete_many(self, keys: Iterable[str]) -> None:
+        """See the port. A thousand a call."""
+        names = [self._name(key) for key in keys]
+        for start in range(0, len(names), PAGE):
+            await self._run(self._delete_page, names[start : start + PAGE])
+
+    async def list_entries(
+        self, prefix: str, *, start_after: str | None = None
+    ) -> AsyncIterator[Entry]:
+        """See the port. A thousand a page, each asked for by the last key of the one before."""
+        check_prefix(prefix)
+        after = start_after or ""
+        while True:
+            page, after = await self._run(self._list_page, prefix, after)
+            for entry in page:
+                yield entry
+            if not after:
+                return
+
+    async def remove_leftovers(self) -> None:
+        """Removes the parts of uploads that ended without a word more than a day ago.
+
+        Whoever may not, like the media host with rights to read only, leaves that to the others;
+        whatever fails is logged, so that a start shows whether the store can be used.
+        """
+        try:
+            await self._run(self._abort_old_uploads)
+        except StoreUnavailable as error:
+            _log.warning("leftover uploads were not looked for", error=str(error))
+
+    def _name(self, key: str) -> str:
+        check_key(key)
+        return self._prefix + key
+
+    def _put(self, key: str, name: str, data: bytes) -> StoredObject:
+        with explaining("PutObject", self._bucket):
+            self._client.put_object(Bucket=self._bucket, Key=name, Body=data)
+        return StoredObject(key, len(data), hashlib.sha256(data).hexdigest())
+
+    def _measure(self, name: str) -> int:
+        try:
+            return self._client.head_object(Bucket=self._bucket, Key=name)["ContentLength"]
+        except FAILURES as error:
+            if read_code(error) not in MISSING:
+                raise explain("HeadObject", self._bucket, error) from error
+        # an answer without a body does not tell whether it is the bucket that is missing
+        with explaining("HeadBucket", self._bucket):
+            self._client.head_bucket(Bucket=self._bucket)
+        raise ObjectMissing(name)
+
+    def _delete(self, name: str) -> None:
+        try:
+            self._client.delete_object(Bucket=self._bucket, Key=name)
+        except FAILURES as error:
+            if read_code(error) != "NoSuchKey":
+                raise explain("DeleteObject", self._bucket, error) from error
+
+    def _delete_page(self, names: list[str]) -> None:
+        try:
+            answer = self._client.delete_objects(
+                Bucket=self._bucket,
+                Delete={"Objects": [{"Key": name} for name in names], "Quiet": True},
+            )
+        except FAILURES as error:
+            if read_status(error) not in _ONE_BY_ONE:
+                raise explain("DeleteObjects", self._bucket, error) from error
+            for name in names:
+                self._delete(name)
+            return
+        refused = [part for part in answer.get("Errors", ()) if part.get("Code") not in MISSING]
+        if refused:
+            raise StoreUnavailable(
+                f"bucket {self._bucket}: DeleteObjects: {len(refused)} of {len(names)} were "
+                f"refused, the first with {refused[0].get('Code')}"
+            )
+
+    def _list_page(self, prefix: str, after: str) -> tuple[list[Entry], str]:
+        """A page of entries and the key that the next page starts after, empty at the end."""
+        options: dict[str, Any] = {"StartAfter": self._prefix + after} if after else {}
+        with explaining("ListObjectsV2", self._bucket):
+            answer = self._client.list_objects_v2(
+                Bucket=self._bucket, Prefix=self._prefix + prefix, MaxKeys=PAGE, **options
+            )
+        found = answer.get("Contents", [])
+        entries = []
+        for item in found:
+            key = item["Key"].removeprefix(self._prefix)
+            with suppress(ValueError):
+                check_key(key)
+                entries.append(Entry(key, item["Size"], item["LastModified"].astimezone(UTC)))
+        more = bool(found) and answer["IsTruncated"]
+        return entries, found[-1]["Key"].removeprefix(self._prefix) if more else ""
+
+    def _abort_old_uploads(self) -> None:
+        oldest = datetime.now(UTC) - LEFTOVER_AGE
+        with explaining("ListMultipartUploads", self._bucket):
+            pages = self._client.get_paginator("list_multipart_uploads")
+            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
+                for upload in page.get("Uploads", ()):
+                    if upload["Initiated"] < oldest:
+                        self._client.abort_multipart_upload(
+                            Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                        )
+
+    async def _run(
+        self,
+        work: Callable[Arguments, Result],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Result:
+        return await asyncio.wrap_future(self._threads.submit(work, *arguments, **options))
+
+
+async def _cut(
+    key: str, source: AsyncIterator[bytes], limit: int
+) -> AsyncGenerator[tuple[bytearray, bool], None]:
+    """The source in parts of 8 MiB, each with whether it is the last; one at least.
+
+    All of them are one buffer, good until the next is asked for.
+    """
+    part, total = bytearray(), 0
+    async for chunk in source:
+        total += len(chunk)
+        if total > limit:
+            raise ObjectTooLarge(f"{key}: more than {limit} bytes")
+        rest = memoryview(chunk)
+        while rest:
+            if len(part) == PART_BYTES:
+                yield part, False
+                # not another one, which whoever still holds this one would double
+                part.clear()
+            taken = rest[: PART_BYTES - len(part)]
+            part += taken
+            rest = rest[len(taken) :]
+    yield part, True

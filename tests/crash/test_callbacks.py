@@ -1,0 +1,87 @@
+"""kill -9 of the operator around an attempt at a callback (I4, I9): one id, one body, no attempt
+skipped, no schedule begun anew.
+"""
+
+import asyncio
+import secrets
+
+import pytest
+
+from tests.crash.history import check_money, is_closed
+from tests.crash.shares import share
+from tests.servers.receivers import Receiver, answer, check_one_event
+from tests.servers.world import check_invariants, list_tasks, wait_for
+
+pytestmark = pytest.mark.slow
+
+STEPS = ("before-callback", "after-callback", "after-callback-record")
+KILLS_A_STEP = 25
+TASKS_A_KILL = 3
+HIT = 2
+SCHEDULE = "0,0.5,0.5,1,1"
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.timeout(120 + 20 * KILLS_A_STEP)
+async def test_operator_killed_around_an_attempt(world, tally, step):
+    told, kills = tally("F1", f"operator killed {step}"), share(KILLS_A_STEP)
+    env = {"GATEWAY_CALLBACK_SCHEDULE": SCHEDULE}
+    async with world.client() as client, Receiver() as receiver:
+        await client.simulate({"behaviour": "seconds", "seconds": "0.3-1"})
+        creations = []
+        for kill in range(kills):
+            world.run.restart("operator", {**env, "GATEWAY_FAILPOINTS": f"{step}:{HIT}"})
+            for number in range(TASKS_A_KILL):
+                url = receiver.plan(f"{kill}-{number}", answer(500), answer(500))
+                key = f"{step}-{secrets.token_hex(4)}"
+                create = client.create_surely(key, duration_seconds=3, callback_url=url)
+                creations.append(asyncio.create_task(create))
+            await wait_for(lambda: not world.is_alive("operator"), what="death", seconds=40)
+        world.run.restart("operator", env)
+        async with told.trial(client, count=kills):
+            tasks = await asyncio.gather(*creations)
+            await check_invariants(client, jobs="exactly one")
+            await wait_for(lambda: is_closed(world, client), what="all finalizers gone")
+            found = list_tasks(world)
+            for task in tasks:
+                callback = found[task]["status"]["callback"]
+                assert callback["state"] == "Delivered", f"I4: {task}: {callback}"
+                arrivals = receiver.of(task)
+                check_one_event(arrivals, task, client.history.polled[task][-1])
+                # two failures and a success, and again what a kill left unrecorded
+                assert 3 <= len(arrivals) <= 3 + kills, f"I4: {task}: {len(arrivals)}"
+                assert callback["attempts"] <= len(arrivals), f"I4: {task} skipped an attempt"
+                assert callback["lastStatus"] == 200
+            await check_money(world, client)
+        told.check()
+
+
+async def test_a_schedule_goes_on_where_it_was(world):
+    """The next attempt is due when it was due before the kill, and its number is the next."""
+    env = {"GATEWAY_CALLBACK_SCHEDULE": "0,4,600"}
+    world.run.restart("operator", env)
+    async with world.client() as client, Receiver() as receiver:
+        await client.simulate()
+        url = receiver.always("down", answer(500))
+        task = await client.create_surely(
+            f"goes-on-{secrets.token_hex(4)}", duration_seconds=3, callback_url=url
+        )
+
+        def attempts():
+            return list_tasks(world)[task].get("status", {}).get("callback", {}).get("attempts", 0)
+
+        await wait_for(lambda: attempts() == 1, what="the first attempt")
+        world.run.kill("operator")
+        before = list_tasks(world)[task]["status"]["callback"]
+        world.run.restart("operator", env)
+        after = list_tasks(world)[task]["status"]["callback"]
+        assert after["nextAttemptTime"] == before["nextAttemptTime"]
+        await wait_for(lambda: attempts() == 2, what="the second attempt")
+        first, second = receiver.of(task)
+        assert second.at - first.at >= 0.9 * 4
+        world.run.restart("operator", env)
+        await asyncio.sleep(2)
+        assert len(receiver.of(task)) == 2, "a restart begins nothing anew"
+        assert attempts() == 2
+        name = task.replace("_", "-", 1)
+        await asyncio.to_thread(world.run.kubectl, "delete", "gatewaytask", name, "--timeout=60s")

@@ -1,0 +1,87 @@
+"""F3: etcd or the API server is away for a while, and comes back (I1, I2, I7, I9).
+
+What cannot be recorded is refused with 503 within two seconds; what was on its way when they went
+may be told to be unknown (504, contract §2.1). Nobody has to do anything afterwards.
+"""
+
+import asyncio
+import time
+
+import pytest
+
+from tests.crash.history import check_money
+from tests.crash.shares import IS_WHOLE, PATIENCE, share
+from tests.servers.world import check_invariants
+
+pytestmark = pytest.mark.slow
+
+OUTAGES = 10
+REFUSAL_SECONDS = 2.0
+HEAL_SECONDS = 25.0
+NOTICE_SECONDS = 3.0
+"""A create sent later than that into an outage is refused, since it is known by then."""
+
+CASES = [
+    (process, seconds)
+    for process in ("etcd", "kube-apiserver")
+    for seconds in (5, 60, 300)
+    # five minutes, and a second one of them, are for the long run
+    if IS_WHOLE or seconds == 5 or (process, seconds) == ("etcd", 60)
+]
+
+
+@pytest.mark.parametrize(("process", "seconds"), CASES)
+@pytest.mark.timeout(120 + OUTAGES * (300 + 120))
+async def test_outage_is_told_at_once_and_heals_of_itself(world, payer, tally, process, seconds):
+    told = tally("F3", f"{process} away for {seconds} s")
+    for _ in range(share(OUTAGES)):
+        await payer.simulate({"behaviour": "seconds", "seconds": f"1-{seconds + 3}"})
+        running = [
+            await payer.create_surely(f"before-{time.time()}-{n}", duration_seconds=3)
+            for n in range(6)
+        ]
+        async with told.trial(payer):
+            await asyncio.to_thread(world.run.kill, process)
+            unknown = await call_during(payer, told, seconds)
+            await asyncio.to_thread(world.run.restart, process)
+            back = time.monotonic()
+            await payer.simulate({"behaviour": "seconds", "seconds": "0.1"})
+            fresh = await payer.create_surely(f"after-{time.time()}", duration_seconds=3)
+            asked = [await payer.create_surely(key, duration_seconds=3) for key in unknown]
+            await payer.wait_terminal([fresh, *asked, *running])
+            told.note("healed within s", time.monotonic() - back)
+            assert time.monotonic() - back <= HEAL_SECONDS * PATIENCE
+            await check_invariants(payer, jobs="exactly one")
+            await check_money(world, payer)
+    told.check()
+
+
+async def call_during(client, told, seconds):
+    """Creates twice a second, each answer as it must be; the keys whose outcome is unknown.
+
+    By turns with a key and without, without one only once the outage is known: the hold of an
+    unknown outcome that nobody can ask after stays for minutes.
+    """
+    begin, calls, unknown = time.monotonic(), [], []
+
+    async def call(number):
+        sent = time.monotonic()
+        is_known = sent - begin > NOTICE_SECONDS * PATIENCE
+        key = None if is_known and number % 2 else f"during-{begin}-{number}"
+        answer = await client.create(idempotency_key=key, duration_seconds=3)
+        took = time.monotonic() - sent
+        if answer.status == 504:
+            told.note("unknown (504) within s", took)
+            assert not is_known, "504 though the outage was known"
+            unknown.append(key)
+            return
+        assert answer.status == 503, (answer.status, answer.raw)
+        assert int(answer.headers["Retry-After"]) >= 1
+        told.note("refused (503) within s", took)
+        assert took <= REFUSAL_SECONDS * PATIENCE, f"503 after {took:.1f} s"
+
+    while time.monotonic() - begin < seconds:
+        calls.append(asyncio.create_task(call(len(calls))))
+        await asyncio.sleep(0.5)
+    await asyncio.gather(*calls)
+    return unknown

@@ -1,0 +1,90 @@
+"""What every sender of callbacks promises, asked of the real one and of the fake."""
+
+import time
+from collections.abc import AsyncIterator
+from ipaddress import ip_network
+
+import pytest
+
+from gateway_core.adapters.callbacks.http import HttpCallbackSender
+from gateway_core.domain.addresses import AddressPolicy
+from gateway_core.domain.webhooks import make_headers
+from gateway_core.ports.callbacks import CallbackAnswer, CallbackSender
+from tests.fakes.callbacks import FakeSender, make_answer
+from tests.servers.receivers import Receiver, answer, hang
+
+TIMEOUT = 0.5
+BODY = b'{"id":"task_a","status":"completed"}'
+HEADERS = make_headers([b"k" * 32], "msg_a", 1_800_000_000, BODY)
+LOOPBACK = AddressPolicy(allowed=(ip_network("127.0.0.0/8"),))
+
+
+class Ways:
+    """A sender, and a way to have addresses answer."""
+
+    sender: CallbackSender
+
+    def answers(self, status: int, retry_after: int | None = None) -> str:
+        raise NotImplementedError
+
+    def hangs(self) -> str:
+        raise NotImplementedError
+
+
+class FakeWays(Ways):
+    def __init__(self) -> None:
+        self.sender = self.fake = FakeSender(timeout=TIMEOUT)
+
+    def answers(self, status: int, retry_after: int | None = None) -> str:
+        self.fake.receivers["http://a/"].will(make_answer(status, retry_after))
+        return "http://a/"
+
+    def hangs(self) -> str:
+        self.fake.receivers["http://b/"].seconds = 60
+        return "http://b/"
+
+
+class RealWays(Ways):
+    def __init__(self, receiver: Receiver) -> None:
+        self.receiver = receiver
+        self.sender = HttpCallbackSender(LOOPBACK, timeout=TIMEOUT)
+
+    def answers(self, status: int, retry_after: int | None = None) -> str:
+        headers = {} if retry_after is None else {"Retry_After": str(retry_after)}
+        return self.receiver.plan("a", answer(status, **headers))
+
+    def hangs(self) -> str:
+        return self.receiver.plan("b", hang)
+
+
+@pytest.fixture(params=["fake", "http"])
+async def ways(request: pytest.FixtureRequest) -> AsyncIterator[Ways]:
+    if request.param == "fake":
+        yield FakeWays()
+        return
+    async with Receiver() as receiver:
+        real = RealWays(receiver)
+        yield real
+        await real.sender.close()
+
+
+@pytest.mark.parametrize("status", [200, 204, 299, 302, 404, 410, 500])
+async def test_an_answers_status_is_told(ways: Ways, status: int) -> None:
+    told = await ways.sender.send(ways.answers(status), HEADERS, BODY)
+    text = f"answered {status}"
+    if status == 302:
+        text += ", and redirects are not followed"
+    assert told == CallbackAnswer(status, text)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_pause_that_is_asked_for_is_told(ways: Ways, status: int) -> None:
+    told = await ways.sender.send(ways.answers(status, 7), HEADERS, BODY)
+    assert (told.status, told.retry_after) == (status, 7)
+
+
+async def test_silence_has_an_end(ways: Ways) -> None:
+    begin = time.monotonic()
+    told = await ways.sender.send(ways.hangs(), HEADERS, BODY)
+    assert told == CallbackAnswer(None, f"no answer within {TIMEOUT:g} s", is_costly=True)
+    assert time.monotonic() - begin < TIMEOUT + 5

@@ -1,0 +1,111 @@
+"""A Kubernetes API that does not answer: doubted after a second, asked once for all, believed."""
+
+import asyncio
+
+import pytest
+
+from gateway_apiserver import pulse
+from gateway_apiserver.pulse import Pulse
+from gateway_core.contract.errors import Unavailable
+from gateway_core.ports.records import AlreadyExists, RecordUnavailable
+from tests.fakes.records import FakeRecords
+
+
+class Hanging(FakeRecords):
+    """Answers reads when it is told to, and counts them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+        self.going = asyncio.Event()
+
+    async def get(self, plural: str, name: str) -> dict[str, object]:
+        self.reads += 1
+        await self.going.wait()
+        return await super().get(plural, name)
+
+
+@pytest.fixture
+def records() -> Hanging:
+    return Hanging()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulse, "SLOW_SECONDS", 0.02)
+    monkeypatch.setattr(pulse, "PROBE_SECONDS", 0.05)
+
+
+async def fail(heart: Pulse) -> None:
+    with pytest.raises(RecordUnavailable):
+        async with heart.listen():
+            raise RecordUnavailable("away")
+
+
+async def test_nothing_is_asked_while_all_is_well(records: Hanging) -> None:
+    heart = Pulse(records)
+    async with heart.listen():
+        pass
+    await heart.check()
+    assert records.reads == 0
+
+
+async def test_after_a_failure_all_wait_for_one_read_and_are_refused_alike(
+    records: Hanging,
+) -> None:
+    heart = Pulse(records)
+    await fail(heart)
+    found = await asyncio.gather(*(heart.check() for _ in range(20)), return_exceptions=True)
+    assert {type(error) for error in found} == {Unavailable}
+    assert records.reads == 1
+    with pytest.raises(Unavailable):
+        await heart.check()
+    assert records.reads == 1  # not asked again so soon
+
+
+async def test_a_call_that_hangs_is_doubted_before_it_ends(records: Hanging) -> None:
+    heart = Pulse(records)
+    async with heart.listen():
+        await asyncio.sleep(0.04)
+        with pytest.raises(Unavailable):
+            await heart.check()
+    await heart.check()  # it has been answered after all
+    assert records.reads == 1
+
+
+async def test_an_answered_read_ends_the_doubt(records: Hanging) -> None:
+    heart = Pulse(records)
+    await fail(heart)
+    records.going.set()
+    await heart.check()
+    await heart.check()
+    assert records.reads == 1
+
+
+async def test_a_conflict_is_an_answer(records: Hanging) -> None:
+    heart = Pulse(records)
+    with pytest.raises(AlreadyExists):
+        async with heart.listen():
+            raise AlreadyExists("there")
+    await heart.check()
+    assert records.reads == 0
+
+
+async def test_slow_is_not_away_while_others_are_answered(records: Hanging) -> None:
+    heart = Pulse(records)
+    async with heart.listen(gives_up=True):
+        for _ in range(10):
+            await asyncio.sleep(0.01)
+            async with heart.listen():
+                pass
+        await heart.check()
+    assert records.reads == 0
+
+
+async def test_a_read_is_given_up_when_nothing_is_answered(records: Hanging) -> None:
+    heart = Pulse(records)
+    with pytest.raises(TimeoutError):
+        async with heart.listen(gives_up=True):
+            await records.get("gatewaytasks", "task-a")
+    with pytest.raises(Unavailable):
+        await heart.check()

@@ -1,0 +1,132 @@
+"""Who may send when: bounds at three gates, and none that starves another."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from gateway_operator.callbacks.lanes import (
+    IN_ALL,
+    PER_ACCOUNT,
+    PER_ACCOUNT_SLOW,
+    PER_HOST,
+    Gate,
+    Lanes,
+)
+
+
+class Crowd:
+    """Attempts that have begun, and stay until they are let go."""
+
+    def __init__(self, lanes):
+        self.lanes = lanes
+        self.inside = []
+        self._tasks = []
+        self._end = asyncio.Event()
+
+    def send(self, account, host, *, slow=False):
+        self._tasks.append(asyncio.create_task(self._stay(account, host, slow)))
+
+    async def _stay(self, account, host, slow):
+        async with self.lanes.take(account, host) as lane:
+            self.inside.append((account, host))
+            await self._end.wait()
+            lane.is_slow = slow
+
+    async def settle(self):
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def let_go(self):
+        self._end.set()
+        await asyncio.gather(*self._tasks)
+        self._end.clear()
+        self._tasks.clear()
+        self.inside.clear()
+
+
+@pytest.fixture
+async def crowd():
+    made = Crowd(Lanes())
+    yield made
+    await made.let_go()
+
+
+async def test_a_host_has_so_many_at_once(crowd):
+    for _ in range(PER_HOST + 5):
+        crowd.send("a", "h")
+    await crowd.settle()
+    assert len(crowd.inside) == PER_HOST
+    await crowd.let_go()
+
+
+async def test_a_full_host_holds_up_no_other_host_and_no_other_account(crowd):
+    for _ in range(PER_HOST + 5):
+        crowd.send("a", "dead")
+    crowd.send("a", "alive")
+    crowd.send("b", "dead")
+    await crowd.settle()
+    assert ("a", "alive") in crowd.inside
+    assert ("b", "dead") in crowd.inside
+
+
+async def test_a_slow_host_gets_one_until_it_answers(crowd):
+    crowd.send("a", "h", slow=True)
+    await crowd.settle()
+    await crowd.let_go()
+    for _ in range(3):
+        crowd.send("a", "h")
+    await crowd.settle()
+    assert len(crowd.inside) == 1
+    await crowd.let_go()
+    for _ in range(PER_HOST):
+        crowd.send("a", "h")
+    await crowd.settle()
+    assert len(crowd.inside) == PER_HOST
+
+
+async def test_an_account_with_a_host_for_each_task_has_its_bound(crowd):
+    for number in range(PER_ACCOUNT + 10):
+        crowd.send("a", f"h{number}", slow=True)
+    await crowd.settle()
+    assert len(crowd.inside) == PER_ACCOUNT
+    await crowd.let_go()
+    for number in range(PER_ACCOUNT + 10):
+        crowd.send("a", f"h{number}")
+    for number in range(5):
+        crowd.send("a", f"new{number}")
+    await crowd.settle()
+    assert len(crowd.inside) == PER_ACCOUNT_SLOW + 5, "slow ones have a gate of their own"
+
+
+async def test_all_together_have_a_bound(crowd):
+    for number in range(IN_ALL + 10):
+        crowd.send(f"account{number}", "h")
+    await crowd.settle()
+    assert len(crowd.inside) == IN_ALL
+
+
+async def test_who_goes_away_leaves_no_place_taken():
+    gate = Gate(1)
+    await gate.enter()
+    waiting = [asyncio.create_task(gate.enter()) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    await asyncio.sleep(0)
+    gate.leave()
+    waiting[1].cancel()  # its turn has come and it has not noticed yet
+    await asyncio.wait(waiting[:2])
+    await waiting[2]
+    assert gate.inside == 1
+    gate.leave()
+    assert gate.idle
+
+
+async def test_nothing_is_kept_of_hosts_that_are_well():
+    lanes = Lanes()
+    async with AsyncExitStack() as stack:
+        for number in range(50):
+            lane = await stack.enter_async_context(lanes.take("a", f"h{number}"))
+            lane.is_slow = number < 3
+    assert len(lanes._lanes) == 3
+    assert not lanes._accounts
