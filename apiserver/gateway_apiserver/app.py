@@ -23,6 +23,7 @@ from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.finder import TaskFinder
 from gateway_apiserver.freshness import ReadThrough
 from gateway_apiserver.metrics import ApiMetrics
+from gateway_apiserver.notices import NoticeReceiver
 from gateway_apiserver.openapi.document import build_document
 from gateway_apiserver.pulse import Pulse
 from gateway_apiserver.rates import RateGate
@@ -37,10 +38,12 @@ from gateway_core.contract.account import GatewayAccount, GatewayKey
 from gateway_core.contract.errors import GatewayError
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.model import RESERVED_SERVICES, GatewayModel
+from gateway_core.contract.notices import NoticeSigner
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.addresses import AddressPolicy, AddressRefused
 from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import Counters
+from gateway_core.ports.notices import NoticeSink
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Records
 from gateway_core.usecases.ledgers import rebuild_ledger
@@ -50,7 +53,10 @@ _TASKS = "/api/v1/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiParts:
-    """What the API is made of, apart from its own code. Tables are kept up by whoever made them."""
+    """What the API is made of, apart from its own code. Tables are kept up by whoever made them.
+
+    `notices` is None where providers are not to push.
+    """
 
     settings: ApiSettings
     records: Records
@@ -62,6 +68,7 @@ class ApiParts:
     tasks: Table[TaskRecord]
     id_key: bytes
     peppers: Mapping[int, bytes]
+    notices: NoticeSink | None = None
     is_prepared: Callable[[], bool] = lambda: True
     """Whether what only the first calls need has been got, or waited for long enough."""
 
@@ -78,7 +85,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         ReadThrough(parts.accounts, records, GatewayAccount.plural),
         parts.peppers,
     )
-    addresses = AddressPolicy(allowed=settings.allowed_cidrs)
+    addresses = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
     rebuild = partial(rebuild_ledger, records, parts.counters)
     gate = RateGate(parts.counters, rebuild, replicas=settings.replicas)
     pulse = Pulse(records)
@@ -120,7 +127,8 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         )
     )
     tasks = TaskRoutes(catalog, admission, authenticator, finder)
-    return Edge(_Fork(tasks, others), metrics)
+    notices = NoticeReceiver(NoticeSigner(parts.id_key), parts.notices)
+    return Edge(_Fork(tasks, notices, others), metrics)
 
 
 def _is_ready(parts: ApiParts) -> bool:
@@ -130,14 +138,18 @@ def _is_ready(parts: ApiParts) -> bool:
 
 
 class _Fork:
-    """Task paths one way, everything else the other."""
+    """Task paths one way, notices of providers another, everything else the third."""
 
-    def __init__(self, tasks: ASGIApp, others: ASGIApp) -> None:
+    def __init__(self, tasks: ASGIApp, notices: NoticeReceiver, others: ASGIApp) -> None:
         self._tasks = tasks
+        self._notices = notices
         self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
+        if self._notices.takes(path):
+            await self._notices(scope, receive, send)
+            return
         # of what is below /api/v1, only the gateway's own segments are no provider's
         is_task = path.startswith(_TASKS) and path.split("/", 4)[3] not in RESERVED_SERVICES
         await (self._tasks if is_task else self._others)(scope, receive, send)

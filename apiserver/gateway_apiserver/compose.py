@@ -15,12 +15,14 @@ from gateway_core.adapters.kube.records import KubeRecords
 from gateway_core.adapters.kube.table import KubeTable
 from gateway_core.adapters.logs import configure_logging as configure_logging
 from gateway_core.adapters.objectstore.choice import open_store
+from gateway_core.adapters.operatorlink import OperatorLink
 from gateway_core.adapters.redis.counters import RedisCounters
 from gateway_core.adapters.secretfiles import SecretsUnusable as SecretsUnusable
 from gateway_core.adapters.secretfiles import load_key, load_peppers
 from gateway_core.contract.account import GatewayAccount, GatewayKey
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
+from gateway_core.contract.notices import NoticeSigner
 from gateway_core.contract.task import GatewayTask
 
 PREPARE_SECONDS = 10.0
@@ -44,6 +46,11 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         stack.push_async_callback(counters.close)
         preparing = asyncio.create_task(counters.prepare(PREPARE_SECONDS))
         store = await stack.enter_async_context(open_store(settings))
+        notices = None
+        if settings.operator_url:
+            replicas, signer = settings.operator_replicas, NoticeSigner(id_key)
+            link = OperatorLink(settings.operator_url, replicas, signer)
+            notices = await stack.enter_async_context(link)
         keys = KubeTable(records, GatewayKey.plural, project_key)
         accounts = KubeTable(records, GatewayAccount.plural, project_account)
         models = KubeTable(records, GatewayModel.plural, project_model)
@@ -64,6 +71,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 tasks=tasks,
                 id_key=id_key,
                 peppers=peppers,
+                notices=notices,
                 is_prepared=preparing.done,
             )
         finally:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 from pydantic_settings import NoDecode
 
+from gateway_core.contract.names import SHARDS
 from gateway_core.ports.stores import StoreSettings
 
 
@@ -48,12 +49,17 @@ class ApiSettings(ProcessSettings):
     redis_url: str = "redis://127.0.0.1:6379/0"
     allowed_cidrs: Networks = ()
     """Networks that callbacks may reach although they are private."""
+    denied_cidrs: Networks = ()
+    """The cluster's own networks where those are public addresses: callbacks may not reach them."""
     maintenance: bool = False
     """Whether requests that create are refused with 503."""
     task_id_header: HeaderName = "X-Task-Id"
     replicas: Annotated[int, Field(ge=1, le=10000)] = 1
     """Processes that share the accounts' rates, for the time without a counter store (§12.5)."""
     metrics_enabled: bool = True
+    operator_url: str = ""
+    """Where notices of providers go, `{ordinal}` being the replica's number; empty for nowhere."""
+    operator_replicas: Annotated[int, Field(ge=1, le=SHARDS)] = 1
     failpoints: str = ""
     """Steps at which the process kills itself, for tests (`failpoints`)."""
 

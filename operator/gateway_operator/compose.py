@@ -23,6 +23,7 @@ from gateway_core.contract.account import GatewayAccount, GatewayKey
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
+from gateway_core.contract.notices import Notice, NoticeSigner
 from gateway_core.contract.provider import GatewayProvider, ProviderSpec
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.addresses import AddressPolicy
@@ -86,7 +87,7 @@ async def run_operator(
         stack.push_async_callback(counters.close)
         store = await stack.enter_async_context(open_store(settings))
         tables = _build_tables(records)
-        policy = AddressPolicy(allowed=settings.allowed_cidrs)
+        policy = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
         build = partial(_build_provider, policy=policy, shards=settings.shards)
         providers = Providers(tables.providers, records, build, _check_provider)
         stack.push_async_callback(providers.close)
@@ -96,6 +97,8 @@ async def run_operator(
         sender = HttpCallbackSender(policy, timeout=settings.callback_timeout_seconds)
         stack.push_async_callback(sender.close)
         signer = MediaSigner(load_key(settings.secrets_dir, "media-key"))
+        id_key = load_key(settings.secrets_dir, "id-key")
+        notice_signer = NoticeSigner(id_key)
         tools = Tools(
             shards=settings.shards,
             records=records,
@@ -118,10 +121,11 @@ async def run_operator(
             alarms=Alarms(records),
             courier=Courier(sender, Keyring(tables.accounts, records, _read_clock), _read_clock),
             callback_schedule=settings.callback_schedule,
-            mint=IdMint(load_key(settings.secrets_dir, "id-key")),
+            mint=IdMint(id_key),
             failpoints=Failpoints(settings.failpoints),
             metrics=metrics,
             now=_read_clock,
+            notify_address=_address_notices(settings.notify_url, notice_signer),
         )
         controller = TaskController(tools)
         standing = StandingController(
@@ -149,6 +153,8 @@ async def run_operator(
             settings.health_port,
             ready=lambda: None if following.is_set() else "the watch of tasks is not up",
             metrics=metrics,
+            signer=notice_signer,
+            take_notice=controller.take_notice,
         )
         stack.push_async_callback(health.cleanup)
 
@@ -186,6 +192,14 @@ async def run_operator(
 
 def _read_clock() -> datetime:
     return datetime.now(UTC)
+
+
+def _address_notices(base: str, signer: NoticeSigner) -> Callable[[Notice], str | None]:
+    """Makes the addresses that providers are given; none without a base."""
+    if not base:
+        return lambda _: None
+    root = base.rstrip("/")
+    return lambda notice: root + signer.sign(notice)
 
 
 async def _run_part(part: Callable[[], Awaitable[None]]) -> None:

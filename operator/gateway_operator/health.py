@@ -1,15 +1,26 @@
-"""The operator's health port: /healthz (alive), /readyz (working) and /metrics."""
+"""The operator's inner port: /healthz (alive), /readyz (working), /metrics, and /notices/...
+
+Notices come from the API, which has held up floods; their signature is verified here all the same,
+since whoever is in the cluster may reach this port.
+"""
 
 from collections.abc import Callable
 
 from aiohttp import web
 from prometheus_client import generate_latest
 
+from gateway_core.contract.notices import ROOT, Notice, NoticeSigner
 from gateway_operator.metrics import Metrics
 
 
 async def start_health(
-    host: str, port: int, *, ready: Callable[[], str | None], metrics: Metrics
+    host: str,
+    port: int,
+    *,
+    ready: Callable[[], str | None],
+    metrics: Metrics,
+    signer: NoticeSigner,
+    take_notice: Callable[[Notice], None],
 ) -> web.AppRunner:
     """Serves until the runner is cleaned up. `ready` gives None, or what is still missing."""
 
@@ -25,12 +36,20 @@ async def start_health(
     async def show_metrics(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(metrics.registry), content_type="text/plain")
 
+    async def hear_notice(request: web.Request) -> web.Response:
+        notice = signer.verify(request.path)
+        if notice is None:
+            return web.Response(status=404)
+        take_notice(notice)
+        return web.Response(status=204)
+
     app = web.Application()
     app.add_routes(
         [
             web.get("/healthz", healthz),
             web.get("/readyz", readyz),
             web.get("/metrics", show_metrics),
+            web.post(ROOT + "{rest:.+}", hear_notice),
         ]
     )
     runner = web.AppRunner(app, access_log=None)

@@ -30,6 +30,12 @@ class Metrics:
             "Holds ended by the sweeper instead of their task's end.",
             registry=self.registry,
         )
+        self._notices = Counter(
+            "gateway_notices_total",
+            "Notices of providers by what they came to.",
+            ["outcome"],
+            registry=self.registry,
+        )
         self.folded = Counter(
             "gateway_tasks_folded_total",
             "Ended tasks whose charge was folded into usage.",
@@ -69,6 +75,10 @@ class Metrics:
     def count_end(self, reason: Reason) -> None:
         """Counts a task's end."""
         self._ends.labels(reason.value).inc()
+
+    def count_notice(self, outcome: str) -> None:
+        """Counts a notice: `taken`, `held up` or `for nothing`."""
+        self._notices.labels(outcome).inc()
 
     def count_attempt(self, state: str) -> None:
         """Counts an attempt at a callback."""

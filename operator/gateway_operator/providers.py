@@ -14,6 +14,7 @@ import structlog
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.provider import GatewayProvider, ProviderSpec
 from gateway_core.domain.catalog import Problem
+from gateway_core.ports.adapters import AdapterFailed, AdapterMissing
 from gateway_core.ports.caches import Table
 from gateway_core.ports.records import Missing, Records, RecordUnavailable, Refused
 from gateway_core.ports.upstream import Upstream
@@ -60,13 +61,18 @@ class Providers:
         Raises RecordUnavailable where its Secret cannot be read for now.
         """
         entry = await self._refresh(name)
-        return None if entry is None else entry.upstream
+        if entry is None or entry.upstream is None or entry.upstream.trouble is not None:
+            return None
+        return entry.upstream
 
     async def check(self, name: str) -> Problem | None:
         """What keeps the provider from being used; None if nothing does."""
         entry = await self._refresh(name)
         if entry is None:
             return Problem(Reason.PROVIDER_NOT_FOUND, f"no GatewayProvider is called {name}")
+        trouble = entry.upstream.trouble if entry.upstream is not None else None
+        if entry.problem is None and trouble is not None:
+            return Problem(Reason.ADAPTER_FAILED, trouble)
         return entry.problem
 
     async def close(self) -> None:
@@ -103,13 +109,13 @@ class Providers:
                 return known
             upstream = None
             if problem is None:
-                upstream, problem = self._make(obj.spec, credential)
+                upstream, problem = await self._make(obj.spec, credential)
             entry = _Entry(obj.spec, credential, upstream, problem, time.monotonic())
             self._entries[name] = entry
         await self._retire(known)
         return entry
 
-    def _make(
+    async def _make(
         self, spec: ProviderSpec, credential: str | None
     ) -> tuple[Upstream | None, Problem | None]:
         """The upstream, or what keeps it from being made.
@@ -118,7 +124,14 @@ class Providers:
         """
         try:
             problem = self._check(spec)
-            return (None, problem) if problem else (self._build(spec, credential), None)
+            if problem:
+                return None, problem
+            upstream = self._build(spec, credential)
+            await upstream.start()
+        except AdapterMissing as error:
+            return None, Problem(Reason.ADAPTER_NOT_FOUND, str(error))
+        except AdapterFailed as error:
+            return None, Problem(Reason.ADAPTER_FAILED, str(error))
         except ValueError as error:
             return None, Problem(Reason.INVALID_FIELD, str(error))
         except Exception as error:  # a resource must not bring the process down
@@ -126,6 +139,7 @@ class Providers:
             return None, Problem(
                 Reason.INVALID_FIELD, f"the provider fails: {type(error).__name__}"
             )
+        return upstream, None
 
     async def _read_credential(self, spec: ProviderSpec) -> tuple[str | None, Problem | None]:
         ref = spec.credentials_secret_ref

@@ -4,6 +4,7 @@ import pytest
 
 from gateway_apiserver.settings import ApiSettings, MediaSettings
 from gateway_operator.settings import Settings as OperatorSettings
+from tests.chart.conftest import NAMESPACE
 
 UNSET = {
     "operator": {
@@ -37,6 +38,29 @@ def test_every_setting_is_reached_from_the_values(chart, kind, component, settin
         if name not in UNSET.get(component, ())
     }
     assert given == wanted
+
+
+def test_push_leads_from_the_provider_to_the_operators_replica(chart):
+    values = "push: {enabled: true, url: 'https://in.example'}\nfullnameOverride: gw"
+    values += "\nnetworkPolicies: {metricsFrom: [{podSelector: {}}]}\noperator: {replicas: 3}"
+
+    def env(kind, component):
+        spec = chart.find(kind, f"-{component}", values)["spec"]["template"]["spec"]
+        return {e["name"]: e.get("value") for e in spec["containers"][0]["env"]}
+
+    assert env("StatefulSet", "operator")["GATEWAY_NOTIFY_URL"] == "https://in.example"
+    api = env("Deployment", "api")
+    address = f"http://gw-operator-{{ordinal}}.gw-operator.{NAMESPACE}.svc:8082"
+    assert (api["GATEWAY_OPERATOR_URL"], api["GATEWAY_OPERATOR_REPLICAS"]) == (address, "3")
+    service = chart.find("Service", "gw-operator", values)["spec"]
+    assert (service["clusterIP"], service["ports"][0]["port"]) == ("None", 8082)
+    assert chart.find("StatefulSet", "-operator", values)["spec"]["serviceName"] == "gw-operator"
+    inner = chart.find("NetworkPolicy", "-operator", values)["spec"]["ingress"][0]["from"]
+    label = "app.kubernetes.io/component"
+    assert "api" in [peer["podSelector"].get("matchLabels", {}).get(label) for peer in inner]
+    egress = chart.find("NetworkPolicy", "-api", values)["spec"]["egress"]
+    (link,) = [rule for rule in egress if rule["ports"] == [{"port": "health"}]]
+    assert link["to"][0]["podSelector"]["matchLabels"][label] == "operator"
 
 
 def test_old_clusters_are_refused(chart):

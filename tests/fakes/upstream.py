@@ -79,6 +79,8 @@ class FakeUpstream:
     fetches: deque[Exception] = field(default_factory=deque)
     retry_after: float | None = None
     away: bool = False
+    problem: str | None = None
+    start_error: Exception | None = None
 
     def __post_init__(self) -> None:
         self.jobs: list[Job] = []
@@ -94,6 +96,14 @@ class FakeUpstream:
     def times(self, call: str) -> list[float]:
         """When a call was made."""
         return [at for name, at in self.calls if name == call]
+
+    @property
+    def trouble(self) -> str | None:
+        return self.problem
+
+    async def start(self) -> None:
+        if self.start_error is not None:
+            raise self.start_error
 
     async def submit(self, job: JobInput) -> str:
         return await self._serve("submit", self._submit, job)

@@ -7,6 +7,8 @@ processes under test; its journal says which jobs were really made.
 """
 
 import asyncio
+import hashlib
+import hmac
 import itertools
 import secrets
 import threading
@@ -66,6 +68,8 @@ class OperationsProvider:
     lag: float = 0.0
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     filters: bool = True
+    signed: bool = False
+    """Whether requests must be signed instead of carrying the token, and jobs begin by POST."""
     notifies_early: bool = False
     notify_times: int = 1
 
@@ -104,6 +108,7 @@ class OperationsProvider:
     def behave(self) -> None:
         """Forgets all faults and goes back to what is usual."""
         self._faults.clear()
+        self.notified.clear()
         self.seconds, self.lag, self.filters = 1.0, 0.0, True
         self.notifies_early, self.notify_times = False, 1
 
@@ -123,7 +128,9 @@ class OperationsProvider:
     async def _start(self) -> None:
         self._client = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5))
         app = web.Application()
-        app.router.add_put("/v3/engines/{engine:.+}/operations", self._call("submit"))
+        method = "POST" if self.signed else "PUT"
+        path = "/v3/engines/{engine:.+}/operations"
+        app.router.add_route(method, path, self._call("submit"))
         app.router.add_get("/v3/operations", self._call("lookup"))
         app.router.add_get("/v3/{name:engines/.+}/artifacts", self._call("result"))
         app.router.add_get("/v3/{name:engines/.+}", self._call("poll"))
@@ -143,7 +150,7 @@ class OperationsProvider:
     def _call(self, call: str) -> Any:
         async def handle(request: web.Request) -> web.StreamResponse:
             self.calls[call] += 1
-            if request.headers.get("X-Access-Token") != self.token:
+            if not await self._knows(request):
                 return _error("BAD_TOKEN", f"Token {request.headers.get('X-Access-Token')} is bad")
             early = self._take(call, after=False)
             if early is not None:
@@ -153,6 +160,13 @@ class OperationsProvider:
             return answer if late is None else self._spoil(request, late)
 
         return handle
+
+    async def _knows(self, request: web.Request) -> bool:
+        if not self.signed:
+            return request.headers.get("X-Access-Token") == self.token
+        text = f"{request.method}\n{request.raw_path}\n".encode() + await request.read()
+        signature = hmac.new(self.token.encode(), text, hashlib.sha256).hexdigest()
+        return request.headers.get("X-Signature") == signature
 
     def _take(self, call: str, *, after: bool) -> Fault | None:
         for fault in self._faults:

@@ -134,6 +134,8 @@ class Client:
         self.world = world
         self.key = key
         self.account = account
+        self.service = world.env["GATEWAY_SERVICE"]
+        self.model = world.env["GATEWAY_MODEL"]
         self.history = History()
         self._session: aiohttp.ClientSession | None = None
 
@@ -150,7 +152,7 @@ class Client:
 
     @property
     def tasks_path(self) -> str:
-        return f"/api/v1/{self.world.env['GATEWAY_SERVICE']}/reference_to_video"
+        return f"/api/v1/{self.service}/reference_to_video"
 
     async def request(
         self,
@@ -187,7 +189,7 @@ class Client:
     def body(self, **changes: Any) -> dict[str, Any]:
         """A good request body with changes; a change to None leaves the field out."""
         body = {
-            "model": self.world.env["GATEWAY_MODEL"],
+            "model": self.model,
             "prompt": "A lighthouse at dawn",
             "reference_image_urls": ["https://example.com/lighthouse.png"],
             **changes,

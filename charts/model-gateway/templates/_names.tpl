@@ -61,6 +61,14 @@ labels:
 {{- default (printf "http://%s-media.%s.svc%s" (include "gateway.name" .) .Release.Namespace (eq $port 80 | ternary "" (printf ":%d" $port))) .Values.media.url -}}
 {{- end -}}
 
+{{/* An operator replica's inner port, {ordinal} being its number; empty where push is off. */}}
+{{- define "gateway.operatorUrl" -}}
+{{- if .Values.push.enabled -}}
+{{- $name := printf "%s-operator" (include "gateway.name" .) -}}
+http://{{ $name }}-{ordinal}.{{ $name }}.{{ .Release.Namespace }}.svc:8082
+{{- end -}}
+{{- end -}}
+
 {{- define "gateway.apiKeysSecret" -}}
 {{ default (printf "%s-api-keys" (include "gateway.name" .)) .Values.secrets.apiKeys }}
 {{- end -}}

@@ -135,6 +135,7 @@ def _operator(config: LocalConfig, credentials: Credentials) -> _Parts:
         "GATEWAY_MEDIA_URL": config.media_url,
         "GATEWAY_HEALTH_HOST": LOOPBACK,
         "GATEWAY_HEALTH_PORT": str(config.ports.operator),
+        "GATEWAY_NOTIFY_URL": config.base_url,
     }
     url = f"http://{LOOPBACK}:{config.ports.operator}"
     return ("gateway_operator",), {**_cluster_env(config), **env}, f"{url}/readyz"
@@ -146,6 +147,7 @@ def _api(config: LocalConfig, credentials: Credentials) -> _Parts:
         "GATEWAY_API_PORT": str(config.ports.api),
         "GATEWAY_BASE_URL": config.base_url,
         "GATEWAY_MEDIA_URL": config.media_url,
+        "GATEWAY_OPERATOR_URL": f"http://{LOOPBACK}:{config.ports.operator}",
     }
     return (
         ("gateway_apiserver", "api"),

@@ -51,6 +51,8 @@ class Reason(StrEnum):
     SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 - a reason, not a secret
     INVALID_EXPRESSION = "InvalidExpression"
     INVALID_TEMPLATE = "InvalidTemplate"
+    ADAPTER_NOT_FOUND = "AdapterNotFound"
+    ADAPTER_FAILED = "AdapterFailed"
     UNKNOWN_ACTION = "UnknownAction"
     INVALID_FIELD = "InvalidField"
     PRICE_MISSING = "PriceMissing"

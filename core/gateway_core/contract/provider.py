@@ -245,12 +245,28 @@ class ProviderSpec(Part):
                 rule(
                     "self.type != 'http' || has(self.http)",
                     "`http` must be specified for type http",
-                )
+                ),
+                rule(
+                    "self.type == 'http' || !has(self.http)",
+                    "`http` may be specified for type http alone",
+                ),
+                rule(
+                    "self.type != 'http' || !has(self.config)",
+                    "`config` may be specified for other types than http alone",
+                ),
             ]
         }
     )
 
-    type: Annotated[str, Field(min_length=1, max_length=63, pattern="^[a-z0-9-]+$")]
+    type: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=63,
+            pattern="^[a-z0-9-]+$",
+            description="http, or the name of a code adapter that the operator's image brings.",
+        ),
+    ]
     credentials_secret_ref: SecretKeyRef | None = None
     max_concurrent_requests: Annotated[int, Field(ge=1, le=10000)] = 64
     on_unknown_submission: Annotated[
@@ -261,6 +277,10 @@ class ProviderSpec(Part):
         ),
     ] = "Fail"
     http: HttpProvider | None = None
+    config: Annotated[
+        str | None,
+        Field(max_length=16384, description="What the code adapter of this type is to know."),
+    ] = None
 
 
 class GatewayProvider(Resource):

@@ -98,16 +98,29 @@ class Download:
 
 
 class Upstream(Protocol):
-    """One provider as its resource declares it."""
+    """One provider as its resource declares it. What has a value here has it unless it differs."""
 
     guarantee: SubmissionGuarantee
-    can_cancel: bool
-    can_find: bool
-    max_output_bytes: int
+    can_cancel: bool = False
+    can_find: bool = False
+    max_output_bytes: int = 2 * 2**30
     submit_seconds: float  # after so long no attempt to submit is under way or unseen by `find`
-    resubmits_unknown: bool  # the declared policy where there is no guarantee
-    poll_interval: tuple[float, float]  # least and most seconds between polls
-    notified_interval: float | None  # seconds between polls of jobs with a notify_url, if declared
+    resubmits_unknown: bool = False  # the declared policy where there is no guarantee
+    poll_interval: tuple[float, float] = (1.0, 15.0)  # least and most seconds between polls
+    notified_interval: float | None = None  # the same for jobs with a notify_url, if declared
+
+    @property
+    def trouble(self) -> str | None:
+        """What keeps it from being used at present, for an admin; None if nothing does."""
+        return None
+
+    async def start(self) -> None:
+        """Called once, before any other call.
+
+        Raises ValueError, saying what to mend, for a declaration that cannot be used, and
+        AdapterMissing and AdapterFailed where its code is foreign.
+        """
+        return None
 
     async def submit(self, job: JobInput) -> str:
         """Starts a job; its id. UpstreamRejected, Busy, Denied, Unclear.

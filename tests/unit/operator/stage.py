@@ -112,6 +112,7 @@ class Operator:
             failpoints=stage.failpoints,
             metrics=metrics,
             now=read_now,
+            notify_address=lambda notice: stage.notify_url and stage.notify_url + notice.name,
         )
         self.controller = TaskController(self.tools)
         wanted = FakeTable(
@@ -157,6 +158,7 @@ class Stage:
     def __init__(self, upstream: FakeUpstream | None = None, *, lag: float = 0.01) -> None:
         self.lag = lag
         self.upstream = upstream or FakeUpstream()
+        self.notify_url: str | None = None
         self.records = RemoteRecords(clock=lambda: format_time(read_now()))
         self.store: FakeObjects = FakeObjects()
         self.counters: FakeCounters = TickingCounters()

@@ -64,6 +64,12 @@ def test_a_text_of_which_nothing_is_left_becomes_the_fallback(raw: object) -> No
     assert CLEANER.clean(raw, "fallback") == "fallback"
 
 
+def test_without_hosts_none_is_taken_out() -> None:
+    assert (
+        MessageCleaner((), ()).clean("A still is too dark.", "fallback") == "A still is too dark."
+    )
+
+
 def test_ids_are_taken_out() -> None:
     assert "abcd" not in CLEANER.clean("No frame for abcd", "fallback", "abcd")
 

@@ -341,8 +341,3 @@ def test_a_provider_with_problems_is_refused(document: Document) -> None:
     spec["http"]["poll"]["state"] = "["
     with pytest.raises(ValueError, match=r"http\.poll\.state"):
         build_upstream(ProviderSpec.model_validate(spec), "token", AddressPolicy())
-
-
-def test_an_unknown_type_is_refused() -> None:
-    with pytest.raises(ValueError, match="'grpc' is not known"):
-        build_upstream(ProviderSpec(type="grpc"), None, AddressPolicy())

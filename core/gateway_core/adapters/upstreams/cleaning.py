@@ -87,6 +87,8 @@ def _host_pattern(hosts: Iterable[str]) -> re.Pattern[str]:
         names.add(name)
         if not _NUMBERED_HOST.fullmatch(name):
             names.add(".".join(name.rsplit(".", 2)[-2:]))
+    if not names:
+        return re.compile(r"(?!)")
     alternatives = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
     return re.compile(
         rf"(?<![\w-])(?:[\w-]{{1,63}}\.){{0,8}}(?:{alternatives})(?![\w-])(?::\d+)?(?:/\S*)?",

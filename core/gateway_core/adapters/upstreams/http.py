@@ -39,6 +39,7 @@ from gateway_core.ports.upstream import (
     JobReport,
     JobState,
     SubmissionGuarantee,
+    Upstream,
     UpstreamBusy,
     UpstreamError,
     UpstreamGone,
@@ -53,7 +54,7 @@ _TURN_SECONDS = 10.0
 _CUT = "The connection to the provider broke off or timed out."
 
 
-class HttpUpstream:
+class HttpUpstream(Upstream):
     """Fulfils `ports.upstream.Upstream` for a resource of type http.
 
     `credential` is the value of the resource's Secret, white space around it ignored. Raises

@@ -1,6 +1,7 @@
 """Makes the adapter for a provider resource; used by the operator's composition root."""
 
 from gateway_core.adapters.upstreams.http import HttpUpstream
+from gateway_core.adapters.upstreams.plugins import CodeUpstream
 from gateway_core.contract.provider import ProviderSpec
 from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.ports.upstream import Upstream
@@ -11,9 +12,8 @@ def build_upstream(
 ) -> Upstream:
     """The provider as its resource declares it; no I/O happens before its first call.
 
-    Raises ValueError, with what is to be mended, for an unknown type and for a resource or
-    credential that cannot be used.
+    Raises ValueError, with what is to be mended, for a resource or credential that cannot be used.
+    A type that is not known shows when it is started.
     """
-    if spec.type == "http":
-        return HttpUpstream(spec, credential, policy)
-    raise ValueError(f"type: {spec.type!r} is not known; there is http")
+    kind = HttpUpstream if spec.type == "http" else CodeUpstream
+    return kind(spec, credential, policy)

@@ -6,7 +6,9 @@ from contextlib import suppress
 
 import structlog
 
+from gateway_core.contract.notices import Notice
 from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.ledger import TERMINAL_PHASES
 from gateway_core.domain.lifecycle import Step, is_terminal, next_step
 from gateway_core.ports.records import Object
 from gateway_operator.controllers.tasks.delivery import Delivery
@@ -56,6 +58,19 @@ class TaskController:
             return
         if kind == "DELETED" or self._tools.live.offer(obj):
             self._tools.queue.add(name)
+
+    def take_notice(self, notice: Notice) -> None:
+        """Has the job of a task asked after soon, since its provider says that it changed.
+
+        Of a task that has ended, is another's or is not known yet there is nothing to ask.
+        """
+        obj = self._tools.live.get(notice.name)
+        ended = obj is not None and (obj.get("status") or {}).get("phase") in TERMINAL_PHASES
+        if obj is None or ended or obj["metadata"]["uid"] != notice.uid:
+            self._tools.metrics.count_notice("for nothing")
+            return
+        taken = self._polling.hasten(notice.name)
+        self._tools.metrics.count_notice("taken" if taken else "held up")
 
     async def reconcile(self, name: str) -> None:
         """Does what is due for the task, if anything. Raises RecordUnavailable and the like."""

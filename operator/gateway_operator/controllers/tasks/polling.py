@@ -1,7 +1,8 @@
 """The third step: the job is asked after, without a write, until it has ended.
 
 The interval grows with the task's age between the bounds the provider declares; an answer of
-nonsense counts as none, and the deadline ends what the provider never ends.
+nonsense counts as none, and the deadline ends what the provider never ends. A provider's notice
+makes a poll due at once, but the first ones alone: many would be a flood.
 """
 
 import asyncio
@@ -41,13 +42,22 @@ LOST_SECONDS = 60.0
 
 MOST_COPY_ATTEMPTS = 6
 PROVIDER_PAUSE = 3.0
+FIRST_NOTICE_PAUSE = 1.0
+LONGEST_NOTICE_PAUSE = 10.0
 
 
 @dataclass(slots=True)
 class _Watch:
-    """When to ask next, and what went wrong of late; lost at a restart without harm."""
+    """When to ask next, and what went wrong of late; lost at a restart without harm.
+
+    `told` is whether the provider has told of the job since it was last asked. No notice makes a
+    poll due before `hastened_from`.
+    """
 
     due: float
+    told: bool = False
+    hastened: int = 0
+    hastened_from: float = float("-inf")
     failures: int = 0
     gone: int = 0
     gone_since: float = 0.0
@@ -65,6 +75,20 @@ class Polling:
         """Drops what is known of `name`'s polls."""
         self._watches.pop(name, None)
 
+    def hasten(self, name: str) -> bool:
+        """Makes the poll of a live task due, as soon as notices may; whether that is news.
+
+        A notice may come before the job's id is recorded, and while a poll is under way that was
+        sent before the job ended: it counts for the next one.
+        """
+        watch = self._watches.setdefault(name, _Watch(due=float("inf")))
+        if watch.told:
+            return False
+        watch.told = True
+        watch.due = min(watch.due, max(time.monotonic(), watch.hastened_from))
+        self._tools.queue.add_after(name, watch.due - time.monotonic())
+        return True
+
     async def poll(self, obj: Object, task: GatewayTask) -> bool:
         """Asks if it is time to. Whether the task can go on at once."""
         tools, name, job = self._tools, task.metadata.name, task.status.upstream
@@ -81,6 +105,11 @@ class Polling:
         if watch.due > time.monotonic():
             self._plan(task, watch)
             return False
+        if watch.told:
+            watch.told = False
+            pause = min(LONGEST_NOTICE_PAUSE, FIRST_NOTICE_PAUSE * 2.0 ** min(watch.hastened, 8))
+            watch.hastened += 1
+            watch.hastened_from = time.monotonic() + pause
         try:
             report = await upstream.poll(job.job_id)
         except UpstreamError as error:
@@ -90,7 +119,7 @@ class Polling:
         watch.failures = watch.gone = 0
         if report.state is JobState.RUNNING:
             pause = max(self._interval(task, upstream), report.retry_after or 0.0)
-            self._postpone(task, watch, pause)
+            self._postpone(task, watch, pause, least=report.retry_after)
             return False
         if report.state is JobState.SUCCEEDED:
             return await self._take_outputs(obj, task, upstream, watch, report)
@@ -120,7 +149,8 @@ class Polling:
                 message = "The output could not be fetched from the provider."
                 await tools.fail(obj, task, Reason.OUTPUT_UNAVAILABLE, message)
                 return True
-            self._postpone(task, watch, error.retry_after or 2.0 ** (watch.copy_failures - 1))
+            pause = error.retry_after or 2.0 ** (watch.copy_failures - 1)
+            self._postpone(task, watch, pause, least=pause)
             return False
         tools.failpoints.reach("after-outputs")
         charged = await self._price(task, report)
@@ -169,16 +199,25 @@ class Polling:
         watch.failures += 1
         pause = min(LONGEST_PAUSE, 2.0 ** min(watch.failures - 1, 8))
         pause = max(pause, self._interval(task, upstream), error.retry_after or 0.0)
-        self._postpone(task, watch, pause)
+        self._postpone(task, watch, pause, least=error.retry_after)
         return False
 
     def _interval(self, task: GatewayTask, upstream: Upstream) -> float:
+        if upstream.notified_interval is not None and self._tools.notify_url(task):
+            return upstream.notified_interval * random.uniform(0.9, 1.1)  # noqa: S311
         least, most = upstream.poll_interval
         age = (self._tools.now() - parse_time(task.status.start_time)).total_seconds()
         return min(most, max(least, age * AGE_SHARE)) * random.uniform(0.9, 1.1)  # noqa: S311
 
-    def _postpone(self, task: GatewayTask, watch: _Watch, seconds: float) -> None:
-        watch.due = time.monotonic() + seconds
+    def _postpone(
+        self, task: GatewayTask, watch: _Watch, seconds: float, *, least: float | None
+    ) -> None:
+        """Plans the next poll; a notice can bring it forward, but for `least` seconds."""
+        now = time.monotonic()
+        watch.hastened_from = max(watch.hastened_from, now + (least or 0.0))
+        watch.due = now + seconds
+        if watch.told:
+            watch.due = min(watch.due, max(now, watch.hastened_from))
         self._plan(task, watch)
 
     def _plan(self, task: GatewayTask, watch: _Watch) -> None:

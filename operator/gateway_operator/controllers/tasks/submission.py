@@ -247,6 +247,7 @@ class Submission:
             reference=task.metadata.uid,
             upstream_model=intent.upstream_model or request.model_id,
             input=values,
+            notify_url=self._tools.notify_url(task),
         )
 
     async def _handle(

@@ -7,6 +7,7 @@ from datetime import datetime
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.ids import IdMint
+from gateway_core.contract.notices import Notice
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.catalog import Catalog
 from gateway_core.domain.lifecycle import deadline, record_failure
@@ -29,7 +30,10 @@ from gateway_operator.shards import Shards
 
 @dataclass(slots=True)
 class Tools:
-    """The parts of the operator a step may use; `catalog` and `now` are called for their value."""
+    """The parts of the operator a step may use; `catalog` and `now` are called for their value.
+
+    `notify_address` makes the address that a task's provider may call, None where push is off.
+    """
 
     shards: Shards
     records: Records
@@ -50,6 +54,11 @@ class Tools:
     failpoints: Failpoints
     metrics: Metrics
     now: Callable[[], datetime]
+    notify_address: Callable[[Notice], str | None]
+
+    def notify_url(self, task: GatewayTask) -> str | None:
+        """The address that the task's provider may call, None where push is off."""
+        return self.notify_address(Notice(task.metadata.name, task.metadata.uid))
 
     def look_again(self, task: GatewayTask, seconds: float) -> None:
         """Has the task looked at after `seconds`, or at its deadline if that comes first."""

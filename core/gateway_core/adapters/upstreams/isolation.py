@@ -1,0 +1,119 @@
+"""A thread with an event loop of its own, for code that is not the gateway's; used by `plugins`.
+
+Whatever that code does (raises, never answers, sleeps in its thread, ends its task) stays there:
+a call comes back in a bounded time with a value or an error.
+"""
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
+_JOIN_SECONDS = 1.0
+_MARGIN_SECONDS = 1.0
+
+
+class NeverBegun(Exception):
+    """The thread is stuck: the call was given up before any of it was run."""
+
+
+class NeverEnded(Exception):
+    """The call took longer than it may; it is cancelled, or goes on if its thread is stuck."""
+
+
+class Crashed(Exception):
+    """The code raised something, which is the cause."""
+
+
+@dataclass(slots=True)
+class _Ticket:
+    """Who came first: each side writes its own flag before it reads the other's."""
+
+    begun: bool = False
+    given_up: bool = False
+
+
+class Isolation:
+    """Runs coroutines elsewhere. `patience` is how many seconds one may wait for its begin."""
+
+    def __init__(self, name: str, patience: float) -> None:
+        self._patience = patience
+        self._stopped = False
+        self._loop = asyncio.new_event_loop()
+        self._came_round: threading.Event | None = None
+        # a daemon: one that is stuck must not keep the process from ending
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the thread has not come round since it was last found to be stuck."""
+        return self._came_round is not None and not self._came_round.is_set()
+
+    async def run(self, make: Callable[[], Awaitable[T]], seconds: float) -> T:
+        """The result of the coroutine that `make` makes, within `seconds`.
+
+        Raises NeverBegun, NeverEnded, and Crashed with what the code raised as its cause.
+        """
+        if self._stopped:
+            raise NeverBegun
+        ticket = _Ticket()
+        remote = asyncio.run_coroutine_threadsafe(_attempt(make, ticket, seconds), self._loop)
+        local = asyncio.wrap_future(remote)
+        try:
+            await asyncio.wait({local}, timeout=self._patience)
+            if not ticket.begun:
+                ticket.given_up = True
+                if not ticket.begun:
+                    self._call_round()
+                    raise NeverBegun
+            if not local.done():
+                await asyncio.wait({local}, timeout=seconds + _MARGIN_SECONDS)
+            if not local.done():
+                self._call_round()
+                raise NeverEnded
+        finally:
+            local.cancel()
+        if local.cancelled():
+            raise NeverEnded
+        value, error = local.result()
+        if error is None:
+            return cast(T, value)
+        if isinstance(error, TimeoutError | asyncio.CancelledError):
+            raise NeverEnded from error
+        raise Crashed from error
+
+    def spawn(self, make: Callable[[], Awaitable[Any]]) -> "concurrent.futures.Future[Any]":
+        """Starts a coroutine there; its future, whose result is (value, error)."""
+        work = _attempt(make, _Ticket(), None)
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def stop(self) -> None:
+        """Ends the thread, unless it is stuck; nothing can be run any more."""
+        self._stopped = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        await asyncio.to_thread(self._thread.join, _JOIN_SECONDS)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    def _call_round(self) -> None:
+        if not self.is_stuck and not self._stopped:
+            self._came_round = threading.Event()
+            self._loop.call_soon_threadsafe(self._came_round.set)
+
+
+async def _attempt(
+    make: Callable[[], Awaitable[Any]], ticket: _Ticket, seconds: float | None
+) -> tuple[Any, BaseException | None]:
+    """The value or the error; nothing is raised, since SystemExit would end the loop."""
+    ticket.begun = True
+    if ticket.given_up:
+        return None, None
+    try:
+        async with asyncio.timeout(seconds):
+            return await make(), None
+    except BaseException as error:
+        return None, error

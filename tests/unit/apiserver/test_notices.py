@@ -1,0 +1,146 @@
+"""Notices of providers: verified, bounded, held up in a flood, handed on in a word."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from gateway_apiserver.edge import Edge
+from gateway_apiserver.notices import MOST_BYTES, NoticeReceiver
+from gateway_core.contract.notices import Notice, NoticeSigner
+from gateway_core.ports.notices import NoticeUndelivered
+from tests.fakes.clock import in_virtual_time
+
+SIGNER = NoticeSigner(b"k" * 32)
+NOTICE = Notice("task-abc", "5f0c1d9e-1111-4222-8333-444455556666")
+PATH = SIGNER.sign(NOTICE)
+
+
+class Sink:
+    """Takes notices, or is away."""
+
+    def __init__(self) -> None:
+        self.taken: list[Notice] = []
+        self.away = False
+
+    async def deliver(self, notice: Notice) -> None:
+        await asyncio.sleep(0.01)
+        if self.away:
+            raise NoticeUndelivered("away")
+        self.taken.append(notice)
+
+
+async def post(
+    app: Any, path: str = PATH, *, body: bytes = b"{}", method: str = "POST"
+) -> dict[str, Any]:
+    """The answer's start; `body` comes in pieces of 16 KiB."""
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": b"",
+        "headers": [],
+    }
+    sent: list[dict[str, Any]] = []
+
+    async def pieces() -> AsyncIterator[dict[str, Any]]:
+        for begin in range(0, len(body) or 1, 16384):
+            more = begin + 16384 < len(body)
+            part = body[begin : begin + 16384]
+            yield {"type": "http.request", "body": part, "more_body": more}
+
+    stream = pieces()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await Edge(app)(scope, stream.__anext__, send)
+    return sent[0]
+
+
+@in_virtual_time
+async def test_a_good_one_is_handed_on_once() -> None:
+    sink = Sink()
+    answer = await post(NoticeReceiver(SIGNER, sink))
+    assert answer["status"] == 204
+    assert sink.taken == [NOTICE]
+
+
+@pytest.mark.parametrize(
+    ("path", "method"),
+    [
+        (PATH[:-1] + ("A" if PATH[-1] != "A" else "B"), "POST"),
+        (PATH + "/x", "POST"),
+        ("/notices/", "POST"),
+        (PATH, "GET"),
+        (PATH, "PUT"),
+    ],
+)
+@in_virtual_time
+async def test_anything_else_is_not_there(path: str, method: str) -> None:
+    sink = Sink()
+    receiver = NoticeReceiver(SIGNER, sink)
+    assert (await post(receiver, path, method=method))["status"] == 404
+    assert sink.taken == []
+
+
+@in_virtual_time
+async def test_without_a_sink_no_address_is_one_of_ours() -> None:
+    assert (await post(NoticeReceiver(SIGNER, None)))["status"] == 404
+
+
+@in_virtual_time
+async def test_a_body_is_bounded_and_never_read() -> None:
+    sink = Sink()
+    receiver = NoticeReceiver(SIGNER, sink)
+    assert (await post(receiver, body=b"x" * (MOST_BYTES + 1)))["status"] == 413
+    assert sink.taken == []
+    assert (await post(receiver, body=b"\xff" * MOST_BYTES))["status"] == 204
+
+
+@in_virtual_time
+async def test_a_flood_is_held_up_and_its_last_word_is_not_lost() -> None:
+    sink = Sink()
+    receiver = NoticeReceiver(SIGNER, sink)
+    for _ in range(1000):
+        assert (await post(receiver))["status"] == 204
+        await asyncio.sleep(0.002)
+    flooded = len(sink.taken)
+    assert flooded <= 6, "two a second"
+    await asyncio.sleep(2)
+    assert len(sink.taken) == flooded + 1
+    await asyncio.sleep(10)
+    assert len(sink.taken) == flooded + 1
+
+
+@in_virtual_time
+async def test_tasks_do_not_hold_each_other_up() -> None:
+    sink = Sink()
+    receiver = NoticeReceiver(SIGNER, sink)
+    notices = [Notice(f"task-{number}", NOTICE.uid) for number in range(50)]
+    answers = await asyncio.gather(*(post(receiver, SIGNER.sign(notice)) for notice in notices))
+    assert {answer["status"] for answer in answers} == {204}
+    assert len(sink.taken) == 50
+
+
+@in_virtual_time
+async def test_one_that_cannot_be_handed_on_is_to_be_sent_again() -> None:
+    sink = Sink()
+    sink.away = True
+    receiver = NoticeReceiver(SIGNER, sink)
+    answer = await post(receiver)
+    assert answer["status"] == 503
+    assert (b"retry-after", b"5") in answer["headers"]
+    sink.away = False
+    await asyncio.sleep(5)
+    assert (await post(receiver))["status"] == 204
+    assert sink.taken == [NOTICE]
+
+
+@in_virtual_time
+async def test_the_log_shows_no_address(caplog: pytest.LogCaptureFixture, capsys: Any) -> None:
+    await post(NoticeReceiver(SIGNER, Sink()))
+    await post(NoticeReceiver(SIGNER, None))
+    written = caplog.text + "".join(capsys.readouterr())
+    assert PATH.rpartition("/")[2] not in written

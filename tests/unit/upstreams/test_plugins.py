@@ -1,0 +1,332 @@
+"""Code adapters: whatever their code does, the gateway goes on and says what is wrong."""
+
+import asyncio
+import json
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_core.adapters.upstreams import plugins
+from gateway_core.adapters.upstreams.plugins import CodeUpstream
+from gateway_core.contract.provider import ProviderSpec
+from gateway_core.domain.addresses import AddressPolicy
+from gateway_core.ports.adapters import AdapterFailed, AdapterMissing
+from gateway_core.ports.upstream import (
+    JobInput,
+    JobReport,
+    JobState,
+    UpstreamBusy,
+    UpstreamRejected,
+    UpstreamUnclear,
+)
+from tests.servers.packages import install, on_path
+
+SECRET = "s3cr3t-Credential-0042"
+JOB = JobInput("ref", "model", {})
+SOURCE = """
+import asyncio, json, sys, time
+from contextlib import asynccontextmanager
+from gateway_core.ports.upstream import *
+
+LIVING = []
+
+class Odd(Upstream):
+    guarantee = SubmissionGuarantee.NONE
+    submit_seconds = 1.0
+
+    def __init__(self, setup):
+        self.setup = setup
+        self.does = json.loads(setup.config)
+        for name, value in self.does.get("traits", {}).items():
+            setattr(self, name, value)
+        self.do("init")
+
+    def do(self, call):
+        exec(self.does.get(call, "pass"), globals(), {"self": self})
+
+    async def do_later(self, call, value):
+        deed = self.does.get(call)
+        if deed == "hang":
+            await asyncio.sleep(1000)
+        self.do(call)
+        return eval(self.does.get(call + " gives", repr(value)))
+
+    async def start(self):
+        await self.do_later("start", None)
+
+    async def submit(self, job):
+        return await self.do_later("submit", "job-1")
+
+    async def find(self, reference):
+        return await self.do_later("find", None)
+
+    async def poll(self, job_id):
+        return await self.do_later("poll", None) or JobReport(JobState.RUNNING)
+
+    async def cancel(self, job_id):
+        await self.do_later("cancel", None)
+
+    @asynccontextmanager
+    async def fetch(self, url):
+        self.do("fetch")
+        async def chunks():
+            for piece in self.does.get("pieces", ["abc", "def"]):
+                yield piece.encode()
+            self.do("end")
+        yield Download(self.does.get("content", "video/mp4"), chunks())
+
+    async def close(self):
+        self.do("close")
+"""
+Make = Callable[..., CodeUpstream]
+
+
+@pytest.fixture(autouse=True)
+def packages(tmp_path: Path) -> Iterator[Path]:
+    install(tmp_path, "odd_package", SOURCE, odd="Odd")
+    with on_path(tmp_path):
+        yield tmp_path
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits long for a test's adapter."""
+    monkeypatch.setattr(plugins, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(plugins, "START_SECONDS", 0.5)
+    monkeypatch.setattr(plugins, "CALL_SECONDS", 1.0)
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[Make]:
+    """Makes an adapter that is not started; each deed is a statement that a call does first."""
+    made: list[CodeUpstream] = []
+
+    def build(kind: str = "odd", credential: str | None = SECRET, **does: Any) -> CodeUpstream:
+        config = json.dumps({name.replace("_gives", " gives"): deed for name, deed in does.items()})
+        spec = ProviderSpec(type=kind, config=config, max_concurrent_requests=2)
+        made.append(CodeUpstream(spec, credential, AddressPolicy()))
+        return made[-1]
+
+    yield build
+    for upstream in made:
+        await upstream.close()
+
+
+async def test_it_gets_what_it_needs_and_runs_elsewhere(make: Make) -> None:
+    upstream = make(submit="self.seen = (self.setup.credential, self.setup.config)")
+    await upstream.start()
+    assert await upstream.submit(JOB) == "job-1"
+    assert (await upstream.poll("job-1")).state is JobState.RUNNING
+    assert upstream.trouble is None
+    assert any(thread.name == "adapter odd" for thread in threading.enumerate())
+
+
+async def test_a_type_that_nobody_offers_names_those_there_are(make: Make) -> None:
+    with pytest.raises(AdapterMissing, match=r"'grpc'; there is http, odd"):
+        await make("grpc").start()
+
+
+async def test_a_type_that_two_packages_offer_is_nobodys(make: Make, packages: Path) -> None:
+    install(packages, "odd_other", "Odd = 5", odd="Odd")
+    with pytest.raises(AdapterMissing, match="more than one package"):
+        await make().start()
+
+
+@pytest.mark.parametrize("step", ["init", "start"])
+async def test_what_is_to_be_mended_is_told_without_the_credential(make: Make, step: str) -> None:
+    deed = "raise ValueError('a url is missing beside ' + self.setup.credential)"
+    with pytest.raises(ValueError, match="config: a url is missing beside") as caught:
+        await make(**{step: deed}).start()
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("does", "text"),
+    [
+        ({"init": "raise KeyError(self.setup.credential)"}, r"raised KeyError at <string>:1"),
+        ({"start": "sys.exit(1)"}, "raised SystemExit"),
+        ({"start": "raise KeyboardInterrupt"}, "raised KeyboardInterrupt"),
+        ({"start": "time.sleep(2)"}, "did not start within 0.5 s"),
+        ({"init": "time.sleep(2)"}, "did not start within 0.5 s"),
+        ({"start": "hang"}, "did not start within 0.5 s"),
+        ({"traits": {"guarantee": "KEY"}}, "is no SubmissionGuarantee"),
+        ({"traits": {"submit_seconds": 1e9}}, "submit_seconds must be a number from 1 to 600"),
+        ({"traits": {"poll_interval": [0, 5]}}, "poll_interval must be a number"),
+        ({"traits": {"poll_interval": 5}}, "raised TypeError"),
+        ({"init": "self.guarantee = SubmissionGuarantee.LOOKUP"}, "guarantees a look-up and has"),
+    ],
+)
+async def test_one_that_cannot_be_started_says_why(
+    make: Make, does: dict[str, Any], text: str
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(AdapterFailed, match=text) as caught:
+        await make(**does).start()
+    assert SECRET not in str(caught.value)
+    assert time.monotonic() - began < 10
+
+
+async def test_one_whose_import_fails_says_where(make: Make, packages: Path) -> None:
+    install(packages, "torn", "import no_such_module", torn="Odd")
+    with pytest.raises(AdapterFailed, match=r"raised ModuleNotFoundError at torn.py:1"):
+        await make("torn").start()
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        "raise KeyError(self.setup.credential)",
+        "raise UpstreamError('of no kind')",
+        "sys.exit(1)",
+        "raise asyncio.CancelledError",
+        "raise TimeoutError",
+        "hang",
+    ],
+)
+async def test_a_call_that_goes_wrong_leaves_the_outcome_open(make: Make, deed: str) -> None:
+    upstream = make(submit=deed, poll=deed, cancel=deed, find=deed)
+    await upstream.start()
+    calls = [upstream.submit(JOB), upstream.poll("j"), upstream.find("r"), upstream.cancel("j")]
+    for call in calls:
+        with pytest.raises(UpstreamUnclear) as caught:
+            await call
+        assert SECRET not in str(caught.value)
+    assert upstream.trouble is None
+
+
+@pytest.mark.parametrize("given", ["None", "5.5", "''", "'a' * 600", "'a\\nb'", "[]", "b'x'"])
+async def test_an_id_that_is_none_leaves_the_outcome_open(make: Make, given: str) -> None:
+    upstream = make(submit_gives=given)
+    await upstream.start()
+    with pytest.raises(UpstreamUnclear):
+        await upstream.submit(JOB)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "5",
+        "{'state': 'done'}",
+        "JobReport('done')",
+        "JobReport(JobState.SUCCEEDED)",
+        "JobReport(JobState.SUCCEEDED, ('',))",
+        "JobReport(JobState.SUCCEEDED, tuple('x' * 17))",
+        "JobReport(JobState.SUCCEEDED, 'https://a.example')",
+        "JobReport(JobState.SUCCEEDED, (5,))",
+    ],
+)
+async def test_a_report_that_is_none_is_asked_for_again(make: Make, given: str) -> None:
+    upstream = make(poll_gives=given)
+    await upstream.start()
+    with pytest.raises(UpstreamUnclear):
+        await upstream.poll("job-1")
+
+
+async def test_texts_are_cleaned(make: Make) -> None:
+    upstream = make(
+        submit="raise UpstreamRejected('Bad key ' + self.setup.credential + ' used')",
+        poll_gives="JobReport(JobState.FAILED, message='job-12345 fails at https://x.example/a')",
+    )
+    await upstream.start()
+    with pytest.raises(UpstreamRejected) as caught:
+        await upstream.submit(JOB)
+    assert caught.value.message == "Bad key [removed] used"
+    report = await upstream.poll("job-12345")
+    assert report == JobReport(JobState.FAILED, message="[removed] fails at [removed]")
+
+
+async def test_one_that_blocks_is_in_trouble_until_it_goes_on(make: Make) -> None:
+    upstream = make(poll="time.sleep(3.0)")
+    await upstream.start()
+    beats = 0
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            await asyncio.sleep(0.02)
+            beats += 1
+
+    heart = asyncio.create_task(beat())
+    with pytest.raises(UpstreamUnclear):
+        await upstream.poll("job-1")
+    assert upstream.trouble == "the adapter odd blocks its thread"
+    with pytest.raises(UpstreamBusy):
+        await upstream.submit(JOB)
+    assert beats > 25, "the gateway's own loop goes on"
+    heart.cancel()
+    deadline = time.monotonic() + 10
+    while upstream.trouble is not None:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+    assert await upstream.submit(JOB) == "job-1"
+
+
+async def test_a_submission_that_was_given_up_is_never_made_later(make: Make) -> None:
+    upstream = make(poll="time.sleep(1.5)", submit="LIVING.append('made')")
+    await upstream.start()
+    poll = asyncio.create_task(upstream.poll("job-1"))
+    await asyncio.sleep(0.1)
+    with pytest.raises(UpstreamBusy):
+        await upstream.submit(JOB)
+    await asyncio.gather(poll, return_exceptions=True)
+    await upstream.find("ref")
+    assert sys.modules["odd_package"].LIVING == []
+
+
+async def test_no_more_calls_than_allowed_are_under_way(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "_TURN_SECONDS", 0.2)
+    upstream = make(poll="hang")
+    await upstream.start()
+    results = await asyncio.gather(
+        *(upstream.poll("job-1") for _ in range(3)), return_exceptions=True
+    )
+    assert sorted(type(result).__name__ for result in results) == [
+        "UpstreamBusy",
+        "UpstreamUnclear",
+        "UpstreamUnclear",
+    ]
+
+
+async def read(upstream: CodeUpstream) -> bytes:
+    async with upstream.fetch("anything") as download:
+        return b"".join([chunk async for chunk in download.chunks])
+
+
+async def test_an_output_comes_in_pieces(make: Make) -> None:
+    upstream = make(pieces=["abc"] * 100)
+    await upstream.start()
+    assert await read(upstream) == b"abc" * 100
+
+
+@pytest.mark.parametrize(
+    "does",
+    [
+        {"content": "text/html"},
+        {"content": 5},
+        {"pieces": []},
+        {"fetch": "raise KeyError('a')"},
+        {"end": "raise KeyError('a')"},
+        {"end": "sys.exit(1)"},
+        {"end": "raise UpstreamUnclear('cut')"},
+    ],
+)
+async def test_an_output_that_goes_wrong_is_unclear(make: Make, does: dict[str, Any]) -> None:
+    upstream = make(**does)
+    await upstream.start()
+    with pytest.raises(UpstreamUnclear):
+        await read(upstream)
+
+
+async def test_one_that_cannot_be_closed_is_left(make: Make) -> None:
+    upstream = make(close="raise KeyError")
+    await upstream.start()
+    await upstream.close()
+    with pytest.raises(UpstreamBusy):
+        await upstream.poll("job-1")
