@@ -87,7 +87,7 @@ async def run_operator(
         stack.push_async_callback(counters.close)
         store = await stack.enter_async_context(open_store(settings))
         tables = _build_tables(records)
-        policy = AddressPolicy(allowed=settings.allowed_cidrs)
+        policy = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
         build = partial(_build_provider, policy=policy, shards=settings.shards)
         providers = Providers(tables.providers, records, build, _check_provider)
         stack.push_async_callback(providers.close)

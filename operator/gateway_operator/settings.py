@@ -14,6 +14,7 @@ from gateway_operator.shards import Shards
 
 MOST_DELAY = 7 * 24 * 3600.0
 
+Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode]
 Delay = Annotated[float, Field(ge=0, le=MOST_DELAY, allow_inf_nan=False)]
 
 
@@ -28,7 +29,8 @@ class Settings(StoreSettings):
     health_port: int = 8081
     notify_url: Annotated[str, Field(pattern=r"^(https?://[^\s?#]+)?$")] = ""
     """The API's address as providers reach it, for their notices; empty if they are not to push."""
-    allowed_cidrs: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = ()
+    allowed_cidrs: Networks = ()
+    denied_cidrs: Networks = ()
     callback_schedule: Annotated[
         tuple[Delay, ...], NoDecode, Field(min_length=1, max_length=100)
     ] = SCHEDULE
@@ -44,7 +46,7 @@ class Settings(StoreSettings):
     fold_most: Annotated[int, Field(ge=1, le=200)] = 200
     failpoints: str = ""
 
-    @field_validator("allowed_cidrs", mode="before")
+    @field_validator("allowed_cidrs", "denied_cidrs", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         if not isinstance(value, str):
