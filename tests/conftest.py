@@ -29,18 +29,8 @@ structlog.configure(
 ROOT = Path(__file__).resolve().parent
 ONE_SERVER = ("integration", "callbacks", "conformance")
 """Folders whose tests share one running gateway, and so one worker."""
-LONGEST_FIRST = (
-    "integration",
-    "crash",
-    "callbacks",
-    "conformance",
-    "ports",
-    "crd",
-    "chart",
-    "install",
-    "unit",
-)
-"""Folders in the order of how long a group of theirs takes: the last to end then is a short one."""
+SHORTEST_LAST = ("conformance", "ports", "crd", "chart", "install", "unit")
+"""Folders whose groups are short, in order: the last to end then is a short one."""
 
 
 @pytest.hookimpl(trylast=True)
@@ -58,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _rank(item: pytest.Item) -> int:
     folder = item.path.relative_to(ROOT).parts[0]
-    return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+    return SHORTEST_LAST.index(folder) + 1 if folder in SHORTEST_LAST else 0
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,14 @@ import subprocess
 import time
 
 POLL_SECONDS = 0.5
+UNTIL_EOF = """
+import subprocess, sys
+process = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+sys.stdin.read()
+process.terminate()
+process.wait()
+"""
+"""Runs a command until the standard input ends: a signal does not go through every prefix."""
 
 
 class E2EError(Exception):
@@ -40,15 +48,14 @@ class Cluster:
     def background(self, *command):
         """Runs the command for as long as the `with` block lasts."""
         process = subprocess.Popen(
-            [*self._prefix, *command],
-            stdin=subprocess.DEVNULL,
+            [*self._prefix, "python3", "-c", UNTIL_EOF, *command],
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
         )
         try:
             yield
         finally:
-            process.terminate()
+            process.stdin.close()
             process.wait(timeout=30)
 
     def trace(self, *arguments, stdin=None):
