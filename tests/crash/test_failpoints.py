@@ -20,7 +20,11 @@ HIT = 2
 """The step is passed once before it kills, so that tasks are at different places then."""
 
 CALLBACKS = "tests/crash/test_callbacks.py"
-ELSEWHERE = dict.fromkeys(("before-callback", "after-callback", "after-callback-record"), CALLBACKS)
+RETENTION = "tests/crash/test_retention.py"
+ELSEWHERE = {
+    **dict.fromkeys(("before-callback", "after-callback", "after-callback-record"), CALLBACKS),
+    **dict.fromkeys(("before-removal", "after-removal"), RETENTION),
+}
 """Steps that a plain task does not come by, and the tests that kill there."""
 
 STEPS = [
