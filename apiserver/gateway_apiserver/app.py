@@ -85,7 +85,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         ReadThrough(parts.accounts, records, GatewayAccount.plural),
         parts.peppers,
     )
-    addresses = AddressPolicy(allowed=settings.allowed_cidrs)
+    addresses = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
     rebuild = partial(rebuild_ledger, records, parts.counters)
     gate = RateGate(parts.counters, rebuild, replicas=settings.replicas)
     pulse = Pulse(records)

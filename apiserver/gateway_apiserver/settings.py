@@ -49,6 +49,8 @@ class ApiSettings(ProcessSettings):
     redis_url: str = "redis://127.0.0.1:6379/0"
     allowed_cidrs: Networks = ()
     """Networks that callbacks may reach although they are private."""
+    denied_cidrs: Networks = ()
+    """The cluster's own networks where those are public addresses: callbacks may not reach them."""
     maintenance: bool = False
     """Whether requests that create are refused with 503."""
     task_id_header: HeaderName = "X-Task-Id"

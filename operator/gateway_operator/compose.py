@@ -53,6 +53,7 @@ from gateway_operator.metrics import Metrics
 from gateway_operator.outputs import Outputs
 from gateway_operator.providers import Providers
 from gateway_operator.queue import WorkQueue
+from gateway_operator.retention.schedule import Schedule, plan_sweeps
 from gateway_operator.settings import Settings
 from gateway_operator.shards import Shards
 
@@ -87,7 +88,7 @@ async def run_operator(
         stack.push_async_callback(counters.close)
         store = await stack.enter_async_context(open_store(settings))
         tables = _build_tables(records)
-        policy = AddressPolicy(allowed=settings.allowed_cidrs)
+        policy = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
         build = partial(_build_provider, policy=policy, shards=settings.shards)
         providers = Providers(tables.providers, records, build, _check_provider)
         stack.push_async_callback(providers.close)
@@ -168,7 +169,10 @@ async def run_operator(
                 for part in (queue.run, heartbeat.run, janitor.run, wanted.run)
             ]
             if settings.shards.owns_rest:
-                running.append(group.create_task(_run_part(standing.run)))
+                schedule = Schedule(*plan_sweeps(tools, settings.rules, settings.sweep_seconds))
+                running += [
+                    group.create_task(_run_part(part)) for part in (standing.run, schedule.run)
+                ]
 
             async def mark_ready() -> None:
                 claim_signals()

@@ -17,8 +17,8 @@ from tests.servers.world import Client, World, list_tasks
 
 RECEIVERS = 100
 BAD = 10
-TASKS = 500
-DURATION = "2-20"
+TASKS = 300
+DURATION = "5-35"
 BAR_SECONDS = 2.0
 
 

@@ -29,13 +29,19 @@ AGE_SHARE, LEAST_INTERVAL, JITTER = 0.1, 1.0, 1.1
 """A poll's interval is that share of the task's age, or the least the provider asks for."""
 GRACE_SECONDS = 2.0
 PATIENCE = 240.0
+POLLS = 5000
 WRITES = {"group": "modelgateway.dev", "resource": "gatewaytasks", "subresource": "status"}
 PROCESSES = ("operator", "api", "kube-apiserver", "etcd", "simulator")
 
 
 @dataclass
 class Round:
-    """What came of one size: lags in seconds, and those beyond one poll interval."""
+    """What came of one size.
+
+    `lags` are seconds from the provider's end to the GET that says so, `excesses` those beyond one
+    poll interval; `most` were in flight at once, `known` tasks had been made at the end;
+    `poll_cost` is the API's CPU seconds for a GET while all were in flight.
+    """
 
     size: int
     lags: list[float] = field(default_factory=list)
@@ -45,6 +51,8 @@ class Round:
     created_in: float = 0.0
     refused: int = 0
     most: int = 0
+    known: int = 0
+    poll_cost: float = 0.0
 
 
 async def measure_inflight(world: World, key: str, report: Report) -> None:
@@ -52,14 +60,23 @@ async def measure_inflight(world: World, key: str, report: Report) -> None:
     rounds = []
     async with world.client(key) as client:
         low, high = SECONDS
-        await client.simulate({"behaviour": "seconds", "seconds": f"{low}-{high}"})
+        await client.simulate(
+            {"behaviour": "stall", "match": {"prompt_contains": "polled"}},
+            {"behaviour": "seconds", "seconds": f"{low}-{high}"},
+        )
+        polled = (await client.create(prompt="polled", duration_seconds=3)).body["id"]
+        idle = await _measure_poll(world, client, polled)
         for size in SIZES:
-            rounds.append(await _run(world, client, size))
+            rounds.append(await _run(world, client, size, polled))
             _tell(report, rounds[-1])
     _tell_growth(report, rounds)
+    cost = rounds[-1].poll_cost
+    report.add("in flight: API CPU a GET, before", idle * 1e6, "us")
+    report.add(f"in flight: API CPU a GET, {rounds[-1].size} in flight", cost * 1e6, "us")
+    report.add("in flight: API CPU a GET, in flight over before", cost / idle, "ratio", at_most=1.5)
 
 
-async def _run(world: World, client: Client, size: int) -> Round:
+async def _run(world: World, client: Client, size: int, polled: str) -> Round:
     done = Round(size)
     before = count_requests(world, **WRITES)
     body = json.dumps(client.body(prompt="in flight", duration_seconds=3)).encode()
@@ -73,15 +90,14 @@ async def _run(world: World, client: Client, size: int) -> Round:
         )
         done.created_in = load.seconds
         done.refused = size - load.statuses.get(202, 0)
+        done.poll_cost = await _measure_poll(world, client, polled)
         with suppress(AssertionError):  # the figures tell of it
             patience, taken = SECONDS[1] + PATIENCE, size - done.refused
             await wait_for(lambda: len(seen) >= taken, seconds=patience, what="every end")
     done.writes = (count_requests(world, **WRITES) - before) / size
-    uids = {
-        obj["metadata"]["uid"]: task_id
-        for task_id, obj in list_tasks(world).items()
-        if task_id not in known
-    }
+    objects = list_tasks(world)
+    done.known = len(objects)
+    uids = {obj["metadata"]["uid"]: i for i, obj in objects.items() if i not in known}
     changes = list[tuple[float, int]]()
     for job in (await client.read_simulator("/control/jobs"))["jobs"]:
         task_id = uids.get(job["client_reference"])
@@ -95,6 +111,18 @@ async def _run(world: World, client: Client, size: int) -> Round:
             done.excesses.append(max(0.0, lag - interval))
     done.most = max(accumulate(step for _, step in sorted(changes)), default=0)
     return done
+
+
+async def _measure_poll(world: World, client: Client, task_id: str) -> float:
+    """The API's CPU seconds for the GET of a task; what else it does meanwhile counts too."""
+    headers = {"Authorization": f"Bearer {client.key}"}
+    request = build_request("GET", f"{client.tasks_path}/{task_id}", headers)
+    async with watch_usage({"api": world.run.run.pid_of("api")}) as usage:
+        load = await run_load(
+            "127.0.0.1", world.config.ports.api, lambda _: request, count=POLLS, concurrency=8
+        )
+        assert load.statuses == {200: POLLS}, load.statuses
+    return usage["api"].cpu / POLLS
 
 
 @asynccontextmanager
@@ -168,25 +196,28 @@ def _tell_growth(report: Report, rounds: list[Round]) -> None:
     if len(rounds) < 2:
         return
     first, last = rounds[0], rounds[-1]
-    for process in ("operator", "api"):
-        slope = _slope(rounds, process, first, last)
-        report.add(f"in flight: {process} memory by 1,000 tasks", slope, "MB")
-        cpu = [done.usage[process].cpu / done.size for done in (first, last)]
-        bound = {"at_most": 1.5} if process == "operator" else {}
-        report.add(
-            f"in flight: {process} CPU a task, {last.size} over {first.size}",
-            cpu[1] / cpu[0],
-            "ratio",
-            **bound,
-        )
+    cpu = [done.usage["operator"].cpu / done.size for done in (first, last)]
+    name = f"in flight: operator CPU a task, {last.size} over {first.size}"
+    report.add(name, cpu[1] / cpu[0], "ratio", at_most=1.5)
+    report.add(
+        "in flight: operator memory by 1,000 at once",
+        _slope(first.usage["operator"], first.most, last.usage["operator"], last.most),
+        "MB",
+    )
+    report.add(
+        "in flight: API memory by 1,000 known",
+        _slope(first.usage["api"], first.known, last.usage["api"], last.known),
+        "MB",
+    )
     if len(rounds) > 2:
         middle = rounds[-2]
-        early = _slope(rounds, "operator", first, middle)
-        late = _slope(rounds, "operator", middle, last)
+        early = _slope(first.usage["operator"], first.most, middle.usage["operator"], middle.most)
+        late = _slope(middle.usage["operator"], middle.most, last.usage["operator"], last.most)
         if early > 0:
-            report.add("in flight: operator memory, late over early slope", late / early, "ratio")
+            name = "in flight: operator memory, late slope over early"
+            report.add(name, late / early, "ratio", at_most=2.0)
 
 
-def _slope(rounds: list[Round], process: str, low: Round, high: Round) -> float:
-    more = high.usage[process].peak_mb - low.usage[process].peak_mb
-    return more / (high.size - low.size) * 1000
+def _slope(low: Usage, fewer: int, high: Usage, more: int) -> float:
+    """MB that a thousand more cost."""
+    return (high.peak_mb - low.peak_mb) / max(1, more - fewer) * 1000

@@ -15,7 +15,7 @@ from gateway_core.contract.errors import InvalidRequest
 from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.operations import OPERATIONS
 from tests.crash.shares import share
-from tests.servers.hostile_urls import CORPUS, LyingResolver, watch_connections
+from tests.servers.hostile_urls import CORPUS, LyingResolver, catch_connections
 from tests.servers.receivers import Receiver, answer
 from tests.servers.world import ROOT
 
@@ -27,7 +27,7 @@ async def test_no_socket_is_connected(tally):
     for hostile in CORPUS:
         sender = HttpCallbackSender(AddressPolicy(), timeout=5, resolver=LyingResolver())
         async with told.trial():
-            with watch_connections() as tried:
+            with catch_connections() as tried:
                 for _ in range(2):
                     answered = await sender.send(hostile.url, {}, b"{}")
                     assert answered.status is None

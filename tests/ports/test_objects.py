@@ -295,6 +295,14 @@ class TestDirectory:
         await directory.delete("a/b/c")
         assert list((tmp_path / "objects").iterdir()) == []
 
+    async def test_what_others_put_there_under_names_that_are_no_keys_is_not_seen(
+        self, directory: DirectoryStore, tmp_path: Path
+    ) -> None:
+        await directory.put("a/b", b"")
+        (tmp_path / "objects" / "lost+found").mkdir(mode=0)
+        (tmp_path / "objects" / "a" / "of others").touch()
+        assert await list_all(directory) == ["a/b"]
+
     async def test_leftovers_are_not_listed_and_go_after_a_day(
         self, directory: DirectoryStore, tmp_path: Path
     ) -> None:

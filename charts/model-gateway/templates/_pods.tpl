@@ -112,6 +112,7 @@ securityContext:
 
 {{- define "gateway.cidrEnv" -}}
 - {name: GATEWAY_ALLOWED_CIDRS, value: {{ join "," .Values.allowedCidrs | quote }}}
+- {name: GATEWAY_DENIED_CIDRS, value: {{ join "," .Values.deniedCidrs | quote }}}
 {{- end -}}
 
 {{/* Where the object store is, for a container's env. */}}

@@ -314,6 +314,25 @@ class TestRedelivery:
         assert len(stage.receivers.attempts) == 4
 
     @in_virtual_time
+    async def test_one_that_was_settled_again_is_closed_again_whoever_died(self) -> None:
+        stage, _ = await begin()
+        name = await stage.admit(callbackUrl=URL)
+        await stage.finish(name)
+        await stage.change(name, {"spec": {"redeliveries": 1}})
+
+        def is_settled() -> bool:
+            recorded = callback(stage, name)
+            return recorded["redeliveries"] == 1 and stage.status(name).get("work") == "Settled"
+
+        await stage.wait(is_settled, step=0.001)
+        await stage.kill()
+        assert TASK_FINALIZER in stage.history[name][-1]["metadata"]["finalizers"]
+        await stage.restart()
+        await stage.finish(name, seconds=5)
+        assert await stage.balance() == (QUOTE, 0)
+        assert len(stage.receivers.attempts) == 2
+
+    @in_virtual_time
     async def test_one_that_is_pending_begins_anew_at_once(self) -> None:
         stage, _ = await begin()
         stage.receivers.receivers[URL].will(*[500] * 4)

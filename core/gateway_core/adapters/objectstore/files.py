@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 
-from gateway_core.adapters.objectstore.keys import TEMPORARY_PREFIX
+from gateway_core.adapters.objectstore.keys import TEMPORARY_PREFIX, is_part
 from gateway_core.ports.objects import Entry, ObjectMissing
 
 LEFTOVER_SECONDS = 24 * 3600
@@ -130,8 +130,9 @@ def delete_files(root: Path, paths: Iterable[Path]) -> None:
 def list_names(root: Path, folder: str, prefix: str, after: str) -> list[str]:
     """Keys in `folder`, with a slash at the end where it is a folder itself; in order.
 
-    Only what starts with `prefix` and comes after `after`, and folders that may hold such. In that
-    order, the keys below a folder stand where the folder does. Nothing if the folder is gone.
+    What is no key, like a volume's `lost+found`, is not seen. Only what starts with `prefix` and
+    comes after `after`, and folders that may hold such. In that order, the keys below a folder
+    stand where the folder does. Nothing if the folder is gone.
     """
     base = f"{folder}/" if folder else ""
     try:
@@ -139,7 +140,7 @@ def list_names(root: Path, folder: str, prefix: str, after: str) -> list[str]:
             names = [
                 f"{base}{entry.name}/" if entry.is_dir(follow_symlinks=False) else base + entry.name
                 for entry in entries
-                if not entry.name.startswith(TEMPORARY_PREFIX)
+                if is_part(entry.name)
             ]
     except (FileNotFoundError, NotADirectoryError):
         return []

@@ -31,6 +31,11 @@ def check_prefix(prefix: str) -> None:
             raise ValueError(f"an object key has no empty parts: {prefix!r}")
 
 
+def is_part(name: str) -> bool:
+    """Whether a file or folder of that name can be part of a key."""
+    return bool(_ALLOWED.match(name)) and not name.startswith(TEMPORARY_PREFIX)
+
+
 def _check_part(part: str, key: str) -> None:
     if part in {".", ".."} or part.startswith(TEMPORARY_PREFIX) or len(part) > MAX_PART:
         raise ValueError(f"not a part of an object key: {part!r} in {key!r}")

@@ -215,7 +215,8 @@ class S3Store:
             answer = self._client.list_objects_v2(
                 Bucket=self._bucket, Prefix=self._prefix + prefix, MaxKeys=PAGE, **options
             )
-        found = answer.get("Contents", [])
+        # the stubs hold every field for optional
+        found: list[Any] = list(answer.get("Contents", ()))
         entries = []
         for item in found:
             key = item["Key"].removeprefix(self._prefix)
@@ -230,7 +231,8 @@ class S3Store:
         with explaining("ListMultipartUploads", self._bucket):
             pages = self._client.get_paginator("list_multipart_uploads")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
-                for upload in page.get("Uploads", ()):
+                uploads: list[Any] = list(page.get("Uploads", ()))
+                for upload in uploads:
                     if upload["Initiated"] < oldest:
                         self._client.abort_multipart_upload(
                             Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]

@@ -73,7 +73,7 @@ class PartsUpload:
             self._digest.update(part)
             self.bytes += len(part)
 
-    def finish(self, last: bytearray) -> None:
+    def finish(self, part: bytearray) -> None:
         """Adds the last bytes and makes the object of all parts. StoreUnavailable.
 
         Without parts before, it is put as a whole.
@@ -83,13 +83,13 @@ class PartsUpload:
             if self._upload_id is None:
                 with explaining("PutObject", self._bucket):
                     self._client.put_object(
-                        Bucket=self._bucket, Key=self._name, Body=_as_body(last)
+                        Bucket=self._bucket, Key=self._name, Body=_as_body(part)
                     )
-                self._digest.update(last)
-                self.bytes = len(last)
+                self._digest.update(part)
+                self.bytes = len(part)
                 return
-        if last:
-            self.add(last)
+        if part:
+            self.add(part)
         with self._lock:
             self._check()
             self._complete()
