@@ -118,7 +118,8 @@ test: programs ## All tests, on a real kube-apiserver, etcd and Redis (JOBS=2 at
 
 .PHONY: test-long
 test-long: programs ## The fault tests at their full counts: hours (FAULT_SHARE=1 to 10: the tenths to run)
-	@FAULT_SHARE=$(or $(FAULT_SHARE),10) $(BIN)/python -m pytest tests/crash
+	@FAULT_SHARE=$(or $(FAULT_SHARE),10) $(BIN)/python -m pytest \
+		$$(grep -rl --include='test_*.py' 'tally(' tests)
 
 .PHONY: test-unit
 test-unit: setup ## The tests that need no process beside them

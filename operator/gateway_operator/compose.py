@@ -53,6 +53,7 @@ from gateway_operator.metrics import Metrics
 from gateway_operator.outputs import Outputs
 from gateway_operator.providers import Providers
 from gateway_operator.queue import WorkQueue
+from gateway_operator.retention.schedule import Schedule, plan_sweeps
 from gateway_operator.settings import Settings
 from gateway_operator.shards import Shards
 
@@ -168,7 +169,10 @@ async def run_operator(
                 for part in (queue.run, heartbeat.run, janitor.run, wanted.run)
             ]
             if settings.shards.owns_rest:
-                running.append(group.create_task(_run_part(standing.run)))
+                schedule = Schedule(*plan_sweeps(tools, settings.rules, settings.sweep_seconds))
+                running += [
+                    group.create_task(_run_part(part)) for part in (standing.run, schedule.run)
+                ]
 
             async def mark_ready() -> None:
                 claim_signals()

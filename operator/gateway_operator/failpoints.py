@@ -17,6 +17,8 @@ NAMES = (
     "after-settle",
     "after-fold",
     "after-finalizer",
+    "before-removal",
+    "after-removal",
 )
 
 

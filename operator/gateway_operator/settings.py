@@ -10,6 +10,7 @@ from pydantic_settings import NoDecode
 from gateway_core.contract.names import SHARDS
 from gateway_core.domain.callbacks import SCHEDULE
 from gateway_core.ports.stores import StoreSettings
+from gateway_operator.retention.rules import DAY_SECONDS, RESULT_DAYS, Rules
 from gateway_operator.shards import Shards
 
 MOST_DELAY = 7 * 24 * 3600.0
@@ -44,6 +45,10 @@ class Settings(StoreSettings):
     heartbeat_seconds: float = 10.0
     fold_seconds: Annotated[float, Field(ge=0, le=60)] = 2.0
     fold_most: Annotated[int, Field(ge=1, le=200)] = 200
+    retention_ttl_seconds: Annotated[float, Field(ge=0, le=RESULT_DAYS * DAY_SECONDS)] = 3600.0
+    retention_max_finished: Annotated[int, Field(ge=0)] = 20_000
+    # for tests: a create that looks for a task must find it or its archive (contract §2.2)
+    retention_least_seconds: Annotated[float, Field(ge=0)] = 600.0
     failpoints: str = ""
 
     @field_validator("allowed_cidrs", "denied_cidrs", mode="before")
@@ -70,3 +75,12 @@ class Settings(StoreSettings):
     def shards(self) -> Shards:
         """The shards this replica owns."""
         return Shards.divide(self.replicas, self.ordinal)
+
+    @property
+    def rules(self) -> Rules:
+        """How long things are kept."""
+        return Rules(
+            finished=self.retention_ttl_seconds,
+            most=self.retention_max_finished,
+            least=self.retention_least_seconds,
+        )

@@ -13,6 +13,7 @@ from tests.bench.creates import measure_creates
 from tests.bench.inflight import measure_inflight
 from tests.bench.polls import measure_polls
 from tests.bench.report import Report
+from tests.bench.retention import measure_retention
 from tests.bench.stage import make_bench_key, root
 from tests.bench.store import measure_store
 from tests.servers.world import World
@@ -23,6 +24,7 @@ STAGES: dict[str, Stage] = {
     "polls": measure_polls,
     "inflight": measure_inflight,
     "callbacks": measure_callbacks,
+    "retention": measure_retention,
     "store": measure_store,
     # last, since it ends the operator: nobody is to work on what it leaves behind
     "creates": measure_creates,

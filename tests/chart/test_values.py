@@ -11,6 +11,9 @@ UNSET = {
         "failpoints",  # for the crash tests
         "sweep_seconds",
         "heartbeat_seconds",
+        "fold_seconds",
+        "fold_most",
+        "retention_least_seconds",
     },
 }
 """Settings that an installation has no reason to change; extraEnv still can."""

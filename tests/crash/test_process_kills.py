@@ -1,4 +1,7 @@
-"""F2: kill -9 of every process at random moments of a load (I1, I2, I3, I7, I9)."""
+"""F2: kill -9 of every process at random moments of a load (I1, I2, I3, I7, I9).
+
+The gateway keeps its objects in a bucket here, whose server is killed as well.
+"""
 
 import asyncio
 import random
@@ -9,7 +12,8 @@ import pytest
 from tests.crash.history import check_money
 from tests.crash.shares import PATIENCE, share
 from tests.crash.traffic import traffic
-from tests.servers.world import check_invariants
+from tests.servers.s3_server import S3Server
+from tests.servers.world import World, check_invariants
 
 pytestmark = pytest.mark.slow
 
@@ -19,9 +23,26 @@ REACTION_SECONDS = {"kube-apiserver": 25.0, "etcd": 25.0}
 """From the return of a process to the end of a task made then; 10 for the others."""
 
 
-@pytest.mark.parametrize("process", ["api", "operator", "kube-apiserver", "etcd", "redis"])
+@pytest.fixture(scope="module")
+def bucket():
+    """The server of the gateway's objects."""
+    with S3Server() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def world(bucket):
+    """All processes, none restarted of itself, on that server."""
+    users = dict.fromkeys(("api", "operator", "media"), bucket.settings())
+    with World(extra_env=users) as running:
+        yield running
+
+
+@pytest.mark.parametrize("process", ["api", "operator", "kube-apiserver", "etcd", "redis", "s3"])
 @pytest.mark.timeout(120 + 40 * KILLS)
-async def test_process_killed_at_random_loses_and_doubles_nothing(world, payer, tally, process):
+async def test_process_killed_at_random_loses_and_doubles_nothing(
+    world, bucket, payer, tally, process
+):
     told = tally("F2", f"{process} killed at random")
     await payer.simulate(
         {"behaviour": "seconds", "seconds": "0.1", "match": {"prompt_contains": PROBE}},
@@ -32,8 +53,12 @@ async def test_process_killed_at_random_loses_and_doubles_nothing(world, payer, 
         for number in range(share(KILLS)):
             await asyncio.sleep(random.uniform(0, 1.5))  # the moment is any
             async with told.trial(payer):
-                await asyncio.to_thread(world.run.kill, process)
-                await asyncio.to_thread(world.run.restart, process)
+                if process == "s3":
+                    await asyncio.to_thread(bucket.kill)
+                    await asyncio.to_thread(bucket.start)
+                else:
+                    await asyncio.to_thread(world.run.kill, process)
+                    await asyncio.to_thread(world.run.restart, process)
                 began = time.monotonic()
                 key = f"{process}-{number}-{began}"
                 probe = await payer.create_surely(key, prompt=PROBE, duration_seconds=3)

@@ -79,6 +79,22 @@ async def test_what_is_refused_at_adoption_is_closed_whosever_shard_it_is() -> N
 
 
 @in_virtual_time
+async def test_what_is_refused_at_adoption_is_told_once() -> None:
+    """The adopter writes the terminal state, and the shard's owner sends the callback."""
+    stage = Stage()
+    await stage.open_books("demo")
+    stage.boot_replicas(2)
+    url = "https://example.com/hook"
+    made = [
+        await stage.apply(f"task-by-hand-{n}", modelId="nothing", callbackUrl=url) for n in range(6)
+    ]
+    for name in made:
+        await stage.wait(lambda name=name: stage.status(name).get("work") == "Settled", seconds=120)
+        assert stage.status(name)["failure"]["code"] == "invalid_request"
+    assert len(stage.receivers.attempts) == len(made)
+
+
+@in_virtual_time
 async def test_the_adopters_death_before_the_label_loses_nothing() -> None:
     stage = Stage()
     await stage.open_books("demo")

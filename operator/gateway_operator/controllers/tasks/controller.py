@@ -9,7 +9,7 @@ import structlog
 from gateway_core.contract.notices import Notice
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.ledger import TERMINAL_PHASES
-from gateway_core.domain.lifecycle import Step, is_terminal, next_step
+from gateway_core.domain.lifecycle import SETTLED, Step, next_step
 from gateway_core.ports.records import Object
 from gateway_operator.controllers.tasks.delivery import Delivery
 from gateway_operator.controllers.tasks.ending import Ending
@@ -121,11 +121,11 @@ class TaskController:
     def _is_own(self, task: GatewayTask) -> bool:
         """Whether the task is this replica's to work.
 
-        One that got its label, or another one, is handed to that shard's owner. What has ended here
-        is closed here, since it has left every replica's watch, and a job's id is recorded by the
-        one who has received it.
+        One that got its label, or another one, is handed to that shard's owner. What was settled
+        here is closed here, since it has left every replica's watch, and a job's id is recorded by
+        the one who has received it.
         """
-        if self._tools.shards.owns(task.metadata.labels) or is_terminal(task):
+        if self._tools.shards.owns(task.metadata.labels) or task.status.work == SETTLED:
             return True
         return self._submission.job_of(task.metadata.name) is not None
 

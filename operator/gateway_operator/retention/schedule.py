@@ -1,0 +1,69 @@
+"""When what is removed: each kind in a loop of its own, so that a long one holds up no other."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+
+from gateway_core.ports.objects import StoreUnavailable
+from gateway_core.ports.records import RecordError
+from gateway_operator.controllers.tasks.tools import Tools
+from gateway_operator.retention.closing import Closing
+from gateway_operator.retention.expiry import Expiry
+from gateway_operator.retention.removal import Removal
+from gateway_operator.retention.rules import Rules
+
+FIRST_SECONDS = 5.0
+"""A start has other things to do first."""
+
+CLOSING_SECONDS = 3600.0
+EXPIRY_SECONDS = 6 * 3600.0
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Something to be done every so often; it says how much it did."""
+
+    name: str
+    run: Callable[[], Awaitable[int]]
+    pause_seconds: float
+
+
+def plan_sweeps(tools: Tools, rules: Rules, sweep_seconds: float) -> tuple[Sweep, ...]:
+    """What shard 0's owner removes, and how often at most."""
+    records, store, now = tools.records, tools.store, tools.now
+    removal = Removal(records, rules, tools.metrics, tools.failpoints, now)
+    return (
+        Sweep("finished tasks", removal.sweep, sweep_seconds),
+        Sweep("days of usage", Closing(records, store, rules, now).sweep, CLOSING_SECONDS),
+        Sweep("bytes of the past", Expiry(store, rules, now).sweep, EXPIRY_SECONDS),
+    )
+
+
+class Schedule:
+    """Runs sweeps until cancelled, whatever fails."""
+
+    def __init__(self, *sweeps: Sweep) -> None:
+        self._sweeps = sweeps
+
+    async def run(self) -> None:
+        """Never returns."""
+        async with asyncio.TaskGroup() as group:
+            for sweep in self._sweeps:
+                group.create_task(self._repeat(sweep), name=f"sweep {sweep.name}")
+
+    async def _repeat(self, sweep: Sweep) -> None:
+        await asyncio.sleep(min(FIRST_SECONDS, sweep.pause_seconds))
+        while True:
+            try:
+                await sweep.run()
+            except (RecordError, StoreUnavailable) as error:
+                _log.warning("sweep cut short", sweep=sweep.name, error=str(error))
+            except Exception:  # the boundary: one odd object must not end what others need
+                _log.exception("sweep failed", sweep=sweep.name)
+            spread = random.uniform(0.9, 1.1)  # noqa: S311 - spreads replicas, hides nothing
+            await asyncio.sleep(sweep.pause_seconds * spread)

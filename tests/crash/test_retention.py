@@ -1,0 +1,119 @@
+"""kill -9 of the operator while it archives, folds, lets go of tasks and removes them (I7, I9).
+
+Finished tasks are removed at once here, so that every kill meets tasks at each of these steps.
+"""
+
+import asyncio
+import collections
+import json
+import secrets
+
+import pytest
+
+from tests.servers.world import World, list_tasks, wait_for
+
+pytestmark = pytest.mark.slow
+
+TASKS = 8
+AT_ONCE = {
+    "GATEWAY_RETENTION_TTL_SECONDS": "0",
+    "GATEWAY_RETENTION_LEAST_SECONDS": "0",
+    "GATEWAY_SWEEP_SECONDS": "0.5",
+}
+
+
+@pytest.fixture(scope="module")
+def world():
+    """A gateway that keeps no finished task."""
+    with World(extra_env={"operator": AT_ONCE}) as running:
+        yield running
+
+
+def sum_usage(world):
+    """What the usage objects of the account come to, in micro-dollars, and how many requests."""
+    items = json.loads(world.run.kubectl("get", "gwusage", "-o", "json"))["items"]
+    status = [item["status"] for item in items if item["spec"]["accountName"] == "demo"]
+    return sum(s["chargedMicros"] for s in status), sum(s["requests"] for s in status)
+
+
+async def read_spent(client):
+    """What REST says was spent, once nothing is held; None until then."""
+    answer = await client.request("GET", "/api/v1/me/balance")
+    if answer.status != 200:
+        return None
+    body = answer.body
+    held = body["paid_balance_cents"] + body["bonus_balance_cents"] - body["balance_cents"]
+    return None if held else body["spent_cents_total"] * 10_000
+
+
+@pytest.mark.parametrize(
+    ("step", "hit"),
+    [
+        ("after-archive", 3),
+        ("after-settle", 3),
+        ("after-fold", 1),
+        ("after-finalizer", 3),
+        ("before-removal", 2),
+        ("after-removal", 2),
+    ],
+)
+async def test_killed_while_tasks_are_let_go_of(world, step, hit):
+    async with world.client() as client:
+        await client.simulate({"behaviour": "seconds", "seconds": "0.3-1"})
+        charged, requests = await asyncio.to_thread(sum_usage, world)
+        jobs = len((await client.read_simulator("/control/jobs"))["jobs"])
+        world.run.restart("operator", {**AT_ONCE, "GATEWAY_FAILPOINTS": f"{step}:{hit}"})
+        keys = [f"{step}-{secrets.token_hex(4)}" for _ in range(TASKS)]
+        creations = [
+            asyncio.create_task(client.create_surely(key, duration_seconds=3)) for key in keys
+        ]
+        await wait_for(lambda: not world.is_alive("operator"), what=f"death at {step}", seconds=40)
+        world.run.restart("operator", AT_ONCE)
+        ids = await asyncio.gather(*creations)
+        ended = await client.wait_terminal(ids)
+        await wait_for(lambda: not list_tasks(world), what="every finished task removed")
+
+        price = sum(round(body["usage"]["cost"] * 1_000_000) for body in ended.values())
+        assert price > 0
+        now = await asyncio.to_thread(sum_usage, world)
+        assert now == (charged + price, requests + TASKS), "I7: each is folded once"
+        assert await wait_for(lambda: read_spent(client), what="every hold settled") == now[0]
+
+        # from the archive: the same answers, and the same tasks for the same keys
+        for task_id in ids:
+            assert (await client.poll(task_id)).body == ended[task_id], "I3, I9"
+        again = [await client.create_surely(key, duration_seconds=3) for key in keys]
+        assert again == ids
+        made = collections.Counter(
+            job["client_reference"]
+            for job in (await client.read_simulator("/control/jobs"))["jobs"]
+        )
+        assert len(made) == sum(made.values()) == jobs + TASKS, "I2"
+
+
+async def test_the_figures_are_the_same_once_redis_has_lost_them(world):
+    async with world.client() as client:
+        before = await wait_for(lambda: read_spent(client), what="every hold settled")
+        world.run.kill("redis")
+        world.run.restart("redis")
+        assert await wait_for(lambda: read_spent(client), what="the money rebuilt") == before
+        assert before == (await asyncio.to_thread(sum_usage, world))[0]
+
+
+async def test_equal_creates_race_the_removal(world):
+    async with world.client() as client:
+        await client.simulate({"behaviour": "seconds", "seconds": "0.2"})
+        jobs = len((await client.read_simulator("/control/jobs"))["jobs"])
+        key = f"race-{secrets.token_hex(4)}"
+        ids = set()
+        ids.add(await client.create_surely(key, duration_seconds=3))
+
+        async def repeat():
+            ids.add(await client.create_surely(key, duration_seconds=3))
+            return not await asyncio.to_thread(list_tasks, world)
+
+        await wait_for(repeat, what="the removal", seconds=30)
+        for _ in range(10):
+            await repeat()
+        assert len(ids) == 1
+        assert len((await client.read_simulator("/control/jobs"))["jobs"]) == jobs + 1

@@ -1,0 +1,174 @@
+"""Operators that divide the shards: their number changes while tasks run (I1, I2, I3, I7)."""
+
+import asyncio
+import time
+
+import pytest
+
+from gateway_core.contract.names import SHARD_LABEL, SHARDS, shard_of
+from tests.crash.guarantees import Load, make_models
+from tests.crash.history import check_money, is_closed
+from tests.servers.replica import Replica
+from tests.servers.tenants import describe_task, unique
+from tests.servers.world import World, check_invariants, list_tasks, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def world():
+    """A gateway whose own operator has been ended: the tests bring theirs."""
+    with World() as running:
+        running.run.kill("operator")
+        yield running
+
+
+@pytest.fixture
+async def client(world):
+    async with world.client() as own:
+        await own.simulate({"behaviour": "seconds", "seconds": "2-8"})
+        yield own
+        await own.simulate()
+
+
+def start(world, replicas, ordinal):
+    """An operator, not waited for."""
+    env = {"GATEWAY_REPLICAS": str(replicas), "GATEWAY_ORDINAL": str(ordinal)}
+    operator = Replica(world, "operator", **env)
+    operator.start()
+    return operator
+
+
+async def end(operator):
+    """Ends an operator as a rollout does; 0 is what it must come to."""
+    operator.terminate()
+    assert await asyncio.to_thread(operator.wait_ended) == 0
+
+
+async def wait_ready(*operators):
+    await asyncio.gather(*(asyncio.to_thread(operator.wait_ready) for operator in operators))
+
+
+def apply_tasks(world, client, count):
+    """Tasks as kubectl makes them, whose shards are spread; their ids."""
+    names = [unique("task-by-hand") for _ in range(count)]
+    world.apply(*(describe_task(client, name) for name in names), command="create")
+    return [name.replace("-", "_", 1) for name in names]
+
+
+async def check_all(world, client, load):
+    """Every task has ended, once, and was paid once."""
+    ended = await client.wait_terminal(client.history.accepted, seconds=120)
+    load.check_ends(ended)
+    await check_invariants(client)
+    await wait_for(lambda: is_closed(world, client), what="all finalizers gone", seconds=60)
+    await check_money(world, client)
+    return ended
+
+
+async def test_from_one_to_two_and_back_under_load_as_a_statefulset_is_rolled(world, client):
+    """Old pods and new ones own some shards together, and for moments nobody owns some."""
+    first = start(world, 1, 0)
+    await wait_ready(first)
+    await make_models(world, client)
+    load, stop = Load(client, pause=0.3), asyncio.Event()
+    creating = asyncio.create_task(load.run(stop))
+    by_hand = apply_tasks(world, client, 4)
+    # up: the new pod comes beside the old one, which is replaced when that is ready
+    second = start(world, 2, 1)
+    await wait_ready(second)
+    by_hand += apply_tasks(world, client, 4)
+    await end(first)
+    by_hand += apply_tasks(world, client, 4)
+    first = start(world, 2, 0)
+    await wait_ready(first)
+    by_hand += apply_tasks(world, client, 8)
+    await asyncio.sleep(2)
+    # down: the pod that is one too many goes, and then the other is replaced
+    await end(second)
+    by_hand += apply_tasks(world, client, 4)
+    await end(first)
+    first = start(world, 1, 0)
+    await wait_ready(first)
+    await asyncio.sleep(2)
+    stop.set()
+    await creating
+    client.history.accepted.extend(by_hand)
+    ended = await check_all(world, client, load)
+    assert {ended[task]["status"] for task in by_hand} == {"completed"}
+    # nobody was killed, so nothing is unknown even where nothing tells jobs apart
+    assert {body["status"] for body in ended.values()} == {"completed"}, ended
+    await end(first)
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+async def test_each_works_its_own_and_hands_over_what_kubectl_made(world, client, replicas):
+    owners = [start(world, replicas, ordinal) for ordinal in range(replicas)]
+    await wait_ready(*owners)
+    for task in apply_tasks(world, client, SHARDS):
+        client.history.accepted.append(task)
+    for number in range(10):
+        await client.create_surely(unique(f"own-{number}"), duration_seconds=3)
+    await client.wait_terminal(client.history.accepted)
+    counts = await check_invariants(client, jobs="exactly one")
+    assert counts["ended"] == SHARDS + 10
+    for task_id, obj in list_tasks(world).items():
+        if task_id in client.history.accepted:
+            name = obj["metadata"]["name"]
+            assert obj["metadata"]["labels"][SHARD_LABEL] == str(shard_of(name))
+    await wait_for(lambda: is_closed(world, client), what="all finalizers gone")
+    await check_money(world, client)
+    await asyncio.gather(*(end(owner) for owner in owners))
+
+
+async def test_a_killed_owners_tasks_wait_for_its_pod_and_nobody_elses_do(world, client):
+    owners = [start(world, 2, ordinal) for ordinal in range(2)]
+    await wait_ready(*owners)
+    await client.simulate({"behaviour": "seconds", "seconds": "3"})
+    tasks = [await client.create_surely(unique("pod"), duration_seconds=3) for _ in range(12)]
+    odd = [task for task in tasks if shard_of(task.replace("_", "-", 1)) % 2]
+    even = [task for task in tasks if task not in odd]
+    owners[1].kill()
+    await client.wait_terminal(even, seconds=60)
+    for task in odd:
+        assert (await client.poll(task)).body["status"] == "processing"
+    owners[1].start()
+    await asyncio.to_thread(owners[1].wait_ready)
+    ready = time.monotonic()
+    await client.wait_terminal(odd, seconds=60)
+    # the jobs had long ended: what is left is one poll, a tenth of a second old or a few seconds
+    assert time.monotonic() - ready < 10
+    await check_invariants(client, jobs="exactly one")
+    await asyncio.gather(*(end(owner) for owner in owners))
+
+
+async def test_the_providers_limit_is_the_gateways(world, client):
+    owners = [start(world, 2, ordinal) for ordinal in range(2)]
+    await wait_ready(*owners)
+    world.patch("gatewayprovider", "simulated", {"maxConcurrentRequests": 4})
+    try:
+        generation = world.read("gatewayprovider", "simulated")["metadata"]["generation"]
+        seen = f"--for=jsonpath={{.status.observedGeneration}}={generation}"
+        world.run.kubectl("wait", seen, "gatewayprovider/simulated", "--timeout=20s")
+        await client.simulate(
+            {"behaviour": "slow", "bytes_per_second": 2000, "match": {"on": "submit"}},
+            {"behaviour": "seconds", "seconds": "15"},
+        )
+        await client.request(
+            "DELETE", "/control/history", base=world.env["GATEWAY_SIMULATOR_URL"], key=None
+        )
+        tasks = [client.create_surely(unique("limit"), duration_seconds=3) for _ in range(40)]
+        await asyncio.gather(*tasks)
+
+        async def half_are_submitted():
+            history = await client.read_simulator()
+            return history if len(history["submissions"]) >= 20 else None
+
+        # before the first outputs, which have connections of their own
+        history = await wait_for(half_are_submitted, what="submissions", seconds=60)
+        assert 2 < history["peak_requests"] <= 4
+        await client.simulate()
+        await client.wait_terminal(client.history.accepted, seconds=90)
+    finally:
+        world.patch("gatewayprovider", "simulated", {"maxConcurrentRequests": 64})
+        await asyncio.gather(*(end(owner) for owner in owners))

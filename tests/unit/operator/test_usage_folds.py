@@ -1,0 +1,268 @@
+"""Folds by several owners that are paused and killed anywhere: every charge counts once (I7).
+
+The account's ledger is read all the while, as a rebuild of the counters reads it: at no moment,
+with folds, removals and moved days going on, does it say other than the price of what has ended.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway_core.contract.names import ACCOUNT_LABEL, FOLDED_LABEL, TASK_FINALIZER
+from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.usage import MOST_PENDING, GatewayUsage
+from gateway_core.domain.usage import list_pending
+from gateway_core.ports.records import Missing, Object, Outdated, RecordOutcomeUnknown
+from gateway_core.usecases.ledgers import read_ledger
+from gateway_core.usecases.usage import FoldDeferred, fold_tasks, is_folded
+from gateway_operator.retention.closing import Closing
+from gateway_operator.retention.rules import Rules
+from tests.fakes.clock import in_virtual_time
+from tests.fakes.objects import FakeObjects
+from tests.fakes.records import FakeRecords, Fault
+
+DAY = "2026-11-21"
+ENDED = f"{DAY}T10:00:00Z"
+NOW = datetime(2026, 11, 21, 10, 1, tzinfo=UTC)
+TASKS = GatewayTask.plural
+
+
+class PausedRecords:
+    """The record as one owner reaches it: each call waits before it is sent, and again after."""
+
+    def __init__(self, records: FakeRecords, pauses: Iterator[float]) -> None:
+        self._records = records
+        self._pauses = pauses
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._call, getattr(self._records, name))
+
+    async def _call(self, method: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        await asyncio.sleep(next(self._pauses))
+        answer = await method(*given, **named)
+        await asyncio.sleep(next(self._pauses))
+        return answer
+
+
+def put_task(records: FakeRecords, number: int, micros: int, **changes: Any) -> Object:
+    """A task that has ended and waits to be closed."""
+    request = {"accountName": "demo", "service": "sim", "action": "a", "modelId": "m"}
+    return records.put(
+        TASKS,
+        {
+            "metadata": {
+                "name": f"task-{number}",
+                "labels": {ACCOUNT_LABEL: "demo"},
+                "finalizers": [TASK_FINALIZER],
+                **changes,
+            },
+            "spec": {"request": request},
+            "status": {
+                "phase": "Completed",
+                "work": "Settled",
+                "chargedMicros": micros,
+                "completionTime": ENDED,
+            },
+        },
+    )
+
+
+async def mark(records: Any, task: Object) -> None:
+    """The write after the fold, on the newest version of the task."""
+    while True:
+        with suppress(Outdated):
+            newest = await records.get(TASKS, task["metadata"]["name"])
+            marks = {"labels": {FOLDED_LABEL: "20261121T100000Z"}, "finalizers": []}
+            await records.patch(TASKS, newest, {"metadata": marks})
+            return
+
+
+async def close_all(records: Any, tasks: list[Object], batch: int, *, remove: bool) -> None:
+    """One owner's work on tasks that he believes to be his, as he saw them once."""
+    marked: set[str] = set()
+    for start in range(0, len(tasks), batch):
+        part = tasks[start : start + batch]
+        while True:
+            with suppress(FoldDeferred):
+                await fold_tasks(records, "demo", DAY, part, marked, NOW)
+                break
+            await asyncio.sleep(1)
+        for task in part:
+            with suppress(Missing):
+                await mark(records, task)
+            marked.add(task["metadata"]["uid"])
+            if remove:
+                await records.delete(TASKS, task["metadata"]["name"])
+
+
+async def move_days(records: Any, store: FakeObjects) -> None:
+    """The janitor of ten days later."""
+    closing = Closing(records, store, Rules(), lambda: NOW + timedelta(days=10))
+    with suppress(Outdated, Missing):
+        await closing.sweep()
+
+
+PAUSES = st.lists(st.sampled_from([0.0, 0.0, 0.01, 0.02, 0.5]), min_size=1, max_size=12)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    prices=st.lists(st.integers(0, 1000), min_size=1, max_size=6),
+    owners=st.lists(st.tuples(PAUSES, st.integers(1, 4), st.booleans()), min_size=1, max_size=3),
+    janitors=st.lists(PAUSES, max_size=2),
+    kills=st.lists(st.tuples(st.sampled_from([0.01, 0.05, 0.5]), st.integers(0, 4))),
+)
+def test_every_charge_counts_once(
+    prices: list[int],
+    owners: list[tuple[list[float], int, bool]],
+    janitors: list[list[float]],
+    kills: list[tuple[float, int]],
+) -> None:
+    @in_virtual_time
+    async def play() -> None:
+        records, store = FakeRecords(), FakeObjects()
+        seen = [put_task(records, number, price) for number, price in enumerate(prices)]
+        expected = sum(prices)
+
+        async def check() -> None:
+            ledger = await read_ledger(records, "demo")
+            assert ledger.charged == expected
+            assert not ledger.holds
+
+        def begin(pauses: list[float], batch: int, remove: bool) -> asyncio.Task[None]:
+            paused = PausedRecords(records, cycle(pauses))
+            return asyncio.create_task(close_all(paused, seen, batch, remove=remove))
+
+        running = [begin(*owner) for owner in owners]
+        running += [
+            asyncio.create_task(move_days(PausedRecords(records, cycle(pauses)), store))
+            for pauses in janitors
+        ]
+        for seconds, victim in kills:
+            await asyncio.sleep(seconds)
+            await check()
+            running[victim % len(running)].cancel()
+        rounds = 0
+        while any(not task.done() for task in running):
+            await check()
+            await asyncio.sleep(0.02)
+            rounds += 1
+            if janitors and rounds % 1000 == 0:
+                # a day that a janitor left closed when he was killed is moved by his successor
+                await move_days(records, store)
+        for task in running:
+            assert task.cancelled() or task.exception() is None
+
+        # whoever is left finishes the work, and the days go to the sum of past days
+        await close_all(records, seen, 2, remove=True)
+        await check()
+        for _ in range(2):
+            await move_days(records, store)
+        await check()
+        assert records.list_objects(TASKS) == []
+        [before] = records.list_objects(GatewayUsage.plural)
+        assert before["metadata"]["name"] == "demo-before"
+        assert before["status"]["chargedMicros"] == expected
+        assert before["status"]["requests"] == len(prices)
+
+    play()
+
+
+@in_virtual_time
+async def test_a_paused_owner_that_wakes_adds_nothing() -> None:
+    records = FakeRecords()
+    seen = [put_task(records, number, 5) for number in range(3)]
+    # he has read the usage object, and is stopped with his write in hand
+    waking = PausedRecords(records, cycle([0.0, 0.0, 0.0, 0.0, 100.0, 0.0]))
+    old = asyncio.create_task(close_all(waking, seen, 3, remove=False))
+    await asyncio.sleep(1)
+    await close_all(records, seen, 1, remove=True)
+    assert (await read_ledger(records, "demo")).charged == 15
+    await old
+    assert (await read_ledger(records, "demo")).charged == 15
+    [usage] = records.list_objects(GatewayUsage.plural)
+    assert usage["status"]["requests"] == 3
+
+
+@in_virtual_time
+async def test_a_write_whose_answer_is_lost_is_not_repeated() -> None:
+    records = FakeRecords()
+    seen = [put_task(records, 0, 5)]
+    lost = Fault(RecordOutcomeUnknown("no answer"), applied=True)
+    records.order_faults("patch_status", lost)
+    assert await fold_tasks(records, "demo", DAY, seen, (), NOW) == {seen[0]["metadata"]["uid"]}
+    assert (await read_ledger(records, "demo")).charged == 5
+
+
+@in_virtual_time
+async def test_names_go_once_their_tasks_are_marked() -> None:
+    records = FakeRecords()
+    first, second = put_task(records, 0, 5), put_task(records, 1, 5)
+    await fold_tasks(records, "demo", DAY, [first], (), NOW)
+    await mark(records, first)
+    await fold_tasks(records, "demo", DAY, [second], {first["metadata"]["uid"]}, NOW)
+    [usage] = records.list_objects(GatewayUsage.plural)
+    assert list(list_pending(usage["status"]).values()) == ["task-1"]
+
+
+@in_virtual_time
+async def test_names_that_nobody_acknowledged_make_room_when_it_is_needed() -> None:
+    records = FakeRecords()
+    seen = [put_task(records, number, 1) for number in range(MOST_PENDING + 50)]
+    for start in range(0, MOST_PENDING, 200):
+        await fold_tasks(records, "demo", DAY, seen[start : start + 200], (), NOW)
+    # nothing is marked: there is no room, and nothing is lost or doubled for want of it
+    late = seen[MOST_PENDING:]
+    assert await fold_tasks(records, "demo", DAY, late, (), NOW) == set()
+    assert (await read_ledger(records, "demo")).charged == len(seen)
+    for task in seen[:MOST_PENDING]:
+        await mark(records, task)
+    done = await fold_tasks(records, "demo", DAY, late, (), NOW)
+    assert done == {task["metadata"]["uid"] for task in late}
+    assert (await read_ledger(records, "demo")).charged == len(seen)
+
+
+@in_virtual_time
+async def test_another_task_of_the_same_name_is_another_charge() -> None:
+    records = FakeRecords()
+    first = put_task(records, 0, 5)
+    await fold_tasks(records, "demo", DAY, [first], (), NOW)
+    records.remove(TASKS, "task-0")
+    second = put_task(records, 0, 7)
+    await fold_tasks(records, "demo", DAY, [second], (), NOW)
+    assert (await read_ledger(records, "demo")).charged == 12
+
+
+@in_virtual_time
+async def test_a_task_that_lost_its_finalizer_by_hand_is_folded_all_the_same() -> None:
+    records = FakeRecords()
+    task = put_task(records, 0, 5, finalizers=[])
+    assert not is_folded(task)
+    await fold_tasks(records, "demo", DAY, [task], (), NOW)
+    await mark(records, task)
+    assert (await read_ledger(records, "demo")).charged == 5
+
+
+@in_virtual_time
+async def test_nothing_is_added_to_a_day_that_is_closed() -> None:
+    records = FakeRecords()
+    task = put_task(records, 0, 5)
+    usage = records.put(
+        GatewayUsage.plural,
+        {
+            "metadata": {"name": f"demo-{DAY}", "labels": {ACCOUNT_LABEL: "demo"}},
+            "spec": {"accountName": "demo", "day": DAY},
+            "status": {"requests": 1, "chargedMicros": 3, "closed": True},
+        },
+    )
+    with pytest.raises(FoldDeferred):
+        await fold_tasks(records, "demo", DAY, [task], (), NOW)
+    assert records.list_objects(GatewayUsage.plural) == [usage]
