@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 from gateway_apiserver.app import ApiParts
 from gateway_apiserver.catalogs import project_model
@@ -75,9 +76,10 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 is_prepared=preparing.done,
             )
         finally:
-            for task in (*runs, preparing):
+            started: list[asyncio.Task[Any]] = [*runs, preparing]
+            for task in started:
                 task.cancel()
-            await asyncio.gather(*runs, preparing, return_exceptions=True)
+            await asyncio.gather(*started, return_exceptions=True)
 
 
 @asynccontextmanager

@@ -189,6 +189,8 @@ class OperationsProvider:
             case "status":
                 status, wait = fault.detail
                 return web.Response(status=status, headers={"Retry-After": wait} if wait else {})
+            case "redirect":
+                return web.Response(status=307, headers={"Location": fault.detail})
             case "error":
                 return _error(*fault.detail)
             case "nonsense":

@@ -278,3 +278,44 @@ async def test_a_name_leads_nowhere_else(
     with pytest.raises(UpstreamUnclear):
         await dial().poll(name)
     assert not server.calls
+
+
+@pytest.mark.parametrize("call", ["submit", "poll", "result", "lookup", "cancel"])
+@pytest.mark.parametrize(
+    "to", ["http://169.254.169.254/latest", "/v3/operations?filter=labels.ref:x"]
+)
+async def test_no_call_is_led_elsewhere(
+    server: OperationsProvider, dial: Connect, call: str, to: str
+) -> None:
+    upstream = dial()
+    name = "" if call == "submit" else await upstream.submit(JOB)
+    server.finish(JOB.reference)
+    server.misbehave(call, "redirect", detail=to)
+    before = server.calls["lookup"]
+    with pytest.raises(UpstreamUnclear):
+        await _ask(upstream, call, name)
+    assert server.calls["lookup"] - before == (call == "lookup")
+
+
+@pytest.mark.parametrize("call", ["submit", "poll", "result", "lookup"])
+async def test_no_answer_is_read_beyond_its_bound(
+    server: OperationsProvider, dial: Connect, call: str
+) -> None:
+    upstream = dial()
+    name = "" if call == "submit" else await upstream.submit(JOB)
+    server.finish(JOB.reference)
+    padding = " " * (2 * 1024 * 1024)
+    server.misbehave(call, "nonsense", detail=f'{{"ok": true,{padding}"operations": []}}')
+    with pytest.raises(UpstreamUnclear):
+        await _ask(upstream, call, name)
+
+
+async def _ask(upstream: HttpUpstream, call: str, name: str) -> None:
+    if call == "submit":
+        await upstream.submit(JOB)
+    elif call == "lookup":
+        await upstream.find(JOB.reference)
+    elif call == "cancel":
+        await upstream.cancel(name)
+    else:
+        await upstream.poll(name)

@@ -123,6 +123,7 @@ async def test_it_gets_what_it_needs_and_runs_elsewhere(make: Make) -> None:
     assert await upstream.submit(JOB) == "job-1"
     assert (await upstream.poll("job-1")).state is JobState.RUNNING
     assert upstream.trouble is None
+    assert upstream.submit_seconds >= 1 + 10 + 0.3 + 10, "turn, begin, the call, and a margin"
     assert any(thread.name == "adapter odd" for thread in threading.enumerate())
 
 

@@ -7,6 +7,7 @@ a call comes back in a bounded time with a value or an error.
 import asyncio
 import concurrent.futures
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -44,14 +45,17 @@ class Isolation:
         self._stopped = False
         self._loop = asyncio.new_event_loop()
         self._came_round: threading.Event | None = None
+        self._stuck_from = 0.0
         # a daemon: one that is stuck must not keep the process from ending
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the thread has not come round since it was last found to be stuck."""
-        return self._came_round is not None and not self._came_round.is_set()
+        """Whether the thread has not come round for as long as one may wait for it."""
+        if self._came_round is None or self._came_round.is_set():
+            return False
+        return time.monotonic() >= self._stuck_from
 
     async def run(self, make: Callable[[], Awaitable[T]], seconds: float) -> T:
         """The result of the coroutine that `make` makes, within `seconds`.
@@ -68,12 +72,12 @@ class Isolation:
             if not ticket.begun:
                 ticket.given_up = True
                 if not ticket.begun:
-                    self._call_round()
+                    self._call_round(0.0)
                     raise NeverBegun
             if not local.done():
+                self._call_round(self._patience)
                 await asyncio.wait({local}, timeout=seconds + _MARGIN_SECONDS)
             if not local.done():
-                self._call_round()
                 raise NeverEnded
         finally:
             local.cancel()
@@ -99,9 +103,13 @@ class Isolation:
         if not self._thread.is_alive():
             self._loop.close()
 
-    def _call_round(self) -> None:
-        if not self.is_stuck and not self._stopped:
-            self._came_round = threading.Event()
+    def _call_round(self, seconds: float) -> None:
+        """Has the thread show that it goes on, within so many seconds."""
+        stuck_from = time.monotonic() + seconds
+        if self._came_round is not None and not self._came_round.is_set():
+            self._stuck_from = min(self._stuck_from, stuck_from)
+        elif not self._stopped:
+            self._came_round, self._stuck_from = threading.Event(), stuck_from
             self._loop.call_soon_threadsafe(self._came_round.set)
 
 

@@ -53,6 +53,8 @@ START_SECONDS = 10.0
 CALL_SECONDS = 60.0
 CLOSE_SECONDS = 5.0
 _TURN_SECONDS = 10.0
+_SUBMIT_MARGIN = 10.0
+"""Seconds beyond the limit in which a request may still be on its way to the provider."""
 _MOST_OUTPUTS, _MOST_REFERENCE = 16, 2048
 _MOST_TEXT = 500
 _ERRORS = (
@@ -87,6 +89,7 @@ class CodeUpstream(Upstream):
         self._turns = asyncio.Semaphore(spec.max_concurrent_requests)
         self._isolation: Isolation | None = None
         self._adapter: Upstream | None = None
+        self._submit_limit = 0.0
         self.resubmits_unknown = self._setup.resubmits_unknown
 
     @property
@@ -108,12 +111,16 @@ class CodeUpstream(Upstream):
             self._explain_start(error)
         self.guarantee = traits.guarantee
         self.can_cancel, self.can_find = traits.can_cancel, traits.can_find
-        self.max_output_bytes, self.submit_seconds = traits.max_output_bytes, traits.submit_seconds
+        self.max_output_bytes = traits.max_output_bytes
+        self._submit_limit = traits.submit_seconds
+        # an attempt may wait for its turn and for the thread before it begins
+        waits = _TURN_SECONDS + PATIENCE_SECONDS + _SUBMIT_MARGIN
+        self.submit_seconds = traits.submit_seconds + waits
         self.poll_interval, self.notified_interval = traits.poll_interval, traits.notified_interval
 
     async def submit(self, job: JobInput) -> str:
         """Starts a job; its id. UpstreamRejected, Busy, Denied, Unclear."""
-        return read_job_id(await self._call(lambda a: a.submit(job), self.submit_seconds))
+        return read_job_id(await self._call(lambda a: a.submit(job), self._submit_limit))
 
     async def find(self, reference: str) -> str | None:
         """The id of the job submitted under `reference`, None if the provider has none."""

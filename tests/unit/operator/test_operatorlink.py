@@ -1,0 +1,101 @@
+"""From the API to the operator replica that works the task, over its inner port."""
+
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import ClientSession, web
+
+from gateway_core.adapters.operatorlink import OperatorLink
+from gateway_core.contract.notices import Notice, NoticeSigner
+from gateway_core.ports.notices import NoticeUndelivered
+from gateway_operator.health import start_health
+from gateway_operator.metrics import Metrics
+from gateway_operator.shards import Shards
+
+SIGNER = NoticeSigner(b"k" * 32)
+NOTICE = Notice("task-abc", "5f0c1d9e-1111-4222-8333-444455556666")
+
+
+class Inner:
+    """An operator's inner port, and the notices it took."""
+
+    def __init__(self) -> None:
+        self.taken: list[Notice] = []
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@pytest.fixture
+async def inner() -> AsyncIterator[Inner]:
+    made = Inner()
+    runner = await start_health(
+        "127.0.0.1",
+        made.port,
+        ready=lambda: None,
+        metrics=Metrics(),
+        signer=SIGNER,
+        take_notice=made.taken.append,
+    )
+    yield made
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 7, 16])
+def test_the_owner_is_the_replica_that_has_the_tasks_shard(replicas: int) -> None:
+    link = OperatorLink("http://op-{ordinal}.op.ns.svc:8082/", replicas, SIGNER)
+    for number in range(200):
+        name = f"task-{number}"
+        owners = [n for n in range(replicas) if Shards.divide(replicas, n).owns_name(name)]
+        assert link.find_owner(name) == f"http://op-{owners[0]}.op.ns.svc:8082"
+
+
+async def test_a_notice_is_taken(inner: Inner) -> None:
+    async with OperatorLink(inner.url, 1, SIGNER) as link:
+        await link.deliver(NOTICE)
+        await link.deliver(NOTICE)
+    assert inner.taken == [NOTICE, NOTICE]
+
+
+async def test_a_forged_notice_is_not_taken_from_inside_either(inner: Inner) -> None:
+    async with OperatorLink(inner.url, 1, NoticeSigner(b"x" * 32)) as link:
+        with pytest.raises(NoticeUndelivered, match="404"):
+            await link.deliver(NOTICE)
+    async with ClientSession() as session:
+        async with session.post(inner.url + "/notices/task-abc") as answer:
+            assert answer.status == 404
+        async with session.get(inner.url + SIGNER.sign(NOTICE)) as answer:
+            assert answer.status == 405
+    assert inner.taken == []
+
+
+async def test_an_operator_that_is_away_is_told_of_without_the_address() -> None:
+    inner = Inner()
+    async with OperatorLink(inner.url, 1, SIGNER) as link:
+        with pytest.raises(NoticeUndelivered) as caught:
+            await link.deliver(NOTICE)
+    assert SIGNER.sign(NOTICE) not in str(caught.value)
+
+
+async def test_a_redirect_is_not_followed(inner: Inner) -> None:
+    async def lead_on(_: web.Request) -> web.Response:
+        return web.Response(status=307, headers={"Location": inner.url + SIGNER.sign(NOTICE)})
+
+    app = web.Application()
+    app.router.add_post("/{rest:.*}", lead_on)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        async with OperatorLink(url, 1, SIGNER) as link:
+            with pytest.raises(NoticeUndelivered, match="307"):
+                await link.deliver(NOTICE)
+    finally:
+        await runner.cleanup()
+    assert inner.taken == []
