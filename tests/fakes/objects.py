@@ -1,7 +1,7 @@
 """`ObjectStore` in memory; verified by the port's tests beside the real one."""
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime
 
 from gateway_core.adapters.objectstore.keys import check_key, check_prefix
@@ -53,7 +53,7 @@ class FakeObjects:
 
     async def stream(
         self, key: str, start: int = 0, length: int | None = None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         data = await self.get(key)
         end = len(data) if length is None else min(len(data), start + length)
         for position in range(start, end, CHUNK_BYTES):

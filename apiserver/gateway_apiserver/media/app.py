@@ -4,7 +4,8 @@ It knows neither tasks nor accounts. Whoever has an address may read; there are 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -108,12 +109,30 @@ class _MediaHost:
         if part is not None:
             place = b"bytes %d-%d/%d" % (part.start, part.end, stored.bytes)
             headers.append((b"content-range", place))
-        await _send_head(send, 200 if part is None else 206, headers)
-        if request.method == "GET":
-            start = 0 if part is None else part.start
-            async for chunk in self._store.stream(stored.key, start, length):
+        status = 200 if part is None else 206
+        if request.method == "HEAD":
+            await _send_head(send, status, headers)
+            await send({"type": "http.response.body", "body": b""})
+            return
+        start = 0 if part is None else part.start
+        async with aclosing(self._store.stream(stored.key, start, length)) as chunks:
+            # before the head, so that a store that fails now is told by a status
+            chunk = await _read_first(chunks)
+            await _send_head(send, status, headers)
+            while chunk:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                chunk = await anext(chunks, b"")
         await send({"type": "http.response.body", "body": b""})
+
+
+async def _read_first(chunks: AsyncIterator[bytes]) -> bytes:
+    """The first chunk, nothing of an empty object. NotFound, Unavailable."""
+    try:
+        return await anext(chunks, b"")
+    except ObjectMissing:
+        raise NotFound("Not found.") from None
+    except StoreUnavailable as error:
+        raise Unavailable("The file cannot be read now.") from error
 
 
 async def _send_head(send: Send, status: int, headers: list[Header]) -> None:

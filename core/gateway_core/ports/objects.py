@@ -3,7 +3,7 @@
 Fulfilled by `adapters.objectstore`. Keys are relative paths of `[A-Za-z0-9._/-]`.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -63,8 +63,13 @@ class ObjectStore(Protocol):
         """What is known of the object. ObjectMissing."""
         ...
 
-    def stream(self, key: str, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        """Bytes from `start`, at most `length`; in chunks of at most 1 MiB. ObjectMissing."""
+    def stream(
+        self, key: str, start: int = 0, length: int | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """Bytes from `start`, at most `length`; in chunks of at most 1 MiB. ObjectMissing.
+
+        Who leaves it early closes it: it holds a file or a connection.
+        """
         ...
 
     async def delete(self, key: str) -> None:

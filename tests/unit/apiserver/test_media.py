@@ -1,10 +1,13 @@
 """The media host: signed addresses, ranges, and nothing else."""
 
+from collections.abc import AsyncGenerator
+
 import pytest
 
 from gateway_apiserver.media.app import MediaParts, create_media_app
 from gateway_apiserver.media.ranges import ByteRange, RangeNotSatisfiable, read_range
 from gateway_core.contract.media import MediaItem, MediaSigner
+from gateway_core.ports.objects import ObjectMissing, StoreUnavailable
 from tests.fakes.objects import FakeObjects
 from tests.unit.apiserver.gateway import Answer, call
 
@@ -143,3 +146,27 @@ def test_ranges_of_an_empty_object() -> None:
     with pytest.raises(RangeNotSatisfiable):
         read_range("bytes=0-", 0)
     assert read_range("bytes=0-0", 1) == ByteRange(0, 0)
+
+
+@pytest.mark.parametrize(("failure", "status"), [(StoreUnavailable, 503), (ObjectMissing, 404)])
+async def test_a_store_that_fails_after_it_was_asked_for_the_size(
+    failure: type[Exception], status: int
+) -> None:
+    class Failing(FakeObjects):
+        async def stream(
+            self, key: str, start: int = 0, length: int | None = None
+        ) -> AsyncGenerator[bytes, None]:
+            raise failure(key)
+            yield b""
+
+    store = Failing()
+    store.contents[ITEM.key] = CONTENT
+    answer = await call(create_media_app(MediaParts(store, SIGNER), lambda: NOW), "GET", PATH)
+    assert answer.status == status
+
+
+async def test_an_empty_file() -> None:
+    store = FakeObjects()
+    store.contents[ITEM.key] = b""
+    answer = await call(create_media_app(MediaParts(store, SIGNER), lambda: NOW), "GET", PATH)
+    assert (answer.status, answer.body) == (200, b"")

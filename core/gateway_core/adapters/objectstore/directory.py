@@ -96,7 +96,7 @@ class DirectoryStore:
 
     async def stream(
         self, key: str, start: int = 0, length: int | None = None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """See the port. Chunks of 256 KiB; an object replaced meanwhile is read as it was."""
         path = self._locate(key)
         file = await self._run(open_file, path)

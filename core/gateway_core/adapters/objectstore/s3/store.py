@@ -111,7 +111,7 @@ class S3Store:
 
     async def stream(
         self, key: str, start: int = 0, length: int | None = None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """See the port. Chunks of 1 MiB.
 
         An answer that breaks off is continued; StoreUnavailable if the object was replaced by then.

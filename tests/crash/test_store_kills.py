@@ -1,0 +1,147 @@
+"""Bytes in a bucket: tasks go their way, and kill -9 of the store loses nothing (I1 to I3, I9)."""
+
+import asyncio
+import hashlib
+
+import pytest
+
+from tests.crash.shares import share
+from tests.servers.s3_server import S3Server
+from tests.servers.tenants import open_tenant
+from tests.servers.world import World, check_invariants, read_task, wait_for
+
+pytestmark = pytest.mark.slow
+
+KILLS = 50
+TASKS = 4
+LONG_PROMPT = "A lighthouse at dawn. " * 900
+"""More than the object takes, so that the input is in the bucket as well."""
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A store of its own, as it is killed."""
+    with S3Server() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def world(server):
+    """A gateway whose processes keep bytes in the bucket."""
+    settings = server.settings(prefix="gateway/test")
+    with World(extra_env=dict.fromkeys(("api", "operator", "media"), settings)) as running:
+        yield running
+
+
+@pytest.fixture
+async def payer(world):
+    funds = {"paidMicros": 1_000_000_000_000}
+    async with open_tenant(world, funds=funds, requestsPerMinute=1_000_000) as client:
+        yield client
+
+
+async def fetch(client, url: str, **headers: str):
+    base = client.world.env["GATEWAY_MEDIA_URL"]
+    assert url.startswith(base)
+    return await client.request("GET", url.removeprefix(base), base=base, key=None, headers=headers)
+
+
+async def check_video(client, task_id: str) -> None:
+    """The task's video is there, whole, as its status describes it."""
+    ended = (await client.poll(task_id)).body
+    assert ended["status"] == "completed", ended
+    told = read_task(client.world, task_id)["status"]["result"]["videos"][0]
+    answer = await fetch(client, told["url"])
+    assert answer.status == 200
+    assert len(answer.raw) == told["bytes"] > 1000
+    assert hashlib.sha256(answer.raw).hexdigest() == told["sha256"]
+
+
+def list_archived(server: S3Server, client) -> set[str]:
+    """Ids of the account's tasks in the archive."""
+    prefix = f"gateway/test/tasks/{client.account}/"
+    return {
+        name.removeprefix(prefix).removesuffix(".json").replace("-", "_", 1)
+        for name in server.list_names()
+        if name.startswith(prefix)
+    }
+
+
+async def test_a_task_goes_to_its_video_by_way_of_the_bucket(world, payer, server):
+    await payer.simulate({"behaviour": "seconds", "seconds": "0.5"})
+    task_id = await payer.create_surely("s3-whole", prompt=LONG_PROMPT)
+    await payer.wait_terminal([task_id])
+    await check_video(payer, task_id)
+    url = read_task(world, task_id)["status"]["result"]["videos"][0]["url"]
+    whole = (await fetch(payer, url)).raw
+    for wanted, part in (("bytes=0-99", whole[:100]), ("bytes=-50", whole[-50:])):
+        answer = await fetch(payer, url, Range=wanted)
+        assert (answer.status, answer.raw) == (206, part)
+    assert (await fetch(payer, url, Range="bytes=99999999-")).status == 416
+    await wait_for(lambda: task_id in list_archived(server, payer), what="the archive")
+    stored = read_task(world, task_id)["spec"]["request"]["inputRef"]["key"]
+    assert f"gateway/test/{stored}" in server.list_names()
+    # nothing is beside the bucket
+    assert list(world.config.store_directory.iterdir()) == []
+
+
+async def test_answers_come_from_the_archive_once_the_object_is_gone(world, payer, server):
+    task_id = await payer.create_surely("s3-gone")
+    ended = await payer.wait_terminal([task_id])
+    await wait_for(lambda: task_id in list_archived(server, payer), what="the archive")
+    world.run.kubectl("delete", "gatewaytask", task_id.replace("_", "-", 1))
+
+    async def is_answered() -> bool:
+        answer = await payer.poll(task_id)
+        return answer.status == 200 and answer.body == ended[task_id]
+
+    await wait_for(is_answered, what="the answer from the archive")
+
+
+@pytest.mark.timeout(120 + 40 * KILLS)
+async def test_a_store_killed_while_outputs_are_copied_and_archived_loses_nothing(
+    world, payer, server, tally
+):
+    told = tally("F2", "S3 store killed while outputs are copied and archived")
+    await payer.simulate(
+        {"behaviour": "seconds", "seconds": "0.2-1.5"},
+        {"behaviour": "slow", "bytes_per_second": 15000, "match": {"on": "output"}},
+    )
+    made = list[str]()
+    for number in range(share(KILLS)):
+        async with told.trial(payer):
+            ids = [await payer.create_surely(f"kill-{number}-{n}") for n in range(TASKS)]
+            made += ids
+
+            async def are_copied(least: int, ids: list[str] = ids) -> bool:
+                polled = [await payer.poll(task_id) for task_id in ids]
+                return sum(answer.body["status"] == "completed" for answer in polled) >= least
+
+            if number % 2:
+                # one has ended and is archived while others are copied
+                await wait_for(lambda: are_copied(1), what="the first video")
+            else:
+                await wait_for(lambda ids=ids: is_fetched(payer, ids), what="an output's fetch")
+            await asyncio.to_thread(server.kill)
+            # long enough for a failed copy, and for a poll in between
+            polled = [await payer.poll(task_id) for task_id in ids]
+            assert {answer.status for answer in polled} == {200}
+            await asyncio.sleep(1 if number % 2 else 3)
+            await asyncio.to_thread(server.start)
+            ended = await payer.wait_terminal(ids)
+            assert {body["status"] for body in ended.values()} == {"completed"}, ended
+            for task_id in ids:
+                await check_video(payer, task_id)
+    async with told.trial(payer, count=0):
+        await check_invariants(payer, jobs="exactly one")
+        await wait_for(
+            lambda: set(made) <= list_archived(server, payer), seconds=90, what="the archive"
+        )
+    told.check()
+
+
+async def is_fetched(client, ids: list[str]) -> bool:
+    """Whether the provider has begun to hand out the video of one of these tasks."""
+    jobs = (await client.read_simulator("/control/jobs"))["jobs"]
+    uids = {read_task(client.world, task_id)["metadata"]["uid"] for task_id in ids}
+    return any(j["client_reference"] in uids and j["state"] == "done" for j in jobs)
