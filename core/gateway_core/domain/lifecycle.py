@@ -35,6 +35,7 @@ class Phase:
 class Step(Enum):
     """What is to be done with a task next."""
 
+    UNMARK = "unmark"  # it has not ended and says that it is folded: take that label away
     TAKE_IN = "take in"  # check it, hold its money, record the intent to submit
     SUBMIT = "submit"  # start the job, or find out whether it was started
     POLL = "poll"  # ask after the job
@@ -51,6 +52,8 @@ def next_step(task: GatewayTask, now: datetime) -> Step:
     status = task.status
     if is_terminal(task):
         return _next_step_at_end(task)
+    if FOLDED_LABEL in task.metadata.labels:
+        return Step.UNMARK  # whatever it ends by, its charge has still to be folded
     if task.metadata.deletion_timestamp or task.spec.desired_state == "Cancelled":
         return Step.STOP
     if now >= deadline(task):

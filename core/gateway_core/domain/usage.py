@@ -85,7 +85,8 @@ def add_charges(
         if names not in rows and len(rows) >= MOST_ROWS:
             names = (None, None, None)
         rows[names] = _add(rows.get(names), amount)
-    oldest = _oldest_minute(day, now)
+    # an owner whose clock is behind finds minutes of another that are yet to come
+    oldest = max([_oldest_minute(day, now), *sorted(minutes)[-(MINUTES_KEPT + 2) :][:1]])
     return {
         **_add_totals(status, (amount for _, amount in amounts)),
         "minutes": _write_parts({m: s for m, s in minutes.items() if m >= oldest}, "minute"),

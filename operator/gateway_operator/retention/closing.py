@@ -43,25 +43,29 @@ class Closing:
         """Moves the days that are due; how many. Raises what the ports raise."""
         last = self._now().astimezone(UTC).date() - timedelta(days=self._rules.usage_days + 1)
         moved = 0
-        for obj in await self._list_days(last.isoformat()):
+        for _, name in await self._list_days(last.isoformat()):
             try:
-                moved += await self._move(obj)
+                moved += await self._move(await self._records.get(GatewayUsage.plural, name))
             except (Outdated, Missing, RecordOutcomeUnknown) as error:
                 _log.info("a day of usage is left to the next sweep", error=str(error))
         if moved:
             _log.info("days of usage moved away", days=moved)
         return moved
 
-    async def _list_days(self, last: str) -> list[Object]:
-        """Objects of days up to `last`, oldest first."""
-        found: list[Object] = []
+    async def _list_days(self, last: str) -> list[tuple[str, str]]:
+        """Days up to `last` and the names of their objects, oldest first.
+
+        No objects: those of all accounts fall due at the same midnight.
+        """
+        found: list[tuple[str, str]] = []
         token = None
         while True:
             page = await self._records.list_page(GatewayUsage.plural, limit=100, token=token)
-            found += [obj for obj in page.items if obj["spec"].get("day", "9999") <= last]
+            days = ((obj["spec"].get("day"), obj["metadata"]["name"]) for obj in page.items)
+            found += [(day, name) for day, name in days if day and day <= last]
             token = page.next_token
             if token is None:
-                return sorted(found, key=lambda obj: str(obj["spec"]["day"]))
+                return sorted(found)
 
     async def _move(self, day: Object) -> bool:
         closed = await self._close(day)

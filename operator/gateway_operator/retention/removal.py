@@ -30,8 +30,8 @@ PAGE = 500
 AT_ONCE = 8
 PER_SECOND = 200.0
 """Deletes a second, at most: the work on live tasks goes first."""
-MOST_CANDIDATES = 5000
-"""Tasks beyond the number kept that one sweep removes; the next sweep goes on."""
+MOST_CANDIDATES = 20_000
+"""Tasks beyond the number kept that one look at all of them removes; the next look goes on."""
 
 _log = structlog.get_logger(__name__)
 
@@ -56,15 +56,30 @@ class Removal:
         metrics: Metrics,
         failpoints: Failpoints,
         now: Callable[[], datetime],
+        *,
+        most_candidates: int = MOST_CANDIDATES,
     ) -> None:
         self._records = records
         self._rules = rules
         self._metrics = metrics
         self._failpoints = failpoints
         self._now = now
+        self._most_candidates = most_candidates
 
     async def sweep(self) -> int:
-        """Removes what is due; how many. Memory is that of a page and of `MOST_CANDIDATES`."""
+        """Removes what is due; how many. Goes on while there is more of it and some of it goes."""
+        total, more = 0, True
+        while more:
+            removed, more = await self._look()
+            total += removed
+            more = more and removed > 0
+        return total
+
+    async def _look(self) -> tuple[int, bool]:
+        """One list and what follows from it: how many were removed, whether more are due.
+
+        Memory is that of a page and of `MOST_CANDIDATES`.
+        """
         kept, removed = 0, 0
         oldest: list[tuple[float, Finished]] = []
         try:
@@ -75,19 +90,20 @@ class Removal:
                 for task, may_go in rest:
                     if may_go:
                         heapq.heappush(oldest, (-task.since.timestamp(), task))
-                        if len(oldest) > MOST_CANDIDATES:
+                        if len(oldest) > self._most_candidates:
                             heapq.heappop(oldest)
         except WatchExpired:
             # the list has aged while its tasks were removed; the next one goes on
             _log.info("finished tasks are listed anew", removed=removed)
-            return removed
+            return removed, True
         beyond = max(0, kept - self._rules.most)
+        more = len(oldest) == self._most_candidates < beyond
         chosen = sorted(task for _, task in oldest)[:beyond]
         removed += await self._remove(chosen)
         self._metrics.finished.set(kept - len(chosen))
         if removed:
             _log.info("finished tasks removed", removed=removed, kept=kept - len(chosen))
-        return removed
+        return removed, more
 
     def _divide(
         self, page: Iterable[Finished]

@@ -246,6 +246,8 @@ TestTaskLife = TaskLife.TestCase
         (make({"phase": "Completed"}, labels=FOLDED, finalizers=["a/b"]), Step.NOTHING),
         (make({"phase": "Completed"}, deletionTimestamp="2026-11-21T10:00:00Z"), Step.CLOSE),
         (make(deletionTimestamp="2026-11-21T10:00:00Z"), Step.STOP),
+        (make(labels=FOLDED, finalizers=[]), Step.UNMARK),
+        (make({"phase": "Running"}, labels=FOLDED), Step.UNMARK),
     ],
 )
 def test_the_next_step_follows_from_the_object(obj: dict[str, Any], step: Step) -> None:

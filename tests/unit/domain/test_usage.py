@@ -93,6 +93,16 @@ def test_minutes_are_told_for_two_hours(charges: list[Charge], now: int) -> None
     assert {part["minute"] for part in status["minutes"]} == {charge.minute for charge in recent}
 
 
+def test_minutes_are_bounded_where_the_clocks_of_owners_differ() -> None:
+    noon = 12 * 60
+    ahead = [make_charge(f"a{m}", minute=m) for m in range(noon - 120, noon + 1)]
+    behind = [make_charge(f"b{m}", minute=m) for m in range(noon - 125, noon - 119)]
+    status = add_charges({}, DAY, ahead, NOON)
+    status = add_charges(status, DAY, behind, NOON - timedelta(minutes=5))
+    assert GatewayUsage.model_validate(make_usage(status)).status.charged_micros == 127 * 5
+    assert [part["minute"] for part in status["minutes"]] == list(range(noon - 121, noon + 1))
+
+
 def test_a_breakdown_is_bounded_and_leaves_nothing_out() -> None:
     charges = [make_charge(str(n), key_name=f"key-{n}") for n in range(MOST_ROWS + 50)]
     status = add_charges({}, DAY, charges, NOON)

@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.names import ACCOUNT_LABEL, SHARD_LABEL, TASK_FINALIZER, shard_of
+from gateway_core.contract.names import (
+    ACCOUNT_LABEL,
+    FOLDED_LABEL,
+    SHARD_LABEL,
+    TASK_FINALIZER,
+    shard_of,
+)
+from gateway_core.usecases.ledgers import read_ledger
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream
 from tests.unit.operator.stage import QUOTE, TASKS, Stage
@@ -259,3 +266,35 @@ async def test_what_is_applied_together_with_it_is_waited_for() -> None:
     assert not stage.is_ended(name)
     stage.put_model()
     assert (await stage.finish(name))["phase"] == "Completed"
+
+
+@in_virtual_time
+async def test_a_copy_of_an_ended_task_is_charged_like_any_other() -> None:
+    """kubectl keeps labels, so the copy says from the start that it is folded."""
+    stage = Stage()
+    await stage.boot()
+    labels = {FOLDED_LABEL: "20261120T100000Z"}
+    copy = {"metadata": {"name": "task-copy", "labels": labels}, "spec": stage.spec()}
+    await stage.records.create(TASKS, copy)
+    await stage.wait(lambda: stage.upstream.jobs)
+    assert (await read_ledger(stage.records, "demo")).holds == {"task-copy": QUOTE}
+    await stage.finish("task-copy")
+    await stage.pass_time(30)
+    [usage] = stage.records.list_objects("gatewayusages")
+    assert usage["status"]["chargedMicros"] == QUOTE
+    assert (await read_ledger(stage.records, "demo")).charged == QUOTE
+    assert stage.history["task-copy"][-1]["metadata"]["labels"][FOLDED_LABEL] not in labels.values()
+
+
+@in_virtual_time
+async def test_a_running_task_that_is_labelled_as_folded_is_charged_all_the_same() -> None:
+    stage = Stage()
+    await stage.boot()
+    name = await stage.apply()
+    await stage.wait(lambda: stage.upstream.jobs)
+    obj = await stage.records.get(TASKS, name)
+    mark = {"metadata": {"labels": {FOLDED_LABEL: "20261120T100000Z"}}}
+    await stage.records.patch(TASKS, obj, mark)
+    await stage.finish(name)
+    await stage.pass_time(30)
+    assert (await read_ledger(stage.records, "demo")).charged == QUOTE

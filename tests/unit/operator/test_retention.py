@@ -1,6 +1,8 @@
 """What goes and what stays: finished tasks, days of usage, bytes of the past."""
 
 import asyncio
+import dataclasses
+import weakref
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,13 +13,19 @@ from gateway_core.contract.names import ACCOUNT_LABEL, FOLDED_LABEL, TASK_FINALI
 from gateway_core.contract.task import GatewayTask
 from gateway_core.contract.usage import GatewayUsage
 from gateway_core.domain.lifecycle import format_label_time
-from gateway_core.ports.records import Object, RecordOutcomeUnknown, RecordUnavailable
+from gateway_core.ports.records import (
+    Object,
+    Page,
+    RecordOutcomeUnknown,
+    RecordUnavailable,
+    WatchExpired,
+)
 from gateway_core.usecases.ledgers import read_ledger
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.metrics import Metrics
 from gateway_operator.retention.closing import Closing
 from gateway_operator.retention.expiry import Expiry
-from gateway_operator.retention.removal import Removal
+from gateway_operator.retention.removal import MOST_CANDIDATES, PER_SECOND, Removal
 from gateway_operator.retention.rules import Rules
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects
@@ -40,8 +48,17 @@ def put_task(
     return records.put(TASKS, obj)
 
 
-def build_removal(records: FakeRecords, **rules: Any) -> Removal:
-    return Removal(records, Rules(**rules), Metrics(), Failpoints(), lambda: NOW)
+def build_removal(
+    records: FakeRecords, most_candidates: int = MOST_CANDIDATES, **rules: Any
+) -> Removal:
+    return Removal(
+        records,
+        Rules(**rules),
+        Metrics(),
+        Failpoints(),
+        lambda: NOW,
+        most_candidates=most_candidates,
+    )
 
 
 def names(records: FakeRecords) -> set[int]:
@@ -64,6 +81,35 @@ class TestFinishedTasks:
             put_task(records, number, 1000 + number)
         assert await build_removal(records, most=4).sweep() == 6
         assert names(records) == {0, 1, 2, 3}
+
+    @in_virtual_time
+    async def test_a_sweep_goes_on_while_there_is_more_than_it_can_remember(self) -> None:
+        records = FakeRecords()
+        for number in range(50):
+            put_task(records, number, 1000 + number)
+        begun = asyncio.get_running_loop().time()
+        assert await build_removal(records, most_candidates=8, most=4).sweep() == 46
+        assert names(records) == {0, 1, 2, 3}
+        assert asyncio.get_running_loop().time() - begun >= 45 / PER_SECOND
+
+    @in_virtual_time
+    async def test_a_sweep_ends_where_nothing_that_is_beyond_can_go(self) -> None:
+        records = FakeRecords()
+        for number in range(20):
+            put_task(records, number, 599)
+        put_task(records, 20, 1000)
+        assert await build_removal(records, most_candidates=1, most=4).sweep() == 1
+        assert names(records) == set(range(20))
+
+    @in_virtual_time
+    async def test_a_sweep_lists_anew_where_its_list_has_aged(self) -> None:
+        records = FakeRecords()
+        for number in range(1200):
+            put_task(records, number, 99_999)
+        aged = Fault(WatchExpired("compacted"))
+        records.order_faults("list_page", None, aged)
+        assert await build_removal(records).sweep() == 1200
+        assert names(records) == set()
 
     @pytest.mark.parametrize("rules", [{"finished": 0}, {"most": 0}])
     def test_none_goes_within_ten_minutes_of_its_archiving(self, rules: dict[str, Any]) -> None:
@@ -137,6 +183,31 @@ def put_usage(records: FakeRecords, day: str, micros: int, **status: Any) -> Obj
     return records.put(USAGES, obj)
 
 
+class Usage(dict[str, Any]):
+    """An object that can be counted while it is held."""
+
+
+class CountedRecords(FakeRecords):
+    """Counts how many of the objects that it has listed are held at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = self.most_held = 0
+
+    async def list_page(self, *given: Any, **named: Any) -> Page:
+        page = await super().list_page(*given, **named)
+        items: list[Object] = []
+        for item in map(Usage, page.items):
+            weakref.finalize(item, self._let_go)
+            items.append(item)
+        self.held += len(items)
+        self.most_held = max(self.most_held, self.held)
+        return dataclasses.replace(page, items=items)
+
+    def _let_go(self) -> None:
+        self.held -= 1
+
+
 class TestDaysOfUsage:
     @in_virtual_time
     async def test_those_past_are_moved_and_the_sum_stays(self) -> None:
@@ -178,6 +249,17 @@ class TestDaysOfUsage:
             assert len(store.contents) == 2
 
         play()
+
+    @in_virtual_time
+    async def test_no_more_than_a_page_of_days_is_held_in_memory(self) -> None:
+        """The days of all accounts fall due at the same midnight."""
+        records = CountedRecords()
+        for account in range(450):
+            day = {"accountName": f"demo-{account}", "day": "2026-11-01"}
+            metadata = {"name": f"demo-{account}-2026-11-01"}
+            records.put(USAGES, {"metadata": metadata, "spec": day, "status": {"chargedMicros": 1}})
+        assert await Closing(records, FakeObjects(), Rules(), lambda: NOW).sweep() == 450
+        assert records.most_held <= 200
 
     @in_virtual_time
     async def test_a_day_waits_for_runs_that_are_not_marked(self) -> None:

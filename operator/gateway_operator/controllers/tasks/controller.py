@@ -40,6 +40,7 @@ class TaskController:
         self._delivery = Delivery(tools)
         intake = Intake(tools, self._submission.commit_intent)
         self._steps: dict[Step, Callable[[Object, GatewayTask], Awaitable[bool]]] = {
+            Step.UNMARK: intake.unmark,
             Step.TAKE_IN: intake.take_in,
             Step.SUBMIT: self._submission.submit,
             Step.POLL: self._polling.poll,

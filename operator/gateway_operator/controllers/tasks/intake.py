@@ -14,6 +14,7 @@ from gateway_core.contract.conditions import Reason
 from gateway_core.contract.ids import Ownership
 from gateway_core.contract.names import (
     ACCOUNT_LABEL,
+    FOLDED_LABEL,
     SHARD_LABEL,
     TASK_FINALIZER,
     TASK_PREFIX,
@@ -56,6 +57,15 @@ class Intake:
     def __init__(self, tools: Tools, commit_intent: CommitIntent) -> None:
         self._tools = tools
         self._commit_intent = commit_intent
+
+    async def unmark(self, obj: Object, _task: GatewayTask) -> bool:
+        """Takes the mark of a folded task from one that has not ended.
+
+        A copy of an ended task's object brings it along (`kubectl get -o yaml`, `create`); with it
+        the task would be charged to nobody.
+        """
+        await self._tools.journal.amend(obj, {"metadata": {"labels": {FOLDED_LABEL: None}}})
+        return True
 
     async def take_in(self, obj: Object, task: GatewayTask) -> bool:
         """Records the intent. Whether the task can go on at once."""
