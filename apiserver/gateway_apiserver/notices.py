@@ -1,8 +1,9 @@
 """POST /notices/...: a provider says that something has become of a job; used by `app`.
 
 What it says is not read. Whether the address is one of ours is in the address; a good one is handed
-to the operator, which asks the provider. A flood is held up here: of one task's notices two a
-second at most go on, and none is lost, since one that comes too soon is handed on a little later.
+to the operator, which asks the provider. Where the operator is away it is answered 503, so that the
+provider repeats it. A flood is held up here: of one task's notices two a second at most go on. One
+that comes too soon is answered 204 and handed on a little later, or when the operator is back.
 """
 
 import asyncio
@@ -20,6 +21,9 @@ MOST_BYTES = 64 * 1024
 BODY_SECONDS = 10.0
 PAUSE_SECONDS = 0.5
 MOST_TASKS = 4096
+LONGEST_PAUSE = 15.0
+PATIENCE_SECONDS = 600.0
+"""How long one that was answered 204 is tried; an operator that is replaced is back in less."""
 RETRY_SECONDS = 5
 
 _log = structlog.get_logger(__name__)
@@ -72,16 +76,25 @@ class NoticeReceiver:
 
     async def _follow(self, notice: Notice) -> None:
         """Holds further notices up for a pause, and hands on one for all of them."""
-        while True:
-            await asyncio.sleep(PAUSE_SECONDS)
-            if not self._recent[notice.name]:
-                del self._recent[notice.name]
-                return
-            self._recent[notice.name] = False
-            try:
-                await self._deliver(notice)
-            except NoticeUndelivered as error:
-                _log.info("notice not delivered", object=notice.name, error=str(error))
+        name, pause, waited = notice.name, PAUSE_SECONDS, 0.0
+        try:
+            while waited < PATIENCE_SECONDS:
+                await asyncio.sleep(pause)
+                waited += pause
+                if not self._recent[name]:
+                    return
+                self._recent[name] = False
+                try:
+                    await self._deliver(notice)
+                except NoticeUndelivered as error:
+                    _log.info("notice not delivered", object=name, error=str(error))
+                    # its sender has his answer, and will not send it again
+                    self._recent[name] = True
+                    pause = min(LONGEST_PAUSE, 2 * pause)
+                else:
+                    pause, waited = PAUSE_SECONDS, 0.0
+        finally:
+            del self._recent[name]
 
     async def _deliver(self, notice: Notice) -> None:
         assert self._sink is not None

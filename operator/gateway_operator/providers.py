@@ -1,7 +1,8 @@
 """The providers in use: one `Upstream` for each usable `GatewayProvider`, rebuilt when it changes.
 
 Credentials are read from their Secrets when a provider is first seen or changed and again every
-half minute, so that a rotated one is taken up without a restart.
+half minute, so that a rotated one is taken up without a restart. An adapter that could not be
+started, perhaps only since its provider was away, is started again after a growing pause.
 """
 
 import asyncio
@@ -21,6 +22,8 @@ from gateway_core.ports.upstream import Upstream
 
 SECRET_SECONDS = 30.0
 RETRY_SECONDS = 3.0
+START_PAUSE = 5.0
+LONGEST_START_PAUSE = 300.0
 
 _log = structlog.get_logger(__name__)
 
@@ -36,6 +39,10 @@ class _Entry:
     upstream: Upstream | None
     problem: Problem | None
     read_at: float
+    pause: float = START_PAUSE
+    """Seconds from a start that failed to the next."""
+    start_at: float = float("inf")
+    """When an adapter that could not be started is to be started again."""
 
 
 class Providers:
@@ -87,13 +94,13 @@ class Providers:
         if obj is None:
             await self._retire(self._entries.pop(name, None))
             return None
-        fresh = known is not None and time.monotonic() - known.read_at < SECRET_SECONDS
+        fresh = known is not None and _is_fresh(known)
         # the same object, mostly: every poll comes by, and to compare a spec takes its time
         if known is not None and fresh and (known.spec is obj.spec or known.spec == obj.spec):
             return known
         async with self._locks.setdefault(name, asyncio.Lock()):
             known = self._entries.get(name)
-            fresh = known is not None and time.monotonic() - known.read_at < SECRET_SECONDS
+            fresh = known is not None and _is_fresh(known)
             if known is not None and fresh and known.spec == obj.spec:
                 return known
             try:
@@ -102,15 +109,22 @@ class Providers:
                 if known is None or known.spec != obj.spec:
                     raise
                 # what was known goes on while the API is away, and not every call asks for it
-                known.read_at = time.monotonic() - SECRET_SECONDS + RETRY_SECONDS
+                now = time.monotonic()
+                known.read_at = now - SECRET_SECONDS + RETRY_SECONDS
+                known.start_at = max(known.start_at, now + RETRY_SECONDS)
                 return known
+            pause = START_PAUSE
             if known is not None and known.spec == obj.spec and known.credential == credential:
-                known.read_at, known.problem = time.monotonic(), problem or known.problem
-                return known
+                if time.monotonic() < known.start_at:
+                    known.read_at, known.problem = time.monotonic(), problem or known.problem
+                    return known
+                pause = min(LONGEST_START_PAUSE, 2 * known.pause)
             upstream = None
             if problem is None:
                 upstream, problem = await self._make(obj.spec, credential)
             entry = _Entry(obj.spec, credential, upstream, problem, time.monotonic())
+            if problem is not None and problem.reason is Reason.ADAPTER_FAILED:
+                entry.pause, entry.start_at = pause, time.monotonic() + pause
             self._entries[name] = entry
         await self._retire(known)
         return entry
@@ -165,3 +179,9 @@ class Providers:
         grace = entry.spec.http.request_timeout_seconds + 60 if entry.spec.http else 60
         upstream, loop = entry.upstream, asyncio.get_running_loop()
         loop.call_later(grace, lambda: loop.create_task(upstream.close()))
+
+
+def _is_fresh(entry: _Entry) -> bool:
+    """Whether there is nothing to look up or to start again."""
+    now = time.monotonic()
+    return now - entry.read_at < SECRET_SECONDS and now < entry.start_at

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from gateway_apiserver.edge import Edge
-from gateway_apiserver.notices import MOST_BYTES, NoticeReceiver
+from gateway_apiserver.notices import (
+    LONGEST_PAUSE,
+    MOST_BYTES,
+    PATIENCE_SECONDS,
+    NoticeReceiver,
+)
 from gateway_core.contract.notices import Notice, NoticeSigner
 from gateway_core.ports.notices import NoticeUndelivered
 from tests.fakes.clock import in_virtual_time
@@ -144,3 +149,34 @@ async def test_the_log_shows_no_address(caplog: pytest.LogCaptureFixture, capsys
     await post(NoticeReceiver(SIGNER, None))
     written = caplog.text + "".join(capsys.readouterr())
     assert PATH.rpartition("/")[2] not in written
+
+
+@in_virtual_time
+async def test_one_that_was_answered_is_handed_on_when_the_operator_is_back() -> None:
+    sink = Sink()
+    receiver = NoticeReceiver(SIGNER, sink)
+    assert (await post(receiver))["status"] == 204
+    sink.away = True
+    assert (await post(receiver))["status"] == 204, "too soon: to be handed on a little later"
+    await asyncio.sleep(60)
+    assert sink.taken == [NOTICE]
+    sink.away = False
+    await asyncio.sleep(LONGEST_PAUSE + 1)
+    assert sink.taken == [NOTICE, NOTICE]
+    await asyncio.sleep(60)
+    assert sink.taken == [NOTICE, NOTICE]
+
+
+@in_virtual_time
+async def test_an_operator_that_stays_away_is_not_waited_for_without_end() -> None:
+    sink = Sink()
+    receiver = NoticeReceiver(SIGNER, sink)
+    await post(receiver)
+    sink.away = True
+    await post(receiver)
+    await asyncio.sleep(PATIENCE_SECONDS + LONGEST_PAUSE)
+    sink.away = False
+    await asyncio.sleep(60)
+    assert sink.taken == [NOTICE], "given up"
+    assert (await post(receiver))["status"] == 204
+    assert sink.taken == [NOTICE, NOTICE]

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gateway_core.contract.notices import Notice
-from gateway_core.ports.upstream import JobReport, JobState, UpstreamBusy
+from gateway_core.ports.upstream import JobReport, JobState, UpstreamBusy, UpstreamUnclear
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream
 from tests.unit.operator.stage import Stage
@@ -143,3 +143,16 @@ async def test_polls_go_on_more_slowly_only_where_that_is_declared(
     polls = upstream.count("poll")
     assert polls <= most
     assert most == 4 or polls > 15
+
+
+@in_virtual_time
+async def test_a_poll_that_fails_after_a_notice_is_made_again_soon() -> None:
+    upstream = FakeUpstream(seconds=20, poll_interval=(2.0, 10.0))
+    upstream.notified_interval = 600.0
+    stage = await boot(upstream)
+    name = await stage.admit(deadline=3600)
+    await wait_running(stage, name)
+    await asyncio.sleep(25)
+    upstream.polls.extend([UpstreamUnclear("502"), UpstreamUnclear("502")])
+    notify(stage, name)
+    await stage.finish(name, seconds=15)

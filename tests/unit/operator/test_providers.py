@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.provider import GatewayProvider, ProviderSpec
 from gateway_core.domain.catalog import Problem
+from gateway_core.ports.adapters import AdapterFailed
 from gateway_core.ports.records import RecordUnavailable, Refused
 from gateway_core.ports.upstream import Upstream
-from gateway_operator.providers import SECRET_SECONDS, Providers
+from gateway_operator.providers import LONGEST_START_PAUSE, SECRET_SECONDS, Providers
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import FakeRecords
 from tests.fakes.tables import FakeTable
@@ -42,6 +44,9 @@ class Scene:
         self.made: list[tuple[str | None, FakeUpstream]] = []
         self.problem: Problem | None = None
         self.error: Exception | None = None
+        self.started_in_vain: list[float] = []
+        self.outage: Exception | None = None
+        """What an adapter's start raises."""
         self.providers = Providers(self.table, self.records, self._build, lambda _: self.problem)
         self.records.secrets["creds"] = {"token": b" s3cr3t\n"}
 
@@ -59,8 +64,16 @@ class Scene:
         if self.error is not None:
             raise self.error
         upstream = FakeUpstream()
+        if self.outage is not None:
+            upstream.start = self._fail_start  # type: ignore[method-assign]
         self.made.append((credential, upstream))
         return upstream
+
+    async def _fail_start(self) -> None:
+        assert self.outage is not None
+        self.started_in_vain.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(1)
+        raise self.outage
 
 
 @in_virtual_time
@@ -257,3 +270,40 @@ async def test_the_end_closes_all() -> None:
     await scene.find()
     await scene.providers.close()
     assert scene.made[0][1].closed
+
+
+class TestStartFails:
+    @in_virtual_time
+    async def test_it_is_started_again_after_growing_pauses(self) -> None:
+        scene = Scene()
+        scene.outage = AdapterFailed("the provider is away")
+        scene.put(credentialsSecretRef=REF)
+        for _ in range(1200):
+            assert await scene.find() is None
+            await asyncio.sleep(1)
+        problem = await scene.check()
+        assert problem is not None
+        assert problem.reason is Reason.ADAPTER_FAILED
+        began = scene.started_in_vain
+        pauses = [round(after - before) for before, after in pairwise(began)]
+        assert pauses[0] <= 8
+        assert pauses == sorted(pauses)
+        assert 290 <= pauses[-1] <= 305
+        scene.outage = None
+        await asyncio.sleep(LONGEST_START_PAUSE)
+        assert await scene.find() is not None
+        assert await scene.check() is None
+        made = len(scene.made)
+        await asyncio.sleep(LONGEST_START_PAUSE)
+        assert await scene.find() is scene.made[-1][1]
+        assert len(scene.made) == made
+
+    @in_virtual_time
+    async def test_what_is_wrong_with_the_resource_is_not_tried_again(self) -> None:
+        scene = Scene()
+        scene.outage = ValueError("config: region is missing")
+        scene.put()
+        for _ in range(600):
+            await scene.find()
+            await asyncio.sleep(1)
+        assert len(scene.started_in_vain) == 1

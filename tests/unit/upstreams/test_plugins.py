@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway_core.adapters.upstreams import plugins
+from gateway_core.adapters.upstreams import isolation, plugins
 from gateway_core.adapters.upstreams.plugins import CodeUpstream
 from gateway_core.contract.provider import ProviderSpec
 from gateway_core.domain.addresses import AddressPolicy
@@ -331,3 +331,19 @@ async def test_one_that_cannot_be_closed_is_left(make: Make) -> None:
     await upstream.close()
     with pytest.raises(UpstreamBusy):
         await upstream.poll("job-1")
+
+
+async def test_starts_that_never_end_do_not_use_up_the_threads(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "_MOST_LEFT", 1)
+    monkeypatch.setattr(isolation, "_JOIN_SECONDS", 0.1)
+    with pytest.raises(AdapterFailed, match="did not start within"):
+        await make(start="time.sleep(2.0)").start()
+    with pytest.raises(AdapterFailed, match="still blocks 1 thread"):
+        await make().start()
+    deadline = time.monotonic() + 10
+    while isolation.count_left("adapter odd"):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+    await make().start()

@@ -15,6 +15,8 @@ from typing import Any, TypeVar, cast
 T = TypeVar("T")
 _JOIN_SECONDS = 1.0
 _MARGIN_SECONDS = 1.0
+_left: set[threading.Thread] = set()
+"""Threads that were still stuck when they should have ended."""
 
 
 class NeverBegun(Exception):
@@ -84,6 +86,8 @@ class Isolation:
         if local.cancelled():
             raise NeverEnded
         value, error = local.result()
+        if isinstance(error, NeverBegun):
+            raise error
         if error is None:
             return cast(T, value)
         if isinstance(error, TimeoutError | asyncio.CancelledError):
@@ -100,7 +104,9 @@ class Isolation:
         self._stopped = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join, _JOIN_SECONDS)
-        if not self._thread.is_alive():
+        if self._thread.is_alive():
+            _left.add(self._thread)
+        else:
             self._loop.close()
 
     def _call_round(self, seconds: float) -> None:
@@ -113,13 +119,20 @@ class Isolation:
             self._loop.call_soon_threadsafe(self._came_round.set)
 
 
+def count_left(name: str) -> int:
+    """How many threads of that name were stopped and are stuck still."""
+    _left.difference_update([thread for thread in _left if not thread.is_alive()])
+    return sum(thread.name == name for thread in _left)
+
+
 async def _attempt(
     make: Callable[[], Awaitable[Any]], ticket: _Ticket, seconds: float | None
 ) -> tuple[Any, BaseException | None]:
     """The value or the error; nothing is raised, since SystemExit would end the loop."""
     ticket.begun = True
     if ticket.given_up:
-        return None, None
+        # whoever gave up may have seen `begun` and be waiting after all
+        return None, NeverBegun()
     try:
         async with asyncio.timeout(seconds):
             return await make(), None

@@ -27,6 +27,7 @@ from gateway_core.adapters.upstreams.isolation import (
     Isolation,
     NeverBegun,
     NeverEnded,
+    count_left,
 )
 from gateway_core.adapters.upstreams.streams import read_download
 from gateway_core.adapters.upstreams.traits import Traits, read_traits
@@ -57,6 +58,8 @@ _SUBMIT_MARGIN = 10.0
 """Seconds beyond the limit in which a request may still be on its way to the provider."""
 _MOST_OUTPUTS, _MOST_REFERENCE = 16, 2048
 _MOST_TEXT = 500
+_MOST_LEFT = 8
+"""Threads of a type that were given up and hang still: with so many no other is begun."""
 _ERRORS = (
     UpstreamRejected,
     UpstreamBusy,
@@ -101,7 +104,10 @@ class CodeUpstream(Upstream):
     async def start(self) -> None:
         """Loads the adapter and starts it. ValueError, AdapterMissing, AdapterFailed."""
         entry = await asyncio.to_thread(_find_entry, self._type)
-        self._isolation = Isolation(f"adapter {self._type}", PATIENCE_SECONDS)
+        name = f"adapter {self._type}"
+        if (left := count_left(name)) >= _MOST_LEFT:
+            raise AdapterFailed(f"the adapter {self._type} still blocks {left} threads")
+        self._isolation = Isolation(name, PATIENCE_SECONDS)
         try:
             self._adapter, traits = await self._isolation.run(
                 lambda: _load(entry, self._setup), START_SECONDS

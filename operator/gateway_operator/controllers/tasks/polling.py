@@ -201,13 +201,17 @@ class Polling:
             await self._tools.alarms.report_denial(task, error)
         watch.failures += 1
         pause = min(LONGEST_PAUSE, 2.0 ** min(watch.failures - 1, 8))
-        pause = max(pause, self._interval(task, upstream), error.retry_after or 0.0)
+        # the notice that is said to come has perhaps been: it is no reason to wait for long
+        pause = max(pause, self._declared_interval(task, upstream), error.retry_after or 0.0)
         self._postpone(task, watch, pause, least=error.retry_after)
         return False
 
     def _interval(self, task: GatewayTask, upstream: Upstream) -> float:
         if upstream.notified_interval is not None and self._tools.notify_url(task):
             return upstream.notified_interval * random.uniform(0.9, 1.1)  # noqa: S311
+        return self._declared_interval(task, upstream)
+
+    def _declared_interval(self, task: GatewayTask, upstream: Upstream) -> float:
         least, most = upstream.poll_interval
         age = (self._tools.now() - parse_time(task.status.start_time)).total_seconds()
         return min(most, max(least, age * AGE_SHARE)) * random.uniform(0.9, 1.1)  # noqa: S311
