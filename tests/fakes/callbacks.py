@@ -5,8 +5,8 @@ Verified by the port's tests beside the real one.
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
 
 from gateway_core.ports.callbacks import CallbackAnswer
 
@@ -44,7 +44,9 @@ class FakeSender:
         self.attempts: list[Attempt] = []
         self.under_way = 0
 
-    async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> CallbackAnswer:
+    async def send(
+        self, url: str, headers: Mapping[str, str], body: bytes, share: Hashable = None
+    ) -> CallbackAnswer:
         receiver = self.receivers[url]
         self.attempts.append(Attempt(url, dict(headers), body, asyncio.get_running_loop().time()))
         self.under_way += 1
@@ -55,7 +57,8 @@ class FakeSender:
             return CallbackAnswer(None, f"no answer within {self.timeout:g} s", is_costly=True)
         finally:
             self.under_way -= 1
-        return receiver.answers.popleft() if receiver.answers else make_answer(200)
+        answer = receiver.answers.popleft() if receiver.answers else make_answer(200)
+        return replace(answer, is_costly=receiver.seconds > self.timeout / 3)
 
     async def close(self) -> None:
         return

@@ -1,10 +1,12 @@
 """What every sender of callbacks promises, asked of the real one and of the fake."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from ipaddress import ip_network
 
 import pytest
+from aiohttp import web
 
 from gateway_core.adapters.callbacks.http import HttpCallbackSender
 from gateway_core.domain.addresses import AddressPolicy
@@ -13,7 +15,7 @@ from gateway_core.ports.callbacks import CallbackAnswer, CallbackSender
 from tests.fakes.callbacks import FakeSender, make_answer
 from tests.servers.receivers import Receiver, answer, hang
 
-TIMEOUT = 0.5
+TIMEOUT = 1.0
 BODY = b'{"id":"task_a","status":"completed"}'
 HEADERS = make_headers([b"k" * 32], "msg_a", 1_800_000_000, BODY)
 LOOPBACK = AddressPolicy(allowed=(ip_network("127.0.0.0/8"),))
@@ -25,6 +27,10 @@ class Ways:
     sender: CallbackSender
 
     def answers(self, status: int, retry_after: int | None = None) -> str:
+        raise NotImplementedError
+
+    def answers_late(self) -> str:
+        """After half of the time."""
         raise NotImplementedError
 
     def hangs(self) -> str:
@@ -39,6 +45,10 @@ class FakeWays(Ways):
         self.fake.receivers["http://a/"].will(make_answer(status, retry_after))
         return "http://a/"
 
+    def answers_late(self) -> str:
+        self.fake.receivers["http://c/"].seconds = TIMEOUT / 2
+        return "http://c/"
+
     def hangs(self) -> str:
         self.fake.receivers["http://b/"].seconds = 60
         return "http://b/"
@@ -52,6 +62,13 @@ class RealWays(Ways):
     def answers(self, status: int, retry_after: int | None = None) -> str:
         headers = {} if retry_after is None else {"Retry_After": str(retry_after)}
         return self.receiver.plan("a", answer(status, **headers))
+
+    def answers_late(self) -> str:
+        async def answer_late(request: web.Request) -> web.StreamResponse:
+            await asyncio.sleep(TIMEOUT / 2)
+            return await answer(200)(request)
+
+        return self.receiver.plan("c", answer_late)
 
     def hangs(self) -> str:
         return self.receiver.plan("b", hang)
@@ -81,6 +98,11 @@ async def test_an_answers_status_is_told(ways: Ways, status: int) -> None:
 async def test_a_pause_that_is_asked_for_is_told(ways: Ways, status: int) -> None:
     told = await ways.sender.send(ways.answers(status, 7), HEADERS, BODY)
     assert (told.status, told.retry_after) == (status, 7)
+
+
+async def test_a_late_answer_counts_and_is_costly(ways: Ways) -> None:
+    told = await ways.sender.send(ways.answers_late(), HEADERS, BODY)
+    assert told == CallbackAnswer(200, "answered 200", is_costly=True)
 
 
 async def test_silence_has_an_end(ways: Ways) -> None:

@@ -23,6 +23,8 @@ from gateway_core.contract.resource import (
     rule,
 )
 
+MOST_TEXT = 255
+"""Characters of `status.callback.lastAnswer`."""
 MAX_INLINE_INPUT = 8192
 """Bytes of canonical JSON up to which an input is kept in the object itself."""
 
@@ -193,7 +195,7 @@ class Callback(Part):
     last_attempt_time: Time | None = None
     last_status: Annotated[int | None, Field(ge=100, le=999)] = None
     last_answer: Annotated[
-        str | None, Field(max_length=255, description="What the last attempt came to.")
+        str | None, Field(max_length=MOST_TEXT, description="What the last attempt came to.")
     ] = None
     redeliveries: Annotated[
         int, Field(ge=0, le=1000, description="How far spec.redeliveries has been followed.")

@@ -15,7 +15,7 @@ from typing import Any
 
 from gateway_core.contract.conditions import ConditionType, Reason
 from gateway_core.contract.names import TASK_FINALIZER
-from gateway_core.contract.task import Callback, GatewayTask
+from gateway_core.contract.task import MOST_TEXT, Callback, GatewayTask
 from gateway_core.domain.callbacks import State, Verdict, find_delay, judge
 from gateway_core.domain.lifecycle import (
     SETTLED,
@@ -95,7 +95,7 @@ def record_outcome(
 
 def record_obstacle(task: GatewayTask, problem: str, now: datetime) -> dict[str, Any] | None:
     """The status of a due attempt that cannot be made; None if that is recorded already."""
-    if callback_of(task).last_answer == problem:
+    if callback_of(task).last_answer == _shorten(problem):
         return None
     return _describe(task, State.PENDING, problem, now, {"lastAnswer": problem})
 
@@ -137,8 +137,17 @@ def _describe(
         State.UNDELIVERED: ("False", Reason.UNDELIVERED),
     }[state]
     changes = [(ConditionType.CALLBACK_DELIVERED, status, reason, text)]
+    callback = {**before, **change, "state": state}
+    if callback.get("lastAnswer") is not None:
+        # the one place that everything passes: what the schema refuses would be tried for ever
+        callback["lastAnswer"] = _shorten(callback["lastAnswer"])
     return {
         "observedGeneration": task.metadata.generation,
-        "callback": {**before, **change, "state": state},
+        "callback": callback,
         "conditions": change_conditions(task, changes, now),
     }
+
+
+def _shorten(text: str) -> str:
+    """As much of a text as the record takes."""
+    return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…"

@@ -49,8 +49,10 @@ class Courier:
         keys = await self._keyring.find(message.account)
         timestamp = int(self._now().timestamp())
         headers = make_headers(keys, message.id, timestamp, message.body)
-        answer = await self._sender.send(message.url, headers, message.body)
-        lane.is_slow = answer.is_costly
+        # its slow hosts use up nothing that its others need, nor that of another account
+        share = message.account, lane.is_slow
+        answer = await self._sender.send(message.url, headers, message.body, share)
+        lane.is_slow, lane.answers = answer.is_costly, answer.status is not None
         return Outcome(self._now(), answer.status, answer.text, answer.retry_after)
 
 

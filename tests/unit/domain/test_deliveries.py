@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.names import TASK_FINALIZER
-from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.task import Callback, GatewayTask
 from gateway_core.domain.callbacks import SCHEDULE
 from gateway_core.domain.deliveries import (
     Outcome,
@@ -30,6 +30,7 @@ from gateway_core.domain.lifecycle import (
 )
 from tests.fakes.records import _merge
 
+LONGEST = "x" * 600
 BEGIN = datetime(2026, 11, 21, 10, tzinfo=UTC)
 STATUSES = st.sampled_from([None, 200, 204, 301, 404, 410, 429, 500, 503])
 
@@ -167,6 +168,23 @@ class Deliveries(RuleBasedStateMachine):
         status = self.task.status
         assert status.callback.id == self.id
         assert (status.phase, status.failure.message) == ("Failed", "Gone.")
+
+
+def test_a_text_is_as_long_as_the_record_takes_wherever_it_comes_from() -> None:
+    machine = Deliveries()
+    task = machine.task
+    for change in (
+        record_outcome(task, Outcome(BEGIN, None, LONGEST), SCHEDULE, 0),
+        record_outcome(task, Outcome(BEGIN, 410, LONGEST), SCHEDULE, 0),
+        record_obstacle(task, LONGEST, BEGIN),
+        record_surrender(task, LONGEST, BEGIN),
+    ):
+        assert change is not None
+        Callback.model_validate(change["callback"])
+    waiting = record_obstacle(task, LONGEST, BEGIN)
+    assert waiting is not None
+    machine.write(waiting)
+    assert record_obstacle(machine.task, LONGEST, BEGIN) is None, "waiting writes nothing"
 
 
 TestDeliveries = Deliveries.TestCase

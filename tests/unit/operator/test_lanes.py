@@ -1,15 +1,18 @@
 """Who may send when: bounds at three gates, and none that starves another."""
 
 import asyncio
+from collections import Counter
 from contextlib import AsyncExitStack
 
 import pytest
 
+from gateway_operator.callbacks import lanes as lanes_module
 from gateway_operator.callbacks.lanes import (
     IN_ALL,
     PER_ACCOUNT,
     PER_ACCOUNT_SLOW,
     PER_HOST,
+    PER_LATE_HOST,
     Gate,
     Lanes,
 )
@@ -24,14 +27,14 @@ class Crowd:
         self._tasks = []
         self._end = asyncio.Event()
 
-    def send(self, account, host, *, slow=False):
-        self._tasks.append(asyncio.create_task(self._stay(account, host, slow)))
+    def send(self, account, host, *, slow=False, answers=False):
+        self._tasks.append(asyncio.create_task(self._stay(account, host, slow, answers)))
 
-    async def _stay(self, account, host, slow):
+    async def _stay(self, account, host, slow, answers):
         async with self.lanes.take(account, host) as lane:
             self.inside.append((account, host))
             await self._end.wait()
-            lane.is_slow = slow
+            lane.is_slow, lane.answers = slow, answers
 
     async def settle(self):
         for _ in range(20):
@@ -97,6 +100,52 @@ async def test_an_account_with_a_host_for_each_task_has_its_bound(crowd):
         crowd.send("a", f"new{number}")
     await crowd.settle()
     assert len(crowd.inside) == PER_ACCOUNT_SLOW + 5, "slow ones have a gate of their own"
+
+
+async def test_hosts_that_answer_late_get_a_few_and_hold_up_none_that_are_quick(crowd):
+    late = [f"late{number}" for number in range(PER_ACCOUNT // PER_HOST)]
+    for host in late:
+        crowd.send("a", host, slow=True, answers=True)
+    await crowd.settle()
+    await crowd.let_go()
+    for host in sorted(late * PER_HOST):
+        crowd.send("a", host, slow=True, answers=True)
+    crowd.send("a", "quick")
+    await crowd.settle()
+    assert ("a", "quick") in crowd.inside
+    assert len(crowd.inside) == PER_ACCOUNT_SLOW + 1
+    assert max(Counter(crowd.inside).values()) == PER_LATE_HOST
+
+
+async def test_accounts_that_wait_for_the_process_take_turns():
+    gate, begun = Gate(1), []
+    await gate.enter("a")
+
+    async def pass_through(account):
+        await gate.enter(account)
+        begun.append(account)
+        gate.leave()
+
+    crowd = [asyncio.create_task(pass_through(account)) for account in "aaaaabbbc"]
+    await asyncio.sleep(0)
+    gate.leave()
+    await asyncio.gather(*crowd)
+    assert "".join(begun) == "abcababaa"
+    assert gate.idle
+
+
+async def test_hosts_remembered_as_slow_are_bounded_though_the_oldest_is_busy(monkeypatch):
+    monkeypatch.setattr(lanes_module, "MOST_IDLE_HOSTS", 10)
+    lanes = Lanes()
+    async with lanes.take("a", "dead") as dead:
+        for number in range(50):
+            async with lanes.take("a", f"h{number}") as lane:
+                lane.is_slow = True
+        assert len(lanes._lanes) == 11
+        dead.is_slow = True
+    assert ("a", "dead") in lanes._lanes
+    assert ("a", "h49") in lanes._lanes
+    assert len(lanes._lanes) == 10
 
 
 async def test_all_together_have_a_bound(crowd):

@@ -7,22 +7,29 @@ nothing it says is followed or kept, and it has a bounded time to say it.
 import asyncio
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from functools import partial
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from gateway_core.adapters.egress import EgressRefused, PooledResolver, guarded_connector
+from gateway_core.adapters.callbacks.protocol import BoundedHandler
+from gateway_core.adapters.egress import EgressRefused, guarded_connector
+from gateway_core.adapters.egress.lookups import PooledResolver, run_errand
 from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.callbacks import read_retry_after
 from gateway_core.ports.callbacks import CallbackAnswer, CallbackSender
 
 MOST_ANSWER = 64 * 1024
 """Bytes read of an answer's body; what it says is of no interest (contract §11.3)."""
+MOST_RECEIVED = MOST_ANSWER + 32 * 1024
+"""Bytes of a whole answer, its headers and informational answers (1xx) before it among them."""
 DRAIN_SECONDS = 1.0
 CONNECT_SECONDS = 5.0
-LOOKUPS = 32
+COSTLY_SHARE = 1 / 3
+"""Share of the time for an attempt from which on it counts as one that was kept waiting."""
 
 _REFUSED = CallbackAnswer(None, "the address is not allowed")
 _NO_ADDRESS = CallbackAnswer(None, "the URL cannot be called")
@@ -35,7 +42,10 @@ _NONSENSE = CallbackAnswer(None, "the answer is not HTTP", is_costly=True)
 
 
 class HttpCallbackSender(CallbackSender):
-    """Sends under one policy. `timeout` is seconds for a whole attempt, `tls` for tests."""
+    """Sends under one policy. `timeout` is seconds for a whole attempt.
+
+    `resolver` and `tls`, whom to trust, are the system's unless given.
+    """
 
     def __init__(
         self,
@@ -51,16 +61,22 @@ class HttpCallbackSender(CallbackSender):
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
-    async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> CallbackAnswer:
+    async def send(
+        self, url: str, headers: Mapping[str, str], body: bytes, share: Hashable = None
+    ) -> CallbackAnswer:
         """One attempt; see the port."""
         address = _parse(url)
         if address is None:
             return _NO_ADDRESS
+        loop = asyncio.get_running_loop()
+        limit = asyncio.timeout(self._timeout)
         try:
-            async with asyncio.timeout(self._timeout):
-                response = await self._open().post(
-                    address, data=body, headers=headers, allow_redirects=False
-                )
+            async with limit:
+                with run_errand(share, limit, self._timeout):
+                    response = await self._open().post(
+                        address, data=body, headers=headers, allow_redirects=False
+                    )
+                end = limit.when() or 0.0
         except TimeoutError:
             seconds = f"{self._timeout:g} s"
             return CallbackAnswer(None, f"no answer within {seconds}", is_costly=True)
@@ -70,12 +86,9 @@ class HttpCallbackSender(CallbackSender):
             await _drain(response)
         finally:
             response.close()
-        header = response.headers.get("Retry-After")
-        status = response.status
-        text = f"answered {status}"
-        if 300 <= status <= 399:
-            text += ", and redirects are not followed"
-        return CallbackAnswer(status, text, read_retry_after(status, header, time.time()))
+        answer = _read(response)
+        took = self._timeout - (end - loop.time())
+        return replace(answer, is_costly=answer.is_costly or took > self._timeout * COSTLY_SHARE)
 
     async def close(self) -> None:
         """Frees connections and threads; see the port."""
@@ -92,8 +105,13 @@ class HttpCallbackSender(CallbackSender):
         bound.
         """
         if self._session is None:
-            self._resolver = self._resolver or PooledResolver(LOOKUPS)
-            connector = guarded_connector(self._policy, 0, resolver=self._resolver, once=True)
+            self._resolver = self._resolver or PooledResolver()
+            connector = guarded_connector(
+                self._policy, 0, resolver=self._resolver, once=True, tls=self._tls
+            )
+            loop = asyncio.get_running_loop()
+            # aiohttp offers no other way to see what comes before it is parsed
+            connector._factory = partial(BoundedHandler, loop, MOST_RECEIVED)  # type: ignore[assignment]
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 timeout=aiohttp.ClientTimeout(
@@ -119,6 +137,18 @@ def _parse(url: str) -> URL | None:
     if not callable_ or address.raw_user is not None or address.raw_password is not None:
         return None
     return address
+
+
+def _read(response: aiohttp.ClientResponse) -> CallbackAnswer:
+    """What the answer says by its status, of which there are three digits that HTTP knows."""
+    status = response.status
+    if not 100 <= status <= 599:
+        return _NONSENSE
+    text = f"answered {status}"
+    if 300 <= status <= 399:
+        text += ", and redirects are not followed"
+    header = response.headers.get("Retry-After")
+    return CallbackAnswer(status, text, read_retry_after(status, header, time.time()))
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:

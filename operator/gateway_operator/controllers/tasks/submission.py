@@ -33,6 +33,7 @@ from gateway_core.ports.upstream import (
     UpstreamRejected,
 )
 from gateway_core.usecases.inputs import InputDamaged
+from gateway_operator.controllers.tasks.holds import Holds
 from gateway_operator.controllers.tasks.inputs import Unacceptable, read_values
 from gateway_operator.controllers.tasks.journal import Superseded
 from gateway_operator.controllers.tasks.tools import Tools
@@ -78,8 +79,9 @@ class _Attempt:
 class Submission:
     """Starts jobs."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, holds: Holds) -> None:
         self._tools = tools
+        self._holds = holds
         self._attempts: dict[str, _Attempt] = {}
 
     async def commit_intent(self, obj: Object, status: dict[str, Any]) -> None:
@@ -156,6 +158,9 @@ class Submission:
         wait = attempt.due - time.monotonic()
         if wait > 0:
             tools.look_again(task, wait)
+            return False
+        # also where a job is only to be found: once it runs, its hold is not asked for any more
+        if not await self._holds.ensure(task):
             return False
         upstream = await tools.providers.find(intent.provider_name)
         if upstream is None:

@@ -1,0 +1,110 @@
+"""Names that hang: they cost whoever names them, and nobody else."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gateway_core.adapters.egress import lookups
+from gateway_core.adapters.egress.lookups import (
+    MOST_ADDRESSES,
+    PER_SHARE,
+    PooledResolver,
+    run_errand,
+)
+
+SECONDS = 0.2
+
+
+class Names:
+    """A name server: those below `dead.test` hang until `end`, all others are at `addresses`."""
+
+    def __init__(self) -> None:
+        self.end = threading.Event()
+        self.asked: list[str] = []
+        self.addresses = ["192.0.2.1"]
+
+    def look_up(self, host: str, port: int, _family: int) -> Any:
+        self.asked.append(host)
+        if host.endswith("dead.test"):
+            self.end.wait(30)
+            raise socket.gaierror(-2, "no such name")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (a, port)) for a in self.addresses]
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Names]:
+    server = Names()
+    monkeypatch.setattr(lookups, "_look_up", server.look_up)
+    yield server
+    server.end.set()
+
+
+@pytest.fixture
+async def resolver(names: Names) -> AsyncIterator[PooledResolver]:
+    made = PooledResolver()
+    yield made
+    names.end.set()
+    await made.close()
+
+
+async def find(resolver: PooledResolver, host: str, share: str) -> list[str]:
+    limit = asyncio.timeout(SECONDS)
+    async with limit:
+        with run_errand(share, limit, SECONDS):
+            return [found["host"] for found in await resolver.resolve(host, 80)]
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - threads set it
+            await asyncio.sleep(0.001)
+
+
+async def test_names_that_hang_leave_threads_to_others(
+    names: Names, resolver: PooledResolver
+) -> None:
+    hanging = [asyncio.create_task(find(resolver, f"h{n}.dead.test", "evil")) for n in range(200)]
+    await asyncio.sleep(0)
+    assert await find(resolver, "well.test", "good") == ["192.0.2.1"]
+    assert len([host for host in names.asked if "dead" in host]) <= PER_SHARE
+    names.end.set()
+    await asyncio.gather(*hanging, return_exceptions=True)
+
+
+async def test_a_place_is_free_once_the_thread_is_and_not_before(
+    names: Names, resolver: PooledResolver
+) -> None:
+    hanging = [find(resolver, f"h{n}.dead.test", "evil") for n in range(PER_SHARE)]
+    ended = await asyncio.gather(*hanging, return_exceptions=True)
+    assert [type(end) for end in ended] == [TimeoutError] * PER_SHARE
+    waiting = asyncio.create_task(find(resolver, "well.test", "evil"))
+    await asyncio.wait([waiting], timeout=3 * SECONDS)
+    assert not waiting.done(), "waiting for a thread takes nothing of the receiver's time"
+    names.end.set()
+    assert await waiting == ["192.0.2.1"]
+
+
+async def test_who_goes_away_while_waiting_leaves_nothing(
+    names: Names, resolver: PooledResolver
+) -> None:
+    tasks = [asyncio.create_task(find(resolver, f"h{n}.dead.test", "evil")) for n in range(10)]
+    await wait_until(lambda: len(names.asked) == PER_SHARE)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    names.end.set()
+    assert await find(resolver, "well.test", "evil") == ["192.0.2.1"]
+    await wait_until(lambda: not resolver._shares)
+    assert len(names.asked) == PER_SHARE + 1
+
+
+async def test_of_very_many_addresses_the_first_are_tried(
+    names: Names, resolver: PooledResolver
+) -> None:
+    names.addresses = [f"10.0.{n // 250}.{n % 250}" for n in range(4000)]
+    found = await find(resolver, "many.test", "a")
+    assert found == names.addresses[:MOST_ADDRESSES]
