@@ -13,6 +13,7 @@ from gateway_core.domain.lifecycle import SETTLED, Step, next_step
 from gateway_core.ports.records import Object
 from gateway_operator.controllers.tasks.delivery import Delivery
 from gateway_operator.controllers.tasks.ending import Ending
+from gateway_operator.controllers.tasks.holds import Holds
 from gateway_operator.controllers.tasks.intake import Intake
 from gateway_operator.controllers.tasks.journal import Superseded
 from gateway_operator.controllers.tasks.polling import Polling
@@ -35,11 +36,12 @@ class TaskController:
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
-        self._submission = Submission(tools)
-        self._polling = Polling(tools)
+        self._holds = Holds(tools)
+        self._submission = Submission(tools, self._holds)
+        self._polling = Polling(tools, self._holds)
         self._ending = Ending(tools, self._submission.job_of)
         self._delivery = Delivery(tools)
-        intake = Intake(tools, self._submission.commit_intent)
+        intake = Intake(tools, self._holds, self._submission.commit_intent)
         self._steps: dict[Step, Callable[[Object, GatewayTask], Awaitable[bool]]] = {
             Step.TAKE_IN: intake.take_in,
             Step.SUBMIT: self._submission.submit,
@@ -138,6 +140,7 @@ class TaskController:
 
     def _forget(self, name: str) -> None:
         self._tools.queue.forget(name)
+        self._holds.forget(name)
         self._submission.forget(name)
         self._polling.forget(name)
         self._delivery.forget(name)

@@ -33,6 +33,7 @@ from gateway_core.ports.upstream import (
     UpstreamRejected,
 )
 from gateway_core.usecases.inputs import InputDamaged
+from gateway_operator.controllers.tasks.holds import Holds
 from gateway_operator.controllers.tasks.inputs import Unacceptable, read_values
 from gateway_operator.controllers.tasks.journal import Superseded
 from gateway_operator.controllers.tasks.tools import Tools
@@ -50,8 +51,8 @@ class _Attempt:
 
     `intent_time` is the newest intent of its own, which it began to write at `recorded_at`.
     `outcome_known` is false from the moment a call may have made a job until it is certain that it
-    has not; `job_id` is an id that was received and may not be recorded yet. `is_writing` is whether
-    an own intent is on its way to the record, and may be there already. `seen_intent` is the
+    has not; `job_id` is an id that was received and may not be recorded yet. While `is_writing` an
+    intent of its own is on its way to the record, and may be there already. `seen_intent` is the
     newest intent of anybody, in force since before `seen_at`. Until `due` the provider is left
     alone.
     """
@@ -81,8 +82,9 @@ class _Attempt:
 class Submission:
     """Starts jobs."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, holds: Holds) -> None:
         self._tools = tools
+        self._holds = holds
         self._attempts: dict[str, _Attempt] = {}
 
     async def commit_intent(self, obj: Object, status: dict[str, Any]) -> None:
@@ -169,6 +171,9 @@ class Submission:
         wait = attempt.due - time.monotonic()
         if wait > 0:
             tools.look_again(task, wait)
+            return False
+        # also where a job is only to be found: once it runs, its hold is not asked for any more
+        if not await self._holds.ensure(task):
             return False
         upstream = await tools.providers.find(intent.provider_name)
         if upstream is None:
