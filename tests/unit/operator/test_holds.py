@@ -140,3 +140,83 @@ def test_an_adopted_task_waits_for_counters_until_its_hold_is_sure(killed: bool)
         assert await stage.balance() == (QUOTE, 0)
 
     run()
+
+
+def halt(stage: Stage, call: str) -> tuple[asyncio.Event, asyncio.Event]:
+    """Has the first who makes this call to the counters halted before it; (halted, go on)."""
+    real = getattr(stage.counters, call)
+    halted, going_on = asyncio.Event(), asyncio.Event()
+
+    async def wait_and_call(*arguments: Any) -> Any:
+        if not halted.is_set():
+            halted.set()
+            await going_on.wait()
+        return await real(*arguments)
+
+    setattr(stage.counters, call, wait_and_call)
+    return halted, going_on
+
+
+@pytest.mark.parametrize(("pause", "lost"), [(30, False), (30, True), (700, False)])
+def test_a_hold_that_comes_late_is_not_charged_a_second_time(pause: float, lost: bool) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        stage = Stage()
+        operator = await stage.boot()
+        name = await stage.admit()
+        halted, going_on = halt(stage, "hold")
+        await asyncio.wait_for(halted.wait(), 5)
+        operator.feed.deaf = True
+        stage.boot_twin(0.01)
+        await stage.finish(name)
+        if lost:
+            stage.counters.lose()
+            await stage.open_books("demo")
+        await stage.pass_time(pause)
+        going_on.set()
+        await stage.pass_time(5)
+        assert await stage.balance() == (QUOTE, 0), "undone by who took it"
+        await stage.pass_time(400)
+        assert await stage.balance() == (QUOTE, 0)
+
+    run()
+
+
+@in_virtual_time
+async def test_a_late_hold_whose_owner_is_killed_is_ended_without_a_charge() -> None:
+    stage = Stage()
+    operator = await stage.boot()
+    name = await stage.admit()
+    halted, going_on = halt(stage, "hold")
+    await asyncio.wait_for(halted.wait(), 5)
+    operator.feed.deaf = True
+    stage.boot_twin(0.01)
+    await stage.finish(name)
+    stage.counters.lose()
+    await stage.open_books("demo")
+    await stage.pass_time(100)
+    going_on.set()
+    await stage.pass_time(0.001)
+    await operator.kill()
+    assert await stage.balance() == (QUOTE, QUOTE)
+    await stage.pass_time(200)
+    assert await stage.balance() == (QUOTE, 0)
+
+
+@in_virtual_time
+async def test_a_late_adoption_takes_no_hold() -> None:
+    stage = Stage()
+    operator = await stage.boot()
+    slow = stage.slow_store(0.0)
+    operator.tools.store = slow
+    slow.seconds = 100.0
+    name = await stage.apply()
+    await stage.pass_time(1)
+    operator.feed.deaf = True
+    slow.seconds = 0.0
+    stage.boot_twin(0.01)
+    await stage.finish(name)
+    stage.counters.lose()
+    await stage.open_books("demo")
+    await stage.pass_time(110)
+    assert await stage.balance() == (QUOTE, 0)

@@ -19,12 +19,16 @@ under way can give it a job then, or end it at no cost, but not charge it: no re
 counted its charge already, which a hold that is taken afterwards would double.
 """
 
+from contextlib import suppress
+
 from gateway_core.contract.ids import Ownership
 from gateway_core.contract.names import TASK_PREFIX, name_to_id
 from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.ledger import TERMINAL_PHASES
 from gateway_core.domain.lifecycle import reserved_micros
 from gateway_core.ports.counters import CountersStale, CountersUnavailable, Hold
 from gateway_core.usecases.ledgers import rebuild_ledger
+from gateway_operator.controllers.tasks.journal import Superseded
 from gateway_operator.controllers.tasks.tools import Tools
 
 LEDGER_PAUSE = 2.0
@@ -38,11 +42,13 @@ class Holds:
         self._tools = tools
         self._sure: set[str] = set()
         self._owed: set[str] = set()
+        self._doubted: set[str] = set()
 
     def forget(self, name: str) -> None:
         """Drops what is known of `name`'s hold."""
         self._sure.discard(name)
         self._owed.discard(name)
+        self._doubted.discard(name)
 
     def is_admitted(self, task: GatewayTask) -> bool:
         """Whether the API has admitted the task: only it can make a name with this tag."""
@@ -59,13 +65,17 @@ class Holds:
 
         Asks the counters once in the life of this process, and again while they are away: an
         admitted task goes on all the same then, since its money was held when it was admitted. An
-        adopted one waits. Where the money is lost it is rebuilt first. Raises what a rebuild does.
+        adopted one waits. Where the money is lost it is rebuilt first.
+
+        A hold that did not stand may have been settled, by another owner who was there while this
+        one was halted: then it is undone. Superseded; RecordUnavailable; what a rebuild raises.
         """
         name, account = task.metadata.name, task.spec.request.account_name
         if name in self._sure:
             return True
         try:
-            await self._tools.counters.hold(account, Hold(name, reserved_micros(task)))
+            if await self._tools.counters.hold(account, Hold(name, reserved_micros(task))):
+                self._doubted.add(name)
         except CountersUnavailable:
             if self.is_admitted(task):
                 self._owed.add(name)
@@ -73,6 +83,8 @@ class Holds:
         except CountersStale:
             await self.rebuild(account)
         else:
+            if name in self._doubted:
+                await self._look_whether_late(task)
             self._owed.discard(name)
             self._sure.add(name)
             return True
@@ -86,6 +98,22 @@ class Holds:
         """
         if task.metadata.name in self._owed:
             await self.ensure(task)
+
+    async def _look_whether_late(self, task: GatewayTask) -> None:
+        """Undoes the hold of a task that has ended or gone, as the newest object tells. Superseded.
+
+        What it cost is counted already, by whoever settled the hold that stood, or in a rebuild.
+        """
+        name, account = task.metadata.name, task.spec.request.account_name
+        await self._tools.journal.refresh(name)
+        newest = self._tools.live.get(name)
+        if newest is None or (newest.get("status") or {}).get("phase") in TERMINAL_PHASES:
+            day = self._tools.now().strftime("%Y-%m-%d")
+            # left to the sweeper where the counters are away, and gone where they are stale
+            with suppress(CountersUnavailable, CountersStale):
+                await self._tools.counters.settle(account, name, 0, day)
+            raise Superseded(f"{name}: it has ended")
+        self._doubted.discard(name)
 
     async def rebuild(self, account: str) -> None:
         """Rebuilds the account's money, unless another is at it."""

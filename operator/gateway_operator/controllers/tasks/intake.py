@@ -28,6 +28,7 @@ from gateway_core.usecases.archive import read_archived
 from gateway_core.usecases.inputs import InputDamaged, load_input
 from gateway_operator.controllers.tasks.holds import LEDGER_PAUSE, Holds
 from gateway_operator.controllers.tasks.inputs import Unacceptable, check_request
+from gateway_operator.controllers.tasks.journal import Superseded
 from gateway_operator.controllers.tasks.tools import Tools
 
 PROVIDER_PAUSE = 3.0
@@ -136,8 +137,23 @@ class Intake:
             reserved = quote(price, complete)
         except LookupError as error:
             raise Unacceptable(Reason.INVALID_REQUEST, f"The model has {error}.") from error
+        await self._look_whether_late(task)
         await self._hold(account, Hold(name, reserved))
         return reserved
+
+    async def _look_whether_late(self, task: GatewayTask) -> None:
+        """Reads the task anew: another may have taken it in, and ended it. Superseded.
+
+        A hold for one that was charged already would be charged again.
+        """
+        name = task.metadata.name
+        await self._tools.journal.refresh(name)
+        newest = self._tools.live.get(name)
+        if (
+            newest is None
+            or newest["metadata"]["resourceVersion"] != task.metadata.resource_version
+        ):
+            raise Superseded(f"{name}: it has changed")
 
     async def _hold(self, account: GatewayAccount, hold: Hold) -> None:
         call = AdmissionCall(
