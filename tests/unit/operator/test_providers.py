@@ -314,7 +314,7 @@ async def test_one_that_was_replaced_a_moment_ago_is_closed_at_the_end() -> None
     scene = Scene()
     scene.put()
     await scene.find()
-    scene.put(http={"baseUrl": "https://new.example"})
+    scene.put(maxConcurrentRequests=5)
     await scene.find()
     await scene.providers.close()
-    assert all(upstream.closed for _, upstream in scene.made)
+    assert [upstream.closed for _, upstream in scene.made] == [True, True]

@@ -113,7 +113,6 @@ class TaskController:
         Calls that may start a job and attempts at callbacks get as long as they mostly need,
         everything else a moment: it is begun anew elsewhere without harm.
         """
-        self._delivery.stop_waiting()
         await self._tools.queue.drain(MOMENT_SECONDS)
         await self._tools.queue.drain(CALL_SECONDS, self._has_begun)
         with suppress(TimeoutError):

@@ -66,11 +66,6 @@ class Delivery:
         """Whether an attempt is under way or not recorded, which a successor would repeat."""
         return name in self._sending or name in self._unrecorded
 
-    def stop_waiting(self) -> None:
-        """Ends all waiting for a turn, since no attempt is to begin here any more."""
-        for name in list(self._waiting):
-            self.observe(name)
-
     def forget(self, name: str) -> None:
         """Drops what is known of `name`'s delivery."""
         self._settled.discard(name)
@@ -155,9 +150,7 @@ class Delivery:
                 self._sending.discard(name)
 
     def _limit_wait(self, task: GatewayTask) -> asyncio.Timeout:
-        """How long the task may stand in a lane: until it is given up, or nothing is begun here."""
-        if self._tools.queue.is_draining:
-            return asyncio.timeout(0)
+        """How long the task may stand in a lane: until it is given up."""
         end = given_up_time(task)
         left = None if end is None else (end - self._tools.now()).total_seconds()
         return asyncio.timeout(left)
