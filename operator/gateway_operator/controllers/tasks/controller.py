@@ -19,6 +19,7 @@ from gateway_operator.controllers.tasks.journal import Superseded
 from gateway_operator.controllers.tasks.polling import Polling
 from gateway_operator.controllers.tasks.submission import Submission
 from gateway_operator.controllers.tasks.tools import Tools
+from gateway_operator.queue import Draining
 
 MOST_CONFLICTS = 3
 """Writes that do not land one after the other before the work queue's back-off takes over."""
@@ -98,6 +99,8 @@ class TaskController:
                 continue
             try:
                 goes_on = await self._steps[step](obj, task)
+            except Draining:
+                return
             except Superseded as conflict:
                 _log.debug("superseded", object=name, step=step.value, conflict=str(conflict))
                 conflicts += 1
@@ -112,10 +115,14 @@ class TaskController:
         """Brings to an end what a successor could not tell the outcome of; takes nothing more.
 
         Calls that may start a job get as long as they mostly need, everything else a moment: it is
-        begun anew elsewhere without harm.
+        cut short then, and begun anew elsewhere without harm.
         """
-        await self._tools.queue.drain(MOMENT_SECONDS)
-        await self._tools.queue.drain(CALL_SECONDS, self._submission.has_begun)
+        queue = self._tools.queue
+        await queue.drain(MOMENT_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MOMENT_SECONDS):
+                await queue.stop(self._submission.has_begun)
+        await queue.drain(CALL_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(MOMENT_SECONDS):
                 await self._submission.withdraw()
