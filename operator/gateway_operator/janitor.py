@@ -12,6 +12,7 @@ import structlog
 
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.ledger import TERMINAL_PHASES, read_entry
+from gateway_core.domain.lifecycle import OPEN_SELECTOR
 from gateway_core.ports.counters import CountersStale, CountersUnavailable
 from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.records import Missing, Object, RecordError
@@ -67,7 +68,7 @@ class Janitor:
         """
         tools, behind, seen = self._tools, dict[str, int](), set[str]()
         known_before = set(tools.live.names())
-        async for meta in self._list("status.work!=Settled"):
+        async for meta in self._list(OPEN_SELECTOR):
             name, version = meta["name"], int(meta["resourceVersion"])
             seen.add(name)
             if tools.live.version(name) < version:

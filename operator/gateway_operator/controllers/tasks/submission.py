@@ -33,9 +33,11 @@ from gateway_core.ports.upstream import (
     UpstreamRejected,
 )
 from gateway_core.usecases.inputs import InputDamaged
+from gateway_operator.controllers.tasks.holds import Holds
 from gateway_operator.controllers.tasks.inputs import Unacceptable, read_values
 from gateway_operator.controllers.tasks.journal import Superseded
 from gateway_operator.controllers.tasks.tools import Tools
+from gateway_operator.queue import Draining
 
 FRESH_SECONDS = 5.0
 PROVIDER_PAUSE = 3.0
@@ -49,7 +51,8 @@ class _Attempt:
 
     `intent_time` is the newest intent of its own, which it began to write at `recorded_at`.
     `outcome_known` is false from the moment a call may have made a job until it is certain that it
-    has not; `job_id` is an id that was received and may not be recorded yet. `seen_intent` is the
+    has not; `job_id` is an id that was received and may not be recorded yet. While `is_writing` an
+    intent of its own is on its way to the record, and may be there already. `seen_intent` is the
     newest intent of anybody, in force since before `seen_at`. Until `due` the provider is left
     alone.
     """
@@ -58,6 +61,7 @@ class _Attempt:
     seen_intent: str | None = None
     seen_at: float = float("-inf")
     recorded_at: float = float("-inf")
+    is_writing: bool = False
     outcome_known: bool = False
     job_id: str | None = None
     due: float = float("-inf")
@@ -78,17 +82,23 @@ class _Attempt:
 class Submission:
     """Starts jobs."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, holds: Holds) -> None:
         self._tools = tools
+        self._holds = holds
         self._attempts: dict[str, _Attempt] = {}
 
     async def commit_intent(self, obj: Object, status: dict[str, Any]) -> None:
         """Records an intent, and that it is this process's own. Superseded if it did not land.
 
-        A write whose acknowledgement was lost has landed all the same if it is found there.
+        A write whose acknowledgement was lost has landed all the same if it is found there. Raises
+        Draining where nothing more is begun.
         """
+        if self._tools.queue.is_draining:
+            raise Draining
         name = obj["metadata"]["name"]
         written, begun_at = status["upstream"]["intentTime"], time.monotonic()
+        attempt = self._attempts.setdefault(name, _Attempt())
+        attempt.is_writing = True
         try:
             await self._tools.journal.commit(obj, status)
         except Superseded as conflict:
@@ -98,6 +108,8 @@ class Submission:
             if is_unsure and upstream.get("intentTime") == written:
                 self._note_intent(name, written, begun_at)
             raise
+        finally:
+            attempt.is_writing = False
         self._note_intent(name, written, begun_at)
 
     def job_of(self, name: str) -> str | None:
@@ -111,17 +123,20 @@ class Submission:
         if attempt is None:
             return False
         is_called = attempt.intent_time is not None and not attempt.outcome_known
-        return is_called or attempt.is_fresh or attempt.job_id is not None
+        is_intended = attempt.is_writing or attempt.is_fresh
+        return is_called or is_intended or attempt.job_id is not None
 
     async def withdraw(self) -> None:
         """Takes back own intents that have led to no job, for a successor that knows nothing.
 
         Where no key protects he would wait out a call that nobody makes, and then perhaps give up.
+        What is still being worked is left alone: it may be about to make that call.
         """
         names = [
             name
             for name, attempt in self._attempts.items()
             if attempt.outcome_known and attempt.job_id is None
+            if not self._tools.queue.is_worked(name)
         ]
         await asyncio.gather(*(self._withdraw_one(name) for name in names), return_exceptions=True)
 
@@ -156,6 +171,9 @@ class Submission:
         wait = attempt.due - time.monotonic()
         if wait > 0:
             tools.look_again(task, wait)
+            return False
+        # also where a job is only to be found: once it runs, its hold is not asked for any more
+        if not await self._holds.ensure(task):
             return False
         upstream = await tools.providers.find(intent.provider_name)
         if upstream is None:
