@@ -94,7 +94,7 @@ class Dripping(FakeUpstream):
     async def fetch(self, url: str) -> AsyncIterator[Download]:
         async def chunks() -> AsyncIterator[bytes]:
             while True:
-                yield bytes(65536)
+                yield b"x"
                 await asyncio.sleep(1)
 
         yield Download("video/mp4", chunks())
@@ -117,6 +117,7 @@ async def test_outputs_of_other_providers_are_copied_beside_those_that_drip() ->
             *(outputs.copy(well, f"well-{n}", ["https://p/v.mp4"], NOW) for n in range(8))
         )
     assert len(videos) == 8
+    assert not any(copy.done() for copy in copies)
     for copy in copies:
         copy.cancel()
     await asyncio.gather(*copies, return_exceptions=True)

@@ -60,6 +60,7 @@ class TaskController:
             self._forget(name)
             return
         if kind == "DELETED" or self._tools.live.offer(obj):
+            self._delivery.observe(name)
             self._tools.queue.add(name)
 
     def take_notice(self, notice: Notice) -> None:
@@ -91,7 +92,7 @@ class TaskController:
             if not self._is_own(task):
                 self._tools.live.drop(name)
                 continue
-            if self._tools.queue.is_draining and not self._submission.has_begun(name):
+            if self._tools.queue.is_draining and not self._has_begun(name):
                 return
             step = next_step(task, self._tools.now())
             if step is Step.NOTHING:
@@ -114,18 +115,22 @@ class TaskController:
     async def end(self) -> None:
         """Brings to an end what a successor could not tell the outcome of; takes nothing more.
 
-        Calls that may start a job get as long as they mostly need, everything else a moment: it is
-        cut short then, and begun anew elsewhere without harm.
+        Calls that may start a job and attempts at callbacks get as long as they mostly need,
+        everything else a moment: it is cut short then, and begun anew elsewhere without harm.
         """
         queue = self._tools.queue
         await queue.drain(MOMENT_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(MOMENT_SECONDS):
-                await queue.stop(self._submission.has_begun)
+                await queue.stop(self._has_begun)
         await queue.drain(CALL_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(MOMENT_SECONDS):
                 await self._submission.withdraw()
+
+    def _has_begun(self, name: str) -> bool:
+        """Whether a successor could not tell what has become of what is under way."""
+        return self._submission.has_begun(name) or self._delivery.has_begun(name)
 
     def _is_own(self, task: GatewayTask) -> bool:
         """Whether the task is this replica's to work.
