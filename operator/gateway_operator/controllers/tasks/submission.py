@@ -13,6 +13,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.task import GatewayTask, UpstreamJob
 from gateway_core.domain.lifecycle import (
@@ -31,6 +33,7 @@ from gateway_core.ports.upstream import (
     UpstreamDenied,
     UpstreamError,
     UpstreamRejected,
+    UpstreamUnclear,
 )
 from gateway_core.usecases.inputs import InputDamaged
 from gateway_operator.controllers.tasks.holds import Holds
@@ -43,6 +46,8 @@ FRESH_SECONDS = 5.0
 PROVIDER_PAUSE = 3.0
 LONGEST_PAUSE = 30.0
 DENIED_SECONDS = 60.0
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -186,7 +191,7 @@ class Submission:
             if not (attempt.is_fresh or _is_keyed(upstream)):
                 await self._renew_intent(obj, task)
                 return False
-            job_id = await self._start(upstream, job, attempt)
+            job_id = await self._start(task, upstream, job, attempt)
         except (UpstreamError, Unacceptable, InputDamaged, ObjectMissing) as error:
             tools.metrics.count_call(intent.provider_name, "submit", type(error).__name__)
             return await self._handle(obj, task, attempt, error)
@@ -195,15 +200,31 @@ class Submission:
         await self._record(obj, task, job_id)
         return True
 
-    async def _start(self, upstream: Upstream, job: JobInput, attempt: _Attempt) -> str:
+    async def _start(
+        self, task: GatewayTask, upstream: Upstream, job: JobInput, attempt: _Attempt
+    ) -> str:
         """Makes the call; its outcome is unknown until it is certain that no job was made."""
         known_before, attempt.outcome_known = attempt.outcome_known, False
         try:
-            attempt.job_id = await upstream.submit(job)
+            job_id = await upstream.submit(job)
         except (UpstreamRejected, UpstreamBusy, UpstreamDenied):
             attempt.outcome_known = known_before
             raise
-        return attempt.job_id
+        self._check_job(task, job_id)
+        attempt.job_id = job_id
+        return job_id
+
+    def _check_job(self, task: GatewayTask, job_id: str) -> None:
+        """Raises UpstreamUnclear where another task has a job of that id.
+
+        A provider that gives one id to two tasks would have one of them take the other's output,
+        perhaps another account's: of which job is whose nothing is known then.
+        """
+        assert task.status.upstream is not None
+        provider, name = task.status.upstream.provider_name, task.metadata.name
+        if not self._tools.live.claim_job(provider, job_id, name):
+            _log.error("a provider gave one id to two tasks", object=name, provider=provider)
+            raise UpstreamUnclear("The provider gave an id that another task's job has.")
 
     async def _may_start(
         self, obj: Object, task: GatewayTask, upstream: Upstream, attempt: _Attempt
@@ -225,6 +246,7 @@ class Submission:
         if upstream.guarantee is SubmissionGuarantee.LOOKUP:
             job_id = await upstream.find(task.metadata.uid)
             if job_id is not None:
+                self._check_job(task, job_id)
                 await self._record(obj, task, job_id)
                 self._tools.queue.add(task.metadata.name)
                 return False
