@@ -21,6 +21,7 @@ from gateway_apiserver.errors import list_rate_headers
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.finder import TaskFinder
 from gateway_apiserver.metrics import ApiMetrics
+from gateway_apiserver.patience import INPUT_SECONDS, Patience
 from gateway_apiserver.rates import RateGate
 from gateway_apiserver.recording import KeyReused, TaskRecorder, WinnerUndecided, is_same_request
 from gateway_apiserver.trace import Header, Trace
@@ -122,6 +123,7 @@ class Admission:
         self._recorder = recorder
         self._tasks = tasks
         self._store = store
+        self._patience = Patience(INPUT_SECONDS)
         self._mint = mint
         self._metrics = metrics
         self._addresses = addresses
@@ -223,9 +225,10 @@ class Admission:
         assert model is not None
         try:
             # bytes of their own for each body: an equal name may be in a race with other input
-            stored = await store_input(
-                self._store, account, f"{name}-{draft.digest[:16]}", to_input(draft)
-            )
+            async with self._patience.bound():
+                stored = await store_input(
+                    self._store, account, f"{name}-{draft.digest[:16]}", to_input(draft)
+                )
         except StoreUnavailable as error:
             raise Unavailable("The task's input could not be stored.") from error
         request: dict[str, Any] = {

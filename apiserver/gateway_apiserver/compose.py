@@ -10,6 +10,7 @@ from gateway_apiserver.catalogs import project_model
 from gateway_apiserver.entries import project_account, project_key, project_task
 from gateway_apiserver.media.app import MediaParts
 from gateway_apiserver.settings import ApiSettings, MediaSettings
+from gateway_apiserver.tasktable import TaskTable
 from gateway_core.adapters.kube.connection import NoCluster as NoCluster
 from gateway_core.adapters.kube.connection import find_connection
 from gateway_core.adapters.kube.records import KubeRecords
@@ -25,6 +26,7 @@ from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.notices import NoticeSigner
 from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.lifecycle import OPEN_SELECTOR
 
 PREPARE_SECONDS = 10.0
 """How long a new process waits for Redis: one that is away keeps nobody from being polled."""
@@ -55,10 +57,12 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         keys = KubeTable(records, GatewayKey.plural, project_key)
         accounts = KubeTable(records, GatewayAccount.plural, project_account)
         models = KubeTable(records, GatewayModel.plural, project_model)
-        tasks = KubeTable(records, GatewayTask.plural, project_task)
+        open_tasks = KubeTable(
+            records, GatewayTask.plural, project_task, field_selector=OPEN_SELECTOR
+        )
         runs = [
             asyncio.create_task(run)
-            for run in (keys.run(), accounts.run(), models.run(), tasks.run())
+            for run in (keys.run(), accounts.run(), models.run(), open_tasks.run())
         ]
         try:
             yield ApiParts(
@@ -69,7 +73,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 keys=keys,
                 accounts=accounts,
                 models=models,
-                tasks=tasks,
+                tasks=TaskTable(open_tasks),
                 id_key=id_key,
                 peppers=peppers,
                 notices=notices,

@@ -10,6 +10,7 @@ import structlog
 
 from gateway_apiserver.entries import TaskRecord, project_task
 from gateway_apiserver.freshness import ReadThrough
+from gateway_apiserver.patience import ARCHIVE_SECONDS, Patience
 from gateway_apiserver.pulse import Pulse
 from gateway_core.contract.errors import NotFound, Unavailable
 from gateway_core.contract.ids import IdMint, Ownership
@@ -41,6 +42,7 @@ class TaskFinder:
         self._fresh = fresh
         self._records = records
         self._store = store
+        self._patience = Patience(ARCHIVE_SECONDS)
         self._mint = mint
 
     async def find(self, account: str, wire_id: str) -> TaskRecord:
@@ -91,7 +93,8 @@ class TaskFinder:
 
     async def _find_archived(self, account: str, name: str) -> Object | None:
         try:
-            return await read_archived(self._store, account, name)
+            async with self._patience.bound():
+                return await read_archived(self._store, account, name)
         except StoreUnavailable as error:
             _log.warning("the archive cannot be read", error=str(error))
             raise Unavailable("The task cannot be looked up now.", retry_after=1) from error

@@ -20,6 +20,7 @@ READ_SECONDS = 1.0
 FAILURE_PAUSE_SECONDS = 3.0
 """Time after a failed read in which no other is tried: an API that hangs holds up few."""
 _FIRST_SWEEP = 1024
+_MOST_READS = 3
 
 
 class ReadThrough(Generic[T]):
@@ -54,16 +55,27 @@ class ReadThrough(Generic[T]):
         now = self._clock()
         began, task = self._reads.get(name, (float("-inf"), None))
         if task is None or now - began >= INTERVAL_SECONDS:
-            if now - self._failed_at < FAILURE_PAUSE_SECONDS:
-                raise RecordUnavailable(f"{self._plural} could not be read a moment ago")
-            self._sweep(now)
-            task = asyncio.create_task(self._read(name))
-            self._reads[name] = (now, task)
-        # shielded: a caller that goes away must not take the answer from the others
-        there = await asyncio.shield(task)
-        if there is None:
-            raise RecordUnavailable(f"{self._plural} cannot be read")
-        return self._table.get(name) if there else None
+            task = self._begin(name, now)
+        for _ in range(_MOST_READS):
+            # shielded: a caller that goes away must not take the answer from the others
+            there = await asyncio.shield(task)
+            if there is None:
+                raise RecordUnavailable(f"{self._plural} cannot be read")
+            entry = self._table.get(name) if there else None
+            if entry is not None or not there:
+                return entry
+            # the watch has shown since that it ended or went: what was read is behind that
+            latest = self._reads.get(name, (now, task))[1]
+            task = self._begin(name, self._clock()) if latest is task else latest
+        raise RecordUnavailable(f"{self._plural} change faster than they are read")
+
+    def _begin(self, name: str, now: float) -> asyncio.Task[bool | None]:
+        if now - self._failed_at < FAILURE_PAUSE_SECONDS:
+            raise RecordUnavailable(f"{self._plural} could not be read a moment ago")
+        self._sweep(now)
+        task = asyncio.create_task(self._read(name))
+        self._reads[name] = (now, task)
+        return task
 
     async def _read(self, name: str) -> bool | None:
         """Whether the object is there; None if that was not told.

@@ -63,7 +63,9 @@ class Pulse:
 
         def look() -> None:
             nonlocal timer
-            if self._answered_at < self._clock() - SLOW_SECONDS:
+            # where this process itself was held up, answers may wait to be read
+            on_time = loop.time() - timer.when() < SLOW_SECONDS / 2
+            if on_time and self._answered_at < self._clock() - SLOW_SECONDS:
                 self._in_doubt = True
                 if gives_up:
                     scope.reschedule(loop.time())

@@ -176,6 +176,8 @@ async def run_operator(
 
             async def mark_ready() -> None:
                 claim_signals()
+                # kopf says that it is ready before it has asked for anything
+                await heartbeat.wait_heard()
                 following.set()
 
             if not stop.is_set():

@@ -13,6 +13,7 @@ import kopf
 
 from gateway_core.contract.names import GROUP, VERSION
 from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.lifecycle import OPEN_SELECTOR
 from gateway_operator.controllers.tasks.controller import TaskController
 from gateway_operator.shards import Shards
 
@@ -77,7 +78,7 @@ def build_settings(shards: Shards, lease_name: str) -> kopf.OperatorSettings:
     settings.persistence.finalizer = f"{GROUP}/kopf"
     settings.persistence.diffbase_storage = NoDiffs()
     tasks = (GROUP, VERSION, GatewayTask.plural)
-    settings.watching.field_selectors[tasks] = "status.work!=Settled"
+    settings.watching.field_selectors[tasks] = OPEN_SELECTOR
     if shards.selector:
         settings.watching.label_selectors[tasks] = shards.selector
     settings.watching.field_selectors[LEASE_RESOURCE] = f"metadata.name={lease_name}"

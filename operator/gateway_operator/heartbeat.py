@@ -20,13 +20,17 @@ Renew = Callable[[], Awaitable[None]]
 
 
 class Heartbeat:
-    """Renews every `seconds`; ends the process after three that were renewed and not heard."""
+    """Renews every `seconds`; ends the process after three that were renewed and not heard.
+
+    Three in a row: after an outage of the Kubernetes API the watch has its time to come back.
+    """
 
     def __init__(self, renew: Renew, seconds: float) -> None:
         self._renew = renew
         self._seconds = seconds
         self._heard_at: float | None = None
         self._unheard = 0
+        self._heard = asyncio.Event()
 
     @property
     def age(self) -> float:
@@ -37,6 +41,11 @@ class Heartbeat:
         """Takes note of a beat that came through the watch."""
         self._heard_at = time.monotonic()
         self._unheard = 0
+        self._heard.set()
+
+    async def wait_heard(self) -> None:
+        """Returns once a beat has come through the watch: only then is it known to run."""
+        await self._heard.wait()
 
     async def run(self) -> None:
         """Beats until cancelled."""
@@ -45,6 +54,7 @@ class Heartbeat:
                 await self._renew()
                 self._unheard += 1
             except RecordError as error:
+                self._unheard = 0
                 _log.info("heartbeat not renewed", error=str(error))
             await asyncio.sleep(self._seconds)
             if self._unheard >= 3:

@@ -12,7 +12,8 @@ import structlog
 
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.ledger import TERMINAL_PHASES, read_entry
-from gateway_core.ports.counters import CountersStale, CountersUnavailable
+from gateway_core.domain.lifecycle import OPEN_SELECTOR, parse_time
+from gateway_core.ports.counters import CountersStale, CountersUnavailable, Hold
 from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.records import Missing, Object, RecordError
 from gateway_core.usecases.archive import read_archived
@@ -22,6 +23,12 @@ from gateway_operator.controllers.tasks.tools import Tools
 REVIEW_SECONDS = 600.0
 HOLD_SECONDS = 120.0
 """How long a hold may be without an object: longer than a create can be under way."""
+
+LATE_SECONDS = 60.0
+"""A hold that was taken so long after its task's end is a late owner's: the charge is counted.
+
+A rebuild, too, takes holds of tasks that have ended since it began, which is 30 s ago at most.
+"""
 
 _log = structlog.get_logger(__name__)
 
@@ -67,7 +74,7 @@ class Janitor:
         """
         tools, behind, seen = self._tools, dict[str, int](), set[str]()
         known_before = set(tools.live.names())
-        async for meta in self._list("status.work!=Settled"):
+        async for meta in self._list(OPEN_SELECTOR):
             name, version = meta["name"], int(meta["resourceVersion"])
             seen.add(name)
             if tools.live.version(name) < version:
@@ -107,7 +114,7 @@ class Janitor:
                 holds = await self._tools.counters.list_holds(account, HOLD_SECONDS)
                 for hold in holds:
                     if self._tools.shards.owns_name(hold.task) and not self._is_running(hold.task):
-                        ended += await self._end_hold(account, hold.task)
+                        ended += await self._end_hold(account, hold)
             except CountersStale:
                 continue
         if ended:
@@ -120,14 +127,19 @@ class Janitor:
         obj = self._tools.live.get(name)
         return obj is not None and (obj.get("status") or {}).get("phase") not in TERMINAL_PHASES
 
-    async def _end_hold(self, account: str, name: str) -> bool:
-        obj = await self._find(account, name)
+    async def _end_hold(self, account: str, hold: Hold) -> bool:
+        obj = await self._find(account, hold.task)
         if obj is not None and (obj.get("status") or {}).get("phase") not in TERMINAL_PHASES:
             return False
+        now = self._tools.now()
         entry = read_entry(obj) if obj else None
-        day = (entry.day if entry else None) or self._tools.now().strftime("%Y-%m-%d")
+        day = (entry.day if entry else None) or now.strftime("%Y-%m-%d")
         charged = entry.charged if entry else 0
-        return await self._tools.counters.settle(account, name, charged, day)
+        if obj is not None and charged:
+            ended = parse_time(obj["status"].get("completionTime"))
+            if hold.age < (now - ended).total_seconds() - LATE_SECONDS:
+                charged = 0
+        return await self._tools.counters.settle(account, hold.task, charged, day)
 
     async def _find(self, account: str, name: str) -> Object | None:
         try:
@@ -141,20 +153,19 @@ class Janitor:
     async def _list(
         self, field_selector: str, label_selector: str = ""
     ) -> AsyncIterator[dict[str, Any]]:
-        """Metadata of this replica's tasks."""
+        """Metadata of this replica's tasks; the API server leaves out those of the others."""
         token = None
+        selectors = (self._tools.shards.selector, label_selector)
         while True:
             page = await self._tools.records.list_page(
                 GatewayTask.plural,
                 token=token,
                 field_selector=field_selector,
-                label_selector=label_selector,
+                label_selector=",".join(filter(None, selectors)),
                 metadata_only=True,
             )
             for item in page.items:
-                meta = item["metadata"]
-                if self._tools.shards.owns(meta.get("labels")):
-                    yield meta
+                yield item["metadata"]
             token = page.next_token
             if token is None:
                 return

@@ -6,6 +6,7 @@ from gateway_core.contract.names import TASK_FINALIZER
 from gateway_core.ports.records import Object
 
 _MOST_GONE = 20_000
+_Job = tuple[str, str]
 
 
 class LiveTasks:
@@ -15,6 +16,9 @@ class LiveTasks:
         self._objects: dict[str, Object] = {}
         self._gone: OrderedDict[str, int] = OrderedDict()
         self._unread: dict[str, int] = {}
+        self._owners: dict[_Job, str] = {}
+        self._jobs: dict[str, _Job] = {}
+        self._past_jobs: OrderedDict[_Job, None] = OrderedDict()
 
     def __len__(self) -> int:
         """How many tasks are known."""
@@ -46,7 +50,31 @@ class LiveTasks:
             self._unread.pop(name, None)
         meta.pop("managedFields", None)
         self._objects[name] = obj
+        upstream = (obj.get("status") or {}).get("upstream") or {}
+        if upstream.get("jobId"):
+            self.claim_job(upstream["providerName"], upstream["jobId"], name)
         return True
+
+    def claim_job(self, provider: str, job_id: str, name: str) -> bool:
+        """Takes note that the job is the task's; False where another has, or had, that id."""
+        job = (provider, job_id)
+        if self._owners.setdefault(job, name) != name:
+            return False
+        if self._jobs.get(name, job) != job:
+            self._leave_job(name)
+        self._jobs[name] = job
+        self._past_jobs.pop(job, None)
+        return True
+
+    def _leave_job(self, name: str) -> None:
+        """Remembers a job for a while, lest another's late answer with its id be believed."""
+        job = self._jobs.pop(name, None)
+        if job is None:
+            return
+        self._past_jobs[job] = None
+        if len(self._past_jobs) > _MOST_GONE:
+            oldest, _ = self._past_jobs.popitem(last=False)
+            del self._owners[oldest]
 
     def leave(self, obj: Object) -> bool:
         """Takes in that the watch shows the object no more; whether work is left all the same.
@@ -82,5 +110,6 @@ class LiveTasks:
         self._gone[name] = max(version, self.version(name), self._gone.pop(name, -1))
         self._objects.pop(name, None)
         self._unread.pop(name, None)
+        self._leave_job(name)
         if len(self._gone) > _MOST_GONE:
             self._gone.popitem(last=False)

@@ -1,30 +1,31 @@
 """Copies a finished job's outputs into the gateway's own store and signs their addresses."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from gateway_core.contract.media import LIFETIME_SECONDS, MediaItem, MediaSigner
 from gateway_core.ports.objects import ObjectStore, ObjectTooLarge
 from gateway_core.ports.upstream import OutputRejected, Upstream, UpstreamUnclear
+from gateway_operator.places import Places
 
-MAX_COPIES = 16
+PLACES = 32
+"""Copies under way in all, as many as a bucket takes in; at most half of them of one provider."""
+
 GRACE_SECONDS = 30.0
 LEAST_RATE = 16 * 1024
 """Bytes a second on average after the grace time; what drips more slowly is not waited for."""
 
 
 class Outputs:
-    """Where outputs go. At most `MAX_COPIES` of one provider are under way at a time."""
+    """Where outputs go. Copies under way are bounded, and shared fairly by providers."""
 
     def __init__(self, store: ObjectStore, signer: MediaSigner, media_url: str) -> None:
         self._store = store
         self._signer = signer
         self._media_url = media_url.rstrip("/")
-        self._slots: WeakKeyDictionary[Upstream, asyncio.Semaphore] = WeakKeyDictionary()
+        self._places = Places(PLACES)
 
     async def copy(
         self, upstream: Upstream, task_uid: str, urls: Sequence[str], now: datetime
@@ -35,10 +36,9 @@ class Outputs:
         Raises what `Upstream.fetch` and the store raise.
         """
         videos = []
-        slots = self._slots.setdefault(upstream, asyncio.Semaphore(MAX_COPIES))
         for index, url in enumerate(urls):
             item = MediaItem(task_uid, index)
-            async with slots, upstream.fetch(url) as download:
+            async with self._places.take(upstream), upstream.fetch(url) as download:
                 try:
                     stored = await self._store.put_stream(
                         item.key, _check_pace(download.chunks), max_bytes=upstream.max_output_bytes

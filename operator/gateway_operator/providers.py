@@ -61,6 +61,8 @@ class Providers:
         self._check = check
         self._entries: dict[str, _Entry] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._replaced: list[Upstream] = []
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def find(self, name: str) -> Upstream | None:
         """The provider's upstream, None if there is no such provider or it is unusable.
@@ -83,10 +85,12 @@ class Providers:
         return entry.problem
 
     async def close(self) -> None:
-        """Frees all connections."""
-        for entry in self._entries.values():
-            if entry.upstream is not None:
-                await entry.upstream.close()
+        """Frees all connections, also of those that were replaced a moment ago."""
+        used = [entry.upstream for entry in self._entries.values() if entry.upstream is not None]
+        replaced, self._replaced = self._replaced, []
+        for upstream in used + replaced:
+            await upstream.close()
+        await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def _refresh(self, name: str) -> _Entry | None:
         obj = self._table.get(name)
@@ -177,8 +181,17 @@ class Providers:
         if entry is None or entry.upstream is None:
             return
         grace = entry.spec.http.request_timeout_seconds + 60 if entry.spec.http else 60
-        upstream, loop = entry.upstream, asyncio.get_running_loop()
-        loop.call_later(grace, lambda: loop.create_task(upstream.close()))
+        self._replaced.append(entry.upstream)
+        asyncio.get_running_loop().call_later(grace, self._close_soon, entry.upstream)
+
+    def _close_soon(self, upstream: Upstream) -> None:
+        if upstream not in self._replaced:
+            return
+        self._replaced.remove(upstream)
+        task = asyncio.create_task(upstream.close())
+        # the loop itself holds no more than a weak reference
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
 
 def _is_fresh(entry: _Entry) -> bool:

@@ -19,6 +19,10 @@ FIRST_DELAY = 0.5
 LONGEST_DELAY = 30.0
 
 
+class Draining(Exception):
+    """Nothing more is begun here."""
+
+
 class WorkQueue:
     """Calls `work(name)` for each name that is added; an exception means again, later."""
 
@@ -72,17 +76,22 @@ class WorkQueue:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def drain(
-        self, seconds: float, is_chosen: Callable[[str], bool] = lambda _: True
-    ) -> None:
-        """Starts nothing more, and waits for what is under way, at most so long.
-
-        With `is_chosen` only those names are waited for.
-        """
+    async def drain(self, seconds: float) -> None:
+        """Starts nothing more, and waits for what is under way, at most so long."""
         self.is_draining = True
-        chosen = [task for name, task in self._running.items() if is_chosen(name)]
-        if chosen:
-            await asyncio.wait(chosen, timeout=seconds)
+        if self._running:
+            await asyncio.wait(list(self._running.values()), timeout=seconds)
+
+    async def stop(self, is_left: Callable[[str], bool]) -> None:
+        """Cancels what is under way, save the names that are left, and waits until it has ended."""
+        stopped = [task for name, task in self._running.items() if not is_left(name)]
+        for task in stopped:
+            task.cancel()
+        await asyncio.gather(*stopped, return_exceptions=True)
+
+    def is_worked(self, name: str) -> bool:
+        """Whether `name` is being worked."""
+        return name in self._running
 
     def _set_timer(self) -> None:
         if self._timer is not None:

@@ -35,7 +35,7 @@ class Settings(StoreSettings):
     callback_schedule: Annotated[
         tuple[Delay, ...], NoDecode, Field(min_length=1, max_length=100)
     ] = SCHEDULE
-    """Seconds before each attempt: after the task's end, then after the attempt before."""
+    """Seconds before each attempt: 0, as the first is at the task's end, then since the last."""
     callback_timeout_seconds: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] = 15.0
     log_level: str = "info"
     log_format: Literal["console", "json"] = "json"
@@ -64,6 +64,13 @@ class Settings(StoreSettings):
         if not isinstance(value, str):
             return value
         return tuple(part.strip() for part in value.split(",") if part.strip())
+
+    @field_validator("callback_schedule")
+    @classmethod
+    def _check_schedule(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if value[0] != 0:
+            raise ValueError("the first attempt is made at the task's end: begin with 0")
+        return value
 
     @model_validator(mode="after")
     def _check_ordinal(self) -> Self:

@@ -109,8 +109,8 @@ class FakeCounters:
 
     async def list_holds(self, account: str, min_age_seconds: float) -> list[Hold]:
         holds = self._find_money(account).holds
-        latest = self.now - min_age_seconds
-        return [Hold(task, micros) for task, (micros, since) in holds.items() if since <= latest]
+        listed = [Hold(task, micros, self.now - since) for task, (micros, since) in holds.items()]
+        return [hold for hold in listed if hold.age >= min_age_seconds]
 
     async def list_accounts(self) -> list[str]:
         self._check_away()

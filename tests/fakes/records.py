@@ -6,6 +6,7 @@ Verified by the port's tests beside the real one.
 import asyncio
 import copy
 import itertools
+import re
 import uuid
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -305,9 +306,14 @@ def _select(change: Change, selector: str, shown: dict[str, Object]) -> Change |
 
 
 def has_labels(obj: Object, selector: str) -> bool:
-    """Whether an object is selected by `name=value,name,!name,…`."""
+    """Whether an object is selected by `name=value,name,!name,name in (a,b),name notin (a,b),…`."""
     labels = obj["metadata"].get("labels") or {}
-    for part in filter(None, selector.split(",")):
+    for part in filter(None, re.split(r",(?![^(]*\))", selector)):
+        if part.endswith(")"):
+            name, word, values = part.split(" ", 2)
+            if (labels.get(name) in values.strip("()").split(",")) is (word == "notin"):
+                return False
+            continue
         name, sign, value = part.removeprefix("!").partition("=")
         if (labels.get(name) == value if sign else name in labels) is part.startswith("!"):
             return False

@@ -241,7 +241,7 @@ class TestGivingUp:
         await wait_until(lambda: s3_server.list_uploads() == [] and not faults.under_way)
         # every thread of the store's is free again
         barrier = threading.Barrier(store_module.THREADS)
-        waits = [bucket._run(barrier.wait, 20) for _ in range(store_module.THREADS)]
+        waits = [bucket._streams.run(barrier.wait, 20) for _ in range(store_module.THREADS)]
         assert len(await asyncio.gather(*waits)) == store_module.THREADS
 
     async def test_a_cancelled_read_gives_its_thread_and_connection_back(
@@ -277,16 +277,33 @@ class TestGivingUp:
         self, bucket: S3Store, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         plain = s3_server.client()
-        inside = bucket._prefix + "a/b"
-        for name in (inside, "elsewhere/a"):
+        inside, beside = bucket._prefix + "a/b", bucket._prefix + "b/a"
+        for name in (inside, beside, "elsewhere/a/b"):
             plain.create_multipart_upload(Bucket=s3_server.bucket, Key=name)
-        await bucket.remove_leftovers()
-        assert sorted(s3_server.list_uploads()) == sorted(["elsewhere/a", inside])
+        await bucket.remove_leftovers("a/")
+        assert sorted(s3_server.list_uploads()) == sorted(["elsewhere/a/b", inside, beside])
         monkeypatch.setattr(store_module, "LEFTOVER_AGE", timedelta(seconds=-5))
-        await bucket.remove_leftovers()
-        assert s3_server.list_uploads() == ["elsewhere/a"]
+        await bucket.remove_leftovers("a/")
+        assert sorted(s3_server.list_uploads()) == sorted(["elsewhere/a/b", beside])
+        await bucket.remove_leftovers("b/")
         with open_bucket(s3_server, prefix="elsewhere") as other:
-            await other.remove_leftovers()
+            await other.remove_leftovers("a/")
+        assert s3_server.list_uploads() == []
+
+    async def test_a_sweep_goes_on_where_another_was_first(
+        self, bucket: S3Store, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(store_module, "LEFTOVER_AGE", timedelta(seconds=-5))
+        plain = s3_server.client()
+        for name in "xyz":
+            plain.create_multipart_upload(Bucket=s3_server.bucket, Key=f"{bucket._prefix}a/{name}")
+        abort = bucket._client.abort_multipart_upload
+        monkeypatch.setattr(
+            bucket._client,
+            "abort_multipart_upload",
+            lambda **names: (plain.abort_multipart_upload(**names), abort(**names)),
+        )
+        await bucket.remove_leftovers("a/")
         assert s3_server.list_uploads() == []
 
 
@@ -296,7 +313,7 @@ class TestRefusals:
             for call in await do_everything(store):
                 with pytest.raises(StoreUnavailable, match=r"bucket nowhere: .*no such bucket"):
                     await call()
-            await store.remove_leftovers()
+            await store.remove_leftovers("a/")
 
     async def test_wrong_credentials_are_told_without_them(self, s3_server: S3Server) -> None:
         # the server's own code for a key id that it does not know

@@ -305,6 +305,14 @@ class TestMoney:
         assert await store.counters.list_holds(account, 120) == [Hold("old", 1)]
         assert len(await store.counters.list_holds(account, 0)) == 2
 
+    async def test_a_listed_hold_tells_its_age(self, store: CountersStore) -> None:
+        account = name_account()
+        await rebuild(store.counters, account)
+        await store.counters.hold(account, Hold("a", 1))
+        store.advance(account, 130)
+        [hold] = await store.counters.list_holds(account, 0)
+        assert 130 <= hold.age < 160
+
     async def test_accounts_with_money_are_listed(self, store: CountersStore) -> None:
         accounts = sorted(name_account() for _ in range(3))
         for account in accounts:

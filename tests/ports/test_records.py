@@ -301,6 +301,9 @@ class TestMoments:
 
         assert await select(f"test={label},!marked") == [name_of(plain)]
         assert await select(f"test={label},marked") == [name_of(marked)]
+        assert await select(f"marked in (1,2),test={label}") == [name_of(marked)]
+        assert await select(f"marked in (2,3),test={label}") == []
+        assert await select(f"marked notin (1,2),test={label}") == [name_of(plain)]
 
 
 class TestWatch:

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway_apiserver.answers import Answer, send_answer
 from gateway_apiserver.edge import Edge
 from gateway_apiserver.media.ranges import ByteRange, RangeNotSatisfiable, read_range
+from gateway_apiserver.patience import MEDIA_SECONDS, Patience
 from gateway_apiserver.trace import Header, trace_of
 from gateway_core.contract.errors import MethodNotAllowed, NotFound, Unavailable
 from gateway_core.contract.media import MediaItem, MediaSigner
@@ -45,6 +46,7 @@ def create_media_app(parts: MediaParts, clock: Callable[[], float] = time.time) 
 class _MediaHost:
     def __init__(self, parts: MediaParts, clock: Callable[[], float]) -> None:
         self._store = parts.store
+        self._patience = Patience(MEDIA_SECONDS)
         self._signer = parts.signer
         self._clock = clock
 
@@ -64,7 +66,8 @@ class _MediaHost:
 
     async def _send_item(self, request: Request, send: Send, item: MediaItem) -> None:
         try:
-            stored = await self._store.head(item.key)
+            async with self._patience.bound():
+                stored = await self._store.head(item.key)
         except ObjectMissing:
             raise NotFound("Not found.") from None
         except StoreUnavailable as error:
@@ -117,22 +120,22 @@ class _MediaHost:
         start = 0 if part is None else part.start
         async with aclosing(self._store.stream(stored.key, start, length)) as chunks:
             # before the head, so that a store that fails now is told by a status
-            chunk = await _read_first(chunks)
+            chunk = await self._read_first(chunks)
             await _send_head(send, status, headers)
             while chunk:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 chunk = await anext(chunks, b"")
         await send({"type": "http.response.body", "body": b""})
 
-
-async def _read_first(chunks: AsyncIterator[bytes]) -> bytes:
-    """The first chunk, nothing of an empty object. NotFound, Unavailable."""
-    try:
-        return await anext(chunks, b"")
-    except ObjectMissing:
-        raise NotFound("Not found.") from None
-    except StoreUnavailable as error:
-        raise Unavailable("The file cannot be read now.") from error
+    async def _read_first(self, chunks: AsyncIterator[bytes]) -> bytes:
+        """The first chunk, nothing of an empty object. NotFound, Unavailable."""
+        try:
+            async with self._patience.bound():
+                return await anext(chunks, b"")
+        except ObjectMissing:
+            raise NotFound("Not found.") from None
+        except StoreUnavailable as error:
+            raise Unavailable("The file cannot be read now.") from error
 
 
 async def _send_head(send: Send, status: int, headers: list[Header]) -> None:

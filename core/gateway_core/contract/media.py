@@ -11,6 +11,9 @@ import re
 from dataclasses import dataclass
 
 LIFETIME_SECONDS = 30 * 86400
+FOLDER = "media/"
+"""What the keys of all outputs in the object store begin with."""
+
 _PATH = re.compile(
     r"/media/([0-9a-f-]{36})/(0|[1-9]\d?)/([0-9a-f]{8,12})-([A-Za-z0-9_-]{27})/[^/]+"
 )
@@ -27,7 +30,7 @@ class MediaItem:
     @property
     def key(self) -> str:
         """Its key in the object store; the same however often the output is copied."""
-        return f"media/{self.task_uid}/{self.index}"
+        return f"{FOLDER}{self.task_uid}/{self.index}"
 
 
 class MediaSigner:

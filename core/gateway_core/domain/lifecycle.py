@@ -21,6 +21,8 @@ from gateway_core.domain.ledger import TERMINAL_PHASES
 from gateway_core.domain.webhooks import make_message_id
 
 SETTLED = "Settled"
+OPEN_SELECTOR = f"status.work!={SETTLED}"
+"""Field selector of tasks with work left; it matches an absent status too."""
 
 
 class Phase:

@@ -24,10 +24,14 @@ class CountersStale(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """An amount set aside for one task until it is settled or released."""
+    """An amount set aside for one task until it is settled or released.
+
+    `age` is told of one that stands: the seconds since it was taken, by the store's clock.
+    """
 
     task: str
     micros: int
+    age: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

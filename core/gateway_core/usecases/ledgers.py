@@ -20,8 +20,9 @@ _ATTEMPTS = 3
 async def rebuild_ledger(records: Records, counters: Counters, account: str) -> bool:
     """Puts the account's ledger in place; False where another replica is at it.
 
-    A task whose create is under way while the record is read is missed here; the operator takes
-    its hold again before it submits. Raises what the ports raise.
+    A task is missed here while the write that records its amount is under way (its create, or its
+    intent where it was made with kubectl); the operator takes its hold again before it submits.
+    Raises what the ports raise.
     """
     token = await counters.begin_rebuild(account)
     if token is None:

@@ -7,13 +7,15 @@ So whoever was paused, or owns what another owns too, fails to write or finds th
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from gateway_core.contract.names import ACCOUNT_LABEL, FOLDED_LABEL
+from gateway_core.contract.names import ACCOUNT_LABEL, FOLDED_LABEL, TASK_FINALIZER
 from gateway_core.contract.resource import skeleton
 from gateway_core.contract.task import GatewayTask
 from gateway_core.contract.usage import MOST_PENDING, GatewayUsage, usage_name
+from gateway_core.domain.lifecycle import SETTLED, format_label_time
 from gateway_core.domain.usage import add_charges, drop_pending, list_pending, read_charge
 from gateway_core.ports.records import (
     AlreadyExists,
@@ -46,8 +48,9 @@ async def fold_tasks(
     """Adds ended tasks of one account and day (at most `MOST_FOLDED`); the uids now done with.
 
     A task is done with once its charge is in the sums, or it was marked, or is gone. `marked` are
-    uids of earlier ones whose label is known to be there. Fewer than all are done where others have
-    left no room for names. Raises FoldDeferred, RecordUnavailable.
+    uids of earlier ones whose label is known to be there. Fewer than all are done where there is
+    not room for all names. Where others have left none, what they have not marked is marked for
+    them. Raises FoldDeferred, also where none is done; RecordUnavailable.
     """
     for _ in range(_ATTEMPTS):
         usage = await open_usage(records, account, day)
@@ -59,11 +62,14 @@ async def fold_tasks(
         known = list_pending(status)
         new = [task for task in open_tasks if task["metadata"]["uid"] not in known]
         if len(known) + len(new) > MOST_PENDING:
-            status = drop_pending(status, await find_marked(records, known))
+            found = await find_marked(records, known)
+            status = drop_pending(status, found or await _mark_left(records, known, now))
             new = new[: MOST_PENDING - len(list_pending(status))]
         left = {task["metadata"]["uid"] for task in open_tasks} - set(known)
         left -= {task["metadata"]["uid"] for task in new}
         done = {task["metadata"]["uid"] for task in tasks} - left
+        if left and not done:
+            raise FoldDeferred(f"{usage_name(account, day)} has no room for names")
         if not new:
             return done
         status = add_charges(status, day, map(read_charge, new), now)
@@ -102,6 +108,36 @@ async def find_marked(records: Records, pending: Mapping[str, str]) -> set[str]:
 
     answers = await asyncio.gather(*(is_marked(uid, name) for uid, name in pending.items()))
     return {uid for uid, answer in zip(pending, answers, strict=True) if answer}
+
+
+async def _mark_left(records: Records, pending: Mapping[str, str], now: datetime) -> set[str]:
+    """Marks tasks (uid -> name) for who has folded them and is away; the uids now marked.
+
+    They are archived and settled, since that comes before the fold: the mark is all that is left.
+    """
+    slots = asyncio.Semaphore(_READS_AT_ONCE)
+
+    async def mark(uid: str, name: str) -> bool:
+        async with slots:
+            task = await _read_task(records, name, uid)
+            if task is None or is_folded(task):
+                return True
+            if (task.get("status") or {}).get("work") != SETTLED:
+                return False
+            with suppress(Outdated, Missing, RecordOutcomeUnknown):
+                await records.patch(GatewayTask.plural, task, _make_mark(task, now))
+                return True
+            return False
+
+    answers = await asyncio.gather(*(mark(uid, name) for uid, name in pending.items()))
+    return {uid for uid, answer in zip(pending, answers, strict=True) if answer}
+
+
+def _make_mark(task: Object, now: datetime) -> dict[str, Any]:
+    """The change of a task whose charge is in its account's usage: the last part of closing it."""
+    meta = task["metadata"]
+    kept = [name for name in meta.get("finalizers") or () if name != TASK_FINALIZER]
+    return {"metadata": {"finalizers": kept, "labels": {FOLDED_LABEL: format_label_time(now)}}}
 
 
 async def list_usage(records: Records, account: str, at_version: str = "") -> list[Object]:

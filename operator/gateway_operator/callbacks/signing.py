@@ -4,6 +4,7 @@ Read anew every half minute, so that a rotation is taken up without a restart. A
 and nowhere else: no log, event, condition or error has any of it.
 """
 
+import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +20,12 @@ from gateway_core.ports.records import Missing, Records, RecordUnavailable, Refu
 READ_SECONDS = 30.0
 MISSING_SECONDS = 2.0
 """How long a secret that is not there is taken to be absent still."""
+UNUSED_SECONDS = 600.0
+"""How long a key is kept that nobody asks for: its account, or the reference, is gone."""
+
+
+_Place = tuple[str, str]
+"""Name of a Secret, and key in it."""
 
 
 class NoKey(Exception):
@@ -43,7 +50,8 @@ class Keyring:
         self._accounts = accounts
         self._records = records
         self._now = now
-        self._known: dict[tuple[str, str], _Read] = {}
+        self._known: dict[_Place, _Read] = {}
+        self._locks: dict[_Place, asyncio.Lock] = {}
 
     async def find(self, account: str) -> list[bytes]:
         """The account's keys, newest first: two while one is rotated out (contract §11.2).
@@ -73,19 +81,40 @@ class Keyring:
 
     async def _read(self, ref: SecretKeyRef) -> bytes:
         place = ref.name, ref.key
-        known = self._known.get(place)
-        life = READ_SECONDS if known is not None and known.key else MISSING_SECONDS
-        if known is None or time.monotonic() - known.at >= life:
-            try:
-                key, problem = await self._ask(ref)
-            except RecordUnavailable:
-                if known is None or known.key is None:
-                    raise
-                key, problem = known.key, ""
-            known = self._known[place] = _Read(key, problem, time.monotonic())
+        known = self._find_fresh(place)
+        if known is None:
+            # very many may be due at once: one of them asks
+            async with self._locks.setdefault(place, asyncio.Lock()):
+                known = self._find_fresh(place) or await self._renew(place, ref)
         if known.key is None:
             raise NoKey(known.problem)
         return known.key
+
+    def _find_fresh(self, place: _Place) -> _Read | None:
+        known = self._known.get(place)
+        if known is None:
+            return None
+        life = READ_SECONDS if known.key else MISSING_SECONDS
+        return known if time.monotonic() - known.at < life else None
+
+    async def _renew(self, place: _Place, ref: SecretKeyRef) -> _Read:
+        known = self._known.get(place)
+        try:
+            key, problem = await self._ask(ref)
+        except RecordUnavailable:
+            if known is None or known.key is None:
+                raise
+            key, problem = known.key, ""
+        self._tidy()
+        renewed = self._known[place] = _Read(key, problem, time.monotonic())
+        return renewed
+
+    def _tidy(self) -> None:
+        """Forgets what nobody has asked for in a while."""
+        since = time.monotonic() - UNUSED_SECONDS
+        for place in [place for place, known in self._known.items() if known.at < since]:
+            del self._known[place]
+            self._locks.pop(place, None)
 
     async def _ask(self, ref: SecretKeyRef) -> tuple[bytes | None, str]:
         try:

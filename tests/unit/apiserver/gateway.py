@@ -14,9 +14,11 @@ from gateway_apiserver.catalogs import project_model
 from gateway_apiserver.departure import Departure
 from gateway_apiserver.entries import project_account, project_key, project_task
 from gateway_apiserver.settings import ApiSettings
+from gateway_apiserver.tasktable import TaskTable
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.keys import KeyClass, digest, mint_key
 from gateway_core.contract.names import id_to_name
+from gateway_core.domain.lifecycle import OPEN_SELECTOR
 from tests.fakes.counters import FakeCounters
 from tests.fakes.objects import FakeObjects
 from tests.fakes.records import FakeRecords
@@ -114,7 +116,9 @@ class Gateway:
         self.keys = FakeTable(self.records, "gatewaykeys", project_key)
         self.accounts = FakeTable(self.records, "gatewayaccounts", project_account)
         self.models = FakeTable(self.records, "gatewaymodels", project_model)
-        self.tasks = FakeTable(self.records, "gatewaytasks", project_task)
+        self.tasks = FakeTable(
+            self.records, "gatewaytasks", project_task, field_selector=OPEN_SELECTOR
+        )
         self.mint = IdMint(ID_KEY)
         parts = ApiParts(
             settings=ApiSettings(secrets_dir=Path("unused"), store_dir=Path("unused"), **settings),
@@ -124,7 +128,7 @@ class Gateway:
             keys=self.keys,
             accounts=self.accounts,
             models=self.models,
-            tasks=self.tasks,
+            tasks=TaskTable(self.tasks),
             id_key=ID_KEY,
             peppers=PEPPERS,
         )

@@ -1,6 +1,7 @@
 """A Kubernetes API that does not answer: doubted after a second, asked once for all, believed."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -99,6 +100,15 @@ async def test_slow_is_not_away_while_others_are_answered(records: Hanging) -> N
             async with heart.listen():
                 pass
         await heart.check()
+    assert records.reads == 0
+
+
+async def test_a_process_that_was_held_up_doubts_nobody(records: Hanging) -> None:
+    heart = Pulse(records)
+    async with heart.listen(gives_up=True):
+        time.sleep(2)
+        await asyncio.sleep(0.01)
+    await heart.check()
     assert records.reads == 0
 
 

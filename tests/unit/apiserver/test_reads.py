@@ -1,8 +1,11 @@
 """What a poll is answered from (contract §2.3; I3, I8)."""
 
+from typing import Any
+
 import orjson
 import pytest
 
+from gateway_apiserver.tasktable import TaskTable
 from gateway_core.contract.names import id_to_name
 from gateway_core.usecases.archive import archive_task
 from tests.unit.apiserver.gateway import (
@@ -14,6 +17,15 @@ from tests.unit.apiserver.gateway import (
     call,
     random_id,
 )
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def read(self) -> float:
+        return self.now
+
 
 LATER = "2999-01-01T00:00:00Z"
 
@@ -200,6 +212,82 @@ class TestReadThrough:
         answer = await gateway.poll(random_id(gateway.mint))
         assert answer.status == 503
         assert set(answer.json) == {"error"}
+
+
+SETTLED = {**COMPLETED, "work": "Settled"}
+
+
+class TestSettled:
+    """Tasks with no work left are no part of the watch: how many there are costs nothing."""
+
+    async def test_one_is_read_once_and_then_told_from_memory(self, gateway: Gateway) -> None:
+        task_id = (await gateway.create()).json["id"]
+        gateway.end_task(task_id, SETTLED)
+        assert gateway.tasks.get(id_to_name(task_id)) is None
+        gateway.records.calls.clear()
+        for _ in range(3):
+            assert (await gateway.poll(task_id)).json["status"] == "completed"
+        assert gateway.records.calls == [("get", "gatewaytasks")]
+        gateway.records.away = gateway.store.away = True
+        assert (await gateway.poll(task_id)).json["status"] == "completed"
+
+    async def test_one_that_settles_within_the_second_of_a_read(self, gateway: Gateway) -> None:
+        task_id = (await gateway.create(body(callback_url="https://e.com/h"))).json["id"]
+        assert (await gateway.poll(task_id)).json["status"] == "processing"
+        gateway.end_task(task_id, SETTLED)
+        assert (await gateway.poll(task_id)).json["status"] == "completed"
+
+    async def test_one_that_settles_while_it_is_read(self, gateway: Gateway) -> None:
+        task_id = (await gateway.create(body(callback_url="https://e.com/h"))).json["id"]
+        read = gateway.records.get
+
+        async def read_late(plural: str, name: str) -> dict[str, Any]:
+            gateway.records.get = read  # type: ignore[method-assign]
+            behind = await read(plural, name)
+            gateway.end_task(task_id, SETTLED)
+            return behind
+
+        gateway.records.get = read_late  # type: ignore[method-assign]
+        assert (await gateway.poll(task_id)).json["status"] == "completed"
+
+    async def test_a_foreign_one_is_unknown(self, gateway: Gateway) -> None:
+        task_id = (await gateway.create()).json["id"]
+        gateway.end_task(task_id, SETTLED)
+        await gateway.poll(task_id)
+        assert (await gateway.poll(task_id, key=gateway.other_key)).status == 404
+
+
+class TestTaskTable:
+    def make(self, gateway: Gateway, clock: Clock) -> TaskTable:
+        return TaskTable(gateway.tasks, most_ended=2, clock=clock.read)
+
+    async def test_what_was_not_asked_for_the_longest_goes_first(self, gateway: Gateway) -> None:
+        table = self.make(gateway, Clock())
+        names = []
+        for _ in range(3):
+            task_id = (await gateway.create()).json["id"]
+            gateway.end_task(task_id, SETTLED)
+            names.append(id_to_name(task_id))
+            table.offer(gateway.task_object(task_id))
+            table.get(names[0])
+        assert [table.get(name) is not None for name in names] == [True, False, True]
+
+    async def test_it_is_read_anew_after_an_hour(self, gateway: Gateway) -> None:
+        clock = Clock()
+        table = self.make(gateway, clock)
+        task_id = (await gateway.create()).json["id"]
+        gateway.end_task(task_id, SETTLED)
+        assert table.offer(gateway.task_object(task_id)) is not None
+        clock.now += 3601
+        assert table.get(id_to_name(task_id)) is None
+
+    async def test_it_follows_the_open_tasks(self, gateway: Gateway) -> None:
+        table = self.make(gateway, Clock())
+        heard: list[str] = []
+        table.subscribe(heard.append)
+        name = id_to_name((await gateway.create()).json["id"])
+        assert (table.synced, table.silence, list(dict(table.items()))) == (True, 0.0, [name])
+        assert heard == [name]
 
 
 class TestArchive:

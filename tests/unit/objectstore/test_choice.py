@@ -1,5 +1,6 @@
 """Which store the settings choose, and what is said of those that make no sense."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -8,8 +9,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from gateway_core.adapters.objectstore import choice
 from gateway_core.adapters.objectstore.choice import open_store
 from gateway_core.adapters.objectstore.directory import DirectoryStore
+from gateway_core.adapters.objectstore.s3 import store as store_module
 from gateway_core.adapters.objectstore.s3.client import build_client
 from gateway_core.adapters.objectstore.s3.store import S3Store
 from gateway_core.ports.objects import StoreUnavailable
@@ -119,5 +122,29 @@ def test_the_config_is_for_any_compatible_store() -> None:
     assert config.request_checksum_calculation == "when_required"
     assert config.response_checksum_validation == "when_required"
     assert (config.connect_timeout, config.read_timeout) == (3, 30)
-    assert config.max_pool_connections == 64
+    assert config.max_pool_connections >= 2 * store_module.THREADS
     assert config.retries == {"mode": "standard", "total_max_attempts": 3}
+
+
+async def test_leftovers_of_outputs_are_looked_for_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    swept: list[str] = []
+    often = asyncio.Event()
+
+    async def remove(_: S3Store, folder: str) -> None:
+        swept.append(folder)
+        if len(swept) == 3:
+            often.set()
+
+    monkeypatch.setattr(choice, "SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(S3Store, "remove_leftovers", remove)
+    settings = StoreSettings(
+        store="s3",
+        store_bucket="b",
+        store_endpoint="http://127.0.0.1:1",
+        store_region="us-east-1",
+    )
+    async with open_store(settings):
+        await asyncio.wait_for(often.wait(), 10)
+    assert set(swept) == {"media/"}

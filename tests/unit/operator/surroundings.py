@@ -43,6 +43,10 @@ class RemoteRecords(FakeRecords):
         await asyncio.sleep(self.latency)
         return await super().get(plural, name)
 
+    async def read_secret(self, name: str) -> dict[str, bytes]:
+        await asyncio.sleep(self.latency)
+        return await super().read_secret(name)
+
     async def _send(self, write: Callable[[], Awaitable[T]]) -> T:
         async def arrive() -> T:
             await asyncio.sleep(self.latency / 2)

@@ -37,6 +37,7 @@ def test_lists_have_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("CALLBACK_SCHEDULE", ""),
         ("CALLBACK_SCHEDULE", "0,-1"),
+        ("CALLBACK_SCHEDULE", "600,600"),
         ("CALLBACK_SCHEDULE", "soon"),
         ("CALLBACK_SCHEDULE", "0,inf"),
         ("CALLBACK_SCHEDULE", "nan"),

@@ -204,6 +204,14 @@ async def check_money(stage: Stage) -> None:
 @example(Scene(by_hand=(True,), events=[(0.003, "kill", 0)] * 8))
 @example(Scene(events=[(0.0, "delete", 0), (0.003, "record away", 0), (0.0, "kill", 0)]))
 @example(Scene(events=[(1.0, "counters lose", 0), (1.0, "kill", 0)]))
+@example(
+    Scene(
+        by_hand=(True,),
+        lag=0.001,
+        latency=0.002,
+        events=[(0.005, "counters lose", 0), (0.0, "kill", 0)],
+    )
+)
 def test_invariants_hold(scene: Scene) -> None:
     @in_virtual_time
     async def play() -> None:

@@ -1,5 +1,6 @@
 """Callbacks of tasks that have ended: sent once each, by the schedule, whatever happens between."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -7,6 +8,7 @@ import json
 import random
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -15,11 +17,14 @@ from gateway_core.domain.callbacks import SCHEDULE
 from gateway_core.domain.webhooks import make_message_id
 from gateway_core.ports.records import Outdated, RecordUnavailable
 from gateway_core.usecases.archive import read_archived
+from gateway_operator.callbacks.courier import Courier
+from gateway_operator.callbacks.signing import READ_SECONDS, UNUSED_SECONDS, Keyring
 from tests.fakes.callbacks import make_answer
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import Fault
 from tests.fakes.upstream import FakeUpstream
 from tests.unit.operator.stage import QUOTE, TASKS, WEBHOOK_SECRET, Operator, Stage
+from tests.unit.operator.surroundings import read_now
 
 URL = "https://hooks.example.com/done?token=1"
 DAY = 24 * 3600
@@ -273,6 +278,55 @@ class TestSecrets:
         assert _sign(WEBHOOK_SECRET, first) == signatures[1]
         assert _sign(new, second) == second.headers["webhook-signature"]
 
+    @in_virtual_time
+    async def test_one_of_an_account_looks_for_it_and_wakes_the_others(self) -> None:
+        stage, _ = await begin()
+        secret = stage.records.secrets.pop("demo-webhook")
+        check_keys = Courier.check_keys
+        names = [await stage.admit(callbackUrl=URL) for _ in range(20)]
+        await stage.wait(lambda: all("lastAnswer" in callback(stage, name) for name in names))
+        await stage.pass_time(3600)
+        with patch.object(Courier, "check_keys", autospec=True, side_effect=check_keys) as looks:
+            await stage.pass_time(3600)
+        assert looks.call_count <= 60, "of twenty one looks, and that each minute"
+        await stage.records.delete(TASKS, names[0])
+        await stage.wait(lambda: not stage.is_there(names[0]), seconds=35)
+        stage.records.secrets["demo-webhook"] = secret
+        for name in names[1:]:
+            await stage.finish(name, seconds=65)
+        assert len(stage.receivers.attempts) == 19
+
+    @in_virtual_time
+    async def test_an_account_that_gets_one_is_looked_at_at_once(self) -> None:
+        stage, _ = await begin(webhookSecretRef=None)
+        name = await stage.admit(callbackUrl=URL)
+        await stage.wait(lambda: "lastAnswer" in callback(stage, name))
+        await stage.pass_time(3 * 3600 + 7)
+        stage.put_account()
+        await stage.finish(name, seconds=1)
+
+    @in_virtual_time
+    async def test_what_is_due_together_reads_it_once(self) -> None:
+        stage, _ = await begin()
+        keyring = Keyring(stage.accounts, stage.records, read_now)
+        await asyncio.gather(*(keyring.find("demo") for _ in range(50)))
+        assert len(_list_looks(stage)) == 1
+        await stage.pass_time(READ_SECONDS + 1)
+        await asyncio.gather(*(keyring.find("demo") for _ in range(50)))
+        assert len(_list_looks(stage)) == 2
+
+    @in_virtual_time
+    async def test_one_that_nobody_asks_for_is_forgotten(self) -> None:
+        stage, _ = await begin()
+        stage.put_account("old", webhookSecretRef={"name": "demo-webhook", "key": "secret"})
+        stage.records.secrets["new"] = {"secret": WEBHOOK_SECRET.encode()}
+        keyring = Keyring(stage.accounts, stage.records, read_now)
+        await keyring.find("old")
+        stage.put_account("demo", webhookSecretRef={"name": "new", "key": "secret"})
+        await stage.pass_time(UNUSED_SECONDS + 1)
+        await keyring.find("demo")
+        assert list(keyring._known) == list(keyring._locks) == [("new", "secret")]
+
 
 class TestRedelivery:
     @pytest.mark.parametrize("first", [200, 410])
@@ -376,6 +430,50 @@ class TestDeletion:
         await stage.wait(lambda: not stage.is_there(name), seconds=35)
         assert json.loads(stage.receivers.attempts[0].body)["error"]["code"] == "cancelled"
 
+    @in_virtual_time
+    async def test_many_of_one_dead_receiver_leave_their_lane(self) -> None:
+        stage, names = await _fill_lane()
+        for name in names:
+            await stage.records.delete(TASKS, name)
+        # 30 s, and what is on its way then
+        await stage.wait(lambda: not any(stage.is_there(n) for n in names), seconds=47, step=0.5)
+
+    @in_virtual_time
+    async def test_one_that_is_raised_in_its_lane_begins_anew(self) -> None:
+        stage, names = await _fill_lane()
+        tried = {json.loads(attempt.body)["id"] for attempt in stage.receivers.attempts}
+        waiting = next(name for name in names if name_to_id(name) not in tried)
+        await stage.change(waiting, {"spec": {"redeliveries": 1}})
+        await stage.wait(lambda: callback(stage, waiting)["redeliveries"] == 1, seconds=5)
+
+
+class TestDraining:
+    @in_virtual_time
+    async def test_an_attempt_under_way_is_recorded_and_none_is_begun(self) -> None:
+        stage, operator = await begin()
+        stage.receivers.receivers[URL].seconds = 12
+        names = [await stage.admit(callbackUrl=URL) for _ in range(20)]
+        await stage.wait(lambda: stage.receivers.under_way == 8)
+        await stage.wait(lambda: all(stage.is_ended(name) for name in names))
+        await operator.end()
+        assert len(stage.receivers.attempts) == 8
+        assert sum(stage.status(name).get("work") == "Settled" for name in names) == 8
+        stage.receivers.receivers[URL].seconds = 0.1
+        await stage.boot_without_books()
+        for name in names:
+            await stage.finish(name)
+        assert len(stage.receivers.attempts) == 20, "nobody is told twice"
+
+    @in_virtual_time
+    async def test_a_record_that_did_not_land_at_first_is_written_before_the_end(self) -> None:
+        stage, operator = await begin()
+        stage.receivers.receivers[URL].seconds = 5
+        name = await stage.admit(callbackUrl=URL)
+        await stage.wait(lambda: stage.receivers.under_way)
+        stage.records.order_faults("patch_status", Fault(Outdated("x")))
+        await operator.end()
+        assert callback(stage, name)["state"] == "Delivered"
+
 
 @in_virtual_time
 async def test_a_dead_receiver_holds_up_nobody_else() -> None:
@@ -388,6 +486,21 @@ async def test_a_dead_receiver_holds_up_nobody_else() -> None:
     await stage.wait(lambda: all(stage.is_ended(name) for name in names + quick), seconds=60)
     await stage.wait(lambda: all(stage.is_closed(name) for name in quick), seconds=2)
     assert stage.receivers.under_way <= 80
+
+
+async def _fill_lane() -> tuple[Stage, list[str]]:
+    """Forty tasks of one receiver that never answers, all waiting for it, one at a time."""
+    stage, _ = await begin(unlimited=True)
+    stage.receivers.receivers[URL].seconds = 1e9
+    names = [await stage.admit(callbackUrl=URL) for _ in range(40)]
+    await stage.wait(lambda: all(stage.is_ended(name) for name in names), seconds=120)
+    await stage.pass_time(20)
+    assert stage.receivers.under_way == 1
+    return stage, names
+
+
+def _list_looks(stage: Stage) -> list[Any]:
+    return [call for call in stage.records.calls if call[0] == "read_secret"]
 
 
 def _is_done(stage: Stage, name: str, redeliveries: int) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from gateway_core.ports.counters import Hold
 from gateway_core.ports.upstream import SubmissionGuarantee
 from gateway_operator.controllers.tasks.controller import CALL_SECONDS, MOMENT_SECONDS
 from tests.fakes.clock import in_virtual_time
@@ -97,6 +98,88 @@ async def test_nothing_more_is_begun() -> None:
     assert stage.status(first)["phase"] == "Running"
     assert not stage.status(second)
     assert stage.upstream.count("submit") == 1
+
+
+def slow_down_holds(stage: Stage, task: str, seconds: float) -> None:
+    """Has the counters take so long for one task's hold, once."""
+    real, slow = stage.counters.hold, {task}
+
+    async def hold(account: str, wanted: Hold) -> bool:
+        if wanted.task in slow:
+            slow.discard(wanted.task)
+            await asyncio.sleep(seconds)
+        return await real(account, wanted)
+
+    stage.counters.hold = hold  # type: ignore[method-assign]
+
+
+@EVERY
+@pytest.mark.parametrize("seconds", [1.0, 2.99, 3.3])
+def test_a_task_that_is_still_being_taken_in_is_left_to_the_successor(
+    guarantee: SubmissionGuarantee, seconds: float
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        stage = Stage(FakeUpstream(guarantee, latency=4.0))
+        await stage.boot()
+        first = await stage.admit()
+        await stage.wait(lambda: stage.status(first))
+        second = await stage.admit()
+        slow_down_holds(stage, second, seconds)
+        await stage.pass_time(0.05)
+        assert stage.operator is not None
+        await stage.operator.end()
+        assert stage.status(first)["phase"] == "Running"
+        assert not stage.status(second), "no intent is recorded while ending"
+        await stage.boot_without_books()
+        for name in (first, second):
+            assert (await stage.finish(name, seconds=200))["phase"] == "Completed"
+            assert stage.count_jobs(name) == 1
+
+    run()
+
+
+@pytest.mark.parametrize("moment", [0.0005, 0.001, 0.002, 0.003, 0.004, 0.005])
+def test_an_intent_on_its_way_is_followed_by_its_call(moment: float) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        stage = Stage(FakeUpstream(NONE, latency=1.0), lag=0.0)
+        await stage.boot()
+        name = await stage.admit()
+        await stage.pass_time(moment)
+        await roll(stage)
+        assert (await stage.finish(name, seconds=200))["phase"] == "Completed"
+        assert stage.count_jobs(name) == 1
+
+    run()
+
+
+@in_virtual_time
+async def test_an_intent_whose_write_is_slow_is_not_cut_short() -> None:
+    stage = Stage(FakeUpstream(NONE))
+    await stage.boot()
+    stage.records.latency = 8.0
+    name = await stage.admit()
+    await stage.pass_time(1)
+    await roll(stage)
+    stage.records.latency = 0.004
+    assert (await stage.finish(name, seconds=200))["phase"] == "Completed"
+    assert stage.count_jobs(name) == 1
+
+
+@in_virtual_time
+async def test_what_is_still_being_worked_is_not_withdrawn() -> None:
+    """Its call may be about to be made."""
+    stage = Stage(FakeUpstream(NONE))
+    stage.slow_store(2.0)
+    operator = await stage.boot()
+    name = await stage.admit_stored(b'{"prompt":"long"}')
+    await stage.wait(lambda: "upstream" in stage.status(name))
+    await stage.pass_time(1)
+    await operator.controller._submission.withdraw()
+    assert stage.status(name)["upstream"]["intentTime"]
+    assert (await stage.finish(name))["phase"] == "Completed"
+    assert stage.count_jobs(name) == 1
 
 
 @in_virtual_time

@@ -2,12 +2,14 @@
 
 import asyncio
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from gateway_core.contract.usage import GatewayUsage
-from gateway_core.ports.records import RecordUnavailable
-from gateway_core.usecases.usage import FoldDeferred
+from gateway_core.contract.names import TASK_FINALIZER
+from gateway_core.contract.usage import MOST_PENDING, GatewayUsage
+from gateway_core.ports.records import Object, RecordUnavailable
+from gateway_core.usecases.usage import MOST_FOLDED, FoldDeferred, fold_tasks, is_folded
 from gateway_operator.folding import Folding
 from gateway_operator.metrics import Metrics
 from tests.fakes.clock import in_virtual_time
@@ -114,3 +116,56 @@ async def test_what_is_marked_is_not_folded() -> None:
     [marked] = records.list_objects("gatewaytasks")
     await build(records).fold(marked)
     assert records.list_objects(USAGES) == []
+
+
+async def fill_pending(records: FakeRecords, **changes: Any) -> list[Object]:
+    """Has a replica fold as many tasks as there is room for names, and go away before it marks."""
+    now = datetime(2026, 11, 21, 10, 1, tzinfo=UTC)
+    away = [put_task(records, number, 5) for number in range(MOST_PENDING)]
+    for start in range(0, MOST_PENDING, MOST_FOLDED):
+        batch = away[start : start + MOST_FOLDED]
+        await fold_tasks(records, "demo", "2026-11-21", batch, set(), now)
+    for task in away if changes else ():
+        newest = await records.get("gatewaytasks", task["metadata"]["name"])
+        await records.patch_status("gatewaytasks", newest, changes)
+    return away
+
+
+@pytest.mark.parametrize("count", [1, 200])
+def test_what_an_absent_replica_has_not_marked_holds_up_nobody(count: int) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        records = FakeRecords()
+        away = await fill_pending(records)
+        folding = build(records)
+        records.calls.clear()
+        mine = [put_task(records, number, 5) for number in range(1000, 1000 + count)]
+        await asyncio.wait_for(asyncio.gather(*map(folding.fold, mine)), 10)
+        [usage] = records.list_objects(USAGES)
+        assert usage["status"]["chargedMicros"] == 5 * (MOST_PENDING + count)
+        assert len(records.calls) < 4 * MOST_PENDING
+        for task in away:
+            marked = await records.get("gatewaytasks", task["metadata"]["name"])
+            assert is_folded(marked)
+            assert TASK_FINALIZER not in marked["metadata"]["finalizers"]
+
+    run()
+
+
+@pytest.mark.parametrize("count", [1, 200])
+def test_without_room_for_names_the_fold_is_put_off(count: int) -> None:
+    """Tasks that are open once more are left to their owner; who waits is told, at no haste."""
+
+    @in_virtual_time
+    async def run() -> None:
+        records = FakeRecords()
+        await fill_pending(records, work=None)
+        folding = build(records)
+        records.calls.clear()
+        mine = [put_task(records, number, 5) for number in range(1000, 1000 + count)]
+        folds = asyncio.gather(*map(folding.fold, mine), return_exceptions=True)
+        results = await asyncio.wait_for(folds, 10)
+        assert {type(result) for result in results} == {FoldDeferred}
+        assert len(records.calls) < 4 * MOST_PENDING
+
+    run()

@@ -68,5 +68,33 @@ async def test_it_takes_three() -> None:
 
 
 @in_virtual_time
+async def test_a_record_that_was_away_gives_the_watch_its_time_to_come_back() -> None:
+    calls = 0
+
+    async def flap(_: Heartbeat) -> None:
+        nonlocal calls
+        calls += 1
+        if calls % 3 == 0:
+            raise RecordUnavailable("away")
+
+    await beat(flap, 300)
+
+
+@in_virtual_time
+async def test_the_watch_is_known_to_run_once_a_beat_has_come_through_it() -> None:
+    async def renew() -> None:
+        """A renewal that the feed does not show."""
+
+    heartbeat = Heartbeat(renew, 10)
+    running = asyncio.create_task(heartbeat.run())
+    waiting = asyncio.create_task(heartbeat.wait_heard())
+    await asyncio.sleep(15)
+    assert not waiting.done()
+    heartbeat.hear("")
+    await asyncio.wait_for(waiting, 1)
+    running.cancel()
+
+
+@in_virtual_time
 async def test_a_record_that_is_away_is_no_reason_to_end() -> None:
     await beat(fail, 10_000)

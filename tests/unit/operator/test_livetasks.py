@@ -163,3 +163,27 @@ def test_whatever_the_order_of_events_the_version_never_goes_back(
         if "task-a" in live.names():
             assert live.version("task-a") >= highest
             highest = live.version("task-a")
+
+
+def make_running(name: str, job_id: str) -> dict[str, Any]:
+    return make(1, name, status={"upstream": {"providerName": "sim", "jobId": job_id}})
+
+
+def test_a_job_is_one_live_tasks() -> None:
+    live = LiveTasks()
+    live.offer(make_running("task-a", "j1"))
+    assert not live.claim_job("sim", "j1", "task-b")
+    assert live.claim_job("sim", "j1", "task-a")
+    assert live.claim_job("other", "j1", "task-b"), "another provider's ids are its own"
+    live.drop("task-a")
+    assert not live.claim_job("sim", "j1", "task-c"), "a late answer may still name it"
+
+
+def test_jobs_of_the_past_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(livetasks, "_MOST_GONE", 2)
+    live = LiveTasks()
+    for number in range(3):
+        live.offer(make_running(f"task-{number}", f"j{number}"))
+        live.drop(f"task-{number}")
+    assert live.claim_job("sim", "j0", "task-a")
+    assert not live.claim_job("sim", "j1", "task-a")

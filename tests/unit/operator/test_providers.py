@@ -307,3 +307,14 @@ class TestStartFails:
             await scene.find()
             await asyncio.sleep(1)
         assert len(scene.started_in_vain) == 1
+
+
+@in_virtual_time
+async def test_one_that_was_replaced_a_moment_ago_is_closed_at_the_end() -> None:
+    scene = Scene()
+    scene.put()
+    await scene.find()
+    scene.put(maxConcurrentRequests=5)
+    await scene.find()
+    await scene.providers.close()
+    assert [upstream.closed for _, upstream in scene.made] == [True, True]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway_core.ports.records import RecordOutcomeUnknown, RecordUnavailable
-from gateway_core.ports.upstream import SubmissionGuarantee, UpstreamBusy, UpstreamUnclear
+from gateway_core.ports.upstream import JobInput, SubmissionGuarantee, UpstreamBusy, UpstreamUnclear
 from gateway_operator.controllers.tasks.submission import FRESH_SECONDS
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import Fault
@@ -388,6 +388,38 @@ def test_the_deadline_holds_however_long_the_provider_wants_to_be_left_alone(
         status = await stage.finish(name, seconds=25)
         assert status["failure"]["code"] == "provider_unavailable"
         assert await stage.balance() == (0, 0)
+
+    play(run)
+
+
+class OneIdForAll(FakeUpstream):
+    """A provider that gives every task the id of its first job."""
+
+    async def submit(self, job: JobInput) -> str:
+        await super().submit(job)
+        return self.jobs[0].id
+
+    async def find(self, reference: str) -> str | None:
+        found = await super().find(reference)
+        return found and self.jobs[0].id
+
+
+@EVERY
+@pytest.mark.parametrize("restarted", [True, False])
+def test_no_task_takes_the_job_of_another(guarantee: SubmissionGuarantee, restarted: bool) -> None:
+    async def run() -> None:
+        stage = Stage(OneIdForAll(guarantee, seconds=20))
+        await stage.boot()
+        first = await stage.admit()
+        await stage.wait(lambda: stage.status(first).get("phase") == "Running")
+        if restarted:
+            await stage.restart()
+        second = await stage.admit(deadline=60)
+        assert (await stage.finish(first))["phase"] == "Completed"
+        ended = await stage.finish(second, seconds=100)
+        expected = "submission_unknown" if guarantee is NONE else "provider_unavailable"
+        assert ended["failure"]["code"] == expected
+        assert await stage.balance() == (QUOTE, 0)
 
     play(run)
 

@@ -1,12 +1,15 @@
 """Opens the store that a deployment has chosen. Used by the processes' `compose` modules."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from gateway_core.adapters.objectstore.directory import DirectoryStore
+from gateway_core.contract.media import FOLDER
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.stores import StoreSettings
+
+SWEEP_SECONDS = 6 * 3600.0
 
 
 @asynccontextmanager
@@ -32,10 +35,17 @@ async def open_store(settings: StoreSettings) -> AsyncIterator[ObjectStore]:
         settings.store_endpoint or None, settings.store_region or None, settings.store_addressing
     )
     bucket = S3Store(client, settings.store_bucket, settings.store_prefix)
-    sweep = asyncio.create_task(bucket.remove_leftovers())
+    sweep = asyncio.create_task(_sweep(bucket.remove_leftovers))
     try:
         yield bucket
     finally:
         sweep.cancel()
         await asyncio.gather(sweep, return_exceptions=True)
         await asyncio.to_thread(bucket.close)
+
+
+async def _sweep(remove_leftovers: Callable[[str], Awaitable[None]]) -> None:
+    """Now and again: outputs alone go up in parts, and the bucket may be others' as well."""
+    while True:
+        await remove_leftovers(FOLDER)
+        await asyncio.sleep(SWEEP_SECONDS)

@@ -141,7 +141,8 @@ class RedisCounters:
         """See the port. A rebuilt hold is as old as the rebuild."""
         call = _call_on_money(HOLDS, account, int(min_age_seconds * 1_000_000))
         flat = check_reply((await self._link.run([call]))[0])
-        return [Hold(flat[i].decode(), flat[i + 1]) for i in range(0, len(flat), 2)]
+        holds = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+        return [Hold(task.decode(), micros, age=age / 1_000_000) for task, micros, age in holds]
 
     async def list_accounts(self) -> list[str]:
         """See the port. Accounts whose money is stale are among them."""

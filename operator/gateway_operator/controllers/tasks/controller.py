@@ -13,11 +13,13 @@ from gateway_core.domain.lifecycle import SETTLED, Step, next_step
 from gateway_core.ports.records import Object
 from gateway_operator.controllers.tasks.delivery import Delivery
 from gateway_operator.controllers.tasks.ending import Ending
+from gateway_operator.controllers.tasks.holds import Holds
 from gateway_operator.controllers.tasks.intake import Intake
 from gateway_operator.controllers.tasks.journal import Superseded
 from gateway_operator.controllers.tasks.polling import Polling
 from gateway_operator.controllers.tasks.submission import Submission
 from gateway_operator.controllers.tasks.tools import Tools
+from gateway_operator.queue import Draining
 
 MOST_CONFLICTS = 3
 """Writes that do not land one after the other before the work queue's back-off takes over."""
@@ -34,11 +36,12 @@ class TaskController:
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
-        self._submission = Submission(tools)
-        self._polling = Polling(tools)
+        self._holds = Holds(tools)
+        self._submission = Submission(tools, self._holds)
+        self._polling = Polling(tools, self._holds)
         self._ending = Ending(tools, self._submission.job_of)
         self._delivery = Delivery(tools)
-        intake = Intake(tools, self._submission.commit_intent)
+        intake = Intake(tools, self._holds, self._submission.commit_intent)
         self._steps: dict[Step, Callable[[Object, GatewayTask], Awaitable[bool]]] = {
             Step.UNMARK: intake.unmark,
             Step.TAKE_IN: intake.take_in,
@@ -58,6 +61,7 @@ class TaskController:
             self._forget(name)
             return
         if kind == "DELETED" or self._tools.live.offer(obj):
+            self._delivery.observe(name)
             self._tools.queue.add(name)
 
     def take_notice(self, notice: Notice) -> None:
@@ -89,7 +93,7 @@ class TaskController:
             if not self._is_own(task):
                 self._tools.live.drop(name)
                 continue
-            if self._tools.queue.is_draining and not self._submission.has_begun(name):
+            if self._tools.queue.is_draining and not self._has_begun(name):
                 return
             step = next_step(task, self._tools.now())
             if step is Step.NOTHING:
@@ -97,6 +101,8 @@ class TaskController:
                 continue
             try:
                 goes_on = await self._steps[step](obj, task)
+            except Draining:
+                return
             except Superseded as conflict:
                 _log.debug("superseded", object=name, step=step.value, conflict=str(conflict))
                 conflicts += 1
@@ -110,14 +116,22 @@ class TaskController:
     async def end(self) -> None:
         """Brings to an end what a successor could not tell the outcome of; takes nothing more.
 
-        Calls that may start a job get as long as they mostly need, everything else a moment: it is
-        begun anew elsewhere without harm.
+        Calls that may start a job and attempts at callbacks get as long as they mostly need,
+        everything else a moment: it is cut short then, and begun anew elsewhere without harm.
         """
-        await self._tools.queue.drain(MOMENT_SECONDS)
-        await self._tools.queue.drain(CALL_SECONDS, self._submission.has_begun)
+        queue = self._tools.queue
+        await queue.drain(MOMENT_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MOMENT_SECONDS):
+                await queue.stop(self._has_begun)
+        await queue.drain(CALL_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(MOMENT_SECONDS):
                 await self._submission.withdraw()
+
+    def _has_begun(self, name: str) -> bool:
+        """Whether a successor could not tell what has become of what is under way."""
+        return self._submission.has_begun(name) or self._delivery.has_begun(name)
 
     def _is_own(self, task: GatewayTask) -> bool:
         """Whether the task is this replica's to work.
@@ -132,6 +146,7 @@ class TaskController:
 
     def _forget(self, name: str) -> None:
         self._tools.queue.forget(name)
+        self._holds.forget(name)
         self._submission.forget(name)
         self._polling.forget(name)
         self._delivery.forget(name)

@@ -5,7 +5,9 @@ receiver's handler sees it. The state of the schedule is written after each atte
 the task next, in this process or another, goes on from there.
 """
 
+import asyncio
 import random
+from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 
 import structlog
@@ -29,11 +31,13 @@ from gateway_core.domain.lifecycle import parse_time, wants_redelivery
 from gateway_core.domain.representations import render_callback
 from gateway_core.ports.records import Object
 from gateway_operator.callbacks.courier import Message
+from gateway_operator.callbacks.keyless import Keyless
 from gateway_operator.callbacks.signing import NoKey
 from gateway_operator.controllers.tasks.settling import settle_hold
 from gateway_operator.controllers.tasks.tools import Tools
 
-SECRET_PAUSE = 5.0
+SECRET_PAUSE, LONGEST_SECRET_PAUSE = 5.0, 60.0
+"""Seconds between two looks for an account's secret: a tenth of the wait so far."""
 DELETED_MESSAGE = "the task was deleted before its callback was delivered"
 
 _log = structlog.get_logger(__name__)
@@ -48,11 +52,25 @@ class Delivery:
         self._tools = tools
         self._settled: set[str] = set()
         self._unrecorded: dict[str, tuple[_Attempt, Outcome]] = {}
+        self._waiting: dict[str, asyncio.Timeout] = {}
+        self._sending: set[str] = set()
+        self._keyless = Keyless(tools.accounts, tools.queue.add)
+
+    def observe(self, name: str) -> None:
+        """Takes in that `name` has changed: if it waits for its turn, it does so no longer."""
+        waiting = self._waiting.pop(name, None)
+        if waiting is not None:
+            waiting.reschedule(asyncio.get_running_loop().time())
+
+    def has_begun(self, name: str) -> bool:
+        """Whether an attempt is under way or not recorded, which a successor would repeat."""
+        return name in self._sending or name in self._unrecorded
 
     def forget(self, name: str) -> None:
         """Drops what is known of `name`'s delivery."""
         self._settled.discard(name)
         self._unrecorded.pop(name, None)
+        self._keyless.leave(name)
 
     async def deliver(self, obj: Object, task: GatewayTask) -> bool:
         """Makes the attempt that is due. Whether the task can go on at once."""
@@ -93,19 +111,49 @@ class Delivery:
             account, url, callback_of(task).id, render_callback(name_to_id(name), obj["status"])
         )
         try:
-            # nobody stands in a lane for want of a key
-            await tools.courier.check_keys(account)
-            async with tools.courier.wait_turn(account, url) as lane:
-                if tools.live.version(name) != int(task.metadata.resource_version):
-                    return True  # it has changed while it waited: decide anew
-                tools.failpoints.reach("before-callback")
-                outcome = await tools.courier.send(message, lane)
+            outcome = await self._send(task, message)
         except NoKey as problem:
             return await self._wait_for_key(obj, task, str(problem))
+        if outcome is None:
+            return True
         tools.failpoints.reach("after-callback")
-        self._unrecorded[name] = _attempt_of(task), outcome
         await self._record(obj, task, outcome)
         return True
+
+    async def _send(self, task: GatewayTask, message: Message) -> Outcome | None:
+        """What the attempt came to; None where none is made of the task as it was. NoKey."""
+        tools, name = self._tools, task.metadata.name
+        # nobody stands in a lane for want of a key
+        await tools.courier.check_keys(message.account)
+        self._keyless.release(message.account)
+        async with AsyncExitStack() as turn:
+            try:
+                async with self._limit_wait(task) as waiting:
+                    self._waiting[name] = waiting
+                    way = tools.courier.wait_turn(message.account, message.url)
+                    lane = await turn.enter_async_context(way)
+            except TimeoutError:
+                return None
+            finally:
+                self._waiting.pop(name, None)
+            if tools.live.version(name) != int(task.metadata.resource_version):
+                return None
+            if tools.queue.is_draining:
+                return None
+            self._sending.add(name)
+            try:
+                tools.failpoints.reach("before-callback")
+                outcome = await tools.courier.send(message, lane)
+                self._unrecorded[name] = _attempt_of(task), outcome
+                return outcome
+            finally:
+                self._sending.discard(name)
+
+    def _limit_wait(self, task: GatewayTask) -> asyncio.Timeout:
+        """How long the task may stand in a lane: until it is given up."""
+        end = given_up_time(task)
+        left = None if end is None else (end - self._tools.now()).total_seconds()
+        return asyncio.timeout(left)
 
     async def _record(self, obj: Object, task: GatewayTask, outcome: Outcome) -> None:
         """Writes what an attempt came to; kept in memory until that is done."""
@@ -133,9 +181,13 @@ class Delivery:
         waiting = record_obstacle(task, problem, now)
         if waiting is not None:
             await tools.journal.commit(obj, waiting)
-        soon = now + timedelta(seconds=SECRET_PAUSE)
+        again = due_time(task) + SECRET_PATIENCE
+        if self._keyless.join(task.metadata.name, task.spec.request.account_name):
+            waited = (now - due_time(task)).total_seconds()
+            pause = min(LONGEST_SECRET_PAUSE, max(SECRET_PAUSE, waited / 10))
+            again = min(again, now + timedelta(seconds=pause))
         end = given_up_time(task)
-        self._look_again(task.metadata.name, min(soon, end) if end else soon)
+        self._look_again(task.metadata.name, min(again, end) if end else again)
         return False
 
     async def _surrender(self, obj: Object, task: GatewayTask, problem: str) -> None:

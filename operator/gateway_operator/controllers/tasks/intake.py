@@ -11,36 +11,28 @@ from typing import Any
 
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.conditions import Reason
-from gateway_core.contract.ids import Ownership
 from gateway_core.contract.names import (
     ACCOUNT_LABEL,
     FOLDED_LABEL,
     SHARD_LABEL,
     TASK_FINALIZER,
-    TASK_PREFIX,
-    name_to_id,
     shard_of,
 )
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.catalog import Model
 from gateway_core.domain.lifecycle import parse_time, record_intent, reserved_micros
 from gateway_core.domain.pricing import quote, select_price
-from gateway_core.ports.counters import (
-    AdmissionCall,
-    CountersStale,
-    CountersUnavailable,
-    Hold,
-)
+from gateway_core.ports.counters import AdmissionCall, Hold
 from gateway_core.ports.objects import ObjectMissing
 from gateway_core.ports.records import Object
 from gateway_core.usecases.archive import read_archived
 from gateway_core.usecases.inputs import InputDamaged, load_input
-from gateway_core.usecases.ledgers import rebuild_ledger
+from gateway_operator.controllers.tasks.holds import LEDGER_PAUSE, Holds
 from gateway_operator.controllers.tasks.inputs import Unacceptable, check_request
+from gateway_operator.controllers.tasks.journal import Superseded
 from gateway_operator.controllers.tasks.tools import Tools
 
 PROVIDER_PAUSE = 3.0
-LEDGER_PAUSE = 2.0
 SIGHT_SECONDS = 10.0
 """How long an account or model applied together with its task may take to be seen here."""
 
@@ -54,8 +46,9 @@ class _NotYet(Exception):
 class Intake:
     """Takes tasks in."""
 
-    def __init__(self, tools: Tools, commit_intent: CommitIntent) -> None:
+    def __init__(self, tools: Tools, holds: Holds, commit_intent: CommitIntent) -> None:
         self._tools = tools
+        self._holds = holds
         self._commit_intent = commit_intent
 
     async def unmark(self, obj: Object, _task: GatewayTask) -> bool:
@@ -71,9 +64,10 @@ class Intake:
         """Records the intent. Whether the task can go on at once."""
         tools, name = self._tools, task.metadata.name
         try:
-            if self._is_admitted(task):
+            if self._holds.is_admitted(task):
                 reserved = reserved_micros(task)
-                await self._ensure_hold(task, reserved)
+                if not await self._holds.ensure(task):
+                    return False
             else:
                 reserved = await self._adopt(task)
                 obj = await self._mark(obj, task)
@@ -106,16 +100,6 @@ class Intake:
         tools.failpoints.reach("after-intent")
         return True
 
-    def _is_admitted(self, task: GatewayTask) -> bool:
-        """Whether the API has admitted the task: only it can make a name with this tag."""
-        request = task.spec.request
-        if request.reserved_micros is None or request.fingerprint is None:
-            return False
-        wire_id = name_to_id(task.metadata.name)
-        return self._tools.mint.check(TASK_PREFIX, request.account_name, wire_id) is (
-            Ownership.MINTED
-        )
-
     async def _mark(self, obj: Object, task: GatewayTask) -> Object:
         """Gives the object the labels and the finalizer it should have, if they differ."""
         wanted = {
@@ -134,22 +118,6 @@ class Intake:
             if await self._tools.providers.find(route.provider_name) is not None:
                 return route.provider_name, route.upstream_model
         return None
-
-    async def _ensure_hold(self, task: GatewayTask, reserved: int) -> None:
-        """Takes the hold that admission took, should a rebuild have missed it.
-
-        While the counters are away the task goes on: its money was held when it was admitted, and
-        the rebuild that must follow takes the hold from the object. Raises _NotYet while they are
-        being rebuilt.
-        """
-        account = task.spec.request.account_name
-        try:
-            await self._tools.counters.hold(account, Hold(task.metadata.name, reserved))
-        except CountersUnavailable:
-            return
-        except CountersStale:
-            await self._rebuild(account)
-            raise _NotYet from None
 
     async def _adopt(self, task: GatewayTask) -> int:
         """Micro-dollars held for a task that REST did not admit. Unacceptable, _NotYet."""
@@ -179,8 +147,23 @@ class Intake:
             reserved = quote(price, complete)
         except LookupError as error:
             raise Unacceptable(Reason.INVALID_REQUEST, f"The model has {error}.") from error
+        await self._look_whether_late(task)
         await self._hold(account, Hold(name, reserved))
         return reserved
+
+    async def _look_whether_late(self, task: GatewayTask) -> None:
+        """Reads the task anew: another may have taken it in, and ended it. Superseded.
+
+        A hold for one that was charged already would be charged again.
+        """
+        name = task.metadata.name
+        await self._tools.journal.refresh(name)
+        newest = self._tools.live.get(name)
+        if (
+            newest is None
+            or newest["metadata"]["resourceVersion"] != task.metadata.resource_version
+        ):
+            raise Superseded(f"{name}: it has changed")
 
     async def _hold(self, account: GatewayAccount, hold: Hold) -> None:
         call = AdmissionCall(
@@ -192,15 +175,12 @@ class Intake:
         )
         answer = await self._tools.counters.admit(call)
         if answer.stale:
-            await self._rebuild(account.metadata.name)
+            await self._holds.rebuild(account.metadata.name)
             raise _NotYet
         if answer.underfunded:
             raise Unacceptable(
                 Reason.INSUFFICIENT_BALANCE, "The account's balance does not cover the task."
             )
-
-    async def _rebuild(self, account: str) -> None:
-        await rebuild_ledger(self._tools.records, self._tools.counters, account)
 
 
 def _funds_of(account: GatewayAccount) -> int:

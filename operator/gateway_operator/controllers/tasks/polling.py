@@ -31,6 +31,7 @@ from gateway_core.ports.upstream import (
     UpstreamGone,
 )
 from gateway_core.usecases.inputs import InputDamaged
+from gateway_operator.controllers.tasks.holds import Holds
 from gateway_operator.controllers.tasks.inputs import Unacceptable, read_values
 from gateway_operator.controllers.tasks.tools import Tools
 
@@ -67,8 +68,9 @@ class _Watch:
 class Polling:
     """Asks after jobs and takes in what they made."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, holds: Holds) -> None:
         self._tools = tools
+        self._holds = holds
         self._watches: dict[str, _Watch] = {}
 
     def forget(self, name: str) -> None:
@@ -110,6 +112,7 @@ class Polling:
             pause = min(LONGEST_NOTICE_PAUSE, FIRST_NOTICE_PAUSE * 2.0 ** min(watch.hastened, 8))
             watch.hastened += 1
             watch.hastened_from = time.monotonic() + pause
+        await self._holds.make_up(task)
         try:
             report = await upstream.poll(job.job_id)
         except UpstreamError as error:

@@ -13,6 +13,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.task import GatewayTask, UpstreamJob
 from gateway_core.domain.lifecycle import (
@@ -31,16 +33,21 @@ from gateway_core.ports.upstream import (
     UpstreamDenied,
     UpstreamError,
     UpstreamRejected,
+    UpstreamUnclear,
 )
 from gateway_core.usecases.inputs import InputDamaged
+from gateway_operator.controllers.tasks.holds import Holds
 from gateway_operator.controllers.tasks.inputs import Unacceptable, read_values
 from gateway_operator.controllers.tasks.journal import Superseded
 from gateway_operator.controllers.tasks.tools import Tools
+from gateway_operator.queue import Draining
 
 FRESH_SECONDS = 5.0
 PROVIDER_PAUSE = 3.0
 LONGEST_PAUSE = 30.0
 DENIED_SECONDS = 60.0
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -49,7 +56,8 @@ class _Attempt:
 
     `intent_time` is the newest intent of its own, which it began to write at `recorded_at`.
     `outcome_known` is false from the moment a call may have made a job until it is certain that it
-    has not; `job_id` is an id that was received and may not be recorded yet. `seen_intent` is the
+    has not; `job_id` is an id that was received and may not be recorded yet. While `is_writing` an
+    intent of its own is on its way to the record, and may be there already. `seen_intent` is the
     newest intent of anybody, in force since before `seen_at`. Until `due` the provider is left
     alone.
     """
@@ -58,6 +66,7 @@ class _Attempt:
     seen_intent: str | None = None
     seen_at: float = float("-inf")
     recorded_at: float = float("-inf")
+    is_writing: bool = False
     outcome_known: bool = False
     job_id: str | None = None
     due: float = float("-inf")
@@ -78,17 +87,23 @@ class _Attempt:
 class Submission:
     """Starts jobs."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, holds: Holds) -> None:
         self._tools = tools
+        self._holds = holds
         self._attempts: dict[str, _Attempt] = {}
 
     async def commit_intent(self, obj: Object, status: dict[str, Any]) -> None:
         """Records an intent, and that it is this process's own. Superseded if it did not land.
 
-        A write whose acknowledgement was lost has landed all the same if it is found there.
+        A write whose acknowledgement was lost has landed all the same if it is found there. Raises
+        Draining where nothing more is begun.
         """
+        if self._tools.queue.is_draining:
+            raise Draining
         name = obj["metadata"]["name"]
         written, begun_at = status["upstream"]["intentTime"], time.monotonic()
+        attempt = self._attempts.setdefault(name, _Attempt())
+        attempt.is_writing = True
         try:
             await self._tools.journal.commit(obj, status)
         except Superseded as conflict:
@@ -98,6 +113,8 @@ class Submission:
             if is_unsure and upstream.get("intentTime") == written:
                 self._note_intent(name, written, begun_at)
             raise
+        finally:
+            attempt.is_writing = False
         self._note_intent(name, written, begun_at)
 
     def job_of(self, name: str) -> str | None:
@@ -111,17 +128,20 @@ class Submission:
         if attempt is None:
             return False
         is_called = attempt.intent_time is not None and not attempt.outcome_known
-        return is_called or attempt.is_fresh or attempt.job_id is not None
+        is_intended = attempt.is_writing or attempt.is_fresh
+        return is_called or is_intended or attempt.job_id is not None
 
     async def withdraw(self) -> None:
         """Takes back own intents that have led to no job, for a successor that knows nothing.
 
         Where no key protects he would wait out a call that nobody makes, and then perhaps give up.
+        What is still being worked is left alone: it may be about to make that call.
         """
         names = [
             name
             for name, attempt in self._attempts.items()
             if attempt.outcome_known and attempt.job_id is None
+            if not self._tools.queue.is_worked(name)
         ]
         await asyncio.gather(*(self._withdraw_one(name) for name in names), return_exceptions=True)
 
@@ -157,6 +177,9 @@ class Submission:
         if wait > 0:
             tools.look_again(task, wait)
             return False
+        # also where a job is only to be found: once it runs, its hold is not asked for any more
+        if not await self._holds.ensure(task):
+            return False
         upstream = await tools.providers.find(intent.provider_name)
         if upstream is None:
             tools.look_again(task, PROVIDER_PAUSE)
@@ -168,7 +191,7 @@ class Submission:
             if not (attempt.is_fresh or _is_keyed(upstream)):
                 await self._renew_intent(obj, task)
                 return False
-            job_id = await self._start(upstream, job, attempt)
+            job_id = await self._start(task, upstream, job, attempt)
         except (UpstreamError, Unacceptable, InputDamaged, ObjectMissing) as error:
             tools.metrics.count_call(intent.provider_name, "submit", type(error).__name__)
             return await self._handle(obj, task, attempt, error)
@@ -177,15 +200,31 @@ class Submission:
         await self._record(obj, task, job_id)
         return True
 
-    async def _start(self, upstream: Upstream, job: JobInput, attempt: _Attempt) -> str:
+    async def _start(
+        self, task: GatewayTask, upstream: Upstream, job: JobInput, attempt: _Attempt
+    ) -> str:
         """Makes the call; its outcome is unknown until it is certain that no job was made."""
         known_before, attempt.outcome_known = attempt.outcome_known, False
         try:
-            attempt.job_id = await upstream.submit(job)
+            job_id = await upstream.submit(job)
         except (UpstreamRejected, UpstreamBusy, UpstreamDenied):
             attempt.outcome_known = known_before
             raise
-        return attempt.job_id
+        self._check_job(task, job_id)
+        attempt.job_id = job_id
+        return job_id
+
+    def _check_job(self, task: GatewayTask, job_id: str) -> None:
+        """Raises UpstreamUnclear where another task has a job of that id.
+
+        A provider that gives one id to two tasks would have one of them take the other's output,
+        perhaps another account's: of which job is whose nothing is known then.
+        """
+        assert task.status.upstream is not None
+        provider, name = task.status.upstream.provider_name, task.metadata.name
+        if not self._tools.live.claim_job(provider, job_id, name):
+            _log.error("a provider gave one id to two tasks", object=name, provider=provider)
+            raise UpstreamUnclear("The provider gave an id that another task's job has.")
 
     async def _may_start(
         self, obj: Object, task: GatewayTask, upstream: Upstream, attempt: _Attempt
@@ -207,6 +246,7 @@ class Submission:
         if upstream.guarantee is SubmissionGuarantee.LOOKUP:
             job_id = await upstream.find(task.metadata.uid)
             if job_id is not None:
+                self._check_job(task, job_id)
                 await self._record(obj, task, job_id)
                 self._tools.queue.add(task.metadata.name)
                 return False

@@ -8,7 +8,7 @@ from botocore.config import Config
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
-CONNECTIONS = 64
+CONNECTIONS = 72
 CONNECT_SECONDS = 3
 READ_SECONDS = 30
 ATTEMPTS = 3

@@ -1,7 +1,8 @@
 """`ObjectStore` in an S3 bucket. Chosen by the processes' `compose` modules.
 
-boto3 blocks, so every call is made on one of 32 threads. Who is cancelled waits no longer; a call
-that a thread is in runs on to its end or its time limit, and what it began is then taken back.
+boto3 blocks, so every call is made on a thread: what moves a stream on one of 32, so that slow ones
+keep nobody from the small calls, which have 32 of their own. Who is cancelled waits no longer; a
+call that a thread is in runs on to its end or its time limit, and what it began is then taken back.
 
 `put` and `put_stream` tell the SHA-256; `head` does not: what names an object keeps its digest, and
 an ETag is not one for an object in parts.
@@ -9,11 +10,11 @@ an ETag is not one for an object in parts.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -27,6 +28,7 @@ from gateway_core.adapters.objectstore.s3.errors import (
     read_status,
 )
 from gateway_core.adapters.objectstore.s3.reading import ObjectReader
+from gateway_core.adapters.objectstore.s3.threads import Threads
 from gateway_core.adapters.objectstore.s3.writing import MAX_PARTS, PART_BYTES, PartsUpload
 from gateway_core.ports.objects import (
     Entry,
@@ -40,6 +42,11 @@ if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
 THREADS = 32
+"""As many for small calls as for parts and streams."""
+
+ENDINGS = 4
+"""Threads for taking back what was given up, which may wait for a call that is still under way."""
+
 UPLOADS = 32
 """How many streams are taken in at a time: each holds a buffer of one part, 8 MiB."""
 
@@ -49,9 +56,6 @@ LEFTOVER_AGE = timedelta(days=1)
 
 _ONE_BY_ONE = (400, 405, 501)
 """How stores answer that know no deletion of many, or want a checksum that boto3 has given up."""
-
-Result = TypeVar("Result")
-Arguments = ParamSpec("Arguments")
 
 _log = structlog.get_logger(__name__)
 
@@ -68,17 +72,21 @@ class S3Store:
         self._client = client
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="s3store")
+        self._calls = Threads(THREADS, "s3calls")
+        self._streams = Threads(THREADS, "s3streams")
+        self._endings = ThreadPoolExecutor(ENDINGS, thread_name_prefix="s3endings")
         self._uploads = asyncio.Semaphore(UPLOADS)
 
     def close(self) -> None:
         """Ends the threads once their work is done, and the connections."""
-        self._threads.shutdown()
+        self._calls.close()
+        self._streams.close()
+        self._endings.shutdown()
         self._client.close()
 
     async def put(self, key: str, data: bytes) -> StoredObject:
         """See the port."""
-        return await self._run(self._put, key, self._name(key), data)
+        return await self._calls.run(self._put, key, self._name(key), data)
 
     async def put_stream(
         self, key: str, source: AsyncIterator[bytes], *, max_bytes: int
@@ -93,21 +101,21 @@ class S3Store:
             try:
                 async with aclosing(_cut(key, source, limit)) as parts:
                     async for part, is_last in parts:
-                        await self._run(upload.finish if is_last else upload.add, part)
+                        await self._streams.run(upload.finish if is_last else upload.add, part)
             except BaseException:
                 # not waited for: it may have to wait for a call that a thread is still in
-                self._threads.submit(upload.abort)
+                self._endings.submit(upload.abort)
                 raise
         return StoredObject(key, upload.bytes, upload.sha256)
 
     async def get(self, key: str) -> bytes:
         """See the port."""
         reader = ObjectReader(self._client, self._bucket, self._name(key))
-        return await self._run(reader.read_all, CHUNK_BYTES)
+        return await self._calls.run(reader.read_all, CHUNK_BYTES)
 
     async def head(self, key: str) -> StoredObject:
         """See the port. `sha256` is None."""
-        return StoredObject(key, await self._run(self._measure, self._name(key)), None)
+        return StoredObject(key, await self._calls.run(self._measure, self._name(key)), None)
 
     async def stream(
         self, key: str, start: int = 0, length: int | None = None
@@ -118,25 +126,25 @@ class S3Store:
         """
         name = self._name(key)
         if length == 0:
-            await self._run(self._measure, name)
+            await self._calls.run(self._measure, name)
             return
         reader = ObjectReader(self._client, self._bucket, name, start, length)
         try:
-            while chunk := await self._run(reader.read, CHUNK_BYTES):
+            while chunk := await self._streams.run(reader.read, CHUNK_BYTES):
                 yield chunk
         finally:
             # on a thread, since one may be reading still
-            self._threads.submit(reader.close)
+            self._endings.submit(reader.close)
 
     async def delete(self, key: str) -> None:
         """See the port."""
-        await self._run(self._delete, self._name(key))
+        await self._calls.run(self._delete, self._name(key))
 
     async def delete_many(self, keys: Iterable[str]) -> None:
         """See the port. A thousand a call."""
         names = [self._name(key) for key in keys]
         for start in range(0, len(names), PAGE):
-            await self._run(self._delete_page, names[start : start + PAGE])
+            await self._calls.run(self._delete_page, names[start : start + PAGE])
 
     async def list_entries(
         self, prefix: str, *, start_after: str | None = None
@@ -145,20 +153,20 @@ class S3Store:
         check_prefix(prefix)
         after = start_after or ""
         while True:
-            page, after = await self._run(self._list_page, prefix, after)
+            page, after = await self._calls.run(self._list_page, prefix, after)
             for entry in page:
                 yield entry
             if not after:
                 return
 
-    async def remove_leftovers(self) -> None:
-        """Removes the parts of uploads that ended without a word more than a day ago.
+    async def remove_leftovers(self, folder: str) -> None:
+        """Removes the parts of uploads below `folder`, such as `a/`, begun more than a day ago.
 
         Whoever may not, like the media host with rights to read only, leaves that to the others;
         whatever fails is logged, so that a start shows whether the store can be used.
         """
         try:
-            await self._run(self._abort_old_uploads)
+            await self._calls.run(self._abort_old_uploads, folder)
         except StoreUnavailable as error:
             _log.warning("leftover uploads were not looked for", error=str(error))
 
@@ -226,25 +234,23 @@ class S3Store:
         more = bool(found) and answer["IsTruncated"]
         return entries, found[-1]["Key"].removeprefix(self._prefix) if more else ""
 
-    def _abort_old_uploads(self) -> None:
+    def _abort_old_uploads(self, folder: str) -> None:
         oldest = datetime.now(UTC) - LEFTOVER_AGE
         with explaining("ListMultipartUploads", self._bucket):
             pages = self._client.get_paginator("list_multipart_uploads")
-            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
+            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + folder):
                 uploads: list[Any] = list(page.get("Uploads", ()))
                 for upload in uploads:
                     if upload["Initiated"] < oldest:
-                        self._client.abort_multipart_upload(
-                            Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]
-                        )
+                        self._abort_upload(upload["Key"], upload["UploadId"])
 
-    async def _run(
-        self,
-        work: Callable[Arguments, Result],
-        *arguments: Arguments.args,
-        **options: Arguments.kwargs,
-    ) -> Result:
-        return await asyncio.wrap_future(self._threads.submit(work, *arguments, **options))
+    def _abort_upload(self, name: str, upload_id: str) -> None:
+        try:
+            self._client.abort_multipart_upload(Bucket=self._bucket, Key=name, UploadId=upload_id)
+        except FAILURES as error:
+            # another process sweeps as well
+            if read_code(error) != "NoSuchUpload":
+                raise
 
 
 async def _cut(

@@ -1,0 +1,126 @@
+"""A bucket that hangs: what is slow keeps nobody from the rest, and nothing gathers behind it."""
+
+import asyncio
+import gc
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from typing import Any, cast
+
+import pytest
+
+from gateway_core.adapters.objectstore.s3 import store as store_module
+from gateway_core.adapters.objectstore.s3.store import S3Store
+
+SMALL = 4096
+"""A part of these tests."""
+
+
+class HangingClient:
+    """Takes everything; calls named in `hanging` wait for `gate`."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.hanging: set[str] = set()
+        self.under_way: list[str] = []
+        self.aborted = 0
+
+    def _do(self, call: str) -> None:
+        self.under_way.append(call)
+        if call in self.hanging:
+            self.gate.wait(60)
+        self.under_way.remove(call)
+
+    def put_object(self, **_: Any) -> None:
+        self._do("put")
+
+    def create_multipart_upload(self, **_: Any) -> dict[str, str]:
+        return {"UploadId": "1"}
+
+    def upload_part(self, **_: Any) -> dict[str, str]:
+        self._do("part")
+        return {"ETag": "e"}
+
+    def complete_multipart_upload(self, **_: Any) -> None:
+        self._do("complete")
+
+    def abort_multipart_upload(self, **_: Any) -> None:
+        self.aborted += 1
+
+    def close(self) -> None:
+        pass
+
+
+class Data(bytearray):
+    """Bytes of which one can tell that nobody holds them any more."""
+
+
+@pytest.fixture
+def client() -> HangingClient:
+    return HangingClient()
+
+
+@pytest.fixture
+def store(client: HangingClient) -> Iterator[S3Store]:
+    made = S3Store(cast("Any", client), "objects")
+    yield made
+    client.gate.set()
+    made.close()
+
+
+async def flow() -> AsyncIterator[bytes]:
+    yield bytes(SMALL + 1)
+
+
+async def give_up(store: S3Store) -> weakref.ref[Data]:
+    """Waits a moment for a put; what it was to put."""
+    data = Data(1000)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.001):
+            await store.put("b", cast("bytes", data))
+    return weakref.ref(data)
+
+
+async def wait_until(condition: Callable[[], Any], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+async def test_parts_that_hang_keep_nobody_from_small_calls(
+    store: S3Store, client: HangingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "PART_BYTES", SMALL)
+    client.hanging = {"part"}
+    count = store_module.UPLOADS
+    puts = [
+        asyncio.create_task(store.put_stream(f"a/{n}", flow(), max_bytes=10**9))
+        for n in range(count)
+    ]
+    await wait_until(lambda: client.under_way.count("part") == count)
+    await asyncio.wait_for(store.put("b", b"small"), 5)
+    for put in puts:
+        put.cancel()
+    await asyncio.wait(puts, timeout=5)
+    calls = [store.put("b", b"small") for _ in range(2 * count)]
+    await asyncio.wait_for(asyncio.gather(*calls), 5)
+    client.gate.set()
+    await wait_until(lambda: client.aborted == count)
+
+
+async def test_calls_that_were_given_up_leave_nothing_behind(
+    store: S3Store, client: HangingClient
+) -> None:
+    client.hanging = {"put"}
+    stuck = [asyncio.create_task(store.put("a", b"x")) for _ in range(store_module.THREADS)]
+    await wait_until(lambda: len(client.under_way) == store_module.THREADS)
+    held = [await give_up(store) for _ in range(100)]
+    gc.collect()
+    # the traceback of the last cancellation may be about still
+    assert [ref for ref in held[:-1] if ref() is not None] == []
+    client.gate.set()
+    await asyncio.gather(*stuck)
+    await asyncio.wait_for(store.put("a", b"x"), 5)
