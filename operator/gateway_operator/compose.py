@@ -179,6 +179,7 @@ async def run_operator(
                 # kopf says that it is ready before it has asked for anything
                 await heartbeat.wait_heard()
                 following.set()
+                metrics.show_shards(settings.shards.numbers)
 
             if not stop.is_set():
                 await run_feed(
@@ -191,6 +192,7 @@ async def run_operator(
             if not stop.is_set():
                 raise RuntimeError("kopf has ended by itself")
             following.clear()
+            metrics.show_shards(())
             await controller.end()
             for task in running:
                 task.cancel()

@@ -1,5 +1,7 @@
 """What the operator counts, for Prometheus; served on the health port."""
 
+from collections.abc import Iterable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from gateway_core.contract.conditions import Reason
@@ -20,6 +22,12 @@ class Metrics:
             registry=self.registry,
         )
         self.live = Gauge("gateway_tasks_live", "Tasks being worked on.", registry=self.registry)
+        self._shards = Gauge(
+            "gateway_shard_owned",
+            "1 for each shard that is worked here.",
+            ["shard"],
+            registry=self.registry,
+        )
         self.repairs = Counter(
             "gateway_watch_repairs_total",
             "Objects that a comparison with the record had to mend.",
@@ -71,6 +79,12 @@ class Metrics:
             buckets=(0.1, 0.5, 1, 2, 5, 10, 60, 600, 3600, 36000),
             registry=self.registry,
         )
+
+    def show_shards(self, numbers: Iterable[int]) -> None:
+        """Tells which shards are worked here from now on."""
+        self._shards.clear()
+        for number in numbers:
+            self._shards.labels(str(number)).set(1)
 
     def count_end(self, reason: Reason) -> None:
         """Counts a task's end."""

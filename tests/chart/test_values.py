@@ -7,6 +7,7 @@ from gateway_operator.settings import Settings as OperatorSettings
 from tests.chart.conftest import NAMESPACE
 
 UNSET = {
+    "api": {"failpoints"},  # for the crash tests
     "operator": {
         "failpoints",  # for the crash tests
         "sweep_seconds",

@@ -6,6 +6,7 @@ import pytest
 
 from gateway_core.contract.names import SHARD_LABEL, shard_of
 from gateway_core.ports.upstream import SubmissionGuarantee
+from gateway_operator.metrics import Metrics
 from gateway_operator.shards import Shards
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream
@@ -32,6 +33,20 @@ def test_the_parts_of_a_limit_are_no_more_than_the_limit(replicas: int, limit: i
 def test_one_replica_sees_to_what_there_is_once(replicas: int) -> None:
     owners = [Shards.divide(replicas, ordinal).owns_rest for ordinal in range(replicas)]
     assert owners == [True] + [False] * (replicas - 1)
+
+
+@pytest.mark.parametrize("replicas", [1, 3, 16])
+def test_all_replicas_together_tell_of_all_shards(replicas: int) -> None:
+    told: list[str] = []
+    for ordinal in range(replicas):
+        metrics = Metrics()
+        metrics.show_shards(Shards.divide(replicas, ordinal).numbers)
+        [family] = [f for f in metrics.registry.collect() if f.name == "gateway_shard_owned"]
+        told += [sample.labels["shard"] for sample in family.samples if sample.value == 1]
+        metrics.show_shards(())
+        [family] = [f for f in metrics.registry.collect() if f.name == "gateway_shard_owned"]
+        assert not family.samples
+    assert sorted(told, key=int) == [str(number) for number in range(16)]
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
