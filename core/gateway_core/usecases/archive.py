@@ -23,7 +23,7 @@ async def archive_task(store: ObjectStore, obj: Object) -> None:
     """
     meta = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
     account = obj["spec"]["request"]["accountName"]
-    known = await _load(store, account, meta["name"])
+    known = await read_archived(store, account, meta["name"])
     if known is not None and known["metadata"]["uid"] != meta["uid"]:
         return
     await store.put(_key(account, meta["name"]), orjson.dumps({**obj, "metadata": meta}))

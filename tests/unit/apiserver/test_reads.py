@@ -316,6 +316,19 @@ class TestArchive:
         gateway.records.remove("gatewaytasks", id_to_name(task_id))
         assert (await gateway.poll(task_id)).status == 404
 
+    async def test_one_whose_time_is_over_makes_way_for_another_of_its_name(
+        self, gateway: Gateway
+    ) -> None:
+        """As when an Idempotency-Key is used again after 30 days."""
+        task_id = (await gateway.create()).json["id"]
+        gateway.end_task(task_id, {**COMPLETED, "completionTime": "2020-01-01T00:00:00Z"})
+        old = gateway.task_object(task_id)
+        await archive_task(gateway.store, old)
+        new = {**old, "metadata": {**old["metadata"], "uid": "another"}}
+        await archive_task(gateway.store, {**new, "status": {**FAILED, "completionTime": LATER}})
+        gateway.records.remove("gatewaytasks", id_to_name(task_id))
+        assert (await gateway.poll(task_id)).json["status"] == "failed"
+
     async def test_a_store_that_is_away_is_503(self, gateway: Gateway) -> None:
         gateway.store.away = True
         assert (await gateway.poll(random_id(gateway.mint))).status == 503
