@@ -14,7 +14,8 @@ async def check_money(world, client):
         held = body["paid_balance_cents"] + body["bonus_balance_cents"] - body["balance_cents"]
         return body if held == 0 else None
 
-    balance = await wait_for(settled, what="every hold settled")
+    # a hold that was rebuilt while its task ended is the sweeper's, after two to three minutes
+    balance = await wait_for(settled, what="every hold settled", seconds=200)
     charged = sum(
         obj["status"].get("chargedMicros", 0)
         for obj in list_tasks(world).values()

@@ -15,7 +15,7 @@ from tests.crash.traffic import traffic
 from tests.servers.s3_server import S3Server
 from tests.servers.world import World, check_invariants
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 KILLS = 50
 PROBE = "a probe"

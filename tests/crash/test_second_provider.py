@@ -14,7 +14,7 @@ from tests.servers.operations import NEVER, VIDEO, OperationsProvider
 from tests.servers.tenants import describe_model, wait_status
 from tests.servers.world import check_invariants, read_task, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 HURRIED = {"minIntervalSeconds": 1, "maxIntervalSeconds": 2}
 PATIENT = {"minIntervalSeconds": 60, "maxIntervalSeconds": 60, "notifiedIntervalSeconds": 600}
