@@ -101,7 +101,7 @@ class Installation:
 
     def test(self):
         """`helm test`; the seconds it takes."""
-        return self._measure("test", lambda: self._cluster.helm("test", RELEASE, "--timeout=3m"))
+        return self._measure("test", lambda: self._cluster.helm("test", RELEASE, "--timeout=6m"))
 
     def uninstall(self):
         """Removes the release."""

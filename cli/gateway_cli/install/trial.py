@@ -17,7 +17,8 @@ from aiohttp import web
 from gateway_cli.local.client import TaskClient, TaskFailedError
 
 TASK_SECONDS = 120.0
-CALLBACK_SECONDS = 60.0
+CALLBACK_SECONDS = 200.0
+"""Four attempts of the default schedule: names may not resolve while a cluster is busy."""
 
 
 @dataclass(frozen=True, slots=True)
