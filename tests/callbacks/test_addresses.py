@@ -1,6 +1,7 @@
 """F8, callbacks: of 120 hostile URLs none is connected to, by whichever way it is written."""
 
 import json
+import os
 import subprocess
 import sys
 from ipaddress import ip_network
@@ -48,6 +49,8 @@ def test_nothing_arrives_where_every_address_is_heard():
         if done.returncode == 0:
             break
     else:
+        # root has namespaces: there a failure is one of the program's own
+        assert os.geteuid() != 0, done.stderr[-2000:]
         pytest.skip(f"no network namespace to be had: {done.stderr[-200:]}")
     found = json.loads(done.stdout)
     assert found["control"] == ["93.184.216.34", "2606:4700::1111"]

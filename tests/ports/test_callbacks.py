@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from ipaddress import ip_network
+from typing import Protocol
 
 import pytest
 from aiohttp import web
@@ -21,20 +22,18 @@ HEADERS = make_headers([b"k" * 32], "msg_a", 1_800_000_000, BODY)
 LOOPBACK = AddressPolicy(allowed=(ip_network("127.0.0.0/8"),))
 
 
-class Ways:
-    """A sender, and a way to have addresses answer."""
+class Ways(Protocol):
+    """A sender, and addresses that answer it, late or never."""
 
     sender: CallbackSender
 
-    def answers(self, status: int, retry_after: int | None = None) -> str:
-        raise NotImplementedError
+    def answers(self, status: int, retry_after: int | None = None) -> str: ...
 
     def answers_late(self) -> str:
         """After half of the time."""
-        raise NotImplementedError
+        ...
 
-    def hangs(self) -> str:
-        raise NotImplementedError
+    def hangs(self) -> str: ...
 
 
 class FakeWays(Ways):

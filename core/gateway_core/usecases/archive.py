@@ -31,19 +31,12 @@ async def archive_task(store: ObjectStore, obj: Object) -> None:
 
 async def read_archived(store: ObjectStore, account: str, name: str) -> Object | None:
     """The archived task, None if there is none or its time is over. StoreUnavailable."""
-    obj = await _load(store, account, name)
-    if obj is None:
-        return None
-    ended = obj["status"].get("completionTime")
-    if ended and datetime.fromisoformat(ended) + RETENTION < datetime.now(UTC):
-        return None
-    return obj
-
-
-async def _load(store: ObjectStore, account: str, name: str) -> Object | None:
     try:
         obj: Object = orjson.loads(await store.get(_key(account, name)))
     except ObjectMissing:
+        return None
+    ended = obj["status"].get("completionTime")
+    if ended and datetime.fromisoformat(ended) + RETENTION < datetime.now(UTC):
         return None
     return obj
 
