@@ -25,7 +25,7 @@ async def wait_state(world, task, state, *, seconds=30):
 
     async def look():
         obj = await asyncio.to_thread(read_task, world, task)
-        status = obj["status"]
+        status = obj.get("status") or {}
         settled = status.get("work") == "Settled"
         return obj if settled and status["callback"]["state"] == state else None
 

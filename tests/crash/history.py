@@ -14,8 +14,7 @@ async def check_money(world, client):
         held = body["paid_balance_cents"] + body["bonus_balance_cents"] - body["balance_cents"]
         return body if held == 0 else None
 
-    # a hold that was rebuilt while its task ended is the sweeper's, after two to three minutes
-    balance = await wait_for(settled, what="every hold settled", seconds=200)
+    balance = await wait_for(settled, what="every hold settled")
     charged = sum(
         obj["status"].get("chargedMicros", 0)
         for obj in list_tasks(world).values()

@@ -220,3 +220,26 @@ async def test_a_late_adoption_takes_no_hold() -> None:
     await stage.open_books("demo")
     await stage.pass_time(110)
     assert await stage.balance() == (QUOTE, 0)
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_a_task_that_ends_while_the_money_is_rebuilt_keeps_no_hold(others: bool) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        stage = Stage(FakeUpstream(seconds=20))
+        await stage.boot()
+        name = await stage.admit()
+        await stage.wait(lambda: stage.status(name).get("phase") == "Running")
+        stage.counters.lose()
+        if others:
+            halted, going_on = halt(stage, "finish_rebuild")
+            rebuild = asyncio.create_task(stage.open_books("demo"))
+            await asyncio.wait_for(halted.wait(), 5)
+        await stage.wait(lambda: stage.status(name).get("phase") == "Completed")
+        if others:
+            going_on.set()
+            await rebuild
+        await stage.pass_time(5)
+        assert await stage.balance() == (QUOTE, 0), "before any sweep"
+
+    run()
