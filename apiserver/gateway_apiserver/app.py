@@ -34,9 +34,10 @@ from gateway_apiserver.routes.tasks import TaskRoutes
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.surfaces import choose_dialect
 from gateway_apiserver.trace import trace_of
-from gateway_core.contract.account import GatewayAccount, GatewayKey
+from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.errors import GatewayError
 from gateway_core.contract.ids import IdMint
+from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.model import RESERVED_SERVICES, GatewayModel
 from gateway_core.contract.notices import NoticeSigner
 from gateway_core.contract.task import GatewayTask

@@ -21,7 +21,8 @@ from gateway_core.adapters.operatorlink import OperatorLink
 from gateway_core.adapters.redis.counters import RedisCounters
 from gateway_core.adapters.secretfiles import SecretsUnusable as SecretsUnusable
 from gateway_core.adapters.secretfiles import load_key, load_peppers
-from gateway_core.contract.account import GatewayAccount, GatewayKey
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.notices import NoticeSigner

@@ -90,7 +90,7 @@ def project_key(obj: Mapping[str, Any]) -> KeyRecord:
                 pepper_version=token.get("pepperVersion", 1),
                 expires_at=_expiry(token),
             )
-            for token in spec["tokens"]
+            for token in spec.get("tokens") or (obj.get("status") or {}).get("tokens") or ()
         ),
     )
 

@@ -19,8 +19,9 @@ from gateway_core.adapters.objectstore.choice import open_store
 from gateway_core.adapters.redis.counters import RedisCounters
 from gateway_core.adapters.secretfiles import load_key
 from gateway_core.adapters.upstreams.registry import build_upstream
-from gateway_core.contract.account import GatewayAccount, GatewayKey
+from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.ids import IdMint
+from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.notices import Notice, NoticeSigner

@@ -13,7 +13,8 @@ import psutil
 from gateway_core.adapters.kube.connection import load_kubeconfig
 from gateway_core.adapters.kube.records import KubeRecords
 from gateway_core.adapters.secretfiles import load_key
-from gateway_core.contract.account import GatewayAccount, GatewayKey
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.keys import digest, mint_key
 from gateway_core.contract.names import ACCOUNT_LABEL
 from gateway_core.contract.resource import skeleton

@@ -80,8 +80,8 @@ def name_anew(base: dict[str, Any]) -> Any:
         account = f"usage-{secrets.token_hex(4)}"
         changes = {"metadata": {"name": f"{account}-before"}, "spec": {"accountName": account}}
         return merge(base, changes)
-    kind = base["kind"].removeprefix("Gateway").lower()
-    return merge(base, {"metadata": {"name": f"{kind}-{secrets.token_hex(4)}"}})
+    prefix = base["metadata"]["name"].split("-")[0]
+    return merge(base, {"metadata": {"name": f"{prefix}-{secrets.token_hex(4)}"}})
 
 
 def merge(base: Any, patch: Any) -> Any:

@@ -17,30 +17,39 @@ Create = Callable[..., str]
 
 HEADERS = {
     "gatewaytasks": "NAME ACCOUNT MODEL PHASE REASON COST AGE",
-    "gatewayaccounts": "NAME DISPLAY READY REASON AGE",
-    "gatewaykeys": "NAME ACCOUNT CLASS HINT READY REASON AGE",
+    "gatewayaccounts": "NAME DISPLAY BALANCE READY REASON AGE",
+    "gatewayguardrails": "NAME ACCOUNT DISPLAY USED WINDOW READY REASON AGE",
+    "gatewaykeys": "NAME ACCOUNT CLASS HINT USED WINDOW READY REASON AGE",
     "gatewaymodels": "NAME MODEL SERVICE ACTION READY REASON AGE",
     "gatewayproviders": "NAME TYPE READY REASON AGE",
     "gatewayusages": "NAME ACCOUNT DAY REQUESTS FAILED COST AGE",
+    "gatewayusers": "NAME DISPLAY EMAIL ACCOUNTS READY REASON AGE",
 }
 WIDE_HEADERS = {
     "gatewaytasks": (
         "NAME ACCOUNT MODEL PHASE REASON COST PROVIDER JOB KEY FINISHED MESSAGE"
         " CALLBACK ATTEMPTS NEXT ANSWER AGE"
     ),
-    "gatewayaccounts": "NAME DISPLAY READY REASON UNLIMITED OWNER MESSAGE AGE",
-    "gatewaykeys": "NAME ACCOUNT CLASS HINT READY REASON DISPLAY EXPIRES MESSAGE AGE",
+    "gatewayaccounts": ("NAME DISPLAY BALANCE READY REASON CHARGED UNLIMITED OWNER MESSAGE AGE"),
+    "gatewayguardrails": ("NAME ACCOUNT DISPLAY USED WINDOW READY REASON LIMIT RESETS MESSAGE AGE"),
+    "gatewaykeys": (
+        "NAME ACCOUNT CLASS HINT USED WINDOW READY REASON DISPLAY CREATOR LIMIT LASTUSED"
+        " EXPIRES MESSAGE AGE"
+    ),
     "gatewaymodels": "NAME MODEL SERVICE ACTION READY REASON PROVIDER DISABLED MESSAGE AGE",
     "gatewayproviders": "NAME TYPE READY REASON URL MESSAGE AGE",
     "gatewayusages": "NAME ACCOUNT DAY REQUESTS FAILED COST THROUGH CLOSED AGE",
+    "gatewayusers": "NAME DISPLAY EMAIL ACCOUNTS READY REASON ROLES SUSPENDED MESSAGE AGE",
 }
 SHORT_NAMES = {
     "gatewaytasks": "gwtask",
     "gatewayaccounts": "gwacct",
+    "gatewayguardrails": "gwguard",
     "gatewaykeys": "gwkey",
     "gatewaymodels": "gwmodel",
     "gatewayproviders": "gwprov",
     "gatewayusages": "gwusage",
+    "gatewayusers": "gwuser",
 }
 ENDED = {
     "phase": "Completed",

@@ -1,27 +1,23 @@
-"""GatewayAccount and GatewayKey: who pays, and what opens the door.
+"""GatewayAccount: who pays.
 
-The API keeps both in a watch-fed table; the operator shows in `Ready` whether they are usable.
+The API keeps accounts in a watch-fed table; the operator shows in `Ready` whether they are usable.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from gateway_core.contract.limits import RequestsPerMinute
 from gateway_core.contract.resource import (
     AGE,
-    IMMUTABLE,
     MESSAGE_COLUMN,
     READY_COLUMNS,
     REFERRED_NAME_RULE,
     Micros,
-    Name,
     Part,
     Resource,
-    Sha256,
     Status,
     Time,
-    map_list,
-    rule,
 )
 
 
@@ -67,9 +63,11 @@ class AccountSpec(Part):
         bool, Field(description="Whether calls are taken whatever the balance.")
     ] = False
     suspended: Annotated[bool, Field(description="Whether all its keys are refused.")] = False
-    requests_per_minute: Annotated[
-        int, Field(ge=1, le=1000000, description="Paid calls in any trailing 60 seconds.")
-    ] = 300
+    requests_per_minute: RequestsPerMinute = 300
+    storage_bytes: Annotated[
+        int,
+        Field(ge=0, le=2**53 - 1, description="Bytes that its files may take, reservations too."),
+    ] = 5_368_709_120
     webhook_secret_ref: Annotated[
         SecretKeyRef | None,
         Field(
@@ -82,6 +80,18 @@ class AccountSpec(Part):
     ] = None
 
 
+class AccountStatus(Status):
+    """The account's money as of the last look."""
+
+    balance_micros: Annotated[
+        int | None,
+        Field(ge=-(2**53) + 1, le=2**53 - 1, description="Paid in, less what was charged."),
+    ] = None
+    balance: Annotated[str | None, Field(max_length=32, description="The same in dollars.")] = None
+    charged_micros: Micros | None = None
+    charged: Annotated[str | None, Field(max_length=32, description="The same in dollars.")] = None
+
+
 class GatewayAccount(Resource):
     """A tenant: whom calls are counted, limited and billed against."""
 
@@ -90,7 +100,9 @@ class GatewayAccount(Resource):
     short_name: ClassVar[str] = "gwacct"
     columns: ClassVar[list[Any]] = [
         ("Display", "string", ".spec.displayName", 0),
+        ("Balance", "string", ".status.balance", 0),
         *READY_COLUMNS,
+        ("Charged", "string", ".status.charged", 1),
         ("Unlimited", "boolean", ".spec.unlimited", 1),
         ("Owner", "string", ".spec.owner.email", 1),
         MESSAGE_COLUMN,
@@ -100,60 +112,4 @@ class GatewayAccount(Resource):
     rules: ClassVar[list[dict[str, Any]]] = [REFERRED_NAME_RULE]
 
     spec: AccountSpec
-    status: Status = Field(default_factory=Status)
-
-
-class KeyToken(Part):
-    """A token that opens this key; there are two while one is rotated out."""
-
-    id: Annotated[str, Field(max_length=8, pattern=r"^[a-z2-7]{8}$")]
-    digest: Annotated[Sha256, Field(description="Hex HMAC-SHA256 of the key under the pepper.")]
-    pepper_version: Annotated[int, Field(ge=1, le=1000)] = 1
-    hint: Annotated[str, Field(max_length=16)]
-    expiration_time: Time | None = None
-
-
-class KeySpec(Part):
-    """A key as declared; its plaintext is nowhere in it."""
-
-    account_name: Annotated[Name, Field(json_schema_extra=IMMUTABLE)]
-    class_: Annotated[
-        Literal["Standard", "Management"],
-        Field(alias="class", json_schema_extra=IMMUTABLE),
-    ] = "Standard"
-    display_name: Annotated[str, Field(min_length=1, max_length=100)]
-    tokens: Annotated[list[KeyToken], Field(min_length=1), map_list("id", max_items=2)]
-    disabled: bool = False
-    revoked: Annotated[
-        bool,
-        Field(
-            json_schema_extra={
-                "x-kubernetes-validations": [
-                    rule("self || !oldSelf", "may not be changed back once true")
-                ]
-            }
-        ),
-    ] = False
-    expiration_time: Time | None = None
-
-
-class GatewayKey(Resource):
-    """An API key of one account; only digests of its tokens are kept."""
-
-    kind_name: ClassVar[str] = "GatewayKey"
-    plural: ClassVar[str] = "gatewaykeys"
-    short_name: ClassVar[str] = "gwkey"
-    columns: ClassVar[list[Any]] = [
-        ("Account", "string", ".spec.accountName", 0),
-        ("Class", "string", ".spec.class", 0),
-        ("Hint", "string", ".spec.tokens[0].hint", 0),
-        *READY_COLUMNS,
-        ("Display", "string", ".spec.displayName", 1),
-        ("Expires", "string", ".spec.expirationTime", 1),
-        MESSAGE_COLUMN,
-        AGE,
-    ]
-    selectable: ClassVar[list[str]] = [".spec.accountName", ".spec.class", ".spec.revoked"]
-
-    spec: KeySpec
-    status: Status = Field(default_factory=Status)
+    status: AccountStatus = Field(default_factory=AccountStatus)

@@ -35,6 +35,7 @@ class Reason(StrEnum):
     PROVIDER_UNAVAILABLE = "ProviderUnavailable"
     INVALID_REQUEST = "InvalidRequest"
     INSUFFICIENT_BALANCE = "InsufficientBalance"
+    CREDIT_LIMIT_EXCEEDED = "CreditLimitExceeded"
     # their callbacks
     DELIVERY_PENDING = "DeliveryPending"
     DELIVERED = "Delivered"
@@ -46,6 +47,12 @@ class Reason(StrEnum):
     REVOKED = "Revoked"
     EXPIRED = "Expired"
     ACCOUNT_NOT_FOUND = "AccountNotFound"
+    USER_NOT_FOUND = "UserNotFound"
+    NOT_A_MEMBER = "NotAMember"
+    KEY_NOT_FOUND = "KeyNotFound"
+    TOO_MANY_GUARDRAILS = "TooManyGuardrails"
+    KEY_PENDING = "KeyPending"
+    SECRET_NOT_WRITABLE = "SecretNotWritable"  # noqa: S105 - a reason, not a secret
     PROVIDER_NOT_FOUND = "ProviderNotFound"
     PROVIDER_NOT_READY = "ProviderNotReady"
     SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 - a reason, not a secret

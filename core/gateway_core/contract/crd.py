@@ -6,21 +6,26 @@ rather than guessed at.
 
 from typing import Any
 
-from gateway_core.contract.account import GatewayAccount, GatewayKey
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.guardrail import GatewayGuardrail
+from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.names import CATEGORY, GROUP, VERSION
 from gateway_core.contract.provider import GatewayProvider
 from gateway_core.contract.resource import Resource
 from gateway_core.contract.task import GatewayTask
 from gateway_core.contract.usage import GatewayUsage
+from gateway_core.contract.user import GatewayUser
 
 KINDS: tuple[type[Resource], ...] = (
     GatewayAccount,
+    GatewayGuardrail,
     GatewayKey,
     GatewayModel,
     GatewayProvider,
     GatewayTask,
     GatewayUsage,
+    GatewayUser,
 )
 
 _DROPPED = {"title", "discriminator", "examples", "$defs"}

@@ -68,14 +68,20 @@ class SecondPrice(Part):
 
 
 class Price(Part):
-    """What a call costs from `effectiveTime` on: a price for the call and one for its seconds."""
+    """What a call costs from `effectiveTime` on: the sum of all that is given.
+
+    Tokens are priced by the million. Those read from the provider's cache cost `cachedPerMillion`
+    where it is given, else what others of the input do.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={
             "x-kubernetes-validations": [
                 rule(
-                    "has(self.perCallMicros) || has(self.perSecond)",
-                    "at least one of `perCallMicros` and `perSecond` must be specified",
+                    "has(self.perCallMicros) || has(self.perSecond) || has(self.perImageMicros)"
+                    " || has(self.inputPerMillionMicros) || has(self.outputPerMillionMicros)",
+                    "at least one of `perCallMicros`, `perSecond`, `perImageMicros`,"
+                    " `inputPerMillionMicros` and `outputPerMillionMicros` must be specified",
                 )
             ]
         }
@@ -86,6 +92,10 @@ class Price(Part):
     per_second: Annotated[
         list[SecondPrice] | None, Field(min_length=1), map_list("resolution", max_items=32)
     ] = None
+    per_image_micros: Micros | None = None
+    input_per_million_micros: Micros | None = None
+    output_per_million_micros: Micros | None = None
+    cached_per_million_micros: Micros | None = None
 
 
 class ModelSpec(Part):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from gateway_core.contract.limits import GuardrailNames, Window
 from gateway_core.contract.resource import (
     AGE,
     IMMUTABLE,
@@ -58,6 +59,10 @@ class TaskRequest(Part):
     account_name: Annotated[Name, Field(description="The account that pays.")]
     key_name: Annotated[
         LongName | None, Field(description="The key it came with; absent with kubectl.")
+    ] = None
+    guardrail_names: Annotated[
+        GuardrailNames | None,
+        Field(description="The guardrails that its key had: the charge counts in their pools."),
     ] = None
     service: Annotated[Name, Field(description="Provider segment of the REST path.")]
     action: Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9_]+$")]
@@ -170,7 +175,7 @@ class FailureLimit(Part):
     limit_cents: Annotated[int, Field(ge=0, le=2**53 - 1)]
     used_cents: Annotated[int, Field(ge=0, le=2**53 - 1)]
     reset_time: Time | None = None
-    window: Literal["1h", "1d", "7d", "daily", "weekly", "monthly", "lifetime"]
+    window: Window
 
 
 class Failure(Part):

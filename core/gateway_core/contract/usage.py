@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from gateway_core.contract.limits import Subject
 from gateway_core.contract.resource import (
     AGE,
     LongName,
@@ -15,6 +16,7 @@ from gateway_core.contract.resource import (
     Name,
     Part,
     Resource,
+    Time,
     map_list,
     rule,
 )
@@ -24,6 +26,10 @@ MOST_PENDING = 400
 MOST_ROWS = 200
 """Rows of the day's breakdown; what goes beyond them is told in one row without names."""
 MINUTES_KEPT = 120
+MOST_SUBJECTS = 4000
+"""Keys and guardrails whose spending is told apart in one object."""
+MOST_JOURNALS = 256
+"""Processes whose journals are told apart in one day."""
 
 Day = Annotated[str, Field(max_length=10, pattern=r"^[1-9]\d{3}-[01]\d-[0-3]\d$")]
 Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
@@ -45,6 +51,8 @@ class Sums(Part):
     requests: Count = 0
     failed: Count = 0
     charged_micros: Micros = 0
+    input_tokens: Count = 0
+    output_tokens: Count = 0
 
 
 class MinuteSums(Sums):
@@ -78,6 +86,29 @@ class Folded(Part):
     uid: Annotated[str, Field(min_length=1, max_length=128)]
 
 
+class Spent(Part):
+    """What one key or one guardrail's pool was charged, in the buckets that windows are made of.
+
+    Buckets are text, since an account may have hundreds of each of thousands: `615:300000` is
+    minute (of the day), hour (of the day) or, in the sum of past days, day (`2026-11-21`), and
+    micro-dollars; joined by commas, in order.
+    """
+
+    subject: Subject
+    charged_micros: Micros = 0
+    minutes: Annotated[str | None, Field(max_length=4096)] = None
+    hours: Annotated[str | None, Field(max_length=1024)] = None
+    days: Annotated[str | None, Field(max_length=2048)] = None
+    last_time: Annotated[Time | None, Field(description="When it was last charged.")] = None
+
+
+class JournalMark(Part):
+    """How far one process's journal is in the sums: its objects up to this sequence."""
+
+    process: Annotated[str, Field(min_length=1, max_length=63)]
+    sequence: Count
+
+
 class UsageStatus(Sums):
     """The sums, and the names of what was added last.
 
@@ -96,6 +127,16 @@ class UsageStatus(Sums):
             json_schema_extra={"x-kubernetes-list-type": "atomic"},
         ),
     ] = None
+    spent: Annotated[
+        list[Spent] | None,
+        Field(
+            max_length=MOST_SUBJECTS,
+            json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        ),
+    ] = None
+    journal: Annotated[list[JournalMark] | None, map_list("process", max_items=MOST_JOURNALS)] = (
+        None
+    )
     pending: Annotated[
         list[Folded] | None,
         Field(description="In the sums, and not yet known to be marked so."),

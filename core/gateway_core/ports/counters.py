@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway_core.contract.errors import RateState
+from gateway_core.contract.limits import Window
+from gateway_core.domain.windows import Buckets
 
 
 class CountersUnavailable(Exception):
@@ -24,14 +26,39 @@ class CountersStale(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """An amount set aside for one task until it is settled or released.
+    """An amount set aside for one task or call until it is settled or released.
 
-    `age` is told of one that stands: the seconds since it was taken, by the store's clock.
+    It counts in the budgets of its `subjects` too (`contract.limits.list_subjects`), as its charge
+    will. `age` is told of one that stands: the seconds since it was taken, by the store's clock.
     """
 
     task: str
     micros: int
+    subjects: tuple[str, ...] = ()
     age: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What one key or guardrail allows: micro-dollars in a window, and paid calls a minute."""
+
+    subject: str
+    limit: int | None = None
+    window: Window | None = None
+    requests_per_minute: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetState:
+    """Where a budget stands: charged in its window, held now, and when it next becomes less.
+
+    `reset` is Unix seconds; None for a lifetime's.
+    """
+
+    budget: Budget
+    used: int
+    held: int
+    reset: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +106,15 @@ class Ledger:
     """What the record says of an account's money; the base of a rebuild.
 
     `charged` is the sum of all days, those that `by_day` (`2026-11-21` -> micros) leaves out
-    included; `holds` is task -> micros.
+    included; `holds` is task -> micros, `subjects` task -> what its hold counts under, and `spent`
+    what each subject was charged.
     """
 
     charged: int
     by_day: Mapping[str, int] = field(default_factory=dict)
     holds: Mapping[str, int] = field(default_factory=dict)
+    subjects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    spent: Mapping[str, Buckets] = field(default_factory=dict)
 
 
 class Counters(Protocol):

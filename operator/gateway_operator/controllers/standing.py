@@ -12,8 +12,9 @@ from typing import Any
 
 import structlog
 
-from gateway_core.contract.account import GatewayAccount, GatewayKey
+from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.conditions import ConditionType, Reason, update_conditions
+from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.provider import GatewayProvider
 from gateway_core.contract.resource import Resource

@@ -9,7 +9,8 @@ from gateway_cli.local.envfile import MODEL, SERVICE
 from gateway_cli.local.errors import LocalRunError
 from gateway_cli.local.manifests import write_first_objects
 from gateway_cli.local.state import ensure_credentials, ensure_shared_secrets
-from gateway_core.contract.account import GatewayAccount, GatewayKey
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.provider import GatewayProvider
 

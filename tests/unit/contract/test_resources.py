@@ -9,8 +9,9 @@ import pytest
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from gateway_core.contract.account import GatewayAccount, GatewayKey
+from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.crd import KINDS
+from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.names import SHARDS, shard_of
 from gateway_core.contract.resource import Resource, Time, skeleton
 from gateway_core.contract.task import GatewayTask

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.account import GatewayAccount, GatewayKey
+from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.conditions import Reason
+from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.provider import GatewayProvider
 from gateway_core.domain.catalog import Problem
