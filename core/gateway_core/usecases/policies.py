@@ -108,7 +108,7 @@ class Policies(Generic[T]):
             self._follow(name)
         guardrails.subscribe(self._follow)
         # a key that is gone leaves nothing behind
-        keys.subscribe(lambda name: self._known.pop(name, None))
+        keys.subscribe(self._forget)
 
     def find(self, key_name: str, account: str, rules: Rules) -> Policy:
         """The policy of a key of `account` with these rules, as the table of guardrails has it."""
@@ -121,11 +121,14 @@ class Policies(Generic[T]):
         self._known[key_name] = rules, account, policy
         return policy
 
+    def _forget(self, key_name: str) -> None:
+        self._known.pop(key_name, None)
+
     def _follow(self, name: str) -> None:
         before = self._seen.pop(name, None)
         if before is not None:
             for key_name in before.key_names:
-                self._known.pop(key_name, None)
+                self._forget(key_name)
                 named = self._of_key[key_name]
                 del named[name]
                 if not named:
@@ -135,7 +138,7 @@ class Policies(Generic[T]):
             return
         guardrail = self._seen[name] = self._read(entry)
         for key_name in guardrail.key_names:
-            self._known.pop(key_name, None)
+            self._forget(key_name)
             self._of_key.setdefault(key_name, {})[name] = guardrail
 
 
