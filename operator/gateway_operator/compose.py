@@ -31,6 +31,8 @@ from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.catalog import Catalog, Problem, build_catalog
 from gateway_core.domain.providers import check_provider
 from gateway_core.ports.upstream import Upstream
+from gateway_core.usecases.backlog import Backlog
+from gateway_operator.bookkeeping import Bookkeeping
 from gateway_operator.callbacks.courier import Courier
 from gateway_operator.callbacks.signing import Keyring
 from gateway_operator.controllers.standing import StandingController
@@ -105,6 +107,7 @@ async def run_operator(
             shards=settings.shards,
             records=records,
             store=store,
+            backlog=Backlog(store),
             counters=counters,
             accounts=tables.accounts,
             catalog=_follow_catalog(tables.models),
@@ -171,8 +174,10 @@ async def run_operator(
             ]
             if settings.shards.owns_rest:
                 schedule = Schedule(*plan_sweeps(tools, settings.rules, settings.sweep_seconds))
+                bookkeeping = Bookkeeping(tools, settings.fold_seconds)
                 running += [
-                    group.create_task(_run_part(part)) for part in (standing.run, schedule.run)
+                    group.create_task(_run_part(part))
+                    for part in (standing.run, schedule.run, bookkeeping.run)
                 ]
 
             async def mark_ready() -> None:

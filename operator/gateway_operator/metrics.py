@@ -49,6 +49,16 @@ class Metrics:
             "Ended tasks whose charge was folded into usage.",
             registry=self.registry,
         )
+        self.folded_calls = Counter(
+            "gateway_calls_folded_total",
+            "Calls of the usage journal that were folded into usage.",
+            registry=self.registry,
+        )
+        self.journal_objects = Gauge(
+            "gateway_journal_objects",
+            "Objects of the usage journal that were not folded yet, as of the last look.",
+            registry=self.registry,
+        )
         self.removed = Counter(
             "gateway_tasks_removed_total",
             "Finished tasks that retention removed.",
