@@ -6,7 +6,7 @@ adds nothing to the days whose marks say so.
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import structlog
 
@@ -15,7 +15,6 @@ from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.records import RecordError
 from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.callfolds import DayPart, divide_objects, fold_calls
-from gateway_core.usecases.usage import FoldDeferred
 from gateway_operator.controllers.tasks.tools import Tools
 
 MOST_OBJECTS = 400
@@ -69,12 +68,8 @@ class Bookkeeping:
 
         async def fold_part(part: DayPart) -> None:
             async with slots:
-                try:
-                    await self._fold_part(part)
-                except (RecordError, FoldDeferred) as error:
-                    _log.info("calls not folded", account=part.account, error=str(error))
-                    for entries in part.by_process.values():
-                        stuck.update((obj.process, obj.sequence) for obj, _ in entries)
+                for process in await self._fold_part(part):
+                    stuck.update((process, obj.sequence) for obj, _ in part.by_process[process])
 
         await asyncio.gather(*(fold_part(part) for part in divide_objects(objects)))
         self._tools.failpoints.reach("before-journal-removal")
@@ -93,11 +88,19 @@ class Bookkeeping:
                 _log.error("a journal is damaged and not folded any more", error=str(error))
         return objects
 
-    async def _fold_part(self, part: DayPart) -> None:
-        tools = self._tools
-        added = await fold_calls(tools.records, self._backlog, part, self._is_ended, tools.now())
+    async def _fold_part(self, part: DayPart) -> Collection[str]:
+        """The processes of which not all could be folded."""
+        tools, now = self._tools, self._tools.now()
+        try:
+            added, left = await fold_calls(tools.records, self._backlog, part, self._is_ended, now)
+        except RecordError as error:
+            _log.info("calls not folded", account=part.account, day=part.day, error=str(error))
+            return part.by_process
         tools.metrics.folded_calls.inc(added)
         tools.failpoints.reach("after-journal-fold")
+        if left:
+            _log.warning("no room for more journals", account=part.account, day=part.day)
+        return left
 
     def _note_processes(self, names: Iterable[str]) -> None:
         """Remembers whose journals have something left, and since when those of others have not."""

@@ -9,7 +9,7 @@ a mark is dropped only once all that it stands for has been removed.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -23,6 +23,8 @@ from gateway_core.usecases.usage import FoldDeferred, open_usage
 
 _ATTEMPTS = 8
 
+Entry = tuple[JournalObject, list[Charge]]
+
 
 @dataclass(slots=True)
 class DayPart:
@@ -30,9 +32,7 @@ class DayPart:
 
     account: str
     day: str
-    by_process: dict[str, list[tuple[JournalObject, list[Charge]]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    by_process: dict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
 
 
 def divide_objects(objects: Sequence[JournalObject]) -> list[DayPart]:
@@ -54,55 +54,61 @@ async def fold_calls(
     part: DayPart,
     is_ended: Callable[[str], bool],
     now: datetime,
-) -> int:
-    """Adds what is not in the day yet; how many calls. FoldDeferred; what the ports raise.
+) -> tuple[int, frozenset[str]]:
+    """Adds what is not in the day yet: how many calls, and the processes that have to wait.
 
-    `is_ended` tells of a process whether nothing of its journal has been left for long: its mark
-    may go where there is no room for others.
+    These are those for whose marks there is no room. `is_ended` tells of a process whether nothing
+    of its journal has been left for long: its mark may go then. FoldDeferred; what the ports raise.
     """
     for _ in range(_ATTEMPTS):
         usage = await open_usage(records, part.account, part.day)
         status = usage.get("status") or {}
         if status.get("closed"):
             raise FoldDeferred(f"{usage_name(part.account, part.day)} is closed and about to go")
-        charges, reached = await _select_new(backlog, part, list_journals(status))
+        new = await _select_new(backlog, part, list_journals(status))
+        status = _make_room(status, new, is_ended)
+        left = frozenset(_find_left(status, new))
+        reached = {process: entries[-1][0].sequence for process, entries in new.items()}
+        reached = {process: n for process, n in reached.items() if process not in left}
         if not reached:
-            return 0
-        status = _make_room(status, reached, is_ended)
+            return 0, left
+        charges = [c for process in reached for _, some in new[process] for c in some]
         change = add_calls(status, part.day, charges, reached, now)
         try:
             await records.patch_status(GatewayUsage.plural, usage, change)
         except (Outdated, Missing, RecordOutcomeUnknown):
             continue
-        return len(charges)
+        return len(charges), left
     raise FoldDeferred(f"{usage_name(part.account, part.day)} is written by others all the time")
 
 
 async def _select_new(
     backlog: Backlog, part: DayPart, marks: Mapping[str, int]
-) -> tuple[list[Charge], dict[str, int]]:
-    """The charges that are not in the sums, and how far each journal is with them."""
-    charges: list[Charge] = []
-    reached: dict[str, int] = {}
+) -> dict[str, list[Entry]]:
+    """By process what is not in the sums; processes that have nothing new are left out."""
+    new: dict[str, list[Entry]] = {}
     for process, entries in part.by_process.items():
         if process in marks:
-            new = [entry for entry in entries if entry[0].sequence > marks[process]]
+            new[process] = [entry for entry in entries if entry[0].sequence > marks[process]]
         else:
             there = await asyncio.gather(*(backlog.is_there(obj) for obj, _ in entries))
-            new = [entry for entry, is_there in zip(entries, there, strict=True) if is_there]
-        for obj, some in new:
-            reached[process] = obj.sequence
-            charges += some
-    return charges, reached
+            new[process] = [
+                entry for entry, is_there in zip(entries, there, strict=True) if is_there
+            ]
+    return {process: entries for process, entries in new.items() if entries}
 
 
 def _make_room(
-    status: Mapping[str, Any], reached: Mapping[str, int], is_ended: Callable[[str], bool]
+    status: Mapping[str, Any], wanted: Iterable[str], is_ended: Callable[[str], bool]
 ) -> Mapping[str, Any]:
     marks = list_journals(status)
-    if len({*marks, *reached}) <= MOST_JOURNALS:
+    if len({*marks, *wanted}) <= MOST_JOURNALS:
         return status
-    left = drop_journals(status, {p for p in marks if p not in reached and is_ended(p)})
-    if len({*list_journals(left), *reached}) > MOST_JOURNALS:
-        raise FoldDeferred("too many processes have written of one account and day")
-    return left
+    return drop_journals(status, {p for p in marks if p not in wanted and is_ended(p)})
+
+
+def _find_left(status: Mapping[str, Any], wanted: Iterable[str]) -> list[str]:
+    """Those of the processes that have no mark, and for which there is no room."""
+    marks = list_journals(status)
+    new = [process for process in wanted if process not in marks]
+    return new[max(0, MOST_JOURNALS - len(marks)) :]
