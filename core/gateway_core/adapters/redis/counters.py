@@ -16,7 +16,7 @@ from itertools import islice
 import structlog
 
 from gateway_core.adapters.redis.batches import CommandBatcher
-from gateway_core.adapters.redis.link import Command, RedisLink, check_reply
+from gateway_core.adapters.redis.link import Command, NoteRoundTrip, RedisLink, check_reply
 from gateway_core.adapters.redis.scripts import (
     ABANDON_REBUILD,
     ADMIT,
@@ -61,8 +61,10 @@ _HELD, _UNDERFUNDED, _STALE = 1, 2, 3
 class RedisCounters:
     """The counters in the Redis at `url`; for one event loop. See `ports.counters.Counters`."""
 
-    def __init__(self, url: str, *, max_connections: int = 16) -> None:
-        self._link = RedisLink(url, max_connections=max_connections)
+    def __init__(
+        self, url: str, *, max_connections: int = 16, note: NoteRoundTrip | None = None
+    ) -> None:
+        self._link = RedisLink(url, max_connections=max_connections, note=note)
         self._batcher = CommandBatcher(self._link)
 
     async def prepare(self, seconds: float) -> bool:
