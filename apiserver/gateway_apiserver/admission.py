@@ -41,6 +41,7 @@ from gateway_core.contract.names import (
     SHARD_LABEL,
     TASK_FINALIZER,
     TASK_PREFIX,
+    TRACEPARENT_ANNOTATION,
     id_to_name,
     shard_of,
 )
@@ -54,6 +55,7 @@ from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import AdmissionAnswer, Hold
 from gateway_core.ports.objects import ObjectStore, StoreUnavailable
 from gateway_core.ports.records import Object
+from gateway_core.ports.tracing import SpanKind
 from gateway_core.usecases.inputs import store_input
 
 
@@ -164,7 +166,8 @@ class Admission:
         if plan is not None and not plan.replayed:
             hold = Hold(id_to_name(plan.task_id), plan.micros)
             self._failpoints.reach("before-reserve")
-        answer = await self._gate.admit(account, hold)
+        with trace.span.child("reserve", kind=SpanKind.CLIENT):
+            answer = await self._gate.admit(account, hold)
         if answer.rate_exceeded:
             raise RateLimited(answer.rate, answer.retry_after)
         trace.headers.extend(list_rate_headers(answer.rate))
@@ -204,7 +207,8 @@ class Admission:
         try:
             obj = await self._compose(call, caller, plan, name)
             self._failpoints.reach("before-create")
-            recorded = await self._recorder.record(obj)
+            with call.trace.span.child("record", kind=SpanKind.CLIENT):
+                recorded = await self._recorder.record(obj)
             self._failpoints.reach("after-create")
         except OutcomeUnknown:
             # the hold stays: the task may be there, and then it needs it
@@ -253,6 +257,7 @@ class Admission:
             annotations={
                 REQUEST_ID_ANNOTATION: call.trace.request_id,
                 GIVEN_DIGEST_ANNOTATION: draft.given_digest,
+                **_name_trace(call.trace),
             },
             finalizers=[TASK_FINALIZER],
         )
@@ -260,6 +265,12 @@ class Admission:
 
     def _name_task(self, trace: Trace, task_id: str) -> None:
         trace.headers.append((self._task_id_header, task_id.encode()))
+
+
+def _name_trace(trace: Trace) -> dict[str, str]:
+    """The annotation by which whatever becomes of the task joins the request's trace."""
+    context = trace.span.context
+    return {} if context is None else {TRACEPARENT_ANNOTATION: str(context)}
 
 
 def _check_money(account: AccountRecord, answer: AdmissionAnswer, micros: int) -> None:

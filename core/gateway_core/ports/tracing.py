@@ -58,7 +58,10 @@ class Span:
         return self
 
     def __exit__(
-        self, _kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _: TracebackType | None,
     ) -> None:
         if error is not None:
             # a text may repeat what a caller or a provider has sent

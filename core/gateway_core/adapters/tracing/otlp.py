@@ -7,7 +7,7 @@ attributes (`OTEL_*`). A receiver that is away costs spans and nothing else.
 import asyncio
 import os
 import threading
-import time
+from contextlib import suppress
 from importlib.metadata import version
 
 from opentelemetry import trace as api
@@ -22,7 +22,6 @@ from gateway_core.domain.tracecontext import TraceContext
 from gateway_core.ports.tracing import Facts, Span, SpanKind
 
 CLOSE_SECONDS = 3.0
-CLOSE_PAUSE = 0.02
 
 _KINDS = {
     SpanKind.INTERNAL: api.SpanKind.INTERNAL,
@@ -120,11 +119,17 @@ class OtlpTracer:
 
     async def close(self) -> None:
         """Sends what is left, for at most 3 s: a receiver that is away must hold up no end."""
-        sent = threading.Thread(target=self._provider.shutdown, daemon=True)
-        sent.start()
-        deadline = time.monotonic() + CLOSE_SECONDS
-        while sent.is_alive() and time.monotonic() < deadline:
-            await asyncio.sleep(CLOSE_PAUSE)
+        loop, sent = asyncio.get_running_loop(), asyncio.Event()
+
+        def send() -> None:
+            self._provider.shutdown()
+            with suppress(RuntimeError):  # the loop may have ended meanwhile
+                loop.call_soon_threadsafe(sent.set)
+
+        threading.Thread(target=send, daemon=True).start()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await sent.wait()
 
 
 def _describe(component: str) -> dict[str, str]:
