@@ -14,7 +14,9 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway_apiserver.accesslog import AccessLog
-from gateway_apiserver.admission import Admission
+from gateway_apiserver.admission.entrance import Entrance
+from gateway_apiserver.admission.policies import PolicyView
+from gateway_apiserver.admission.tasks import TaskAdmission
 from gateway_apiserver.auth import Authenticator
 from gateway_apiserver.catalogs import CatalogView
 from gateway_apiserver.departure import Departure
@@ -47,6 +49,7 @@ from gateway_core.contract.notices import NoticeSigner
 from gateway_core.contract.task import GatewayTask
 from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.addresses import AddressPolicy, AddressRefused
+from gateway_core.domain.guardrails import Guardrail
 from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import Counters
 from gateway_core.ports.notices import NoticeSink
@@ -70,6 +73,7 @@ class ApiParts:
     counters: Counters
     store: ObjectStore
     keys: Table[KeyRecord]
+    guardrails: Table[Guardrail]
     accounts: Table[AccountRecord]
     users: Table[UserRecord]
     models: Table[GatewayModel]
@@ -108,10 +112,17 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         mint,
         pulse,
     )
-    admission = Admission(
-        authenticator=authenticator,
+    failpoints = Failpoints(settings.failpoints)
+    entrance = Entrance(
+        authenticator,
+        PolicyView(parts.keys, parts.guardrails, records),
+        gate,
+        failpoints,
+        maintenance=settings.maintenance,
+    )
+    admission = TaskAdmission(
+        entrance=entrance,
         catalog=catalog,
-        gate=gate,
         finder=finder,
         recorder=TaskRecorder(records, pulse),
         tasks=parts.tasks,
@@ -119,9 +130,8 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         mint=mint,
         metrics=metrics,
         addresses=addresses,
-        maintenance=settings.maintenance,
         task_id_header=settings.task_id_header,
-        failpoints=Failpoints(settings.failpoints),
+        failpoints=failpoints,
     )
     others = _build_others()
     owners = OwnerIndex(parts.users)
@@ -152,7 +162,14 @@ def _classify(accounts: Table[AccountRecord], name: str) -> str:
 
 def _is_ready(parts: ApiParts) -> bool:
     """Whether every table has been read once. What is away later on makes no process dead."""
-    tables = (parts.keys, parts.accounts, parts.users, parts.models, parts.tasks)
+    tables = (
+        parts.keys,
+        parts.guardrails,
+        parts.accounts,
+        parts.users,
+        parts.models,
+        parts.tasks,
+    )
     return all(table.synced for table in tables) and parts.is_prepared()
 
 

@@ -28,12 +28,14 @@ from gateway_core.adapters.secretfiles import load_key, load_peppers
 from gateway_core.adapters.telemetry.process import ProcessMetrics
 from gateway_core.adapters.tracing import open_tracer
 from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.notices import NoticeSigner
 from gateway_core.contract.task import GatewayTask
 from gateway_core.contract.user import GatewayUser
+from gateway_core.domain.guardrails import read_guardrail
 from gateway_core.domain.lifecycle import OPEN_SELECTOR
 
 PREPARE_SECONDS = 10.0
@@ -66,13 +68,14 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             link = OperatorLink(settings.operator_url, replicas, signer)
             notices = await stack.enter_async_context(link)
         keys = KubeTable(records, GatewayKey.plural, project_key)
+        guardrails = KubeTable(records, GatewayGuardrail.plural, read_guardrail)
         accounts = KubeTable(records, GatewayAccount.plural, project_account)
         users = KubeTable(records, GatewayUser.plural, project_user)
         models = KubeTable(records, GatewayModel.plural, project_model)
         open_tasks = KubeTable(
             records, GatewayTask.plural, project_task, field_selector=OPEN_SELECTOR
         )
-        tables = (keys, accounts, users, models, open_tasks)
+        tables = (keys, guardrails, accounts, users, models, open_tasks)
         process.follow({table.plural: table for table in tables})
         runs = [asyncio.create_task(table.run()) for table in tables]
         runs.append(asyncio.create_task(process.watch_loop()))
@@ -83,6 +86,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 counters=counters,
                 store=store,
                 keys=keys,
+                guardrails=guardrails,
                 accounts=accounts,
                 users=users,
                 models=models,

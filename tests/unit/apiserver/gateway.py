@@ -19,6 +19,7 @@ from gateway_apiserver.tasktable import TaskTable
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.keys import KeyClass, digest, mint_key
 from gateway_core.contract.names import id_to_name
+from gateway_core.domain.guardrails import read_guardrail
 from gateway_core.domain.lifecycle import OPEN_SELECTOR
 from gateway_core.ports.tracing import NO_TRACER, Tracer
 from tests.fakes.counters import FakeCounters
@@ -116,6 +117,7 @@ class Gateway:
         self.counters = FakeCounters()
         self.store = FakeObjects()
         self.keys = FakeTable(self.records, "gatewaykeys", project_key)
+        self.guardrails = FakeTable(self.records, "gatewayguardrails", read_guardrail)
         self.accounts = FakeTable(self.records, "gatewayaccounts", project_account)
         self.users = FakeTable(self.records, "gatewayusers", project_user)
         self.models = FakeTable(self.records, "gatewaymodels", project_model)
@@ -130,6 +132,7 @@ class Gateway:
             counters=self.counters,
             store=self.store,
             keys=self.keys,
+            guardrails=self.guardrails,
             accounts=self.accounts,
             users=self.users,
             models=self.models,
@@ -206,6 +209,14 @@ class Gateway:
             if obj["metadata"]["name"] == name
         )
         self.records.put("gatewaykeys", {**old, "spec": {**old["spec"], **spec}})
+
+    def put_guardrail(self, name: str, *keys: str, account: str = "demo", **spec: Any) -> None:
+        """Applies a GatewayGuardrail over the keys of these plaintexts."""
+        base = {"accountName": account, "displayName": f"Pool {name}"}
+        named = {"keyNames": ["key-" + key[3:11] for key in keys]}
+        self.records.put(
+            "gatewayguardrails", {"metadata": {"name": name}, "spec": {**base, **named, **spec}}
+        )
 
     def put_model(self, model_id: str = MODEL, service: str = "sim", **spec: Any) -> None:
         """Applies a GatewayModel named as its id."""
