@@ -49,6 +49,7 @@ from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.catalog import Model
 from gateway_core.domain.operations import MAX_BODY_BYTES, Operation
+from gateway_core.domain.roles import Act
 from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import AdmissionAnswer, Hold
 from gateway_core.ports.objects import ObjectStore, StoreUnavailable
@@ -149,7 +150,7 @@ class Admission:
         trace = call.trace
         if self._maintenance:
             raise Unavailable("The service is under maintenance.", retry_after=60)
-        caller = await self._authenticator.authenticate(call.headers)
+        caller = await self._authenticator.authenticate(call.headers, Act.CREATE)
         account = caller.account
         trace.account = account.name
         plan, problem = None, None

@@ -17,7 +17,7 @@ from gateway_apiserver.auth import Authenticator
 from gateway_apiserver.catalogs import CatalogView
 from gateway_apiserver.departure import Departure
 from gateway_apiserver.edge import Edge
-from gateway_apiserver.entries import AccountRecord, KeyRecord, TaskRecord
+from gateway_apiserver.entries import AccountRecord, KeyRecord, TaskRecord, UserRecord
 from gateway_apiserver.errors import render_error, to_gateway_error
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.finder import TaskFinder
@@ -25,6 +25,7 @@ from gateway_apiserver.freshness import ReadThrough
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.notices import NoticeReceiver
 from gateway_apiserver.openapi.document import build_document
+from gateway_apiserver.owners import OwnerIndex
 from gateway_apiserver.pulse import Pulse
 from gateway_apiserver.rates import RateGate
 from gateway_apiserver.recording import TaskRecorder
@@ -41,6 +42,7 @@ from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.model import RESERVED_SERVICES, GatewayModel
 from gateway_core.contract.notices import NoticeSigner
 from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.addresses import AddressPolicy, AddressRefused
 from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import Counters
@@ -65,6 +67,7 @@ class ApiParts:
     store: ObjectStore
     keys: Table[KeyRecord]
     accounts: Table[AccountRecord]
+    users: Table[UserRecord]
     models: Table[GatewayModel]
     tasks: Table[TaskRecord]
     id_key: bytes
@@ -80,10 +83,9 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     settings, records = parts.settings, parts.records
     mint, metrics, catalog = IdMint(parts.id_key), ApiMetrics(), CatalogView(parts.models)
     authenticator = Authenticator(
-        parts.keys,
-        parts.accounts,
         ReadThrough(parts.keys, records, GatewayKey.plural),
         ReadThrough(parts.accounts, records, GatewayAccount.plural),
+        ReadThrough(parts.users, records, GatewayUser.plural),
         parts.peppers,
     )
     addresses = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
@@ -114,7 +116,8 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         failpoints=Failpoints(settings.failpoints),
     )
     others = _build_others()
-    others.include_router(AccountRoutes(authenticator, parts.counters, gate).router)
+    owners = OwnerIndex(parts.users)
+    others.include_router(AccountRoutes(authenticator, owners, parts.counters, gate).router)
     others.include_router(
         build_operations_router(
             lambda: not leaving.begun and _is_ready(parts),
@@ -134,7 +137,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
 
 def _is_ready(parts: ApiParts) -> bool:
     """Whether every table has been read once. What is away later on makes no process dead."""
-    tables = (parts.keys, parts.accounts, parts.models, parts.tasks)
+    tables = (parts.keys, parts.accounts, parts.users, parts.models, parts.tasks)
     return all(table.synced for table in tables) and parts.is_prepared()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway_apiserver.app import ApiParts
 from gateway_apiserver.catalogs import project_model
-from gateway_apiserver.entries import project_account, project_key, project_task
+from gateway_apiserver.entries import project_account, project_key, project_task, project_user
 from gateway_apiserver.media.app import MediaParts
 from gateway_apiserver.settings import ApiSettings, MediaSettings
 from gateway_apiserver.tasktable import TaskTable
@@ -27,6 +27,7 @@ from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.notices import NoticeSigner
 from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.lifecycle import OPEN_SELECTOR
 
 PREPARE_SECONDS = 10.0
@@ -57,13 +58,14 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             notices = await stack.enter_async_context(link)
         keys = KubeTable(records, GatewayKey.plural, project_key)
         accounts = KubeTable(records, GatewayAccount.plural, project_account)
+        users = KubeTable(records, GatewayUser.plural, project_user)
         models = KubeTable(records, GatewayModel.plural, project_model)
         open_tasks = KubeTable(
             records, GatewayTask.plural, project_task, field_selector=OPEN_SELECTOR
         )
         runs = [
             asyncio.create_task(run)
-            for run in (keys.run(), accounts.run(), models.run(), open_tasks.run())
+            for run in (keys.run(), accounts.run(), users.run(), models.run(), open_tasks.run())
         ]
         try:
             yield ApiParts(
@@ -73,6 +75,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 store=store,
                 keys=keys,
                 accounts=accounts,
+                users=users,
                 models=models,
                 tasks=TaskTable(open_tasks),
                 id_key=id_key,

@@ -12,7 +12,7 @@ import pytest
 from gateway_apiserver.app import ApiParts, create_app
 from gateway_apiserver.catalogs import project_model
 from gateway_apiserver.departure import Departure
-from gateway_apiserver.entries import project_account, project_key, project_task
+from gateway_apiserver.entries import project_account, project_key, project_task, project_user
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.tasktable import TaskTable
 from gateway_core.contract.ids import IdMint
@@ -115,6 +115,7 @@ class Gateway:
         self.store = FakeObjects()
         self.keys = FakeTable(self.records, "gatewaykeys", project_key)
         self.accounts = FakeTable(self.records, "gatewayaccounts", project_account)
+        self.users = FakeTable(self.records, "gatewayusers", project_user)
         self.models = FakeTable(self.records, "gatewaymodels", project_model)
         self.tasks = FakeTable(
             self.records, "gatewaytasks", project_task, field_selector=OPEN_SELECTOR
@@ -127,6 +128,7 @@ class Gateway:
             store=self.store,
             keys=self.keys,
             accounts=self.accounts,
+            users=self.users,
             models=self.models,
             tasks=TaskTable(self.tasks),
             id_key=ID_KEY,
@@ -149,6 +151,18 @@ class Gateway:
         }
         return self.records.put(
             "gatewayaccounts", {"metadata": {"name": name}, "spec": {**base, **spec}}
+        )
+
+    def put_user(self, name: str, roles: Mapping[str, str], **spec: Any) -> dict[str, Any]:
+        """Applies a GatewayUser with these roles by account."""
+        memberships = [{"accountName": account, "role": role} for account, role in roles.items()]
+        base = {
+            "displayName": name.title(),
+            "email": f"{name}@example.com",
+            "memberships": memberships,
+        }
+        return self.records.put(
+            "gatewayusers", {"metadata": {"name": name}, "spec": {**base, **spec}}
         )
 
     def put_key(
