@@ -59,6 +59,8 @@ def to_line(charge: Charge) -> Line:
         model_id=charge.model_id,
         operation=charge.operation,
         requests=1,
+        input_tokens=charge.input_tokens,
+        output_tokens=charge.output_tokens,
         micros=charge.micros,
     )
 

@@ -97,7 +97,7 @@ class ManagementRoutes:
             allowed = {*methods, "HEAD"} if "GET" in methods else set(methods)
             raise MethodNotAllowed(", ".join(sorted(allowed)))
         trace = trace_of(scope)
-        trace.route = "management"
+        trace.route, trace.template = "management", f"{ROOT}/{template.replace('*', '{id}')}"
         if endpoint.creates and self._maintenance:
             raise Unavailable("The service is under maintenance.", retry_after=60)
         caller = await self._authenticator.authenticate(scope["headers"], endpoint.act)
