@@ -51,6 +51,7 @@ from gateway_apiserver.surfaces import choose_dialect
 from gateway_apiserver.trace import trace_of
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.errors import GatewayError
+from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.model import RESERVED_SERVICES, GatewayModel
@@ -168,7 +169,8 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
 def _build_management(
     parts: ApiParts, authenticator: Authenticator, gate: RateGate, mint: IdMint
 ) -> ManagementRoutes:
-    holdings = Holdings(parts.records, mint, {GatewayKey.plural: parts.keys})
+    tables = {GatewayKey.plural: parts.keys, GatewayGuardrail.plural: parts.guardrails}
+    holdings = Holdings(parts.records, mint, tables)
     budgets = BudgetReader(parts.counters, gate)
     return ManagementRoutes(
         authenticator,

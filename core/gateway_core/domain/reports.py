@@ -74,16 +74,14 @@ def sum_lines(
     charged; what is not told of a dimension comes first.
     """
     chosen = [_FIELDS[name] for name in DIMENSIONS if name in dimensions]
-    sums: dict[tuple[str | None, ...], Line] = {}
-    if not chosen:
-        sums[()] = Line(None, None, None, None)
+    nothing = Line(None, None, None, None)
+    sums: dict[tuple[str | None, ...], Line] = {} if chosen else {(): nothing}
     for line in lines:
         if key_name is not None and line.key_name != key_name:
             continue
         names = tuple(getattr(line, field) for field in chosen)
-        known = sums.get(names) or Line(
-            **{field: None for field in _FIELDS.values()} | dict(zip(chosen, names, strict=True))
-        )
+        told: dict[str, Any] = dict(zip(chosen, names, strict=True))
+        known = sums.get(names) or replace(nothing, **told)
         sums[names] = replace(
             known,
             requests=known.requests + line.requests,

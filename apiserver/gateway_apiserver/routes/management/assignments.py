@@ -111,9 +111,7 @@ class AssignmentRoutes:
         return known
 
 
-def _add(
-    own: str, known: list[str], names: list[str], guardrails: Iterable[Object]
-) -> list[str]:
+def _add(own: str, known: list[str], names: list[str], guardrails: Iterable[Object]) -> list[str]:
     """The keys of the guardrail `own` with more. Conflict where it or a key has too many then."""
     for name in names:
         others = sum(

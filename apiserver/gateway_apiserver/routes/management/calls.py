@@ -53,7 +53,7 @@ class Call:
         return validate(model, parse_body(raw))
 
     def _has_body(self) -> bool:
-        told = {name: value for name, value in self.headers}
+        told = dict(self.headers)
         sent = told.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in told
         return sent or b"content-type" in told
 

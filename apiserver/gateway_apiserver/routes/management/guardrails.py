@@ -148,19 +148,17 @@ class GuardrailRoutes:
         force = read_query(DeleteQuery, call.query).force == "true"
         for _ in range(_ATTEMPTS):
             obj = await self._holdings.find(GUARDRAILS, call.account, call.wire_id)
-            assigned = await self._count_keys(call.account, [obj])
-            if assigned[0] and not force:
+            (assigned,) = await self._count_keys(call.account, [obj])
+            if assigned and not force:
                 raise Conflict(
-                    f"The guardrail holds for {assigned[0]} keys: take them out, or add ?force=true."
+                    f"The guardrail holds for keys ({assigned}): take them out, or add ?force=true."
                 )
             await self._tombstones.put(call.account, obj)
             if await self._holdings.remove(GUARDRAILS, obj):
                 return show(DeletedGuardrail(id=call.wire_id))
         raise Unavailable("The guardrail is being changed by others.", retry_after=1)
 
-    async def _find_cursor(
-        self, call: Call, wire_id: str, objects: Mapping[str, Object]
-    ) -> Object:
+    async def _find_cursor(self, call: Call, wire_id: str, objects: Mapping[str, Object]) -> Object:
         name = self._holdings.check_id(GUARDRAILS, call.account, wire_id)
         if name is None:
             raise unknown(GUARDRAILS)

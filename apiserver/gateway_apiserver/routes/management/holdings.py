@@ -68,9 +68,7 @@ class Listing:
 class Holdings:
     """Keys and guardrails of all accounts; whose they are is asked at each call."""
 
-    def __init__(
-        self, records: Records, mint: IdMint, tables: Mapping[str, Table[Any]]
-    ) -> None:
+    def __init__(self, records: Records, mint: IdMint, tables: Mapping[str, Table[Any]]) -> None:
         self._records = records
         self._mint = mint
         self._tables = tables

@@ -1,5 +1,6 @@
 """Lists in pages: the envelope, the order of creation, and cursors (contract §3.4, §9). Pure."""
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
@@ -35,8 +36,8 @@ def take_page(
     """The items after a position in that order, at most `limit`; and whether there are more."""
     ordered = sorted(items, key=position, reverse=order == "desc")
     if after is not None:
-        beyond = (lambda at: at > after) if order == "asc" else (lambda at: at < after)
-        ordered = [item for item in ordered if beyond(position(item))]
+        is_beyond = operator.gt if order == "asc" else operator.lt
+        ordered = [item for item in ordered if is_beyond(position(item), after)]
     return ordered[:limit], len(ordered) > limit
 
 

@@ -59,9 +59,9 @@ def find_note(obj: Object, intent: Intent) -> str | None:
 def check_others(objects: Iterable[Object], name: str, intent: Intent) -> None:
     """Raises KeyReused where the key stands for a change of another object than `name`."""
     for obj in objects:
-        if obj["metadata"]["name"] != name:
-            if any(call == intent.call for call, _, _ in _read_notes(obj)):
-                raise KeyReused
+        noted = any(call == intent.call for call, _, _ in _read_notes(obj))
+        if noted and obj["metadata"]["name"] != name:
+            raise KeyReused
 
 
 def note(obj: Object, intent: Intent | None) -> dict[str, str]:

@@ -66,9 +66,7 @@ Moment = Annotated[
     AfterValidator(_to_utc),
     Field(json_schema_extra={"format": "date-time", "pattern": "^[2-9][0-9]{3}-"}),
 ]
-Cents = Annotated[
-    int, BeforeValidator(_take_whole), Field(ge=0, le=MAX_MICROS // MICROS_PER_CENT)
-]
+Cents = Annotated[int, BeforeValidator(_take_whole), Field(ge=0, le=MAX_MICROS // MICROS_PER_CENT)]
 Rate = Annotated[int, BeforeValidator(_take_whole), Field(ge=1, le=1_000_000)]
 Seconds = Annotated[int, BeforeValidator(_take_whole), Field(ge=0, le=MOST_OVERLAP_SECONDS)]
 Entry = Annotated[
@@ -102,7 +100,8 @@ class Creation(Request):
     def _drop_nulls(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        return {name: value for name, value in values.items() if value is not None}
+        fields = cls.model_fields
+        return {k: value for k, value in values.items() if value is not None or k not in fields}
 
 
 class KeyCreate(Creation):
@@ -205,9 +204,9 @@ class KeyQuery(ListQuery):
     """Which keys."""
 
     status: Literal["active", "disabled", "expired", "revoked"] | None = None
-    name_contains: Annotated[
-        str, Field(max_length=100, description="Part of the name, in any case.")
-    ] | None = None
+    name_contains: (
+        Annotated[str, Field(max_length=100, description="Part of the name, in any case.")] | None
+    ) = None
 
 
 class DeleteQuery(Query):

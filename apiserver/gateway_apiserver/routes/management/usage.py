@@ -98,13 +98,14 @@ class UsageRoutes:
             raise Unavailable("The usage cannot be read now.") from error
         key_name = None if query.key_id is None else id_to_name(query.key_id)
         dimensions = [name for name in DIMENSIONS if name in query.group_by]
+        shown = [_show_line(line, dimensions) for line in sum_lines(lines, dimensions, key_name)]
         return show(
             {
                 "object": "usage",
                 "start": first.isoformat(),
                 "end": last.isoformat(),
                 "group_by": dimensions,
-                "data": [_show_line(line, dimensions) for line in sum_lines(lines, dimensions, key_name)],
+                "data": shown,
             }
         )
 
@@ -112,9 +113,8 @@ class UsageRoutes:
         last = self._clock().astimezone(UTC).date()
         if query.end is not None:
             end = _read_bound(query.end)
-            is_moment = isinstance(end, datetime)
-            # a moment is the end of what comes before it, midnight of the day before
-            last = (end - timedelta(microseconds=1)).date() if is_moment else end
+            # a moment is the end of what comes before it: midnight ends the day before
+            last = (end - timedelta(microseconds=1)).date() if isinstance(end, datetime) else end
         if query.start is not None:
             start = _read_bound(query.start)
             first = start.date() if isinstance(start, datetime) else start
@@ -123,7 +123,9 @@ class UsageRoutes:
         if first > last:
             raise refuse_fields({"start": ["must not be after end"]})
         if (last - first).days >= MOST_DAYS:
-            raise refuse_fields({"end": [f"must be at most {MOST_DAYS} days, with both, from start"]})
+            raise refuse_fields(
+                {"end": [f"must be at most {MOST_DAYS} days, with both, from start"]}
+            )
         return first, last
 
 
