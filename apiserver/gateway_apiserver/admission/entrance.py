@@ -32,6 +32,7 @@ from gateway_core.contract.errors import (
 from gateway_core.contract.money import to_decimal_text
 from gateway_core.domain.roles import Act
 from gateway_core.ports.counters import AdmissionAnswer, Hold
+from gateway_core.ports.tracing import SpanKind
 from gateway_core.usecases.limits import describe_limit
 from gateway_core.usecases.policies import Policy
 
@@ -107,7 +108,8 @@ class Entrance:
         hold = None if planned is None else planned.hold
         if hold is not None:
             self._failpoints.reach("before-reserve")
-        answer = await self._gate.admit(payer.account, hold, payer.policy.budgets)
+        with trace.span.child("reserve", kind=SpanKind.CLIENT):
+            answer = await self._gate.admit(payer.account, hold, payer.policy.budgets)
         if answer.rate_exceeded:
             raise RateLimited(answer.rate, answer.retry_after)
         if answer.exceeded is None:
