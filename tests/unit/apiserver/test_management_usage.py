@@ -134,7 +134,9 @@ async def test_bad_queries_are_400(office: Office, query: str, name: str) -> Non
 
 
 async def test_ninety_three_days_are_the_most(office: Office) -> None:
-    assert (await office.ask("GET", "/usage", query="start=2026-01-01&end=2026-04-03")).status == 200
+    assert (
+        await office.ask("GET", "/usage", query="start=2026-01-01&end=2026-04-03")
+    ).status == 200
     assert (await office.ask("GET", "/usage", query="end=0001-01-01")).status == 200
 
 

@@ -119,7 +119,7 @@ class UsageRoutes:
             start = _read_bound(query.start)
             first = start.date() if isinstance(start, datetime) else start
         else:
-            first = max(date.min + timedelta(USUAL_DAYS), last) - timedelta(USUAL_DAYS - 1)
+            first = last - min(timedelta(USUAL_DAYS - 1), last - date.min)
         if first > last:
             raise refuse_fields({"start": ["must not be after end"]})
         if (last - first).days >= MOST_DAYS:
