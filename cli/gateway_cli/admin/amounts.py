@@ -30,8 +30,10 @@ def parse_dollars(text: str) -> int:
     return micros
 
 
-def parse_period(text: str) -> int:
-    """Seconds of `90`, `90s`, `15m`, `24h`, `7d` or `2w`."""
+def parse_period(text: str | int) -> int:
+    """Seconds of `90`, `90s`, `15m`, `24h`, `7d` or `2w`; a default in seconds stays."""
+    if isinstance(text, int):
+        return text
     match = _PERIOD.fullmatch(text.strip().lower())
     if match is None:
         raise typer.BadParameter(

@@ -88,7 +88,9 @@ async def find_key_ring(
 
 def name_declared(display_name: str, prefix: str = KEY_PREFIX) -> str:
     """A name for an object that an admin declares: after its display name, and unique."""
-    letters = (c if c in string.ascii_lowercase + string.digits else "-" for c in display_name)
+    letters = (
+        c if c in string.ascii_lowercase + string.digits else "-" for c in display_name.lower()
+    )
     words = "-".join(part for part in "".join(letters).split("-") if part)[:40].strip("-")
     return "-".join(part for part in (prefix, words, secrets.token_hex(3)) if part)
 

@@ -42,14 +42,16 @@ TaskId = Annotated[str, typer.Argument(help="A task's id, task_…", metavar="TA
 Timeout = Annotated[
     int,
     typer.Option(
-        parser=parse_period, metavar="PERIOD", help="How long to wait; then the exit code is 3."
+        parser=parse_period,
+        metavar="PERIOD",
+        help="How long to wait, e.g. 15m; then the exit code is 3.",
     ),
 ]
 Download = Annotated[
     Path | None,
     typer.Option(file_okay=False, help="Fetch the videos into this folder; made if need be."),
 ]
-DEFAULT_WAIT = "15m"
+DEFAULT_WAIT_SECONDS = 900
 
 
 def create(
@@ -75,7 +77,7 @@ def create(
         typer.Option(help="Of an earlier try: its task is found instead of another one made."),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
-    timeout: Timeout = DEFAULT_WAIT,  # type: ignore[assignment]
+    timeout: Timeout = DEFAULT_WAIT_SECONDS,
     download: Download = None,
     action: Action = "reference_to_video",
     key_file: KeyFile = None,
@@ -129,7 +131,7 @@ def wait(
     task_id: TaskId,
     service: Service,
     base_url: BaseUrl,
-    timeout: Timeout = DEFAULT_WAIT,  # type: ignore[assignment]
+    timeout: Timeout = DEFAULT_WAIT_SECONDS,
     download: Download = None,
     action: Action = "reference_to_video",
     key_file: KeyFile = None,
