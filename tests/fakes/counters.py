@@ -109,7 +109,9 @@ class FakeCounters:
 
     async def list_holds(self, account: str, min_age_seconds: float) -> list[Hold]:
         holds = self._find_money(account).holds
-        listed = [Hold(task, micros, age=self.now - since) for task, (micros, since) in holds.items()]
+        listed = [
+            Hold(task, micros, age=self.now - since) for task, (micros, since) in holds.items()
+        ]
         return [hold for hold in listed if hold.age >= min_age_seconds]
 
     async def list_accounts(self) -> list[str]:
