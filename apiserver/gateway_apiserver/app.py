@@ -12,12 +12,14 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway_apiserver.admission import Admission
+from gateway_apiserver.admission.entrance import Entrance
+from gateway_apiserver.admission.policies import PolicyView
+from gateway_apiserver.admission.tasks import TaskAdmission
 from gateway_apiserver.auth import Authenticator
 from gateway_apiserver.catalogs import CatalogView
 from gateway_apiserver.departure import Departure
 from gateway_apiserver.edge import Edge
-from gateway_apiserver.entries import AccountRecord, KeyRecord, TaskRecord
+from gateway_apiserver.entries import AccountRecord, KeyRecord, TaskRecord, UserRecord
 from gateway_apiserver.errors import render_error, to_gateway_error
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.finder import TaskFinder
@@ -25,6 +27,7 @@ from gateway_apiserver.freshness import ReadThrough
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.notices import NoticeReceiver
 from gateway_apiserver.openapi.document import build_document
+from gateway_apiserver.owners import OwnerIndex
 from gateway_apiserver.pulse import Pulse
 from gateway_apiserver.rates import RateGate
 from gateway_apiserver.recording import TaskRecorder
@@ -42,7 +45,9 @@ from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.model import RESERVED_SERVICES, GatewayModel
 from gateway_core.contract.notices import NoticeSigner
 from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.addresses import AddressPolicy, AddressRefused
+from gateway_core.domain.guardrails import Guardrail
 from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import Counters
 from gateway_core.ports.notices import NoticeSink
@@ -65,7 +70,9 @@ class ApiParts:
     counters: Counters
     store: ObjectStore
     keys: Table[KeyRecord]
+    guardrails: Table[Guardrail]
     accounts: Table[AccountRecord]
+    users: Table[UserRecord]
     models: Table[GatewayModel]
     tasks: Table[TaskRecord]
     id_key: bytes
@@ -81,10 +88,9 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     settings, records = parts.settings, parts.records
     mint, metrics, catalog = IdMint(parts.id_key), ApiMetrics(), CatalogView(parts.models)
     authenticator = Authenticator(
-        parts.keys,
-        parts.accounts,
         ReadThrough(parts.keys, records, GatewayKey.plural),
         ReadThrough(parts.accounts, records, GatewayAccount.plural),
+        ReadThrough(parts.users, records, GatewayUser.plural),
         parts.peppers,
     )
     addresses = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
@@ -99,10 +105,17 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         mint,
         pulse,
     )
-    admission = Admission(
-        authenticator=authenticator,
+    failpoints = Failpoints(settings.failpoints)
+    entrance = Entrance(
+        authenticator,
+        PolicyView(parts.keys, parts.guardrails, records),
+        gate,
+        failpoints,
+        maintenance=settings.maintenance,
+    )
+    admission = TaskAdmission(
+        entrance=entrance,
         catalog=catalog,
-        gate=gate,
         finder=finder,
         recorder=TaskRecorder(records, pulse),
         tasks=parts.tasks,
@@ -110,14 +123,18 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         mint=mint,
         metrics=metrics,
         addresses=addresses,
-        maintenance=settings.maintenance,
         task_id_header=settings.task_id_header,
-        failpoints=Failpoints(settings.failpoints),
+        failpoints=failpoints,
     )
     others = _build_others()
+<<<<<<< HEAD
     others.include_router(AccountRoutes(authenticator, parts.counters, gate).router)
     pricing = PricingRoutes(authenticator, catalog, addresses, anonymous=settings.pricing_anonymous)
     others.include_router(pricing.router)
+=======
+    owners = OwnerIndex(parts.users)
+    others.include_router(AccountRoutes(authenticator, owners, parts.counters, gate).router)
+>>>>>>> main
     others.include_router(
         build_operations_router(
             lambda: not leaving.begun and _is_ready(parts),
@@ -138,7 +155,14 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
 
 def _is_ready(parts: ApiParts) -> bool:
     """Whether every table has been read once. What is away later on makes no process dead."""
-    tables = (parts.keys, parts.accounts, parts.models, parts.tasks)
+    tables = (
+        parts.keys,
+        parts.guardrails,
+        parts.accounts,
+        parts.users,
+        parts.models,
+        parts.tasks,
+    )
     return all(table.synced for table in tables) and parts.is_prepared()
 
 

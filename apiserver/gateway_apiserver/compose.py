@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway_apiserver.app import ApiParts
 from gateway_apiserver.catalogs import project_model
-from gateway_apiserver.entries import project_account, project_key, project_task
+from gateway_apiserver.entries import project_account, project_key, project_task, project_user
 from gateway_apiserver.media.app import MediaParts
 from gateway_apiserver.settings import ApiSettings, MediaSettings
 from gateway_apiserver.tasktable import TaskTable
@@ -22,11 +22,14 @@ from gateway_core.adapters.redis.counters import RedisCounters
 from gateway_core.adapters.secretfiles import SecretsUnusable as SecretsUnusable
 from gateway_core.adapters.secretfiles import load_key, load_peppers
 from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.notices import NoticeSigner
 from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.user import GatewayUser
+from gateway_core.domain.guardrails import read_guardrail
 from gateway_core.domain.lifecycle import OPEN_SELECTOR
 
 PREPARE_SECONDS = 10.0
@@ -56,14 +59,23 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             link = OperatorLink(settings.operator_url, replicas, signer)
             notices = await stack.enter_async_context(link)
         keys = KubeTable(records, GatewayKey.plural, project_key)
+        guardrails = KubeTable(records, GatewayGuardrail.plural, read_guardrail)
         accounts = KubeTable(records, GatewayAccount.plural, project_account)
+        users = KubeTable(records, GatewayUser.plural, project_user)
         models = KubeTable(records, GatewayModel.plural, project_model)
         open_tasks = KubeTable(
             records, GatewayTask.plural, project_task, field_selector=OPEN_SELECTOR
         )
         runs = [
             asyncio.create_task(run)
-            for run in (keys.run(), accounts.run(), models.run(), open_tasks.run())
+            for run in (
+                keys.run(),
+                guardrails.run(),
+                accounts.run(),
+                users.run(),
+                models.run(),
+                open_tasks.run(),
+            )
         ]
         try:
             yield ApiParts(
@@ -72,7 +84,9 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 counters=counters,
                 store=store,
                 keys=keys,
+                guardrails=guardrails,
                 accounts=accounts,
+                users=users,
                 models=models,
                 tasks=TaskTable(open_tasks),
                 id_key=id_key,

@@ -39,8 +39,8 @@ class Round:
     """What came of one size.
 
     `lags` are seconds from the provider's end to the GET that says so, `excesses` those beyond one
-    poll interval; `most` were in flight at once, `known` tasks had been made at the end;
-    `poll_cost` is the API's CPU seconds for a GET while all were in flight.
+    poll interval; `most` were at once accepted and not seen to have ended, `known` tasks had been
+    made at the end; `poll_cost` is the API's CPU seconds for a GET while all were in flight.
     """
 
     size: int
@@ -97,6 +97,10 @@ async def _run(world: World, client: Client, size: int, polled: str) -> Round:
     done.writes = (count_requests(world, **WRITES) - before) / size
     objects = list_tasks(world)
     done.known = len(objects)
+    made = {
+        task_id: datetime.fromisoformat(obj["metadata"]["creationTimestamp"]).timestamp()
+        for task_id, obj in objects.items()
+    }
     uids = {obj["metadata"]["uid"]: i for i, obj in objects.items() if i not in known}
     changes = list[tuple[float, int]]()
     for job in (await client.read_simulator("/control/jobs"))["jobs"]:
@@ -104,7 +108,7 @@ async def _run(world: World, client: Client, size: int, polled: str) -> Round:
         if task_id in seen:
             begin = datetime.fromisoformat(job["created_at"]).timestamp()
             end = begin + job["duration"]
-            changes += [(begin, 1), (seen[task_id], -1)]
+            changes += [(made[task_id], 1), (seen[task_id], -1)]
             lag = seen[task_id] - end
             interval = max(LEAST_INTERVAL, job["duration"] * AGE_SHARE) * JITTER
             done.lags.append(lag)

@@ -6,7 +6,7 @@ and no framework between, since polls are most of what the gateway is asked.
 
 from starlette.types import Receive, Scope, Send
 
-from gateway_apiserver.admission import Admission, TaskCall
+from gateway_apiserver.admission.tasks import TaskAdmission, TaskCall
 from gateway_apiserver.answers import JSON, NO_STORE, Answer, send_answer
 from gateway_apiserver.auth import Authenticator
 from gateway_apiserver.catalogs import CatalogView
@@ -24,7 +24,7 @@ class TaskRoutes:
     def __init__(
         self,
         catalog: CatalogView,
-        admission: Admission,
+        admission: TaskAdmission,
         authenticator: Authenticator,
         finder: TaskFinder,
     ) -> None:

@@ -1,9 +1,14 @@
 """A task from its creation to its end: from REST and from kubectl."""
 
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
-from gateway_core.ports.records import RecordOutcomeUnknown
+from gateway_core.ports.records import Object, RecordOutcomeUnknown
 from gateway_core.ports.upstream import JobReport, JobState, SubmissionGuarantee
+from gateway_operator.controllers.tasks.controller import MOST_TAKEN_IN
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import Fault
 from tests.fakes.upstream import FakeUpstream
@@ -246,3 +251,36 @@ def test_a_job_that_fails_fails_the_task_and_costs_nothing(
         assert await stage.balance() == (0, 0)
 
     run()
+
+
+@in_virtual_time
+async def test_a_burst_of_new_tasks_keeps_no_end_waiting() -> None:
+    stage = Stage(FakeUpstream(seconds=20))
+    await stage.boot()
+    running = await stage.admit()
+    await stage.wait(lambda: stage.status(running).get("phase") == "Running")
+    write, under_way, most = stage.records.patch_status, set[str](), 0
+    going_on = asyncio.Event()
+
+    async def halt_intents(plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
+        nonlocal most
+        name = obj["metadata"]["name"]
+        if status.get("phase") == "Submitting":
+            under_way.add(name)
+            most = max(most, len(under_way))
+            await going_on.wait()
+            under_way.discard(name)
+        return await write(plural, obj, status)
+
+    stage.records.patch_status = halt_intents  # type: ignore[method-assign]
+    burst = [await stage.admit() for _ in range(3 * MOST_TAKEN_IN)]
+    await stage.finish(running)
+    assert most == len(under_way) == MOST_TAKEN_IN
+    cancelled = burst[-1]
+    await stage.cancel(cancelled)
+    going_on.set()
+    for name in burst:
+        ended = await stage.finish(name)
+        assert ended["phase"] == ("Failed" if name == cancelled else "Completed")
+    assert most == MOST_TAKEN_IN
+    assert stage.upstream.count("submit") == len(burst), "the one that was cancelled was not"

@@ -24,6 +24,11 @@ from gateway_operator.queue import Draining
 MOST_CONFLICTS = 3
 """Writes that do not land one after the other before the work queue's back-off takes over."""
 
+MOST_TAKEN_IN = 16
+"""Tasks taken in at one time. Calls to the Kubernetes API wait for each other in their order, so a
+burst of new tasks would keep the ends of older ones waiting: what has begun is brought to its end
+first."""
+
 MOMENT_SECONDS = 3.0
 CALL_SECONDS = 17.0
 """Together below the 30 s between SIGTERM and SIGKILL that Kubernetes grants."""
@@ -41,10 +46,11 @@ class TaskController:
         self._polling = Polling(tools, self._holds)
         self._ending = Ending(tools, self._submission.job_of)
         self._delivery = Delivery(tools)
-        intake = Intake(tools, self._holds, self._submission.commit_intent)
+        self._intake = Intake(tools, self._holds, self._submission.commit_intent)
+        self._places = asyncio.Semaphore(MOST_TAKEN_IN)
         self._steps: dict[Step, Callable[[Object, GatewayTask], Awaitable[bool]]] = {
-            Step.UNMARK: intake.unmark,
-            Step.TAKE_IN: intake.take_in,
+            Step.UNMARK: self._intake.unmark,
+            Step.TAKE_IN: self._take_in,
             Step.SUBMIT: self._submission.submit,
             Step.POLL: self._polling.poll,
             Step.STOP: self._ending.stop,
@@ -128,6 +134,14 @@ class TaskController:
         with suppress(TimeoutError):
             async with asyncio.timeout(MOMENT_SECONDS):
                 await self._submission.withdraw()
+
+    async def _take_in(self, obj: Object, task: GatewayTask) -> bool:
+        """Takes a task in, once it is its turn; while it waited it may have changed."""
+        async with self._places:
+            newest = self._tools.live.get(task.metadata.name)
+            if newest is not obj or self._tools.live.is_unread(task.metadata.name):
+                return True
+            return await self._intake.take_in(obj, task)
 
     def _has_begun(self, name: str) -> bool:
         """Whether a successor could not tell what has become of what is under way."""
