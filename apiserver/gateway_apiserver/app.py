@@ -127,14 +127,10 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         failpoints=failpoints,
     )
     others = _build_others()
-<<<<<<< HEAD
-    others.include_router(AccountRoutes(authenticator, parts.counters, gate).router)
-    pricing = PricingRoutes(authenticator, catalog, addresses, anonymous=settings.pricing_anonymous)
-    others.include_router(pricing.router)
-=======
     owners = OwnerIndex(parts.users)
     others.include_router(AccountRoutes(authenticator, owners, parts.counters, gate).router)
->>>>>>> main
+    pricing = PricingRoutes(authenticator, catalog, addresses, anonymous=settings.pricing_anonymous)
+    others.include_router(pricing.router)
     others.include_router(
         build_operations_router(
             lambda: not leaving.begun and _is_ready(parts),

@@ -79,7 +79,7 @@ def price_draft(draft: Draft, model: Model, now: datetime) -> int:
     Raises Conflict where the model does not support what is asked, or has no price at `now`.
     """
     check_model(draft.model_id, draft.given, draft.complete, model.rules)
-    return model, price_values(model, draft.complete, now)
+    return price_values(model, draft.complete, now)
 
 
 def price_values(model: Model, complete: Mapping[str, Any], now: datetime) -> int:

@@ -111,11 +111,13 @@ def _quote_model(
 ) -> Quote:
     basis: Basis = "exact"
     if call.params is not None:
-        values = {**call.params, "model": model_id}
+        named = call.params.get("model")
+        values = {**call.params, "model": model_id if named is None else named}
         draft = draft_values(catalog, operation, call.service, values, addresses)
         if draft.model is None:
             raise _unknown_model()
-        model, micros = price_draft(draft, at)
+        model = draft.model
+        micros = price_draft(draft, model, at)
     else:
         found = catalog.find_model(call.service, call.action, model_id)
         if found is None:

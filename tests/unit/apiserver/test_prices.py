@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_apiserver.drafts import draft_values, price_draft
+from gateway_apiserver.drafts import draft_values, find_model, price_draft
 from gateway_apiserver.quotes import QuoteCall, quote_call
 from gateway_core.contract.money import ceil_cents
 from gateway_core.domain.addresses import AddressPolicy
@@ -365,6 +365,7 @@ class TestQuotes:
             ({"params": params(output_resolution="8k")}, "output_resolution"),
             ({"params": params(colour="red")}, "colour"),
             ({"params": params(model=7)}, "model"),
+            ({"params": params(model={}), "model": ...}, "model"),
             ({"params": params(callback_url="http://127.0.0.1/x")}, "callback_url"),
         ],
     )
@@ -503,7 +504,8 @@ class TestQuoteReservationAndCharge:
         assert operation is not None
         draft = draft_values(catalog, operation, "sim", body(**chosen), addresses)
         later = moment + timedelta(microseconds=waited)
-        model, reserved = price_draft(draft, later)
+        model = find_model(draft)
+        reserved = price_draft(draft, model, later)
         bound = bound_task(draft.complete)
         # the task's creation time is the API server's, whole and a little off
         at_charge = select_price(model.prices, later.replace(microsecond=0) + timedelta(seconds=1))
