@@ -4,21 +4,23 @@ Made by `__main__` of what `compose` puts together, and by tests of fakes.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway_apiserver.accesslog import AccessLog
 from gateway_apiserver.admission.entrance import Entrance
 from gateway_apiserver.admission.policies import PolicyView
 from gateway_apiserver.admission.tasks import TaskAdmission
 from gateway_apiserver.auth import Authenticator
 from gateway_apiserver.catalogs import CatalogView
 from gateway_apiserver.departure import Departure
-from gateway_apiserver.edge import Edge
+from gateway_apiserver.edge import Edge, Witnesses
 from gateway_apiserver.entries import AccountRecord, KeyRecord, TaskRecord, UserRecord
 from gateway_apiserver.errors import render_error, to_gateway_error
 from gateway_apiserver.failpoints import Failpoints
@@ -36,6 +38,7 @@ from gateway_apiserver.routes.operations import build_operations_router
 from gateway_apiserver.routes.pricing import PricingRoutes
 from gateway_apiserver.routes.tasks import TaskRoutes
 from gateway_apiserver.settings import ApiSettings
+from gateway_apiserver.spans import RequestSpans
 from gateway_apiserver.surfaces import choose_dialect
 from gateway_apiserver.trace import trace_of
 from gateway_core.contract.account import GatewayAccount
@@ -53,6 +56,7 @@ from gateway_core.ports.counters import Counters
 from gateway_core.ports.notices import NoticeSink
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Records
+from gateway_core.ports.tracing import NO_TRACER, Tracer
 from gateway_core.usecases.ledgers import rebuild_ledger
 
 _TASKS = "/api/v1/"
@@ -78,6 +82,9 @@ class ApiParts:
     id_key: bytes
     peppers: Mapping[int, bytes]
     notices: NoticeSink | None = None
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    access: AccessLog = field(default_factory=AccessLog)
+    tracer: Tracer = NO_TRACER
     is_prepared: Callable[[], bool] = lambda: True
     """Whether what only the first calls need has been got, or waited for long enough."""
 
@@ -86,7 +93,8 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     """The whole API on these parts; it is not ready any more once `departure` has begun."""
     leaving = departure or Departure()
     settings, records = parts.settings, parts.records
-    mint, metrics, catalog = IdMint(parts.id_key), ApiMetrics(), CatalogView(parts.models)
+    mint, catalog = IdMint(parts.id_key), CatalogView(parts.models)
+    metrics = ApiMetrics(parts.registry, partial(_classify, parts.accounts))
     authenticator = Authenticator(
         ReadThrough(parts.keys, records, GatewayKey.plural),
         ReadThrough(parts.accounts, records, GatewayAccount.plural),
@@ -146,7 +154,14 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     )
     tasks = TaskRoutes(catalog, admission, authenticator, finder)
     notices = NoticeReceiver(NoticeSigner(parts.id_key), parts.notices)
-    return Edge(_Fork(tasks, notices, others), metrics)
+    spans = RequestSpans(parts.tracer, settings.client_traces)
+    return Edge(_Fork(tasks, notices, others), Witnesses(parts.access, metrics, spans))
+
+
+def _classify(accounts: Table[AccountRecord], name: str) -> str:
+    """The class of an account for metrics, which may not have its name."""
+    account = accounts.get(name)
+    return "unlimited" if account is not None and account.unlimited else "funded"
 
 
 def _is_ready(parts: ApiParts) -> bool:
