@@ -64,6 +64,7 @@ class Reason(StrEnum):
     UNKNOWN_ACTION = "UnknownAction"
     INVALID_FIELD = "InvalidField"
     PRICE_MISSING = "PriceMissing"
+    INVALID_PRICE = "InvalidPrice"
     DUPLICATE_MODEL = "DuplicateModel"
 
     @property

@@ -21,7 +21,7 @@ from gateway_core.contract.names import (
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.catalog import Model
 from gateway_core.domain.lifecycle import parse_time, record_intent, reserved_micros
-from gateway_core.domain.pricing import quote, select_price
+from gateway_core.domain.pricing import bound_task, quote, select_price
 from gateway_core.ports.counters import AdmissionCall
 from gateway_core.ports.objects import ObjectMissing
 from gateway_core.ports.records import Object
@@ -152,7 +152,7 @@ class Intake:
         if price is None:
             raise Unacceptable(Reason.INVALID_REQUEST, "The model has no price in force.")
         try:
-            reserved = quote(price, complete)
+            reserved = quote(price, bound_task(complete))
         except LookupError as error:
             raise Unacceptable(Reason.INVALID_REQUEST, f"The model has {error}.") from error
         await self._look_whether_late(task)
