@@ -44,6 +44,7 @@ from gateway_apiserver.routes.management.router import ManagementRoutes
 from gateway_apiserver.routes.management.tombstones import Tombstones
 from gateway_apiserver.routes.management.usage import UsageRoutes
 from gateway_apiserver.routes.operations import build_operations_router
+from gateway_apiserver.routes.pricing import PricingRoutes
 from gateway_apiserver.routes.tasks import TaskRoutes
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.spans import RequestSpans
@@ -146,6 +147,8 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     others = _build_others()
     owners = OwnerIndex(parts.users)
     others.include_router(AccountRoutes(authenticator, owners, parts.counters, gate).router)
+    pricing = PricingRoutes(authenticator, catalog, addresses, anonymous=settings.pricing_anonymous)
+    others.include_router(pricing.router)
     others.include_router(
         build_operations_router(
             lambda: not leaving.begun and _is_ready(parts),
@@ -155,6 +158,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
                 settings.base_url,
                 task_id_header=settings.task_id_header,
                 loopback_callbacks=_allows_loopback(addresses),
+                anonymous_prices=settings.pricing_anonymous,
             ),
         )
     )
