@@ -9,11 +9,8 @@ import asyncio
 import random
 import time
 from dataclasses import dataclass
-<<<<<<< HEAD
 from datetime import datetime
-=======
 from fractions import Fraction
->>>>>>> main
 
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.task import GatewayTask
