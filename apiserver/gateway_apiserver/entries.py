@@ -13,6 +13,7 @@ from typing import Any
 from gateway_core.contract.keys import KeyClass
 from gateway_core.contract.names import name_to_id
 from gateway_core.contract.user import Role
+from gateway_core.domain.guardrails import Rules, read_rules
 from gateway_core.domain.ledger import TERMINAL_PHASES
 from gateway_core.domain.representations import render_terminal
 
@@ -31,7 +32,8 @@ class TokenRecord:
 class KeyRecord:
     """An API key. `usable` is false once disabled or revoked; `expires_at` is Unix seconds.
 
-    `creator` names the GatewayUser with whose role it acts; None for one that nobody made.
+    `creator` names the GatewayUser with whose role it acts; None for one that nobody made. `rules`
+    are its own restrictions, beside those of its guardrails.
     """
 
     name: str
@@ -41,6 +43,7 @@ class KeyRecord:
     usable: bool
     expires_at: float
     tokens: tuple[TokenRecord, ...]
+    rules: Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,7 @@ def project_key(obj: Mapping[str, Any]) -> KeyRecord:
             )
             for token in spec.get("tokens") or (obj.get("status") or {}).get("tokens") or ()
         ),
+        rules=read_rules(spec),
     )
 
 

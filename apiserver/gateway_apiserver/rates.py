@@ -19,6 +19,7 @@ from gateway_core.contract.errors import RateState, Unavailable
 from gateway_core.ports.counters import (
     AdmissionAnswer,
     AdmissionCall,
+    Budget,
     Counters,
     CountersStale,
     CountersUnavailable,
@@ -85,17 +86,22 @@ class RateGate:
         self._outage_began: float | None = None
         self._rebuilds: dict[str, asyncio.Task[bool]] = {}
 
-    async def admit(self, account: AccountRecord, hold: Hold | None) -> AdmissionAnswer:
+    async def admit(
+        self, account: AccountRecord, hold: Hold | None, budgets: tuple[Budget, ...] = ()
+    ) -> AdmissionAnswer:
         """The counters' answer; `stale` in it means that no hold could be taken.
 
-        Raises Unavailable where this account cannot be served without the counters.
+        Raises Unavailable where a call of this account, within these budgets of its key and
+        guardrails, cannot be served without the counters.
         """
         funds = None if account.unlimited else account.funds
-        call = AdmissionCall(account.name, account.requests_per_minute, hold, funds)
+        call = AdmissionCall(
+            account.name, account.requests_per_minute, hold, funds, budgets=budgets
+        )
         try:
             answer = await self._counters.admit(call)
         except CountersUnavailable as error:
-            return self._admit_alone(account, error)
+            return self._admit_alone(account, budgets, error)
         if self._outage_began is not None:
             self._outage_began = None
             self._local.clear()
@@ -129,7 +135,7 @@ class RateGate:
     async def release(self, account: str, task: str) -> None:
         """Gives back a hold that no task will use. What fails is left to the sweeper."""
         try:
-            await self._counters.settle(account, task, 0, self._today())
+            await self._counters.settle(account, task, 0, self._now())
         except (CountersUnavailable, CountersStale):
             _log.warning("a hold was not released", account=account, task=task)
 
@@ -138,22 +144,25 @@ class RateGate:
             while not await self._rebuild(account):
                 await asyncio.sleep(REBUILD_PAUSE_SECONDS)
                 with suppress(CountersStale):
-                    await self._counters.read_spending(account, self._today())
+                    await self._counters.read_spending(account, self._now().date().isoformat())
                     break
         except (RecordError, StoreUnavailable, CountersUnavailable) as error:
             _log.warning("money was not rebuilt", account=account, error=str(error))
             return False
         return True
 
-    def _today(self) -> str:
-        return datetime.fromtimestamp(self._clock(), UTC).date().isoformat()
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock(), UTC)
 
-    def _admit_alone(self, account: AccountRecord, error: CountersUnavailable) -> AdmissionAnswer:
+    def _admit_alone(
+        self, account: AccountRecord, budgets: tuple[Budget, ...], error: CountersUnavailable
+    ) -> AdmissionAnswer:
         now = self._clock()
         if self._outage_began is None:
             self._outage_began = now
             _log.warning("the counters are away", error=str(error))
-        if not account.unlimited or now - self._outage_began > MOST_OUTAGE_SECONDS:
+        limited = not account.unlimited or any(budget.limit is not None for budget in budgets)
+        if limited or now - self._outage_began > MOST_OUTAGE_SECONDS:
             raise Unavailable(
                 "The gateway cannot check limits now.", retry_after=_RETRY_SECONDS
             ) from error

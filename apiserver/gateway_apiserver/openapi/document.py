@@ -20,7 +20,7 @@ _TEXTS = {
     400: "The request is invalid.",
     401: "The API key is missing, malformed, revoked or invalid.",
     402: "The balance does not cover the call.",
-    403: "The key is good, and of a class that may not do this.",
+    403: "The key is good, and its class or role may not do this, or not with this model.",
     404: "Unknown, or of another account.",
     409: "The model does not support what is asked, or the Idempotency-Key stands for other input.",
     413: "The body is too large.",
@@ -81,13 +81,14 @@ def _describe_create(
     accepted = _answer("The task is accepted.", "TaskAccepted", (*_RATE, "Location"))
     accepted["links"] = {"task": read}
     responses = {"202": accepted}
-    for status in (401, 403, 503):
-        responses[str(status)] = _refusal(status)
+    responses["401"] = _refusal(401)
+    for status in (403, 503):
+        responses[str(status)] = _refusal(status, optional=_RATE)
     for status in (402, 413, 415):
         responses[str(status)] = _refusal(status, _RATE)
     responses["400"] = _refusal(400, _RATE, ("Error", "FieldErrors"))
     responses["409"] = _refusal(409, _RATE, optional=(task_id_header,))
-    responses["429"] = _refusal(429, optional=("Retry-After", *_RATE))
+    responses["429"] = _refusal(429, optional=("Retry-After", "x-should-retry", *_RATE))
     responses["500"] = _refusal(500, optional=_RATE)
     responses["504"] = _refusal(504, (*_RATE, task_id_header))
     return {
