@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -73,16 +73,17 @@ class Tables:
     """The standing kinds as this process knows them."""
 
     accounts: KubeTable[GatewayAccount]
-    models: KubeTable[GatewayModel]
-    providers: KubeTable[GatewayProvider]
     users: KubeTable[GatewayUser]
     keys: KubeTable[GatewayKey]
     guardrails: KubeTable[GatewayGuardrail]
+    models: KubeTable[GatewayModel]
+    providers: KubeTable[GatewayProvider]
 
-    def list_followed(self, *, owns_rest: bool) -> tuple[KubeTable[Any], ...]:
-        """Those that this replica needs: who looks after no standing kind has no use for most."""
-        always = (self.accounts, self.models, self.providers)
-        return (*always, self.users, self.keys, self.guardrails) if owns_rest else always
+    @property
+    def all(self) -> tuple[KubeTable[Any], ...]:
+        """Every table."""
+        people = (self.accounts, self.users, self.keys, self.guardrails)
+        return (*people, self.models, self.providers)
 
 
 async def run_operator(
@@ -118,6 +119,8 @@ async def run_operator(
             store=store,
             counters=counters,
             accounts=tables.accounts,
+            keys=tables.keys,
+            guardrails=tables.guardrails,
             catalog=_follow_catalog(tables.models),
             providers=providers,
             outputs=Outputs(store, signer, settings.media_url),
@@ -166,11 +169,10 @@ async def run_operator(
         )
         stack.push_async_callback(health.cleanup)
 
-        followed = tables.list_followed(owns_rest=settings.shards.owns_rest)
-        parts: list[Callable[[], Awaitable[None]]] = [table.run for table in followed]
+        parts: list[Callable[[], Awaitable[None]]] = [table.run for table in tables.all]
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(_run_part(part)) for part in parts]
-            await _wait_for_tables(followed, stop)
+            await _wait_for_tables(tables, stop)
             janitor = Janitor(tools, settings.sweep_seconds)
             running += [
                 group.create_task(_run_part(part))
@@ -223,9 +225,9 @@ async def _run_part(part: Callable[[], Awaitable[None]]) -> None:
     raise RuntimeError(f"{getattr(part, '__qualname__', part)} has ended by itself")
 
 
-async def _wait_for_tables(tables: Iterable[KubeTable[Any]], stop: asyncio.Event) -> None:
+async def _wait_for_tables(tables: Tables, stop: asyncio.Event) -> None:
     """Returns once all tables are read, or `stop` is set."""
-    synced = asyncio.gather(*(table.wait_synced() for table in tables))
+    synced = asyncio.gather(*(table.wait_synced() for table in tables.all))
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait((synced, stopped), return_when=asyncio.FIRST_COMPLETED)
     for waiter in (synced, stopped):
@@ -235,11 +237,11 @@ async def _wait_for_tables(tables: Iterable[KubeTable[Any]], stop: asyncio.Event
 def _build_tables(records: KubeRecords) -> Tables:
     return Tables(
         accounts=KubeTable(records, GatewayAccount.plural, GatewayAccount.model_validate),
+        users=KubeTable(records, GatewayUser.plural, GatewayUser.model_validate),
         keys=KubeTable(records, GatewayKey.plural, GatewayKey.model_validate),
+        guardrails=KubeTable(records, GatewayGuardrail.plural, GatewayGuardrail.model_validate),
         models=KubeTable(records, GatewayModel.plural, GatewayModel.model_validate),
         providers=KubeTable(records, GatewayProvider.plural, GatewayProvider.model_validate),
-        users=KubeTable(records, GatewayUser.plural, GatewayUser.model_validate),
-        guardrails=KubeTable(records, GatewayGuardrail.plural, GatewayGuardrail.model_validate),
     )
 
 

@@ -24,6 +24,7 @@ def list_variables(config: LocalConfig, credentials: Credentials) -> dict[str, s
         "GATEWAY_MODEL": MODEL,
         "GATEWAY_NAMESPACE": config.namespace,
         "KUBECONFIG": str(config.cluster_kubeconfig),
+        "GATEWAY_SECRETS_DIR": str(config.secrets_directory),
     }
 
 
