@@ -56,14 +56,14 @@ def test_apply_says_what_the_schema_refuses(gatewayctl, tmp_path):
     wrong = {**ACCOUNT, "spec": {**ACCOUNT["spec"], "requestsPerMinute": 0}}
     path = tmp_path / "wrong.yaml"
     path.write_text(yaml.safe_dump(wrong))
-    assert "requestsPerMinute" in gatewayctl("apply", "-f", str(path), code=1)
+    assert "requestsPerMinute" in gatewayctl("apply", "-f", str(path), code=4)
 
 
 @pytest.mark.parametrize("content", ["just text", "kind: GatewayAccount", "a: [", "- 1"])
 def test_apply_refuses_what_is_no_object(gatewayctl, tmp_path, content):
     path = tmp_path / "wrong.yaml"
     path.write_text(content)
-    assert str(path.name) in gatewayctl("apply", "-f", str(path), code=1).replace("\n", "")
+    assert str(path.name) in gatewayctl("apply", "-f", str(path), code=4).replace("\n", "")
 
 
 def test_secrets_are_made_once(gatewayctl, control_plane):

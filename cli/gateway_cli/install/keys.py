@@ -8,7 +8,9 @@ import base64
 import contextlib
 from pathlib import Path
 
-from gateway_cli.install.cluster import AlreadyThere, ClusterApi, ClusterError, Object
+from gateway_cli.cluster.calls import Object
+from gateway_cli.cluster.errors import AlreadyThere, ClusterError
+from gateway_cli.install.cluster import ClusterApi
 from gateway_cli.install.sharedsecrets import LABELS
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.keys import KeyClass, digest, mint_key, parse_key
