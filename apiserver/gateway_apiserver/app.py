@@ -4,21 +4,23 @@ Made by `__main__` of what `compose` puts together, and by tests of fakes.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway_apiserver.accesslog import AccessLog
 from gateway_apiserver.admission.entrance import Entrance
 from gateway_apiserver.admission.policies import PolicyView
 from gateway_apiserver.admission.tasks import TaskAdmission
 from gateway_apiserver.auth import Authenticator
 from gateway_apiserver.catalogs import CatalogView
 from gateway_apiserver.departure import Departure
-from gateway_apiserver.edge import Edge
+from gateway_apiserver.edge import Edge, Witnesses
 from gateway_apiserver.entries import AccountRecord, KeyRecord, TaskRecord, UserRecord
 from gateway_apiserver.errors import render_error, to_gateway_error
 from gateway_apiserver.failpoints import Failpoints
@@ -32,13 +34,25 @@ from gateway_apiserver.pulse import Pulse
 from gateway_apiserver.rates import RateGate
 from gateway_apiserver.recording import TaskRecorder
 from gateway_apiserver.routes.account import AccountRoutes
+from gateway_apiserver.routes.management.assignments import AssignmentRoutes
+from gateway_apiserver.routes.management.budgets import BudgetReader
+from gateway_apiserver.routes.management.guardrails import GuardrailRoutes
+from gateway_apiserver.routes.management.holdings import Holdings
+from gateway_apiserver.routes.management.keys import KeyRoutes
+from gateway_apiserver.routes.management.members import MemberRoutes
+from gateway_apiserver.routes.management.router import ManagementRoutes
+from gateway_apiserver.routes.management.tombstones import Tombstones
+from gateway_apiserver.routes.management.usage import UsageRoutes
 from gateway_apiserver.routes.operations import build_operations_router
+from gateway_apiserver.routes.pricing import PricingRoutes
 from gateway_apiserver.routes.tasks import TaskRoutes
 from gateway_apiserver.settings import ApiSettings
+from gateway_apiserver.spans import RequestSpans
 from gateway_apiserver.surfaces import choose_dialect
 from gateway_apiserver.trace import trace_of
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.errors import GatewayError
+from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.model import RESERVED_SERVICES, GatewayModel
@@ -52,6 +66,7 @@ from gateway_core.ports.counters import Counters
 from gateway_core.ports.notices import NoticeSink
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Records
+from gateway_core.ports.tracing import NO_TRACER, Tracer
 from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.ledgers import rebuild_ledger
 
@@ -78,6 +93,9 @@ class ApiParts:
     id_key: bytes
     peppers: Mapping[int, bytes]
     notices: NoticeSink | None = None
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    access: AccessLog = field(default_factory=AccessLog)
+    tracer: Tracer = NO_TRACER
     is_prepared: Callable[[], bool] = lambda: True
     """Whether what only the first calls need has been got, or waited for long enough."""
 
@@ -86,7 +104,8 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     """The whole API on these parts; it is not ready any more once `departure` has begun."""
     leaving = departure or Departure()
     settings, records = parts.settings, parts.records
-    mint, metrics, catalog = IdMint(parts.id_key), ApiMetrics(), CatalogView(parts.models)
+    mint, catalog = IdMint(parts.id_key), CatalogView(parts.models)
+    metrics = ApiMetrics(parts.registry, partial(_classify, parts.accounts))
     authenticator = Authenticator(
         ReadThrough(parts.keys, records, GatewayKey.plural),
         ReadThrough(parts.accounts, records, GatewayAccount.plural),
@@ -129,6 +148,8 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     others = _build_others()
     owners = OwnerIndex(parts.users)
     others.include_router(AccountRoutes(authenticator, owners, parts.counters, gate).router)
+    pricing = PricingRoutes(authenticator, catalog, addresses, anonymous=settings.pricing_anonymous)
+    others.include_router(pricing.router)
     others.include_router(
         build_operations_router(
             lambda: not leaving.begun and _is_ready(parts),
@@ -138,12 +159,39 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
                 settings.base_url,
                 task_id_header=settings.task_id_header,
                 loopback_callbacks=_allows_loopback(addresses),
+                anonymous_prices=settings.pricing_anonymous,
             ),
         )
     )
     tasks = TaskRoutes(catalog, admission, authenticator, finder)
     notices = NoticeReceiver(NoticeSigner(parts.id_key), parts.notices)
-    return Edge(_Fork(tasks, notices, others), metrics)
+    management = _build_management(parts, authenticator, gate, mint)
+    spans = RequestSpans(parts.tracer, settings.client_traces)
+    fork = _Fork(tasks, management, notices, others)
+    return Edge(fork, Witnesses(parts.access, metrics, spans))
+
+
+def _build_management(
+    parts: ApiParts, authenticator: Authenticator, gate: RateGate, mint: IdMint
+) -> ManagementRoutes:
+    tables = {GatewayKey.plural: parts.keys, GatewayGuardrail.plural: parts.guardrails}
+    holdings = Holdings(parts.records, mint, tables)
+    budgets = BudgetReader(parts.counters, gate)
+    return ManagementRoutes(
+        authenticator,
+        KeyRoutes(holdings, parts.users, budgets, mint, parts.peppers),
+        GuardrailRoutes(holdings, Tombstones(parts.store), budgets, mint),
+        AssignmentRoutes(holdings),
+        MemberRoutes(parts.users),
+        UsageRoutes(parts.records, parts.store),
+        maintenance=parts.settings.maintenance,
+    )
+
+
+def _classify(accounts: Table[AccountRecord], name: str) -> str:
+    """The class of an account for metrics, which may not have its name."""
+    account = accounts.get(name)
+    return "unlimited" if account is not None and account.unlimited else "funded"
 
 
 def _is_ready(parts: ApiParts) -> bool:
@@ -160,10 +208,17 @@ def _is_ready(parts: ApiParts) -> bool:
 
 
 class _Fork:
-    """Task paths one way, notices of providers another, everything else the third."""
+    """Tasks, Platform Management, notices of providers and everything else: a way for each."""
 
-    def __init__(self, tasks: ASGIApp, notices: NoticeReceiver, others: ASGIApp) -> None:
+    def __init__(
+        self,
+        tasks: ASGIApp,
+        management: ManagementRoutes,
+        notices: NoticeReceiver,
+        others: ASGIApp,
+    ) -> None:
         self._tasks = tasks
+        self._management = management
         self._notices = notices
         self._others = others
 
@@ -171,6 +226,9 @@ class _Fork:
         path: str = scope["path"]
         if self._notices.takes(path):
             await self._notices(scope, receive, send)
+            return
+        if self._management.takes(path):
+            await self._management(scope, receive, send)
             return
         # of what is below /api/v1, only the gateway's own segments are no provider's
         is_task = path.startswith(_TASKS) and path.split("/", 4)[3] not in RESERVED_SERVICES

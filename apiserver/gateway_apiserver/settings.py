@@ -33,6 +33,8 @@ class ProcessSettings(StoreSettings):
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
+    access_log: Literal["all", "notable", "off"] = "all"
+    """Requests that leave a line in the log; `notable` leaves out the GETs that went well."""
     secrets_dir: Path
     """Folder of the files `id-key`, `media-key` and `pepper-1`, `pepper-2`, …"""
     linger_seconds: Annotated[float, Field(ge=0, le=600)] = 0.0
@@ -53,10 +55,14 @@ class ApiSettings(ProcessSettings):
     """The cluster's own networks where those are public addresses: callbacks may not reach them."""
     maintenance: bool = False
     """Whether requests that create are refused with 503."""
+    pricing_anonymous: bool = True
+    """Whether prices are told to those who send no credential (§2.6)."""
     task_id_header: HeaderName = "X-Task-Id"
     replicas: Annotated[int, Field(ge=1, le=10000)] = 1
     """Processes that share the accounts' rates, for the time without a counter store (§12.5)."""
     metrics_enabled: bool = True
+    client_traces: Literal["link", "parent", "ignore"] = "link"
+    """What a client's `traceparent` is taken for, where tracing is on."""
     operator_url: str = ""
     """Where notices of providers go, `{ordinal}` being the replica's number; empty for nowhere."""
     operator_replicas: Annotated[int, Field(ge=1, le=SHARDS)] = 1

@@ -226,6 +226,10 @@ class FakeCounters:
     async def finish_rebuild(self, account: str, token: str, ledger: Ledger) -> bool:
         for micros in (ledger.charged, *ledger.by_day.values(), *ledger.holds.values()):
             _check_micros(micros)
+        for spent in ledger.spent.values():
+            for parts in (spent.minutes, spent.hours, spent.days, {0: spent.total}):
+                for micros in parts.values():
+                    _check_micros(micros)
         self._check_away()
         known, until = self._tokens.get(account, ("", 0.0))
         if known != token or until <= self.now:

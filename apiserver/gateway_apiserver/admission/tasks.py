@@ -30,6 +30,7 @@ from gateway_core.contract.names import (
     SHARD_LABEL,
     TASK_FINALIZER,
     TASK_PREFIX,
+    TRACEPARENT_ANNOTATION,
     id_to_name,
     shard_of,
 )
@@ -42,6 +43,7 @@ from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import Hold
 from gateway_core.ports.objects import ObjectStore, StoreUnavailable
 from gateway_core.ports.records import Object
+from gateway_core.ports.tracing import SpanKind
 from gateway_core.usecases.inputs import store_input
 
 
@@ -165,7 +167,8 @@ class TaskAdmission:
         try:
             obj = await self._compose(call, payer, plan)
             self._failpoints.reach("before-create")
-            recorded = await self._recorder.record(obj)
+            with call.trace.span.child("record", kind=SpanKind.CLIENT):
+                recorded = await self._recorder.record(obj)
             self._failpoints.reach("after-create")
         except (OutcomeUnknown, KeyReused, WinnerUndecided):
             # the hold stays: the task may be there, and then it needs it
@@ -209,6 +212,7 @@ class TaskAdmission:
             annotations={
                 REQUEST_ID_ANNOTATION: call.trace.request_id,
                 GIVEN_DIGEST_ANNOTATION: draft.given_digest,
+                **_name_trace(call.trace),
             },
             finalizers=[TASK_FINALIZER],
         )
@@ -216,3 +220,9 @@ class TaskAdmission:
             **head,
             "spec": {"request": request, "deadlineSeconds": plan.model.deadline_seconds},
         }
+
+
+def _name_trace(trace: Trace) -> dict[str, str]:
+    """The annotation by which whatever becomes of the task joins the request's trace."""
+    context = trace.span.context
+    return {} if context is None else {TRACEPARENT_ANNOTATION: str(context)}

@@ -16,6 +16,8 @@ from gateway_core.contract.errors import MethodNotAllowed, NotFound, Unauthentic
 from gateway_core.domain.representations import render_processing
 
 READ_METHODS = "GET, HEAD"
+_CREATE = "/api/v1/{service}/{action}"
+_READ = "/api/v1/{service}/{action}/{task_id}"
 
 
 class TaskRoutes:
@@ -52,7 +54,7 @@ class TaskRoutes:
         if scope["method"] != "POST":
             raise MethodNotAllowed("POST")
         trace = trace_of(scope)
-        trace.route = "task_create"
+        trace.route, trace.template = "task_create", _CREATE
         call = TaskCall(service, operation, scope["headers"], receive, trace)
         accepted = await self._admission.admit(call)
         task_id = accepted.task_id.encode()
@@ -70,7 +72,7 @@ class TaskRoutes:
         if not wire_id:
             raise no_route()
         trace = trace_of(scope)
-        trace.route = "task_read"
+        trace.route, trace.template = "task_read", _READ
         account = await self._identify(scope, trace, served)
         task = await self._finder.find(account, wire_id)
         if task.service != service or task.action != action:

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway_apiserver.accesslog import AccessLog
 from gateway_apiserver.app import ApiParts, create_app
 from gateway_apiserver.catalogs import project_model
 from gateway_apiserver.departure import Departure
@@ -20,6 +21,7 @@ from gateway_core.contract.keys import KeyClass, digest, mint_key
 from gateway_core.contract.names import id_to_name
 from gateway_core.domain.guardrails import read_guardrail
 from gateway_core.domain.lifecycle import OPEN_SELECTOR
+from gateway_core.ports.tracing import NO_TRACER, Tracer
 from tests.fakes.counters import FakeCounters
 from tests.fakes.objects import FakeObjects
 from tests.fakes.records import FakeRecords
@@ -110,7 +112,7 @@ async def call(
 class Gateway:
     """An API with the accounts `demo` and `guest`, a key each, and one model."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, tracer: Tracer = NO_TRACER, **settings: Any) -> None:
         self.records = FakeRecords()
         self.counters = FakeCounters()
         self.store = FakeObjects()
@@ -123,8 +125,9 @@ class Gateway:
             self.records, "gatewaytasks", project_task, field_selector=OPEN_SELECTOR
         )
         self.mint = IdMint(ID_KEY)
+        chosen = ApiSettings(secrets_dir=Path("unused"), store_dir=Path("unused"), **settings)
         parts = ApiParts(
-            settings=ApiSettings(secrets_dir=Path("unused"), store_dir=Path("unused"), **settings),
+            settings=chosen,
             records=self.records,
             counters=self.counters,
             store=self.store,
@@ -136,6 +139,8 @@ class Gateway:
             tasks=TaskTable(self.tasks),
             id_key=ID_KEY,
             peppers=PEPPERS,
+            access=AccessLog(chosen.access_log),
+            tracer=tracer,
         )
         self.departure = Departure()
         self.app = self.departure.wrap(create_app(parts, self.departure))

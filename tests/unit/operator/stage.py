@@ -12,7 +12,10 @@ from functools import partial
 from typing import Any
 
 from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.ids import IdMint
+from gateway_core.contract.key import GatewayKey
+from gateway_core.contract.limits import list_subjects
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.names import (
@@ -31,6 +34,7 @@ from gateway_core.domain.ledger import TERMINAL_PHASES
 from gateway_core.domain.lifecycle import format_time, parse_time
 from gateway_core.ports.counters import Hold
 from gateway_core.ports.records import Change, Object
+from gateway_core.ports.tracing import NO_TRACER, Tracer
 from gateway_core.ports.upstream import Upstream
 from gateway_core.usecases.archive import read_archived
 from gateway_core.usecases.backlog import Backlog
@@ -56,6 +60,7 @@ from gateway_operator.outputs import Outputs
 from gateway_operator.providers import Providers
 from gateway_operator.queue import WorkQueue
 from gateway_operator.shards import Shards
+from gateway_operator.tasktraces import TaskTraces
 from tests.fakes.callbacks import FakeSender
 from tests.fakes.clock import START
 from tests.fakes.counters import FakeCounters
@@ -98,6 +103,8 @@ class Operator:
             backlog=Backlog(stage.store),
             counters=stage.counters,
             accounts=stage.accounts,
+            keys=stage.keys,
+            guardrails=stage.guardrails,
             catalog=lambda: build_catalog(model for _, model in stage.models.items())[0],
             providers=self.providers,
             outputs=Outputs(stage.store, SIGNER, "https://media.example"),
@@ -114,6 +121,7 @@ class Operator:
             failpoints=stage.failpoints,
             metrics=metrics,
             now=read_now,
+            traces=TaskTraces(stage.tracer),
             notify_address=lambda notice: stage.notify_url and stage.notify_url + notice.name,
         )
         self.controller = TaskController(self.tools)
@@ -161,10 +169,17 @@ class Stage:
         self.lag = lag
         self.upstream = upstream or FakeUpstream()
         self.notify_url: str | None = None
+        self.tracer: Tracer = NO_TRACER
+        self.annotations: dict[str, str] = {}
+        """What the tasks of `admit` have."""
         self.records = RemoteRecords(clock=lambda: format_time(read_now()))
         self.store: FakeObjects = FakeObjects()
         self.counters: FakeCounters = TickingCounters()
         self.accounts = FakeTable(self.records, "gatewayaccounts", GatewayAccount.model_validate)
+        self.keys = FakeTable(self.records, "gatewaykeys", GatewayKey.model_validate)
+        self.guardrails = FakeTable(
+            self.records, "gatewayguardrails", GatewayGuardrail.model_validate
+        )
         self.models = FakeTable(self.records, "gatewaymodels", GatewayModel.model_validate)
         self.providers = FakeTable(self.records, "gatewayproviders", GatewayProvider.model_validate)
         self.failpoints = Failpoints()
@@ -247,6 +262,18 @@ class Stage:
         obj = {"metadata": {"name": name}, "spec": {**base, **spec}}
         self.records.put("gatewaymodels", obj)
 
+    def put_key(self, name: str = "key-a", **spec: Any) -> None:
+        """Applies a GatewayKey of the account; its token opens nothing here."""
+        token = {"id": "abcdefgh", "digest": "0" * 64, "hint": "sk-ab…yz"}
+        base = {"accountName": "demo", "displayName": name, "tokens": [token]}
+        self.records.put("gatewaykeys", {"metadata": {"name": name}, "spec": {**base, **spec}})
+
+    def put_guardrail(self, name: str, *keys: str, **spec: Any) -> None:
+        """Applies a GatewayGuardrail of the account over these keys."""
+        base = {"accountName": "demo", "displayName": name[4:], "keyNames": list(keys)}
+        obj = {"metadata": {"name": name}, "spec": {**base, **spec}}
+        self.records.put("gatewayguardrails", obj)
+
     def put_provider(self, name: str = "simulated", **spec: Any) -> None:
         """Applies a GatewayProvider."""
         obj = {"metadata": {"name": name}, "spec": {"type": "fake", **spec}}
@@ -276,12 +303,13 @@ class Stage:
         """A task as the API makes it: money held, labels and finalizer on it; its name."""
         name = id_to_name(MINT.mint_random(TASK_PREFIX, "demo"))
         if "demo" in await self.counters.list_accounts():
-            await self.counters.hold("demo", Hold(name, reserved))
+            await self.counters.hold("demo", Hold(name, reserved, list_subjects(request)))
         spec = self.spec(
             deadline=deadline, fingerprint="f" * 64, reservedMicros=reserved, **request
         )
         labels = {ACCOUNT_LABEL: "demo", SHARD_LABEL: str(shard_of(name))}
         metadata = {"name": name, "labels": labels, "finalizers": [TASK_FINALIZER]}
+        metadata |= {"annotations": dict(self.annotations)} if self.annotations else {}
         await self.records.create(TASKS, {"metadata": metadata, "spec": spec})
         return name
 

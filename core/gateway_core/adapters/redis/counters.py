@@ -26,7 +26,7 @@ from gateway_core.adapters.redis.arguments import (
     read_state,
 )
 from gateway_core.adapters.redis.batches import CommandBatcher
-from gateway_core.adapters.redis.link import Command, RedisLink, check_reply
+from gateway_core.adapters.redis.link import Command, NoteRoundTrip, RedisLink, check_reply
 from gateway_core.adapters.redis.scripts import (
     ABANDON_REBUILD,
     ADMIT,
@@ -82,9 +82,14 @@ class RedisCounters:
     """
 
     def __init__(
-        self, url: str, *, max_connections: int = 16, clock: Callable[[], float] = time.time
+        self,
+        url: str,
+        *,
+        max_connections: int = 16,
+        clock: Callable[[], float] = time.time,
+        note: NoteRoundTrip | None = None,
     ) -> None:
-        self._link = RedisLink(url, max_connections=max_connections)
+        self._link = RedisLink(url, max_connections=max_connections, note=note)
         self._clock = clock
         self._batcher = CommandBatcher(self._link)
 
