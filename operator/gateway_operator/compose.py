@@ -38,6 +38,7 @@ from gateway_core.domain.catalog import Catalog, Problem, build_catalog
 from gateway_core.domain.providers import check_provider
 from gateway_core.ports.upstream import Upstream
 from gateway_core.usecases.backlog import Backlog
+from gateway_operator.balances import Balances
 from gateway_operator.bookkeeping import Bookkeeping
 from gateway_operator.callbacks.courier import Courier
 from gateway_operator.callbacks.signing import Keyring
@@ -197,9 +198,12 @@ async def run_operator(
             if settings.shards.owns_rest:
                 schedule = Schedule(*plan_sweeps(tools, settings.rules, settings.sweep_seconds))
                 bookkeeping = Bookkeeping(tools, settings.fold_seconds)
+                balances = Balances(
+                    records, tables.accounts, tables.keys, tables.guardrails, _read_clock
+                )
                 running += [
                     group.create_task(_run_part(part))
-                    for part in (standing.run, schedule.run, bookkeeping.run)
+                    for part in (standing.run, schedule.run, bookkeeping.run, balances.run)
                 ]
 
             async def mark_ready() -> None:
