@@ -51,6 +51,7 @@ from gateway_operator.controllers.standing.keys import Keys
 from gateway_operator.controllers.standing.models import Models, ProviderKind
 from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.controller import TaskController
+from gateway_operator.controllers.tasks.credentials import follow_policies
 from gateway_operator.controllers.tasks.journal import Journal
 from gateway_operator.controllers.tasks.redeliveries import (
     SELECTOR,
@@ -129,8 +130,9 @@ async def run_operator(
             backlog=Backlog(store),
             counters=counters,
             accounts=tables.accounts,
+            users=tables.users,
             keys=tables.keys,
-            guardrails=tables.guardrails,
+            policies=follow_policies(tables.keys, tables.guardrails),
             catalog=_follow_catalog(tables.models),
             providers=providers,
             outputs=Outputs(store, signer, settings.media_url),

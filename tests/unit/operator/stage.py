@@ -28,6 +28,7 @@ from gateway_core.contract.names import (
 )
 from gateway_core.contract.provider import GatewayProvider, ProviderSpec
 from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.callbacks import SCHEDULE
 from gateway_core.domain.catalog import build_catalog
 from gateway_core.domain.ledger import TERMINAL_PHASES
@@ -44,6 +45,7 @@ from gateway_operator.callbacks.courier import Courier
 from gateway_operator.callbacks.signing import Keyring
 from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.controller import TaskController
+from gateway_operator.controllers.tasks.credentials import follow_policies
 from gateway_operator.controllers.tasks.journal import Journal
 from gateway_operator.controllers.tasks.redeliveries import (
     SELECTOR,
@@ -103,8 +105,9 @@ class Operator:
             backlog=Backlog(stage.store),
             counters=stage.counters,
             accounts=stage.accounts,
+            users=stage.users,
             keys=stage.keys,
-            guardrails=stage.guardrails,
+            policies=follow_policies(stage.keys, stage.guardrails),
             catalog=lambda: build_catalog(model for _, model in stage.models.items())[0],
             providers=self.providers,
             outputs=Outputs(stage.store, SIGNER, "https://media.example"),
@@ -176,6 +179,7 @@ class Stage:
         self.store: FakeObjects = FakeObjects()
         self.counters: FakeCounters = TickingCounters()
         self.accounts = FakeTable(self.records, "gatewayaccounts", GatewayAccount.model_validate)
+        self.users = FakeTable(self.records, "gatewayusers", GatewayUser.model_validate)
         self.keys = FakeTable(self.records, "gatewaykeys", GatewayKey.model_validate)
         self.guardrails = FakeTable(
             self.records, "gatewayguardrails", GatewayGuardrail.model_validate
@@ -267,6 +271,12 @@ class Stage:
         token = {"id": "abcdefgh", "digest": "0" * 64, "hint": "sk-ab…yz"}
         base = {"accountName": "demo", "displayName": name, "tokens": [token]}
         self.records.put("gatewaykeys", {"metadata": {"name": name}, "spec": {**base, **spec}})
+
+    def put_user(self, name: str, role: str | None, **spec: Any) -> None:
+        """Applies a GatewayUser with a role in the account, or none."""
+        memberships = [{"accountName": "demo", "role": role}] if role else []
+        base = {"displayName": name, "email": "v@example.com", "memberships": memberships}
+        self.records.put("gatewayusers", {"metadata": {"name": name}, "spec": {**base, **spec}})
 
     def put_guardrail(self, name: str, *keys: str, **spec: Any) -> None:
         """Applies a GatewayGuardrail of the account over these keys."""
