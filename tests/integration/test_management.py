@@ -26,12 +26,13 @@ def second(world):
 
 
 @pytest.fixture
-async def governor(world):
-    """A client with a management key of an account of its own."""
+async def governor(world, second):
+    """A client with a management key of an account of its own, which both processes know."""
     async with open_tenant(world) as client:
         key = make_key(world, client.account, "Management")
         async with world.client(key.plaintext, client.account) as own:
-            await wait_status(own, 200, f"{ROOT}/keys")
+            for base in (None, second.base_url):
+                await wait_status(own, 200, f"{ROOT}/keys", base=base)
             own.standard_key = client.key
             yield own
 
