@@ -7,17 +7,19 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import kopf
 
 from gateway_core.adapters.callbacks.http import HttpCallbackSender
 from gateway_core.adapters.kube.connection import Connection, find_connection
 from gateway_core.adapters.kube.records import KubeRecords
+from gateway_core.adapters.kube.secrets import KubeSecrets
 from gateway_core.adapters.kube.table import KubeTable
 from gateway_core.adapters.logs import configure_logging as configure_logging
 from gateway_core.adapters.objectstore.choice import open_store
 from gateway_core.adapters.redis.counters import RedisCounters
-from gateway_core.adapters.secretfiles import load_key
+from gateway_core.adapters.secretfiles import load_key, load_peppers
 from gateway_core.adapters.upstreams.registry import build_upstream
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.guardrail import GatewayGuardrail
@@ -28,13 +30,19 @@ from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.notices import Notice, NoticeSigner
 from gateway_core.contract.provider import GatewayProvider, ProviderSpec
 from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.catalog import Catalog, Problem, build_catalog
 from gateway_core.domain.providers import check_provider
 from gateway_core.ports.upstream import Upstream
 from gateway_operator.callbacks.courier import Courier
 from gateway_operator.callbacks.signing import Keyring
-from gateway_operator.controllers.standing import StandingController
+from gateway_operator.controllers.standing.accounts import Accounts, Users
+from gateway_operator.controllers.standing.controller import StandingController
+from gateway_operator.controllers.standing.declaredkeys import DeclaredKeys
+from gateway_operator.controllers.standing.guardrails import Guardrails
+from gateway_operator.controllers.standing.keys import Keys
+from gateway_operator.controllers.standing.models import Models, ProviderKind
 from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.controller import TaskController
 from gateway_operator.controllers.tasks.journal import Journal
@@ -65,16 +73,17 @@ class Tables:
     """The standing kinds as this process knows them."""
 
     accounts: KubeTable[GatewayAccount]
+    users: KubeTable[GatewayUser]
     keys: KubeTable[GatewayKey]
     guardrails: KubeTable[GatewayGuardrail]
     models: KubeTable[GatewayModel]
     providers: KubeTable[GatewayProvider]
 
     @property
-    def all(self) -> tuple[KubeTable[GatewayAccount], ...]:
+    def all(self) -> tuple[KubeTable[Any], ...]:
         """Every table."""
-        tables = (self.accounts, self.keys, self.guardrails, self.models, self.providers)
-        return tables  # type: ignore[return-value]
+        people = (self.accounts, self.users, self.keys, self.guardrails)
+        return (*people, self.models, self.providers)
 
 
 async def run_operator(
@@ -135,14 +144,9 @@ async def run_operator(
             notify_address=_address_notices(settings.notify_url, notice_signer),
         )
         controller = TaskController(tools)
-        standing = StandingController(
-            records,
-            providers,
-            account_table=tables.accounts,
-            key_table=tables.keys,
-            model_table=tables.models,
-            provider_table=tables.providers,
-        )
+        peppers = load_peppers(settings.secrets_dir)
+        declared = DeclaredKeys(KubeSecrets(records), peppers, tools.failpoints, _read_clock)
+        standing = _build_standing(records, tables, providers, declared)
         wanted = KubeTable(
             records,
             GatewayTask.plural,
@@ -233,11 +237,28 @@ async def _wait_for_tables(tables: Tables, stop: asyncio.Event) -> None:
 def _build_tables(records: KubeRecords) -> Tables:
     return Tables(
         accounts=KubeTable(records, GatewayAccount.plural, GatewayAccount.model_validate),
+        users=KubeTable(records, GatewayUser.plural, GatewayUser.model_validate),
         keys=KubeTable(records, GatewayKey.plural, GatewayKey.model_validate),
         guardrails=KubeTable(records, GatewayGuardrail.plural, GatewayGuardrail.model_validate),
         models=KubeTable(records, GatewayModel.plural, GatewayModel.model_validate),
         providers=KubeTable(records, GatewayProvider.plural, GatewayProvider.model_validate),
     )
+
+
+def _build_standing(
+    records: KubeRecords, tables: Tables, providers: Providers, declared: DeclaredKeys
+) -> StandingController:
+    """The kinds in the order of what they refer to, so that a start looks at each object once."""
+    accounts, users, keys = tables.accounts, tables.users, tables.keys
+    kinds = (
+        Accounts(accounts),
+        Users(users, accounts),
+        Keys(keys, accounts, users, declared, _read_clock),
+        Guardrails(tables.guardrails, accounts, keys),
+        ProviderKind(tables.providers, providers),
+        Models(tables.models, providers),
+    )
+    return StandingController(records, kinds, _read_clock)
 
 
 def _follow_catalog(models: KubeTable[GatewayModel]) -> Callable[[], Catalog]:
