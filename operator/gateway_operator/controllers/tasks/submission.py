@@ -190,7 +190,8 @@ class Submission:
         if not await self._holds.ensure(task):
             return False
         # not where a job may have been made: what it costs would be nobody's
-        if attempt.rules_out_job(intent) and not await self._limits.enforce(obj, task):
+        held = reserved_micros(task)
+        if attempt.rules_out_job(intent) and not await self._limits.enforce(obj, task, held):
             return True
         upstream = await tools.providers.find(intent.provider_name)
         if upstream is None:
