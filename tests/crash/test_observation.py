@@ -1,4 +1,4 @@
-"""What a running gateway shows of itself: one trace a task, whatever dies meanwhile, and metrics."""
+"""What a running gateway shows of itself: metrics, and one trace a task whatever dies."""
 
 import json
 import secrets
