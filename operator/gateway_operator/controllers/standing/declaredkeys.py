@@ -115,7 +115,7 @@ class DeclaredKeys:
             for token in key.status.tokens or ()
             if token.expiration_time is not None
         ]
-        return max(0.1, min(due - time.monotonic(), *ends, LOOK_SECONDS * 1000))
+        return max(0.1, min((due - time.monotonic(), *ends)))
 
     async def _settle(self, key: GatewayKey) -> dict[str, object] | None:
         """What has to change in the status; None where the Secret is somebody else's."""
