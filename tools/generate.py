@@ -1,4 +1,4 @@
-"""Writes what is generated: the CRDs, and the chart's files that follow from others.
+"""Writes what is generated: the CRDs, the chart's files that follow from others, a reference.
 
 Run by `make generate`; `make check-generated` fails on drift.
 """
@@ -14,6 +14,7 @@ from tools.chart import (
     template_crd,
     template_simulator_objects,
 )
+from tools.commands import build_command_reference
 
 from gateway_core.contract.crd import KINDS, build_crd
 
@@ -50,6 +51,9 @@ def main() -> None:
     objects = template_simulator_objects(ROOT / "examples" / "local")
     header = CHART_HEADER.format("examples/local")
     (CHART / "files" / "simulator.yaml").write_text(header + objects)
+
+    introduction = (ROOT / "docs" / "gatewayctl.in.md").read_text()
+    (ROOT / "docs" / "gatewayctl.md").write_text(build_command_reference(introduction))
 
 
 def _write_folder(folder: Path, files: dict[str, str]) -> None:
