@@ -20,6 +20,7 @@ from gateway_core.adapters.redis.counters import RedisCounters
 from gateway_core.adapters.secretfiles import load_key
 from gateway_core.adapters.upstreams.registry import build_upstream
 from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.media import MediaSigner
@@ -65,13 +66,15 @@ class Tables:
 
     accounts: KubeTable[GatewayAccount]
     keys: KubeTable[GatewayKey]
+    guardrails: KubeTable[GatewayGuardrail]
     models: KubeTable[GatewayModel]
     providers: KubeTable[GatewayProvider]
 
     @property
     def all(self) -> tuple[KubeTable[GatewayAccount], ...]:
         """Every table."""
-        return (self.accounts, self.keys, self.models, self.providers)  # type: ignore[return-value]
+        tables = (self.accounts, self.keys, self.guardrails, self.models, self.providers)
+        return tables  # type: ignore[return-value]
 
 
 async def run_operator(
@@ -107,6 +110,8 @@ async def run_operator(
             store=store,
             counters=counters,
             accounts=tables.accounts,
+            keys=tables.keys,
+            guardrails=tables.guardrails,
             catalog=_follow_catalog(tables.models),
             providers=providers,
             outputs=Outputs(store, signer, settings.media_url),
@@ -229,6 +234,7 @@ def _build_tables(records: KubeRecords) -> Tables:
     return Tables(
         accounts=KubeTable(records, GatewayAccount.plural, GatewayAccount.model_validate),
         keys=KubeTable(records, GatewayKey.plural, GatewayKey.model_validate),
+        guardrails=KubeTable(records, GatewayGuardrail.plural, GatewayGuardrail.model_validate),
         models=KubeTable(records, GatewayModel.plural, GatewayModel.model_validate),
         providers=KubeTable(records, GatewayProvider.plural, GatewayProvider.model_validate),
     )

@@ -121,6 +121,10 @@ class Policies(Generic[T]):
         self._known[key_name] = rules, account, policy
         return policy
 
+    def find_guardrail(self, name: str) -> Guardrail | None:
+        """The guardrail of that name, if there is one."""
+        return self._seen.get(name)
+
     def _forget(self, key_name: str) -> None:
         self._known.pop(key_name, None)
 

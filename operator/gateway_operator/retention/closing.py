@@ -9,7 +9,6 @@ again, finds the step that is due from what is there.
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-import orjson
 import structlog
 
 from gateway_core.contract.usage import MOST_PENDING, GatewayUsage
@@ -22,6 +21,7 @@ from gateway_core.ports.records import (
     RecordOutcomeUnknown,
     Records,
 )
+from gateway_core.usecases.pastdays import keep_day
 from gateway_core.usecases.usage import find_marked, open_usage
 from gateway_operator.retention.rules import Rules
 
@@ -71,7 +71,7 @@ class Closing:
         closed = await self._close(day)
         if closed is None:
             return False
-        await self._keep(closed)
+        await keep_day(self._store, closed)
         await self._absorb(closed)
         meta = closed["metadata"]
         await self._records.delete(GatewayUsage.plural, meta["name"], uid=meta["uid"])
@@ -88,14 +88,6 @@ class Closing:
             return None
         change = {**left, "closed": True}
         return await self._records.patch_status(GatewayUsage.plural, day, change)
-
-    async def _keep(self, day: Object) -> None:
-        """Puts the day into the object store; the same bytes under the same key, always."""
-        meta, spec = day["metadata"], day["spec"]
-        key = f"usage/{spec['accountName']}/{spec['day']}.{meta['uid']}.json"
-        kept = {"name": meta["name"], "uid": meta["uid"]}
-        document = {"metadata": kept, "spec": spec, "status": day["status"]}
-        await self._store.put(key, orjson.dumps(document, option=orjson.OPT_SORT_KEYS))
 
     async def _absorb(self, day: Object) -> None:
         """Adds a closed day to the sum of past days, unless that names it or the day has gone.

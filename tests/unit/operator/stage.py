@@ -12,7 +12,10 @@ from functools import partial
 from typing import Any
 
 from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.ids import IdMint
+from gateway_core.contract.key import GatewayKey
+from gateway_core.contract.limits import list_subjects
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.names import (
@@ -96,6 +99,8 @@ class Operator:
             store=stage.store,
             counters=stage.counters,
             accounts=stage.accounts,
+            keys=stage.keys,
+            guardrails=stage.guardrails,
             catalog=lambda: build_catalog(model for _, model in stage.models.items())[0],
             providers=self.providers,
             outputs=Outputs(stage.store, SIGNER, "https://media.example"),
@@ -163,6 +168,10 @@ class Stage:
         self.store: FakeObjects = FakeObjects()
         self.counters: FakeCounters = TickingCounters()
         self.accounts = FakeTable(self.records, "gatewayaccounts", GatewayAccount.model_validate)
+        self.keys = FakeTable(self.records, "gatewaykeys", GatewayKey.model_validate)
+        self.guardrails = FakeTable(
+            self.records, "gatewayguardrails", GatewayGuardrail.model_validate
+        )
         self.models = FakeTable(self.records, "gatewaymodels", GatewayModel.model_validate)
         self.providers = FakeTable(self.records, "gatewayproviders", GatewayProvider.model_validate)
         self.failpoints = Failpoints()
@@ -245,6 +254,18 @@ class Stage:
         obj = {"metadata": {"name": name}, "spec": {**base, **spec}}
         self.records.put("gatewaymodels", obj)
 
+    def put_key(self, name: str = "key-a", **spec: Any) -> None:
+        """Applies a GatewayKey of the account; its token opens nothing here."""
+        token = {"id": "abcdefgh", "digest": "0" * 64, "hint": "sk-ab…yz"}
+        base = {"accountName": "demo", "displayName": name, "tokens": [token]}
+        self.records.put("gatewaykeys", {"metadata": {"name": name}, "spec": {**base, **spec}})
+
+    def put_guardrail(self, name: str, *keys: str, **spec: Any) -> None:
+        """Applies a GatewayGuardrail of the account over these keys."""
+        base = {"accountName": "demo", "displayName": name[4:], "keyNames": list(keys)}
+        obj = {"metadata": {"name": name}, "spec": {**base, **spec}}
+        self.records.put("gatewayguardrails", obj)
+
     def put_provider(self, name: str = "simulated", **spec: Any) -> None:
         """Applies a GatewayProvider."""
         obj = {"metadata": {"name": name}, "spec": {"type": "fake", **spec}}
@@ -274,7 +295,7 @@ class Stage:
         """A task as the API makes it: money held, labels and finalizer on it; its name."""
         name = id_to_name(MINT.mint_random(TASK_PREFIX, "demo"))
         if "demo" in await self.counters.list_accounts():
-            await self.counters.hold("demo", Hold(name, reserved))
+            await self.counters.hold("demo", Hold(name, reserved, list_subjects(request)))
         spec = self.spec(
             deadline=deadline, fingerprint="f" * 64, reservedMicros=reserved, **request
         )

@@ -16,6 +16,7 @@ from gateway_operator.controllers.tasks.ending import Ending
 from gateway_operator.controllers.tasks.holds import Holds
 from gateway_operator.controllers.tasks.intake import Intake
 from gateway_operator.controllers.tasks.journal import Superseded
+from gateway_operator.controllers.tasks.limits import Limits
 from gateway_operator.controllers.tasks.polling import Polling
 from gateway_operator.controllers.tasks.submission import Submission
 from gateway_operator.controllers.tasks.tools import Tools
@@ -42,11 +43,12 @@ class TaskController:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._holds = Holds(tools)
-        self._submission = Submission(tools, self._holds)
+        limits = Limits(tools)
+        self._submission = Submission(tools, self._holds, limits)
         self._polling = Polling(tools, self._holds)
         self._ending = Ending(tools, self._submission.job_of)
         self._delivery = Delivery(tools)
-        self._intake = Intake(tools, self._holds, self._submission.commit_intent)
+        self._intake = Intake(tools, self._holds, limits, self._submission.commit_intent)
         self._places = asyncio.Semaphore(MOST_TAKEN_IN)
         self._steps: dict[Step, Callable[[Object, GatewayTask], Awaitable[bool]]] = {
             Step.UNMARK: self._intake.unmark,

@@ -9,6 +9,7 @@ import asyncio
 import random
 import time
 from dataclasses import dataclass
+from fractions import Fraction
 
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.task import GatewayTask
@@ -18,7 +19,7 @@ from gateway_core.domain.lifecycle import (
     record_completion,
     reserved_micros,
 )
-from gateway_core.domain.pricing import charge, select_price
+from gateway_core.domain.pricing import Usage, bound_task, charge, select_price
 from gateway_core.ports.objects import ObjectMissing
 from gateway_core.ports.records import Object
 from gateway_core.ports.upstream import (
@@ -178,7 +179,9 @@ class Polling:
         except (InputDamaged, ObjectMissing, Unacceptable):
             return reserved
         price = select_price(model.prices, parse_time(task.metadata.creation_timestamp))
-        return charge(price, values, reserved=reserved, seconds=report.seconds)
+        # the decimal that the provider wrote, and not the binary next to it
+        used = Usage(seconds=Fraction(str(report.seconds)))
+        return charge(price, bound_task(values), used, reserved=reserved)
 
     async def _handle(
         self,

@@ -1,12 +1,15 @@
 """What the steps of a task are given to work with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.conditions import Reason
+from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.ids import IdMint
+from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.notices import Notice
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.catalog import Catalog
@@ -40,6 +43,8 @@ class Tools:
     store: ObjectStore
     counters: Counters
     accounts: Table[GatewayAccount]
+    keys: Table[GatewayKey]
+    guardrails: Table[GatewayGuardrail]
     catalog: Callable[[], Catalog]
     providers: Providers
     outputs: Outputs
@@ -65,8 +70,16 @@ class Tools:
         left = (deadline(task) - self.now()).total_seconds()
         self.queue.add_after(task.metadata.name, min(seconds, max(0.0, left)))
 
-    async def fail(self, obj: Object, task: GatewayTask, reason: Reason, message: str) -> None:
-        """Commits the task's terminal failure."""
-        await self.journal.commit(obj, record_failure(task, reason, message, self.now()))
+    async def fail(
+        self,
+        obj: Object,
+        task: GatewayTask,
+        reason: Reason,
+        message: str,
+        limit: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Commits the task's terminal failure; `limit` is the credit limit that it failed by."""
+        failure = record_failure(task, reason, message, self.now(), limit=limit)
+        await self.journal.commit(obj, failure)
         self.metrics.count_end(reason)
         self.failpoints.reach("after-terminal")
