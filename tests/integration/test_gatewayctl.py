@@ -31,7 +31,7 @@ class Said:
 
 
 @pytest.fixture
-def await gatewayctl(world, client):
+def gatewayctl(world, client):
     """Runs commands with the client's key in their environment."""
     runner = CliRunner(env={**world.env, "GATEWAY_API_KEY": client.key})
 
@@ -67,7 +67,9 @@ async def test_a_task_is_made_followed_and_its_video_fetched(client, gatewayctl,
     # the same key finds the same task, and another input is refused with it
     again = (await gatewayctl(*CREATE, "--idempotency-key", key, "-o", "json")).document
     assert (again["id"], again["task_replayed"]) == (task["id"], True)
-    other = await gatewayctl(*CREATE, "--field", "duration_seconds=4", "--idempotency-key", key, code=4)
+    other = await gatewayctl(
+        *CREATE, "--field", "duration_seconds=4", "--idempotency-key", key, code=4
+    )
     assert "409" in other.err
     # an admin sees it, and what it came to
     name = task["id"].replace("_", "-", 1)
