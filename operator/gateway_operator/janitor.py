@@ -65,6 +65,7 @@ class Janitor:
         except Exception:  # the boundary: one odd object must not end the repairs
             _log.exception("sweep failed", sweep=name)
             return False
+        self._tools.metrics.note_sweep(name.removeprefix("sweep_"), self._tools.now())
         return True
 
     async def sweep_open_tasks(self) -> int:
@@ -109,15 +110,22 @@ class Janitor:
 
         Each replica sees to the tasks of its shards, which it mostly has in memory.
         """
-        ended = 0
+        ended, running, unaccounted = 0, 0.0, 0.0
         for account in await self._tools.counters.list_accounts():
             try:
                 holds = await self._tools.counters.list_holds(account, HOLD_SECONDS)
                 for hold in holds:
-                    if self._tools.shards.owns_name(hold.task) and not self._is_running(hold.task):
-                        ended += await self._end_hold(account, hold)
+                    if not self._tools.shards.owns_name(hold.task):
+                        continue
+                    if self._is_running(hold.task):
+                        running = max(running, hold.age)
+                    elif await self._end_hold(account, hold):
+                        ended += 1
+                    else:
+                        unaccounted = max(unaccounted, hold.age)
             except CountersStale:
                 continue
+        self._tools.metrics.show_oldest_holds(running, unaccounted)
         if ended:
             self._tools.metrics.stray_holds.inc(ended)
             _log.info("stray holds ended", holds=ended)

@@ -8,6 +8,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 
+from tests.bench.admission import measure_admission
 from tests.bench.callbacks import measure_callbacks
 from tests.bench.creates import measure_creates
 from tests.bench.inflight import measure_inflight
@@ -26,7 +27,8 @@ STAGES: dict[str, Stage] = {
     "callbacks": measure_callbacks,
     "retention": measure_retention,
     "store": measure_store,
-    # last, since it ends the operator: nobody is to work on what it leaves behind
+    # last, since they end the operator: nobody is to work on what they leave behind
+    "admission": measure_admission,
     "creates": measure_creates,
 }
 """In the order in which they run, all in one world."""

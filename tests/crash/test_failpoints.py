@@ -22,9 +22,11 @@ HIT = 2
 
 CALLBACKS = "tests/crash/test_callbacks.py"
 RETENTION = "tests/crash/test_retention.py"
+KEYS = "tests/crash/test_keys.py"
 ELSEWHERE = {
     **dict.fromkeys(("before-callback", "after-callback", "after-callback-record"), CALLBACKS),
     **dict.fromkeys(("before-removal", "after-removal"), RETENTION),
+    "after-key-secret": KEYS,
 }
 """Steps that a plain task does not come by, and the tests that kill there."""
 

@@ -8,6 +8,7 @@ that is in the docs.
 import asyncio
 import base64
 import json
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -21,6 +22,7 @@ from tests.servers.world import wait_for
 PRICE_CENTS = 18
 """Of three seconds of the simulated model."""
 LIMIT_CENTS = 20
+NAMES_OF_WHY = ("Limit", "Used", "Resets")
 
 
 class ByGatewayctl:
@@ -48,9 +50,8 @@ class ByGatewayctl:
         return document["secret"]
 
     async def set_limit(self, cents):
-        await self._run(
-            "keys", "limit", "set", self._key, f"{cents / 100:.2f}", "--window", "weekly"
-        )
+        limit = ("keys", "limit", "set", self._key, f"0.{cents:02d}")
+        await self._run(*limit, "--window", "weekly")
 
     async def call(self, secret):
         words = (
@@ -69,16 +70,15 @@ class ByGatewayctl:
         return {0: 202, 4: 429}[done.exit_code], done.stderr
 
     async def read_why(self, taken):
-        shown = (await self._run("keys", "describe", self._key)).stdout.split("\n")
-        lines = {line[:18].strip(): line[18:].strip() for line in shown}
-        said = (lines["Limit"], lines["Used"], lines["Resets"])
-        return said == ("0.20 weekly", to_dollars(taken), next_monday())
+        shown = (await self._run("keys", "describe", self._key)).stdout
+        said = [re.search(rf"^{name} +(.+?) *$", shown, re.M)[1] for name in NAMES_OF_WHY]
+        return said == ["0.20 weekly", to_dollars(taken), next_monday()]
 
     async def lift(self):
         await self._run("keys", "limit", "clear", self._key)
 
     async def read_usage(self):
-        words = ("usage", self._account, "--by", "key", "--by", "model", "--by", "day")
+        words = ("usage", self._account, "--by", "key", "--by", "model")
         found = json.loads((await self._run(*words, "-o", "json")).stdout)
         [row] = found["items"]
         assert row["key"] == self._key
@@ -131,9 +131,7 @@ class ByRest:
         await self._ask("PATCH", f"/keys/{self._id}", 200, nothing)
 
     async def read_usage(self):
-        today = datetime.now(UTC).date()
-        query = f"start={today}&end={today}&group_by=key,model,day"
-        found = await self._ask("GET", f"/usage?{query}", 200)
+        found = await self._ask("GET", "/usage?group_by=key,model", 200)
         [row] = found["data"]
         assert row["key_id"] == self._id
         return row["requests"], f"{row['cost_micros'] / 1e6:.2f}"
@@ -159,9 +157,8 @@ class ByKubectl:
         secret = f"{self._key}-secret"
         spec = {"accountName": self._account, "displayName": "CI", "secretName": secret}
         self._world.apply(describe("Key", self._key, spec))
-        await asyncio.to_thread(
-            self._kubectl, "wait", "--for=condition=Ready", f"gwkey/{self._key}"
-        )
+        wait = ("wait", "--for=condition=Ready", "--timeout=30s", f"gwkey/{self._key}")
+        await asyncio.to_thread(self._kubectl, *wait)
         path = "-o=jsonpath={.data.api-key}"
         return base64.b64decode(self._kubectl("get", "secret", secret, path)).decode().strip()
 
@@ -180,13 +177,10 @@ class ByKubectl:
 
     async def read_why(self, taken):
         spec = json.loads(self._kubectl("get", "gwkey", self._key, "-o=json"))["spec"]
-        spent = await self._read_usage(
-            "{.status.spent[*].subject} {.status.spent[*].chargedMicros}"
-        )
-        return (
-            spec["limit"]["micros"] == 200_000
-            and spent == f"key/{self._key} {taken * PRICE_CENTS * 10_000}"
-        )
+        row = "{.status.spent[*].subject} {.status.spent[*].chargedMicros}"
+        spent = f"key/{self._key} {taken * PRICE_CENTS * 10_000}"
+        limit = LIMIT_CENTS * 10_000
+        return spec["limit"]["micros"] == limit and await self._read_usage(row) == spent
 
     async def lift(self):
         self._patch(None)

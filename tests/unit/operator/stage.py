@@ -34,6 +34,7 @@ from gateway_core.domain.ledger import TERMINAL_PHASES
 from gateway_core.domain.lifecycle import format_time, parse_time
 from gateway_core.ports.counters import Hold
 from gateway_core.ports.records import Change, Object
+from gateway_core.ports.tracing import NO_TRACER, Tracer
 from gateway_core.ports.upstream import Upstream
 from gateway_core.usecases.archive import read_archived
 from gateway_core.usecases.inputs import store_input
@@ -58,6 +59,7 @@ from gateway_operator.outputs import Outputs
 from gateway_operator.providers import Providers
 from gateway_operator.queue import WorkQueue
 from gateway_operator.shards import Shards
+from gateway_operator.tasktraces import TaskTraces
 from tests.fakes.callbacks import FakeSender
 from tests.fakes.clock import START
 from tests.fakes.counters import FakeCounters
@@ -117,6 +119,7 @@ class Operator:
             failpoints=stage.failpoints,
             metrics=metrics,
             now=read_now,
+            traces=TaskTraces(stage.tracer),
             notify_address=lambda notice: stage.notify_url and stage.notify_url + notice.name,
         )
         self.controller = TaskController(self.tools)
@@ -164,6 +167,9 @@ class Stage:
         self.lag = lag
         self.upstream = upstream or FakeUpstream()
         self.notify_url: str | None = None
+        self.tracer: Tracer = NO_TRACER
+        self.annotations: dict[str, str] = {}
+        """What the tasks of `admit` have."""
         self.records = RemoteRecords(clock=lambda: format_time(read_now()))
         self.store: FakeObjects = FakeObjects()
         self.counters: FakeCounters = TickingCounters()
@@ -301,6 +307,7 @@ class Stage:
         )
         labels = {ACCOUNT_LABEL: "demo", SHARD_LABEL: str(shard_of(name))}
         metadata = {"name": name, "labels": labels, "finalizers": [TASK_FINALIZER]}
+        metadata |= {"annotations": dict(self.annotations)} if self.annotations else {}
         await self.records.create(TASKS, {"metadata": metadata, "spec": spec})
         return name
 

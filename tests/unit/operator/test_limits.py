@@ -311,6 +311,21 @@ async def test_a_key_that_is_applied_with_its_task_is_waited_for() -> None:
 
 
 @in_virtual_time
+async def test_what_is_made_by_hand_and_waits_is_told_what_it_needs() -> None:
+    stage = Stage()
+    stage.put_key(**limit(1))
+    stage.records.remove("gatewayproviders", "simulated")
+    await stage.boot()
+    name = await stage.apply(keyName="key-a")
+    await stage.pass_time(10)
+    stage.put_key(**limit(0.5))
+    failure = (await stage.finish(name))["failure"]
+    assert failure["limit"]["usedCents"] == 0
+    assert "it needs 0.30 USD, 0.15 USD are left, 0.00 USD are spent." in failure["message"]
+    assert await stage.balance() == (0, 0)
+
+
+@in_virtual_time
 async def test_what_is_made_by_hand_keeps_within_its_keys_limit() -> None:
     stage = Stage()
     stage.put_key(**limit(1.5))

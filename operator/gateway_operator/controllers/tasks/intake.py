@@ -86,7 +86,7 @@ class Intake:
         except _NotYet:
             tools.look_again(task, LEDGER_PAUSE)
             return False
-        if not await self._limits.enforce(obj, task):
+        if not await self._limits.enforce(obj, task, reserved):
             return True
         request = task.spec.request
         model = tools.catalog().find_model(request.service, request.action, request.model_id)

@@ -20,7 +20,7 @@ from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.limits import MOST_GUARDRAILS, subject_of_guardrail, subject_of_key
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.guardrails import Guardrail, Rules, read_guardrail, read_rules
-from gateway_core.domain.lifecycle import parse_time, reserved_micros
+from gateway_core.domain.lifecycle import parse_time
 from gateway_core.ports.counters import Budget, BudgetState, CountersStale, CountersUnavailable
 from gateway_core.ports.records import Object
 from gateway_core.usecases.limits import describe_failure, describe_limit
@@ -95,32 +95,33 @@ class Limits:
         text = describe_limit(state, title, micros)
         return Unacceptable(Reason.CREDIT_LIMIT_EXCEEDED, text, describe_failure(state))
 
-    async def enforce(self, obj: Object, task: GatewayTask) -> bool:
+    async def enforce(self, obj: Object, task: GatewayTask, held: int) -> bool:
         """Whether a task whose hold stands is within its limits; if not it has failed by one.
 
+        `held` is that hold's micro-dollars, which the limits must cover with everybody else's.
         While the counters are away it goes on: it was within them when its money was held.
         """
         age = self._tools.now() - parse_time(task.metadata.creation_timestamp)
-        if age < timedelta(seconds=WAITED_SECONDS) or await self._find_exceeded(task) is None:
+        if age < timedelta(seconds=WAITED_SECONDS) or await self._find_exceeded(task, held) is None:
             return True
         account = task.spec.request.account_name
         lock = self._locks.setdefault(account, asyncio.Lock())
         # one after the other, so that no more of them fail than are too many
         async with lock:
-            state = await self._find_exceeded(task)
+            state = await self._find_exceeded(task, held)
             if state is None:
                 return True
-            refusal = self.refuse_hold(task, state, reserved_micros(task))
+            refusal = self.refuse_hold(task, state, held)
             await self._tools.fail(obj, task, refusal.reason, str(refusal), refusal.limit)
             await self._release(task)
         return False
 
-    async def _find_exceeded(self, task: GatewayTask) -> BudgetState | None:
+    async def _find_exceeded(self, task: GatewayTask, own: int) -> BudgetState | None:
         """The first budget that is exceeded, as it stands without the task's own hold."""
         budgets = self._list_budgets(task)
         if not budgets:
             return None
-        account, own = task.spec.request.account_name, reserved_micros(task)
+        account = task.spec.request.account_name
         try:
             states = await self._tools.counters.read_budgets(account, budgets)
         except (CountersUnavailable, CountersStale):
