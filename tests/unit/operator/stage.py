@@ -38,6 +38,7 @@ from gateway_core.ports.records import Change, Object
 from gateway_core.ports.tracing import NO_TRACER, Tracer
 from gateway_core.ports.upstream import Upstream
 from gateway_core.usecases.archive import read_archived
+from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.inputs import store_input
 from gateway_core.usecases.ledgers import rebuild_ledger
 from gateway_operator.callbacks.courier import Courier
@@ -101,6 +102,7 @@ class Operator:
             shards=shards,
             records=stage.records,
             store=stage.store,
+            backlog=Backlog(stage.store),
             counters=stage.counters,
             accounts=stage.accounts,
             users=stage.users,
@@ -237,7 +239,7 @@ class Stage:
 
     async def open_books(self, account: str) -> None:
         """Gives an account its money in the counters, as far as the record tells."""
-        await rebuild_ledger(self.records, self.counters, account)
+        await rebuild_ledger(self.records, Backlog(self.store), self.counters, account)
 
     def put_account(self, name: str = "demo", **spec: Any) -> None:
         """Applies a GatewayAccount with ten dollars."""
