@@ -168,6 +168,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 (
                     Query("sum by (state) (gateway_work_queue_tasks{JOBS})", "{{state}}"),
                     Query("sum(gateway_usage_fold_waiting{JOBS})", "waiting to be folded"),
+                    Query("sum(gateway_journal_objects{JOBS})", "journal objects not folded"),
                     Query("sum(gateway_copies_waiting{JOBS})", "waiting to be copied"),
                     Query("sum(gateway_copies_running{JOBS})", "being copied"),
                     Query(_rate("gateway_work_failures_total", "pod"), "failures/s {{pod}}"),
