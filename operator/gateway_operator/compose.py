@@ -37,6 +37,9 @@ from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.catalog import Catalog, Problem, build_catalog
 from gateway_core.domain.providers import check_provider
 from gateway_core.ports.upstream import Upstream
+from gateway_core.usecases.backlog import Backlog
+from gateway_operator.balances import Balances
+from gateway_operator.bookkeeping import Bookkeeping
 from gateway_operator.callbacks.courier import Courier
 from gateway_operator.callbacks.signing import Keyring
 from gateway_operator.census import Census, Counted
@@ -48,6 +51,7 @@ from gateway_operator.controllers.standing.keys import Keys
 from gateway_operator.controllers.standing.models import Models, ProviderKind
 from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.controller import TaskController
+from gateway_operator.controllers.tasks.credentials import follow_policies
 from gateway_operator.controllers.tasks.journal import Journal
 from gateway_operator.controllers.tasks.redeliveries import (
     SELECTOR,
@@ -123,10 +127,12 @@ async def run_operator(
             shards=settings.shards,
             records=records,
             store=store,
+            backlog=Backlog(store),
             counters=counters,
             accounts=tables.accounts,
+            users=tables.users,
             keys=tables.keys,
-            guardrails=tables.guardrails,
+            policies=follow_policies(tables.keys, tables.guardrails),
             catalog=_follow_catalog(tables.models),
             providers=providers,
             outputs=Outputs(store, signer, settings.media_url),
@@ -193,8 +199,13 @@ async def run_operator(
             ]
             if settings.shards.owns_rest:
                 schedule = Schedule(*plan_sweeps(tools, settings.rules, settings.sweep_seconds))
+                bookkeeping = Bookkeeping(tools, settings.fold_seconds)
+                balances = Balances(
+                    records, tables.accounts, tables.keys, tables.guardrails, _read_clock
+                )
                 running += [
-                    group.create_task(_run_part(part)) for part in (standing.run, schedule.run)
+                    group.create_task(_run_part(part))
+                    for part in (standing.run, schedule.run, bookkeeping.run, balances.run)
                 ]
 
             async def mark_ready() -> None:

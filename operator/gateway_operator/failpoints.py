@@ -19,6 +19,9 @@ NAMES = (
     "after-finalizer",
     "before-removal",
     "after-removal",
+    "after-journal-fold",
+    "before-journal-removal",
+    "after-journal-removal",
     "after-key-secret",
 )
 

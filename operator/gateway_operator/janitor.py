@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from gateway_core.contract.names import CALL_PREFIX
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.ledger import TERMINAL_PHASES, read_entry
 from gateway_core.domain.lifecycle import OPEN_SELECTOR, parse_time
@@ -137,6 +138,10 @@ class Janitor:
         return obj is not None and (obj.get("status") or {}).get("phase") not in TERMINAL_PHASES
 
     async def _end_hold(self, account: str, hold: Hold) -> bool:
+        if hold.task.startswith(CALL_PREFIX):
+            # a call's process keeps its hold young, so it is gone: what it has told of the call is
+            # in the journal, and counted by the next rebuild at the latest
+            return await self._tools.counters.settle(account, hold.task, 0, self._tools.now())
         obj = await self._find(account, hold.task)
         if obj is not None and (obj.get("status") or {}).get("phase") not in TERMINAL_PHASES:
             return False

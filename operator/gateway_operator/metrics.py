@@ -89,6 +89,14 @@ class Metrics:
         self.folded = self._counter(
             "gateway_tasks_folded_total", "Ended tasks whose charge was folded into usage."
         )
+        self.folded_calls = self._counter(
+            "gateway_calls_folded_total", "Calls of the usage journal that were folded into usage."
+        )
+        self.journal_objects = Gauge(
+            "gateway_journal_objects",
+            "Objects of the usage journal that were not folded yet, as of the last look.",
+            registry=self.registry,
+        )
         self.removed = self._counter(
             "gateway_tasks_removed_total", "Finished tasks that retention removed."
         )

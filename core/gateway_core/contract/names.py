@@ -37,6 +37,8 @@ SHARDS = 16
 """How many shards the operator's work is divided into; a task's shard is fixed at its creation."""
 
 TASK_PREFIX = "task"
+CALL_PREFIX = "call-"
+"""What the holds of calls begin with that leave no object; no object's name does."""
 
 
 def shard_of(name: str) -> int:

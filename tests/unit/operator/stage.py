@@ -28,6 +28,7 @@ from gateway_core.contract.names import (
 )
 from gateway_core.contract.provider import GatewayProvider, ProviderSpec
 from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.callbacks import SCHEDULE
 from gateway_core.domain.catalog import build_catalog
 from gateway_core.domain.ledger import TERMINAL_PHASES
@@ -37,12 +38,14 @@ from gateway_core.ports.records import Change, Object
 from gateway_core.ports.tracing import NO_TRACER, Tracer
 from gateway_core.ports.upstream import Upstream
 from gateway_core.usecases.archive import read_archived
+from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.inputs import store_input
 from gateway_core.usecases.ledgers import rebuild_ledger
 from gateway_operator.callbacks.courier import Courier
 from gateway_operator.callbacks.signing import Keyring
 from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.controller import TaskController
+from gateway_operator.controllers.tasks.credentials import follow_policies
 from gateway_operator.controllers.tasks.journal import Journal
 from gateway_operator.controllers.tasks.redeliveries import (
     SELECTOR,
@@ -99,10 +102,12 @@ class Operator:
             shards=shards,
             records=stage.records,
             store=stage.store,
+            backlog=Backlog(stage.store),
             counters=stage.counters,
             accounts=stage.accounts,
+            users=stage.users,
             keys=stage.keys,
-            guardrails=stage.guardrails,
+            policies=follow_policies(stage.keys, stage.guardrails),
             catalog=lambda: build_catalog(model for _, model in stage.models.items())[0],
             providers=self.providers,
             outputs=Outputs(stage.store, SIGNER, "https://media.example"),
@@ -174,6 +179,7 @@ class Stage:
         self.store: FakeObjects = FakeObjects()
         self.counters: FakeCounters = TickingCounters()
         self.accounts = FakeTable(self.records, "gatewayaccounts", GatewayAccount.model_validate)
+        self.users = FakeTable(self.records, "gatewayusers", GatewayUser.model_validate)
         self.keys = FakeTable(self.records, "gatewaykeys", GatewayKey.model_validate)
         self.guardrails = FakeTable(
             self.records, "gatewayguardrails", GatewayGuardrail.model_validate
@@ -233,7 +239,7 @@ class Stage:
 
     async def open_books(self, account: str) -> None:
         """Gives an account its money in the counters, as far as the record tells."""
-        await rebuild_ledger(self.records, self.counters, account)
+        await rebuild_ledger(self.records, Backlog(self.store), self.counters, account)
 
     def put_account(self, name: str = "demo", **spec: Any) -> None:
         """Applies a GatewayAccount with ten dollars."""
@@ -265,6 +271,12 @@ class Stage:
         token = {"id": "abcdefgh", "digest": "0" * 64, "hint": "sk-ab…yz"}
         base = {"accountName": "demo", "displayName": name, "tokens": [token]}
         self.records.put("gatewaykeys", {"metadata": {"name": name}, "spec": {**base, **spec}})
+
+    def put_user(self, name: str, role: str | None, **spec: Any) -> None:
+        """Applies a GatewayUser with a role in the account, or none."""
+        memberships = [{"accountName": "demo", "role": role}] if role else []
+        base = {"displayName": name, "email": "v@example.com", "memberships": memberships}
+        self.records.put("gatewayusers", {"metadata": {"name": name}, "spec": {**base, **spec}})
 
     def put_guardrail(self, name: str, *keys: str, **spec: Any) -> None:
         """Applies a GatewayGuardrail of the account over these keys."""

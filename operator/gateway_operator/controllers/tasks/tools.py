@@ -12,12 +12,15 @@ from gateway_core.contract.ids import IdMint
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.notices import Notice
 from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.catalog import Catalog
 from gateway_core.domain.lifecycle import Phase, deadline, parse_time, record_failure
 from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import Counters
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Object, Records
+from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.policies import Policies
 from gateway_operator.callbacks.courier import Courier
 from gateway_operator.calls import UpstreamCalls
 from gateway_operator.controllers.tasks.alarms import Alarms
@@ -43,10 +46,12 @@ class Tools:
     shards: Shards
     records: Records
     store: ObjectStore
+    backlog: Backlog
     counters: Counters
     accounts: Table[GatewayAccount]
+    users: Table[GatewayUser]
     keys: Table[GatewayKey]
-    guardrails: Table[GatewayGuardrail]
+    policies: Policies[GatewayGuardrail]
     catalog: Callable[[], Catalog]
     providers: Providers
     outputs: Outputs
