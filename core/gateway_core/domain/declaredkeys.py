@@ -22,6 +22,8 @@ from gateway_core.domain.lifecycle import format_time, parse_time
 
 PLAINTEXT = "api-key"
 """The entry of the Secret that holds the key."""
+MOST_DIGITS = 7
+"""Of `spec.rotations`."""
 
 
 def is_writable(secret: Secret, key: GatewayKey) -> bool:
@@ -45,6 +47,17 @@ def read_plaintext(secret: Secret, key: GatewayKey) -> str | None:
         return None
     outgoing = (t for t in key.status.tokens or () if t.expiration_time is not None)
     return None if any(token.id == parsed.id for token in outgoing) else text
+
+
+def is_ahead(secret: Secret, key: GatewayKey) -> bool:
+    """Whether it was written for more rotations than this version of the key asks for.
+
+    Another replica has seen a newer one then, and whoever writes would take its key away.
+    """
+    written = secret.annotations.get(ROTATIONS_ANNOTATION, "")
+    is_mine = any(owner.get("uid") == key.metadata.uid for owner in secret.owners)
+    is_count = written.isascii() and written.isdigit() and len(written) <= MOST_DIGITS
+    return is_mine and is_count and int(written) > key.spec.rotations
 
 
 def describe_secret(key: GatewayKey, plaintext: str, old: Secret | None) -> Secret:

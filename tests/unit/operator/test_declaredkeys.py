@@ -308,6 +308,27 @@ async def test_a_key_made_anew_under_its_name_is_another_key() -> None:
     assert owner["uid"] == scene.read().metadata.uid
 
 
+@in_virtual_time
+async def test_who_knows_an_older_version_of_the_key_takes_no_newer_one_away() -> None:
+    """Two operators that own shard 0 for a moment, of which one has not heard of the rotation."""
+    scene = Scene()
+    await scene.start()
+    old = scene.plaintext()
+    secret = scene.secrets.stored[SECRET]
+    newer = mint_key().plaintext
+    annotations = {"modelgateway.dev/rotations": "1"}
+    written = replace(secret, data={PLAINTEXT: newer.encode()}, annotations=annotations)
+    scene.secrets.put(written)
+    await asyncio.sleep(3 * LOOK_SECONDS)
+    assert scene.plaintext() == newer
+    assert scene.opens(old)
+    scene.declare(rotations=1)
+    await asyncio.sleep(1)
+    assert scene.plaintext() == newer
+    assert scene.opens(newer)
+    assert not scene.opens(old)
+
+
 @pytest.mark.parametrize("rotations", ["0", "1"])
 def test_a_key_that_was_rotated_out_and_put_back_is_none(rotations: str) -> None:
     @in_virtual_time

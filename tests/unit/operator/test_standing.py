@@ -214,6 +214,19 @@ class TestKeys:
         assert scene.ready("gatewaykeys", "key")["reason"] == "Expired"
 
     @in_virtual_time
+    async def test_one_that_runs_out_in_a_long_while(self) -> None:
+        scene = Scene()
+        scene.put_key(expirationTime="2026-11-21T22:00:00Z")
+        await scene.settle()
+        begin = asyncio.get_running_loop().time()
+        while scene.ready("gatewaykeys", "key")["status"] == "True":
+            await asyncio.sleep(60)
+            passed = asyncio.get_running_loop().time() - begin
+            assert passed <= 12 * 3600 + 60
+            scene.now = NOW + timedelta(seconds=passed)
+        assert passed >= 12 * 3600
+
+    @in_virtual_time
     async def test_one_of_a_suspended_account(self) -> None:
         scene = Scene()
         scene.put_account(suspended=True)

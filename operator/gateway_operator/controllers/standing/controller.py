@@ -21,6 +21,7 @@ from gateway_operator.controllers.standing.kinds import Finding, Ref, StandingKi
 from gateway_operator.queue import WorkQueue
 
 CONFLICT_SECONDS = 0.2
+LONGEST_WAIT = 600.0
 MOST_MESSAGE = 1000
 MOST_WRITES = 4
 """Conditions written at a time: very many objects that are new hold up no task's writes."""
@@ -85,7 +86,8 @@ class StandingController:
             return
         finding = await kind.check(obj)
         if finding.again_in is not None:
-            self._queue.add_after(ref, finding.again_in)
+            # short, since the queue keeps a plan that was overtaken until it is due
+            self._queue.add_after(ref, min(finding.again_in, LONGEST_WAIT))
         if finding.problem != self._problems.get(ref):
             if finding.problem is None:
                 del self._problems[ref]

@@ -18,6 +18,7 @@ from gateway_core.contract.secret import Secret
 from gateway_core.domain.catalog import Problem
 from gateway_core.domain.declaredkeys import (
     describe_secret,
+    is_ahead,
     is_current,
     is_writable,
     read_plaintext,
@@ -114,7 +115,7 @@ class DeclaredKeys:
             for token in key.status.tokens or ()
             if token.expiration_time is not None
         ]
-        return max(0.1, min(due - time.monotonic(), *ends, LOOK_SECONDS * 1000))
+        return max(0.1, min((due - time.monotonic(), *ends)))
 
     async def _settle(self, key: GatewayKey) -> dict[str, object] | None:
         """What has to change in the status; None where the Secret is somebody else's."""
@@ -123,6 +124,8 @@ class DeclaredKeys:
                 secret = await self._secrets.find(key.spec.secret_name or "")
                 if secret is not None and not is_writable(secret, key):
                     return None
+                if secret is not None and is_ahead(secret, key):
+                    raise RecordUnavailable("the key is known in an older version")
                 plaintext = read_plaintext(secret, key) if secret is not None else None
                 if plaintext is None:
                     plaintext = await self._write(key, secret)

@@ -199,7 +199,7 @@ class Intake:
             await self._holds.rebuild(account.metadata.name)
             raise _NotYet
         if answer.exceeded is not None:
-            raise self._limits.refuse_hold(task, answer.exceeded, micros)
+            raise self._limits.refuse_hold(answer.exceeded, micros)
         if answer.underfunded:
             raise Unacceptable(
                 Reason.INSUFFICIENT_BALANCE, "The account's balance does not cover the task."

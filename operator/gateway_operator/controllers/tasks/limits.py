@@ -37,7 +37,7 @@ class Limits:
         self._tools = tools
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def refuse_hold(self, task: GatewayTask, state: BudgetState, micros: int) -> Unacceptable:
+    def refuse_hold(self, state: BudgetState, micros: int) -> Unacceptable:
         """The refusal of a task whose `micros` do not fit in a budget."""
         title = self._name_subject(state.budget.subject)
         text = describe_limit(state, title, micros)
@@ -59,7 +59,7 @@ class Limits:
             state = await self._find_exceeded(task, held)
             if state is None:
                 return True
-            refusal = self.refuse_hold(task, state, held)
+            refusal = self.refuse_hold(state, held)
             await self._tools.fail(obj, task, refusal.reason, str(refusal), refusal.limit)
             await self._release(task)
         return False
