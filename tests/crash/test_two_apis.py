@@ -3,6 +3,7 @@
 import asyncio
 import collections
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -10,6 +11,8 @@ from tests.crash.history import check_money
 from tests.crash.shares import share
 from tests.servers.replica import Replica
 from tests.servers.tenants import (
+    describe_guardrail,
+    describe_key,
     list_objects,
     make_key,
     open_tenant,
@@ -23,6 +26,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 WAYS = 64
 RATE = 300
+POOL_RATE = 77_777
+FITTING = 50
+"""Creates that the money covers, of 200."""
 
 
 @pytest.fixture(scope="module")
@@ -143,19 +149,72 @@ async def test_an_accounts_rate_is_one_over_both(world, bases):
         assert left == list(range(RATE))
 
 
-async def test_money_is_one_over_both(world, bases):
-    """Of many creates at the edge of the balance, as many are taken as it covers (I7)."""
+@pytest.mark.parametrize("bound", ["balance", "key", "pool"])
+async def test_of_200_creates_as_many_are_taken_as_the_money_covers(world, bases, bound):
+    """At two processes at once, by the balance, a key's limit, or the pool of two keys (I7)."""
+    price = await find_price(world, bases)
+    enough = FITTING * price + price // 2
+    spec = {"requestsPerMinute": 1_000_000, "funds": {"paidMicros": 1000 * price}}
+    limit = {"limit": {"micros": enough, "window": "weekly"}}
+    if bound == "balance":
+        spec["funds"] = {"paidMicros": enough}
+    async with open_account(world, bases, **spec) as client:
+        keys = [client.key]
+        if bound != "balance":
+            made = [
+                describe_key(world, client.account, **(limit if bound == "key" else {}))
+                for _ in range(2 if bound == "pool" else 1)
+            ]
+            objects = [obj for _, obj in made]
+            if bound == "pool":
+                owners, pool = [key for key, _ in made], {**limit, "requestsPerMinute": POOL_RATE}
+                objects.append(describe_guardrail(unique("grd"), client.account, *owners, **pool))
+            world.apply(*objects)
+            keys = [key.plaintext for key, _ in made]
+            for key in keys:
+                for base in bases:
+                    await wait_known(client, key=key, base=base)
+            if bound == "pool":
+                await wait_pooled(client, bases, keys)
+        body = client.body(duration_seconds=3)
+
+        async def post(number):
+            key, base = keys[number // 2 % len(keys)], bases[number % 2]
+            return await client.request("POST", client.tasks_path, body=body, key=key, base=base)
+
+        answers = await asyncio.gather(*(post(number) for number in range(200)))
+        counts = collections.Counter(answer.status for answer in answers)
+        assert counts == {202: FITTING, 402 if bound == "balance" else 429: 200 - FITTING}, counts
+        for answer in answers:
+            if answer.status == 429:
+                assert answer.headers["x-should-retry"] == "false"
+                assert not {"Retry-After", "X-RateLimit-Limit-RPM"} & set(answer.headers)
+        client.history.accepted += [a.body["id"] for a in answers if a.status == 202]
+        ended = await client.wait_terminal(client.history.accepted)
+        assert {body["status"] for body in ended.values()} == {"completed"}
+        await check_money(world, client)
+        refused = await post(0)
+        assert refused.status == (402 if bound == "balance" else 429), refused.raw
+
+
+async def find_price(world, bases):
+    """What a create of three seconds reserves, and then costs."""
     async with open_account(world, bases) as probe:
         await probe.create(duration_seconds=3, base=bases[0])
-        micros = list_objects(probe)[0]["spec"]["request"]["reservedMicros"]
-    async with open_account(
-        world, bases, funds={"paidMicros": 10 * micros + micros // 2}
-    ) as client:
-        answers = await asyncio.gather(
-            *(client.create(duration_seconds=3, base=bases[n % 2]) for n in range(40))
-        )
-        counts = collections.Counter(answer.status for answer in answers)
-        assert counts == {202: 10, 402: 30}, counts
+        return list_objects(probe)[0]["spec"]["request"]["reservedMicros"]
+
+
+async def wait_pooled(client, bases, keys):
+    """Waits until both know that the guardrail holds for all keys, by the rate it has."""
+
+    async def is_known(key, base):
+        body = client.body(prompt=None)
+        answer = await client.request("POST", client.tasks_path, body=body, key=key, base=base)
+        return answer.headers.get("X-RateLimit-Limit-RPM") == str(POOL_RATE)
+
+    for key in keys:
+        for base in bases:
+            await wait_for(partial(is_known, key, base), what="the guardrail")
 
 
 async def test_a_killed_api_loses_nothing_and_the_other_goes_on(world, second):
