@@ -67,6 +67,7 @@ from gateway_core.ports.notices import NoticeSink
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Records
 from gateway_core.ports.tracing import NO_TRACER, Tracer
+from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.ledgers import rebuild_ledger
 
 _TASKS = "/api/v1/"
@@ -112,7 +113,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         parts.peppers,
     )
     addresses = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
-    rebuild = partial(rebuild_ledger, records, parts.counters)
+    rebuild = partial(rebuild_ledger, records, Backlog(parts.store), parts.counters)
     gate = RateGate(parts.counters, rebuild, replicas=settings.replicas)
     pulse = Pulse(records)
     finder = TaskFinder(

@@ -17,6 +17,7 @@ from tests.bench.report import Report
 from tests.bench.retention import measure_retention
 from tests.bench.stage import make_bench_key, root
 from tests.bench.store import measure_store
+from tests.bench.tenants import measure_tenants
 from tests.servers.world import World
 
 Stage = Callable[[World, str, Report], Awaitable[None]]
@@ -27,6 +28,7 @@ STAGES: dict[str, Stage] = {
     "callbacks": measure_callbacks,
     "retention": measure_retention,
     "store": measure_store,
+    "tenants": measure_tenants,
     # last, since they end the operator: nobody is to work on what they leave behind
     "admission": measure_admission,
     "creates": measure_creates,

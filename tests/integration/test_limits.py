@@ -192,5 +192,7 @@ async def test_a_task_made_with_kubectl_is_held_against_the_key_that_it_names(wo
     world.run.kubectl("wait", "--for=condition=Finished", "--timeout=60s", *names)
     shown = [world.read("gatewaytask", name)["status"] for name in keys]
     assert [status["phase"] for status in shown] == ["Failed", "Failed", "Completed"]
-    assert shown[0]["failure"]["message"] == f"Key {revoked.name} is revoked."
+    assert (
+        shown[0]["failure"]["message"] == f"Key {revoked.name} opens nothing: the key is revoked."
+    )
     assert shown[1]["failure"]["code"] == "model_not_allowed"

@@ -1,4 +1,4 @@
-"""The Kubernetes API as the installation's steps need it: apply, create, read.
+"""The Kubernetes API as the installation's steps need it: apply and create.
 
 Made by `gateway_cli.compose`. Waits for what a fresh installation is still lacking: an API server
 that is starting, and kinds whose CRD was accepted a moment ago.
@@ -62,11 +62,6 @@ class ClusterApi:
             return await self._calls.call("POST", path, obj, {"fieldManager": FIELD_MANAGER})
 
         return await self._insist(send)
-
-    async def read_secret(self, name: str) -> Object:
-        """A Secret. ClusterError."""
-        path = f"/api/v1/namespaces/{self._calls.namespace}/secrets/{name}"
-        return await self._insist(lambda: self._calls.call("GET", path))
 
     async def _find_path(self, obj: Object) -> str:
         """The path of the collection that `obj` belongs to."""

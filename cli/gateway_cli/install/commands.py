@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,7 +10,6 @@ import typer
 from gateway_cli.admin.options import Namespace
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.compose import open_cluster
-from gateway_cli.install.keys import ensure_key
 from gateway_cli.install.sharedsecrets import (
     ensure_secret,
     make_redis_content,
@@ -21,7 +19,6 @@ from gateway_cli.install.sharedsecrets import (
 from gateway_cli.install.trial import Trial, run_trial
 from gateway_cli.local.errors import LocalRunError
 from gateway_cli.progress import Reporter
-from gateway_core.contract.keys import KeyClass
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -55,37 +52,6 @@ def secrets(
             for name, content in wanted.items():
                 made = await ensure_secret(cluster, name, content)
                 reporter.line(f"Secret/{name} {'created' if made else 'is there'}")
-
-    with _explained(reporter):
-        asyncio.run(run())
-
-
-@app.command()
-def key(
-    account: Annotated[str, typer.Option(help="The GatewayAccount it belongs to.")],
-    secret: Annotated[str, typer.Option(help="The Secret that holds its plaintext.")],
-    secrets_dir: Annotated[
-        Path, typer.Option(envvar="GATEWAY_SECRETS_DIR", help="Folder of id-key and pepper-<n>.")
-    ],
-    display_name: Annotated[str, typer.Option(help="Shown in lists.")] = "First key",
-    management: Annotated[bool, typer.Option(help="A management key (mk-).")] = False,
-    namespace: Namespace = None,
-) -> None:
-    """Create an API key whose plaintext lies in a Secret, unless the Secret's key is there."""
-    reporter = Reporter()
-    key_class: KeyClass = "Management" if management else "Standard"
-
-    async def run() -> None:
-        async with open_cluster(namespace) as cluster:
-            name = await ensure_key(
-                cluster,
-                account=account,
-                secret_name=secret,
-                display_name=display_name,
-                key_class=key_class,
-                secrets_folder=secrets_dir,
-            )
-            reporter.line(f"GatewayKey/{name} opens with api-key of Secret/{secret}")
 
     with _explained(reporter):
         asyncio.run(run())

@@ -12,7 +12,10 @@ CATEGORY = "modelgateway"
 
 ACCOUNT_LABEL = f"{GROUP}/account"
 SHARD_LABEL = f"{GROUP}/shard"
-KEY_ID_LABEL = f"{GROUP}/key-id"
+KEY_LABEL = f"{GROUP}/key"
+"""On a Secret that the operator wrote: the GatewayKey whose plaintext it holds."""
+ROTATIONS_ANNOTATION = f"{GROUP}/rotations"
+"""On the same: the key's `spec.rotations` when it was written."""
 REQUEST_ID_ANNOTATION = f"{GROUP}/request-id"
 GIVEN_DIGEST_ANNOTATION = f"{GROUP}/given-digest"
 FINGERPRINT_ANNOTATION = f"{GROUP}/fingerprint"
@@ -34,6 +37,8 @@ SHARDS = 16
 """How many shards the operator's work is divided into; a task's shard is fixed at its creation."""
 
 TASK_PREFIX = "task"
+CALL_PREFIX = "call-"
+"""What the holds of calls begin with that leave no object; no object's name does."""
 
 
 def shard_of(name: str) -> int:

@@ -1,9 +1,11 @@
 """Moves days of usage that are long past into the sum of past days, oldest first.
 
-First the day is closed: nothing can be added from then on. Then it is kept whole in the object
-store, for reports. Then its sums and its name go into the account's `…-before` object in one
-compare-and-set, and last its own object is deleted. Whoever is killed in between, or does the same
-again, finds the step that is due from what is there.
+First the day is closed: nothing can be added from then on. That waits for runs that are not marked
+yet, and until nothing of the usage journal is left for the day, since only the day's object tells
+how far that is in it. Then it is kept whole in the object store, for reports. Then its sums and its
+name go into the account's `…-before` object in one compare-and-set, and last its own object is
+deleted. Whoever is killed in between, or does the same again, finds the step that is due from what
+is there.
 """
 
 from collections.abc import Callable
@@ -11,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 import structlog
 
-from gateway_core.contract.usage import MOST_PENDING, GatewayUsage
+from gateway_core.contract.usage import MOST_PENDING, GatewayUsage, usage_name
 from gateway_core.domain.usage import absorb_day, drop_pending, list_pending
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import (
@@ -21,6 +23,8 @@ from gateway_core.ports.records import (
     RecordOutcomeUnknown,
     Records,
 )
+from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.callfolds import divide_objects
 from gateway_core.usecases.pastdays import keep_day
 from gateway_core.usecases.usage import find_marked, open_usage
 from gateway_operator.retention.rules import Rules
@@ -36,6 +40,7 @@ class Closing:
     ) -> None:
         self._records = records
         self._store = store
+        self._backlog = Backlog(store)
         self._rules = rules
         self._now = now
 
@@ -43,7 +48,11 @@ class Closing:
         """Moves the days that are due; how many. Raises what the ports raise."""
         last = self._now().astimezone(UTC).date() - timedelta(days=self._rules.usage_days + 1)
         moved = 0
-        for _, name in await self._list_days(last.isoformat()):
+        due = await self._list_days(last.isoformat())
+        waiting = await self._list_waiting() if due else set[str]()
+        for _, name in due:
+            if name in waiting:
+                continue
             try:
                 moved += await self._move(await self._records.get(GatewayUsage.plural, name))
             except (Outdated, Missing, RecordOutcomeUnknown) as error:
@@ -51,6 +60,13 @@ class Closing:
         if moved:
             _log.info("days of usage moved away", days=moved)
         return moved
+
+    async def _list_waiting(self) -> set[str]:
+        """Names of the usage objects of which something is in the journal, folded or not."""
+        return {
+            usage_name(part.account, part.day)
+            for part in divide_objects(await self._backlog.read_all())
+        }
 
     async def _list_days(self, last: str) -> list[tuple[str, str]]:
         """Days up to `last` and the names of their objects, oldest first.

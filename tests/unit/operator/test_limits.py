@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from gateway_core.contract.names import name_to_id
 from gateway_core.ports.counters import Budget, BudgetState
 from tests.fakes.clock import in_virtual_time
@@ -214,100 +212,19 @@ async def test_without_counters_it_goes_on_as_it_was_let_in() -> None:
     assert (await stage.finish(name))["phase"] == "Completed"
 
 
-REFUSED: dict[str, tuple[dict[str, Any] | None, dict[str, Any], str]] = {
-    "unknown": (None, {}, "Key key-a does not exist in account demo."),
-    "another account's": ({"accountName": "guest"}, {}, "Key key-a does not exist in account demo"),
-    "revoked": ({"revoked": True, "disabled": True}, {}, "Key key-a is revoked."),
-    "disabled": ({"disabled": True}, {}, "Key key-a is disabled."),
-    "expired": ({"expirationTime": "2026-11-21T09:59:59Z"}, {}, "Key key-a has expired."),
-    "a management key": ({"class": "Management"}, {}, "Key key-a is a management key"),
-    "not for the model": (
-        {"allowedModels": ["other*"]},
-        {},
-        "Model sim-q4 is not allowed for key key-a.",
-    ),
-    "not for the provider": (
-        {"allowedProviders": []},
-        {},
-        "Model sim-q4 is not allowed for key key-a.",
-    ),
-    "with a guardrail that it has not": (
-        {},
-        {"guardrailNames": ["grd-a"]},
-        "The guardrails of key key-a are: none. spec.request.guardrailNames must name them.",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_key_that_rest_would_refuse_is_refused(case: str) -> None:
-    key, request, text = REFUSED[case]
-
-    @in_virtual_time
-    async def run() -> None:
-        stage = Stage()
-        if key is not None:
-            stage.put_key(**key)
-        await stage.boot()
-        name = await stage.apply(keyName="key-a", **request)
-        failure = (await stage.finish(name))["failure"]
-        assert text in failure["message"]
-        denied = "not allowed" in text
-        assert failure["code"] == ("model_not_allowed" if denied else "invalid_request")
-        assert not stage.upstream.jobs
-        assert await stage.balance() == (0, 0)
-
-    run()
-
-
 @in_virtual_time
-async def test_guardrails_without_a_key_are_refused() -> None:
+async def test_what_is_made_by_hand_and_waits_is_told_what_it_needs() -> None:
     stage = Stage()
-    stage.put_guardrail("grd-a")
-    await stage.boot()
-    name = await stage.apply(guardrailNames=["grd-a"])
-    assert "goes with spec.request.keyName" in (await stage.finish(name))["failure"]["message"]
-
-
-@in_virtual_time
-async def test_a_guardrail_decides_on_what_is_made_by_hand_too() -> None:
-    stage = Stage()
-    stage.put_key()
-    stage.put_guardrail("grd-team", "key-a", deniedModels=["sim-*"])
-    await stage.boot()
-    name = await stage.apply(keyName="key-a", guardrailNames=["grd-team"])
-    failure = (await stage.finish(name))["failure"]
-    assert failure["message"] == 'Model sim-q4 is not allowed for guardrail "team".'
-    silent = await stage.apply("task-silent", keyName="key-a")
-    text = (await stage.finish(silent))["failure"]["message"]
-    assert "The guardrails of key key-a are: grd-team." in text, "leaving one out is no way around"
-
-
-@in_virtual_time
-async def test_a_key_with_too_many_guardrails_is_closed() -> None:
-    stage = Stage()
-    stage.put_key()
-    for number in range(9):
-        stage.put_guardrail(f"grd-{number}", "key-a")
+    stage.put_key(**limit(1))
+    stage.records.remove("gatewayproviders", "simulated")
     await stage.boot()
     name = await stage.apply(keyName="key-a")
-    assert "more than 8 guardrails" in (await stage.finish(name))["failure"]["message"]
-
-
-@in_virtual_time
-async def test_a_key_that_is_applied_with_its_task_is_waited_for() -> None:
-    stage = Stage()
-    await stage.boot()
-    name = await stage.apply(keyName="key-a", guardrailNames=["grd-a"])
-    await stage.pass_time(4)
-    stage.put_key()
-    await stage.pass_time(3)
-    stage.put_guardrail("grd-a", "key-a")
-    assert (await stage.finish(name))["phase"] == "Completed"
-    [key, pool] = await stage.counters.read_budgets(
-        "demo", [Budget("key/key-a"), Budget("guardrail/grd-a")]
-    )
-    assert (key.used, pool.used) == (QUOTE, QUOTE)
+    await stage.pass_time(10)
+    stage.put_key(**limit(0.5))
+    failure = (await stage.finish(name))["failure"]
+    assert failure["limit"]["usedCents"] == 0
+    assert "it needs 0.30 USD, 0.15 USD are left, 0.00 USD are spent." in failure["message"]
+    assert await stage.balance() == (0, 0)
 
 
 @in_virtual_time

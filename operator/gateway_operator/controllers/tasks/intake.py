@@ -28,10 +28,11 @@ from gateway_core.ports.records import Object
 from gateway_core.usecases.archive import read_archived
 from gateway_core.usecases.inputs import InputDamaged, load_input
 from gateway_core.usecases.policies import Policy
+from gateway_operator.controllers.tasks.credentials import Unseen, find_policy
 from gateway_operator.controllers.tasks.holds import LEDGER_PAUSE, Holds, make_hold
 from gateway_operator.controllers.tasks.inputs import Unacceptable, check_request
 from gateway_operator.controllers.tasks.journal import Superseded
-from gateway_operator.controllers.tasks.limits import Limits, Unseen
+from gateway_operator.controllers.tasks.limits import Limits
 from gateway_operator.controllers.tasks.tools import Tools
 
 PROVIDER_PAUSE = 3.0
@@ -86,7 +87,7 @@ class Intake:
         except _NotYet:
             tools.look_again(task, LEDGER_PAUSE)
             return False
-        if not await self._limits.enforce(obj, task):
+        if not await self._limits.enforce(obj, task, reserved):
             return True
         request = task.spec.request
         model = tools.catalog().find_model(request.service, request.action, request.model_id)
@@ -162,7 +163,7 @@ class Intake:
     def _check_policy(self, task: GatewayTask, age: timedelta) -> Policy | None:
         """What restricts the task, which is within it but for money. Unacceptable, _NotYet."""
         try:
-            return self._limits.check_adopted(task)
+            return find_policy(self._tools, task)
         except Unseen as unseen:
             if age < timedelta(seconds=SIGHT_SECONDS):
                 raise _NotYet from unseen
@@ -198,7 +199,7 @@ class Intake:
             await self._holds.rebuild(account.metadata.name)
             raise _NotYet
         if answer.exceeded is not None:
-            raise self._limits.refuse_hold(task, answer.exceeded, micros)
+            raise self._limits.refuse_hold(answer.exceeded, micros)
         if answer.underfunded:
             raise Unacceptable(
                 Reason.INSUFFICIENT_BALANCE, "The account's balance does not cover the task."

@@ -1,9 +1,8 @@
-"""What restricts a task: its key's and guardrails' lists and credit limits, as they are now.
+"""Credit limits of a task's key and guardrails, as they are now.
 
-The API checks both in the step that takes a task's hold. Here they are checked for the tasks that
-did not come that way, and the limits again for those that have waited since: an admin may have
-lowered one. They are checked until the call that may start a job, and not after it: what a job
-costs is spent.
+They are checked in the step that takes a task's hold, and here again for those that have waited
+since: an admin may have lowered one. They are checked until the call that may start a job, and not
+after it: what a job costs is spent.
 
 A task counts in the pools that are recorded with it, whatever guardrails its key has by now (see
 `contract.limits.list_subjects`), so it is the limits of these that it is held against.
@@ -15,22 +14,15 @@ from datetime import timedelta
 from weakref import WeakValueDictionary
 
 from gateway_core.contract.conditions import Reason
-from gateway_core.contract.guardrail import GatewayGuardrail
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.limits import MOST_GUARDRAILS, subject_of_guardrail, subject_of_key
+from gateway_core.contract.limits import subject_of_guardrail, subject_of_key
 from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.guardrails import Guardrail, Rules, read_guardrail, read_rules
-from gateway_core.domain.lifecycle import parse_time, reserved_micros
+from gateway_core.domain.guardrails import Rules, read_rules
+from gateway_core.domain.lifecycle import parse_time
 from gateway_core.ports.counters import Budget, BudgetState, CountersStale, CountersUnavailable
 from gateway_core.ports.records import Object
 from gateway_core.usecases.limits import describe_failure, describe_limit
-from gateway_core.usecases.policies import (
-    KEY_TITLE,
-    Policies,
-    Policy,
-    make_budget,
-    name_guardrail,
-)
+from gateway_core.usecases.policies import KEY_TITLE, make_budget, name_guardrail
+from gateway_operator.controllers.tasks.credentials import dump_spec
 from gateway_operator.controllers.tasks.inputs import Unacceptable
 from gateway_operator.controllers.tasks.tools import Tools
 
@@ -38,89 +30,46 @@ WAITED_SECONDS = 5.0
 """A younger task is not asked for again: a change may take as long to be known (contract §9.1)."""
 
 
-class Unseen(Exception):
-    """The task names what may not have been seen here yet, and does not fit what has."""
-
-    def __init__(self, refusal: Unacceptable) -> None:
-        super().__init__(str(refusal))
-        self.refusal = refusal
-
-
 class Limits:
-    """Checks of tasks, from tables of keys and guardrails."""
+    """Checks of tasks that wait."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
-        self._policies = Policies(tools.keys, tools.guardrails, _read_guardrail)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def check_adopted(self, task: GatewayTask) -> Policy | None:
-        """The policy that a task made with kubectl is under; None where it names no key.
-
-        Raises:
-            Unacceptable: REST would have refused it, with this key and model.
-            Unseen: it names a key that is not there, or other guardrails than its key has.
-        """
-        request = task.spec.request
-        recorded = frozenset(request.guardrail_names or ())
-        if request.key_name is None:
-            if recorded:
-                raise _refuse("spec.request.guardrailNames goes with spec.request.keyName only.")
-            return None
-        key = self._tools.keys.get(request.key_name)
-        if key is None or key.spec.account_name != request.account_name:
-            text = f"Key {request.key_name} does not exist in account {request.account_name}."
-            raise Unseen(_refuse(text))
-        self._check_open(key)
-        name, rules = key.metadata.name, _read_key(key)
-        policy = self._policies.find(name, key.spec.account_name, rules)
-        if policy.closed:
-            raise _refuse(f"Key {name} has more than {MOST_GUARDRAILS} guardrails.")
-        if recorded != frozenset(policy.guardrail_names):
-            named = ", ".join(policy.guardrail_names) or "none"
-            text = (
-                f"The guardrails of key {name} are: {named}."
-                " spec.request.guardrailNames must name them."
-            )
-            raise Unseen(_refuse(text))
-        title = policy.find_refusal(request.service, request.model_id)
-        if title is not None:
-            text = f"Model {request.model_id} is not allowed for {_name_key(title, name)}."
-            raise Unacceptable(Reason.MODEL_NOT_ALLOWED, text)
-        return policy
-
-    def refuse_hold(self, task: GatewayTask, state: BudgetState, micros: int) -> Unacceptable:
+    def refuse_hold(self, state: BudgetState, micros: int) -> Unacceptable:
         """The refusal of a task whose `micros` do not fit in a budget."""
         title = self._name_subject(state.budget.subject)
         text = describe_limit(state, title, micros)
         return Unacceptable(Reason.CREDIT_LIMIT_EXCEEDED, text, describe_failure(state))
 
-    async def enforce(self, obj: Object, task: GatewayTask) -> bool:
+    async def enforce(self, obj: Object, task: GatewayTask, held: int) -> bool:
         """Whether a task whose hold stands is within its limits; if not it has failed by one.
 
+        `held` is that hold's micro-dollars, which the limits must cover with everybody else's.
         While the counters are away it goes on: it was within them when its money was held.
         """
         age = self._tools.now() - parse_time(task.metadata.creation_timestamp)
-        if age < timedelta(seconds=WAITED_SECONDS) or await self._find_exceeded(task) is None:
+        if age < timedelta(seconds=WAITED_SECONDS) or await self._find_exceeded(task, held) is None:
             return True
         account = task.spec.request.account_name
         lock = self._locks.setdefault(account, asyncio.Lock())
         # one after the other, so that no more of them fail than are too many
         async with lock:
-            state = await self._find_exceeded(task)
+            state = await self._find_exceeded(task, held)
             if state is None:
                 return True
-            refusal = self.refuse_hold(task, state, reserved_micros(task))
+            refusal = self.refuse_hold(state, held)
             await self._tools.fail(obj, task, refusal.reason, str(refusal), refusal.limit)
             await self._release(task)
         return False
 
-    async def _find_exceeded(self, task: GatewayTask) -> BudgetState | None:
+    async def _find_exceeded(self, task: GatewayTask, own: int) -> BudgetState | None:
         """The first budget that is exceeded, as it stands without the task's own hold."""
         budgets = self._list_budgets(task)
         if not budgets:
             return None
-        account, own = task.spec.request.account_name, reserved_micros(task)
+        account = task.spec.request.account_name
         try:
             states = await self._tools.counters.read_budgets(account, budgets)
         except (CountersUnavailable, CountersStale):
@@ -144,41 +93,15 @@ class Limits:
         request, found = task.spec.request, list[tuple[str, Rules]]()
         key = self._tools.keys.get(request.key_name) if request.key_name else None
         if key is not None and key.spec.limit is not None:
-            found.append((subject_of_key(key.metadata.name), _read_key(key)))
+            found.append((subject_of_key(key.metadata.name), read_rules(dump_spec(key))))
         for name in request.guardrail_names or ():
-            guardrail = self._policies.find_guardrail(name)
+            guardrail = self._tools.policies.find_guardrail(name)
             if guardrail is not None and guardrail.rules.limit is not None:
                 found.append((subject_of_guardrail(name), guardrail.rules))
         budgets = (make_budget(subject, rules) for subject, rules in found)
         return [budget for budget in budgets if budget is not None]
 
-    def _check_open(self, key: GatewayKey) -> None:
-        spec, name = key.spec, key.metadata.name
-        if spec.class_ != "Standard":
-            raise _refuse(f"Key {name} is a management key, which calls no model.")
-        if spec.revoked or spec.disabled:
-            raise _refuse(f"Key {name} is {'revoked' if spec.revoked else 'disabled'}.")
-        if spec.expiration_time and parse_time(spec.expiration_time) <= self._tools.now():
-            raise _refuse(f"Key {name} has expired.")
-
     def _name_subject(self, subject: str) -> str:
         kind, _, name = subject.partition("/")
-        guardrail = self._policies.find_guardrail(name) if kind == "guardrail" else None
+        guardrail = self._tools.policies.find_guardrail(name) if kind == "guardrail" else None
         return KEY_TITLE if guardrail is None else name_guardrail(guardrail)
-
-
-def _read_key(key: GatewayKey) -> Rules:
-    return read_rules(key.spec.model_dump(by_alias=True, exclude_none=True))
-
-
-def _read_guardrail(guardrail: GatewayGuardrail) -> Guardrail:
-    return read_guardrail(guardrail.model_dump(by_alias=True, exclude_none=True))
-
-
-def _refuse(text: str) -> Unacceptable:
-    return Unacceptable(Reason.INVALID_REQUEST, text)
-
-
-def _name_key(title: str, key_name: str) -> str:
-    """An admin may make tasks of many keys: he reads which."""
-    return f"key {key_name}" if title == KEY_TITLE else title

@@ -10,7 +10,7 @@ that was received is kept until it is recorded, whatever happens to the writes.
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -190,7 +190,8 @@ class Submission:
         if not await self._holds.ensure(task):
             return False
         # not where a job may have been made: what it costs would be nobody's
-        if attempt.rules_out_job(intent) and not await self._limits.enforce(obj, task):
+        held = reserved_micros(task)
+        if attempt.rules_out_job(intent) and not await self._limits.enforce(obj, task, held):
             return True
         upstream = await tools.providers.find(intent.provider_name)
         if upstream is None:
@@ -205,9 +206,7 @@ class Submission:
                 return False
             job_id = await self._start(task, upstream, job, attempt)
         except (UpstreamError, Unacceptable, InputDamaged, ObjectMissing) as error:
-            tools.metrics.count_call(intent.provider_name, "submit", type(error).__name__)
             return await self._handle(obj, task, attempt, error)
-        tools.metrics.count_call(intent.provider_name, "submit", "ok")
         tools.failpoints.reach("after-submit")
         await self._record(obj, task, job_id)
         return True
@@ -216,9 +215,14 @@ class Submission:
         self, task: GatewayTask, upstream: Upstream, job: JobInput, attempt: _Attempt
     ) -> str:
         """Makes the call; its outcome is unknown until it is certain that no job was made."""
+        assert task.status.upstream is not None
         known_before, attempt.outcome_known = attempt.outcome_known, False
         try:
-            job_id = await upstream.submit(job)
+            with self._tools.calls.watch(
+                task, task.status.upstream.provider_name, "submit"
+            ) as span:
+                told = replace(job, traceparent=self._tools.traces.name_for_provider(span))
+                job_id = await upstream.submit(told)
         except (UpstreamRejected, UpstreamBusy, UpstreamDenied):
             attempt.outcome_known = known_before
             raise
@@ -254,7 +258,8 @@ class Submission:
             await self._renew_intent(obj, task)
             return False
         if upstream.guarantee is SubmissionGuarantee.LOOKUP:
-            job_id = await upstream.find(task.metadata.uid)
+            with self._tools.calls.watch(task, task.status.upstream.provider_name, "find"):
+                job_id = await upstream.find(task.metadata.uid)
             if job_id is not None:
                 self._check_job(task, job_id)
                 await self._record(obj, task, job_id)
@@ -287,6 +292,7 @@ class Submission:
 
     async def _record(self, obj: Object, task: GatewayTask, job_id: str) -> None:
         await self._tools.journal.commit(obj, record_job(task, job_id, self._tools.now()))
+        self._tools.metrics.submit_delay.observe(max(0.0, self._tools.age(task)))
         self.forget(task.metadata.name)
         self._tools.failpoints.reach("after-running")
 
