@@ -12,9 +12,11 @@ from datetime import UTC, datetime
 import pytest
 from redis import Redis
 
+from gateway_core.adapters.objectstore.directory import DirectoryStore
 from gateway_core.contract.limits import subject_of_guardrail, subject_of_key
 from gateway_core.domain.windows import Buckets, sum_window
 from gateway_core.ports.counters import Budget, CountersStale
+from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.ledgers import read_ledger, rebuild_ledger
 from tests.bench.stage import connect_records
 from tests.crash.history import check_money, is_closed, open_counters
@@ -142,18 +144,20 @@ async def check_record(world, client, subjects):
     """Every window of each subject is what the record comes to, before and after a loss."""
     account, now = client.account, datetime.now(UTC)
     asked = [Budget(name, None, window) for name in subjects for window in WINDOWS]
+    store = DirectoryStore(world.config.store_directory)
+    backlog = Backlog(store)
     async with connect_records(world) as records, open_counters(world) as counters:
 
         async def read():
             try:
                 states = await counters.read_budgets(account, asked)
             except CountersStale:
-                await rebuild_ledger(records, counters, account)
+                await rebuild_ledger(records, backlog, counters, account)
                 return None
             return [(state.used, state.held) for state in states]
 
         before = await wait_for(read, what="figures")
-        ledger = await read_ledger(records, account)
+        ledger = await read_ledger(records, backlog, account)
         assert ledger.holds == {}
         spent = [ledger.spent.get(budget.subject, Buckets()) for budget in asked]
         assert before == [
@@ -162,3 +166,4 @@ async def check_record(world, client, subjects):
         ]
         await lose_all(world, client)
         assert await wait_for(read, what="figures rebuilt") == before
+    store.close()

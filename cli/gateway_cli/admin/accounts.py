@@ -1,17 +1,21 @@
 """`gatewayctl accounts`: who pays, and under which limits."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gateway_cli.admin.amounts import parse_dollars
 from gateway_cli.admin.documents import describe_account
+from gateway_cli.admin.figures import read_figures
 from gateway_cli.admin.options import AccountName, Namespace, RequestsPerMinute, Yes
 from gateway_cli.admin.session import confirm, on_cluster
 from gateway_cli.admin.webhooks import app as webhooks_app
 from gateway_cli.output import Column, Output, print_done, print_list, print_one
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.key import GatewayKey
+
+if TYPE_CHECKING:
+    from gateway_cli.admin.objects import GatewayObjects
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 app.add_typer(webhooks_app, name="webhook-secret")
@@ -62,16 +66,27 @@ StorageBytes = Annotated[
 
 @app.command("list")
 def list_accounts(namespace: Namespace = None, output: Output = "table") -> None:
-    """All accounts, with their balances as of the operator's last look."""
-    found = on_cluster(namespace, lambda objects: objects.list_all(GatewayAccount))
-    print_list([describe_account(obj) for obj in found], COLUMNS, output, noun="accounts")
+    """All accounts, with what is left of what was paid in; calls under way hold some of it."""
+
+    async def run(objects: "GatewayObjects") -> list[dict[str, Any]]:
+        found = await objects.list_all(GatewayAccount)
+        figures = await read_figures(objects) if found else None
+        return [figures.complete_account(obj) if figures else obj for obj in found]
+
+    accounts = [describe_account(obj) for obj in on_cluster(namespace, run)]
+    print_list(accounts, COLUMNS, output, noun="accounts")
 
 
 @app.command()
 def describe(account: AccountName, namespace: Namespace = None, output: Output = "table") -> None:
     """One account: its money, its limits, and what keeps it from being usable."""
-    found = on_cluster(namespace, lambda objects: objects.get(GatewayAccount, account))
-    print_one(describe_account(found), LINES, output)
+
+    async def run(objects: "GatewayObjects") -> dict[str, Any]:
+        found = await objects.get(GatewayAccount, account)
+        figures = await read_figures(objects, account)
+        return figures.complete_account(found) if figures else found
+
+    print_one(describe_account(on_cluster(namespace, run)), LINES, output)
 
 
 @app.command()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway_cli.admin.documents import describe_guardrail
+from gateway_cli.admin.figures import Figures, read_figures
 from gateway_cli.admin.limits import (
     BUDGET_LINES,
     Clearable,
@@ -35,7 +36,7 @@ from gateway_cli.output import Column, Output, print_done, print_list, print_one
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
 from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.limits import MOST_GUARDRAILS
+from gateway_core.contract.limits import MOST_GUARDRAILS, subject_of_guardrail
 from gateway_core.contract.names import ACCOUNT_LABEL, id_to_name
 
 if TYPE_CHECKING:
@@ -88,9 +89,14 @@ def list_guardrails(
     account: AccountFilter = None, namespace: Namespace = None, output: Output = "table"
 ) -> None:
     """All guardrails, or those of one account, with what their pools have spent."""
-    selector = {"spec.accountName": account}
-    found = on_cluster(namespace, lambda objects: objects.list_all(GatewayGuardrail, **selector))
-    print_list([describe_guardrail(obj) for obj in found], COLUMNS, output, noun="guardrails")
+
+    async def run(objects: "GatewayObjects") -> list[dict[str, Any]]:
+        found = await objects.list_all(GatewayGuardrail, **{"spec.accountName": account})
+        figures = await read_figures(objects, account) if found else None
+        return [_complete(obj, figures) for obj in found]
+
+    shown = [describe_guardrail(obj) for obj in on_cluster(namespace, run)]
+    print_list(shown, COLUMNS, output, noun="guardrails")
 
 
 @app.command()
@@ -98,9 +104,12 @@ def describe(
     guardrail: GuardrailName, namespace: Namespace = None, output: Output = "table"
 ) -> None:
     """One guardrail: what it restricts, which keys share it, and what they have used."""
-    name = id_to_name(guardrail)
-    found = on_cluster(namespace, lambda objects: objects.get(GatewayGuardrail, name))
-    print_one(describe_guardrail(found), LINES, output)
+
+    async def run(objects: "GatewayObjects") -> dict[str, Any]:
+        found = await objects.get(GatewayGuardrail, id_to_name(guardrail))
+        return _complete(found, await read_figures(objects, found["spec"]["accountName"]))
+
+    print_one(describe_guardrail(on_cluster(namespace, run)), LINES, output)
 
 
 @app.command()
@@ -286,6 +295,11 @@ def _refuse_many(guardrails: list[dict[str, Any]], name: str, keys: list[str]) -
                 f"key {key} has {MOST_GUARDRAILS} guardrails, the most there may be;"
                 " nothing is assigned"
             )
+
+
+def _complete(obj: dict[str, Any], figures: Figures | None) -> dict[str, Any]:
+    subject = subject_of_guardrail(obj["metadata"]["name"])
+    return figures.complete_budget(obj, subject) if figures else obj
 
 
 def _print_changed(obj: dict[str, Any], text: str, output: Any) -> None:
