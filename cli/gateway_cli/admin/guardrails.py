@@ -88,7 +88,7 @@ Description = Annotated[str | None, typer.Option(help="What it is for.")]
 def list_guardrails(
     account: AccountFilter = None, namespace: Namespace = None, output: Output = "table"
 ) -> None:
-    """All guardrails, or those of one account, with what their pools have used as of the last minute."""
+    """All guardrails, or those of one account, with what was used as of the last minute."""
     selector = {"spec.accountName": account}
     found = on_cluster(namespace, lambda objects: objects.list_all(GatewayGuardrail, **selector))
     print_list([describe_guardrail(obj) for obj in found], COLUMNS, output, noun="guardrails")
@@ -101,10 +101,9 @@ def describe(
     """One guardrail: what it restricts, which keys share it, and what they have used."""
 
     async def run(objects: "GatewayObjects") -> dict[str, Any]:
-        found = await objects.get(GatewayGuardrail, id_to_name(guardrail))
-        return await complete_budget(
-            objects, found, subject_of_guardrail(found["metadata"]["name"])
-        )
+        name = id_to_name(guardrail)
+        found = await objects.get(GatewayGuardrail, name)
+        return await complete_budget(objects, found, subject_of_guardrail(name))
 
     print_one(describe_guardrail(on_cluster(namespace, run)), LINES, output)
 
