@@ -4,20 +4,24 @@ Made by `__main__` of what `compose` puts together, and by tests of fakes.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway_apiserver.admission import Admission
+from gateway_apiserver.accesslog import AccessLog
+from gateway_apiserver.admission.entrance import Entrance
+from gateway_apiserver.admission.policies import PolicyView
+from gateway_apiserver.admission.tasks import TaskAdmission
 from gateway_apiserver.auth import Authenticator
 from gateway_apiserver.catalogs import CatalogView
 from gateway_apiserver.departure import Departure
-from gateway_apiserver.edge import Edge
-from gateway_apiserver.entries import AccountRecord, KeyRecord, TaskRecord
+from gateway_apiserver.edge import Edge, Witnesses
+from gateway_apiserver.entries import AccountRecord, KeyRecord, TaskRecord, UserRecord
 from gateway_apiserver.errors import render_error, to_gateway_error
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.finder import TaskFinder
@@ -25,6 +29,7 @@ from gateway_apiserver.freshness import ReadThrough
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.notices import NoticeReceiver
 from gateway_apiserver.openapi.document import build_document
+from gateway_apiserver.owners import OwnerIndex
 from gateway_apiserver.pulse import Pulse
 from gateway_apiserver.rates import RateGate
 from gateway_apiserver.recording import TaskRecorder
@@ -32,6 +37,7 @@ from gateway_apiserver.routes.account import AccountRoutes
 from gateway_apiserver.routes.operations import build_operations_router
 from gateway_apiserver.routes.tasks import TaskRoutes
 from gateway_apiserver.settings import ApiSettings
+from gateway_apiserver.spans import RequestSpans
 from gateway_apiserver.surfaces import choose_dialect
 from gateway_apiserver.trace import trace_of
 from gateway_core.contract.account import GatewayAccount
@@ -41,12 +47,15 @@ from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.model import RESERVED_SERVICES, GatewayModel
 from gateway_core.contract.notices import NoticeSigner
 from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.addresses import AddressPolicy, AddressRefused
+from gateway_core.domain.guardrails import Guardrail
 from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import Counters
 from gateway_core.ports.notices import NoticeSink
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Records
+from gateway_core.ports.tracing import NO_TRACER, Tracer
 from gateway_core.usecases.ledgers import rebuild_ledger
 
 _TASKS = "/api/v1/"
@@ -64,12 +73,17 @@ class ApiParts:
     counters: Counters
     store: ObjectStore
     keys: Table[KeyRecord]
+    guardrails: Table[Guardrail]
     accounts: Table[AccountRecord]
+    users: Table[UserRecord]
     models: Table[GatewayModel]
     tasks: Table[TaskRecord]
     id_key: bytes
     peppers: Mapping[int, bytes]
     notices: NoticeSink | None = None
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    access: AccessLog = field(default_factory=AccessLog)
+    tracer: Tracer = NO_TRACER
     is_prepared: Callable[[], bool] = lambda: True
     """Whether what only the first calls need has been got, or waited for long enough."""
 
@@ -78,12 +92,12 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     """The whole API on these parts; it is not ready any more once `departure` has begun."""
     leaving = departure or Departure()
     settings, records = parts.settings, parts.records
-    mint, metrics, catalog = IdMint(parts.id_key), ApiMetrics(), CatalogView(parts.models)
+    mint, catalog = IdMint(parts.id_key), CatalogView(parts.models)
+    metrics = ApiMetrics(parts.registry, partial(_classify, parts.accounts))
     authenticator = Authenticator(
-        parts.keys,
-        parts.accounts,
         ReadThrough(parts.keys, records, GatewayKey.plural),
         ReadThrough(parts.accounts, records, GatewayAccount.plural),
+        ReadThrough(parts.users, records, GatewayUser.plural),
         parts.peppers,
     )
     addresses = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
@@ -98,10 +112,17 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         mint,
         pulse,
     )
-    admission = Admission(
-        authenticator=authenticator,
+    failpoints = Failpoints(settings.failpoints)
+    entrance = Entrance(
+        authenticator,
+        PolicyView(parts.keys, parts.guardrails, records),
+        gate,
+        failpoints,
+        maintenance=settings.maintenance,
+    )
+    admission = TaskAdmission(
+        entrance=entrance,
         catalog=catalog,
-        gate=gate,
         finder=finder,
         recorder=TaskRecorder(records, pulse),
         tasks=parts.tasks,
@@ -109,12 +130,12 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         mint=mint,
         metrics=metrics,
         addresses=addresses,
-        maintenance=settings.maintenance,
         task_id_header=settings.task_id_header,
-        failpoints=Failpoints(settings.failpoints),
+        failpoints=failpoints,
     )
     others = _build_others()
-    others.include_router(AccountRoutes(authenticator, parts.counters, gate).router)
+    owners = OwnerIndex(parts.users)
+    others.include_router(AccountRoutes(authenticator, owners, parts.counters, gate).router)
     others.include_router(
         build_operations_router(
             lambda: not leaving.begun and _is_ready(parts),
@@ -129,12 +150,26 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     )
     tasks = TaskRoutes(catalog, admission, authenticator, finder)
     notices = NoticeReceiver(NoticeSigner(parts.id_key), parts.notices)
-    return Edge(_Fork(tasks, notices, others), metrics)
+    spans = RequestSpans(parts.tracer, settings.client_traces)
+    return Edge(_Fork(tasks, notices, others), Witnesses(parts.access, metrics, spans))
+
+
+def _classify(accounts: Table[AccountRecord], name: str) -> str:
+    """The class of an account for metrics, which may not have its name."""
+    account = accounts.get(name)
+    return "unlimited" if account is not None and account.unlimited else "funded"
 
 
 def _is_ready(parts: ApiParts) -> bool:
     """Whether every table has been read once. What is away later on makes no process dead."""
-    tables = (parts.keys, parts.accounts, parts.models, parts.tasks)
+    tables = (
+        parts.keys,
+        parts.guardrails,
+        parts.accounts,
+        parts.users,
+        parts.models,
+        parts.tasks,
+    )
     return all(table.synced for table in tables) and parts.is_prepared()
 
 

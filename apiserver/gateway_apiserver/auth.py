@@ -1,7 +1,7 @@
-"""Who calls: credentials to an account, by the rules of contract §0.10.
+"""Who calls: credentials to an account and a role, by the rules of contract §0.10 and §9.2.
 
-Keys and accounts come from watch-fed tables. While a watch is silent they are read by name, and
-when that fails what is cached goes on for five minutes.
+Keys, accounts and users come from watch-fed tables. While a watch is silent they are read by name,
+and when that fails what is cached goes on for five minutes.
 """
 
 import asyncio
@@ -9,15 +9,17 @@ import hmac
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import structlog
 
-from gateway_apiserver.entries import AccountRecord, KeyRecord, TokenRecord
+from gateway_apiserver.entries import AccountRecord, KeyRecord, TokenRecord, UserRecord
 from gateway_apiserver.freshness import ReadThrough
 from gateway_apiserver.trace import Header
 from gateway_core.contract.errors import Forbidden, Unauthenticated, Unavailable
 from gateway_core.contract.keys import digest, parse_key
+from gateway_core.contract.user import Role
+from gateway_core.domain.roles import Act, act_as, refuse_key
 from gateway_core.ports.caches import Table
 from gateway_core.ports.records import RecordUnavailable
 
@@ -30,10 +32,23 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A caller who may go on: the account that pays, and the key's object name."""
+    """A caller who may go on: the account that pays, the key, and the role it acts with now.
+
+    `creator` is who made the key; None for a declared one.
+    """
 
     account: AccountRecord
-    key_name: str
+    key: KeyRecord
+    role: Role
+    creator: UserRecord | None
+
+    @property
+    def key_name(self) -> str:
+        """The key's object name."""
+        return self.key.name
+
+
+_Found = tuple[KeyRecord | None, AccountRecord | None, UserRecord | None]
 
 
 class KeyIndex:
@@ -69,57 +84,74 @@ class Authenticator:
 
     def __init__(
         self,
-        keys: Table[KeyRecord],
-        accounts: Table[AccountRecord],
-        fresh_keys: ReadThrough[KeyRecord],
-        fresh_accounts: ReadThrough[AccountRecord],
+        keys: ReadThrough[KeyRecord],
+        accounts: ReadThrough[AccountRecord],
+        users: ReadThrough[UserRecord],
         peppers: Mapping[int, bytes],
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._keys = keys
         self._accounts = accounts
-        self._fresh_keys = fresh_keys
-        self._fresh_accounts = fresh_accounts
-        self._index = KeyIndex(keys)
+        self._users = users
+        self._index = KeyIndex(keys.table)
         self._peppers = peppers
         self._dummy_pepper = peppers[max(peppers)]
         self._clock = clock
 
-    async def authenticate(
-        self, headers: Iterable[Header], key_class: Literal["Standard", "Management"] = "Standard"
-    ) -> Principal:
-        """The caller, if the credential is good and of `key_class`.
+    async def authenticate(self, headers: Iterable[Header], act: Act = Act.READ) -> Principal:
+        """The caller, if the credential is good and allows `act`.
 
         Raises:
-            Unauthenticated: none, malformed, unknown, disabled, revoked, expired, or suspended.
-            Forbidden: a good credential of the other class.
+            Unauthenticated: none, malformed, unknown, disabled, revoked, expired, or suspended; or
+                who made it is suspended, gone, or no member any more.
+            Forbidden: a good credential of the other class, or of too low a role.
             Unavailable: the keys are not known well enough to tell.
         """
         plaintext = _read_bearer(headers)
         parsed = parse_key(plaintext)
         if parsed is None:
             raise _invalid()
-        if not (self._keys.synced and self._accounts.synced):
+        if not all(known.table.synced for known in (self._keys, self._accounts, self._users)):
             raise Unavailable("The gateway is starting.", retry_after=1)
         name = self._match(parsed.id, plaintext)
-        key = None if name is None else self._keys.get(name)
-        account = None if key is None else self._accounts.get(key.account)
-        if self._fresh_keys.is_quiet or self._fresh_accounts.is_quiet:
-            payer = None if key is None else key.account
-            reading_key = _current(self._keys, self._fresh_keys, name)
-            reading_account = _current(self._accounts, self._fresh_accounts, payer)
-            key, account = await asyncio.gather(reading_key, reading_account)
+        if any(known.is_quiet for known in (self._keys, self._accounts, self._users)):
+            key, account, user = await self._read_through(name)
             if self._match(parsed.id, plaintext) != name:
                 raise _invalid()
+        else:
+            key, account, user = self._look_up(name)
         if key is None or not self._is_open(key, parsed.id):
             raise _invalid()
         if account is None or account.suspended:
             raise _invalid()
-        if key.key_class != key_class:
-            other = "a management" if key.key_class == "Management" else "a standard"
-            raise Forbidden(f"This operation cannot be called with {other} key.")
-        return Principal(account, key.name)
+        role = _find_role(key, user)
+        if role is None:
+            raise _invalid()
+        _check_act(act, key, role)
+        return Principal(account, key, role, user)
+
+    def _look_up(self, name: str | None) -> _Found:
+        """The key of this name, its account and its creator, as the tables have them."""
+        key = None if name is None else self._keys.table.get(name)
+        if key is None:
+            return None, None, None
+        creator = None if key.creator is None else self._users.table.get(key.creator)
+        return key, self._accounts.table.get(key.account), creator
+
+    async def _read_through(self, name: str | None) -> _Found:
+        """The same, read by name where a watch is silent."""
+        known, _, _ = self._look_up(name)
+        payer, creator = (known.account, known.creator) if known else (None, None)
+        finding_key = _find_current(self._keys, name)
+        finding_account = _find_current(self._accounts, payer)
+        key, account = await asyncio.gather(finding_key, finding_account)
+        user: UserRecord | None = None
+        if creator is not None:
+            user = await _find_current(self._users, creator)
+        if key is not None and (key.account, key.creator) != (payer, creator):
+            raise Unavailable("Credentials cannot be checked now.", retry_after=1)
+        return key, account, user
 
     def _match(self, token_id: str, plaintext: str) -> str | None:
         """The name of the key that `plaintext` opens; the same work where there is none."""
@@ -150,8 +182,28 @@ class Authenticator:
         )
 
 
-async def _current(table: Table[T], fresh: ReadThrough[T], name: str | None) -> T | None:
+def _find_role(key: KeyRecord, creator: UserRecord | None) -> Role | None:
+    """The role that the key acts with; None if it opens nothing, since who made it may nothing."""
+    if key.creator is None:
+        return act_as(key.key_class, None)
+    role = None
+    if creator is not None and not creator.suspended:
+        role = creator.find_role(key.account)
+    return None if role is None else act_as(key.key_class, role)
+
+
+def _check_act(act: Act, key: KeyRecord, role: Role) -> None:
+    refusal = refuse_key(act, key.key_class, role)
+    if refusal == "wrong_credential_class":
+        word = "a management" if key.key_class == "Management" else "a standard"
+        raise Forbidden(f"This operation cannot be called with {word} key.", code=refusal)
+    if refusal is not None:
+        raise Forbidden(f"The role of this key, {role}, does not allow this.", code=refusal)
+
+
+async def _find_current(fresh: ReadThrough[T], name: str | None) -> T | None:
     """The table's entry, read by name while the watch is silent."""
+    table = fresh.table
     if not fresh.is_quiet:
         return None if name is None else table.get(name)
     if name is not None:

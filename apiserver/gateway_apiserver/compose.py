@@ -1,32 +1,41 @@
 """The composition root of both processes: the only module that names adapters."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
+from gateway_apiserver.accesslog import LOGGER, AccessLog
 from gateway_apiserver.app import ApiParts
 from gateway_apiserver.catalogs import project_model
-from gateway_apiserver.entries import project_account, project_key, project_task
+from gateway_apiserver.entries import project_account, project_key, project_task, project_user
 from gateway_apiserver.media.app import MediaParts
-from gateway_apiserver.settings import ApiSettings, MediaSettings
+from gateway_apiserver.settings import ApiSettings, MediaSettings, ProcessSettings
 from gateway_apiserver.tasktable import TaskTable
 from gateway_core.adapters.kube.connection import NoCluster as NoCluster
 from gateway_core.adapters.kube.connection import find_connection
 from gateway_core.adapters.kube.records import KubeRecords
 from gateway_core.adapters.kube.table import KubeTable
 from gateway_core.adapters.logs import configure_logging as configure_logging
+from gateway_core.adapters.logs.lines import LineWriter
 from gateway_core.adapters.objectstore.choice import open_store
 from gateway_core.adapters.operatorlink import OperatorLink
 from gateway_core.adapters.redis.counters import RedisCounters
 from gateway_core.adapters.secretfiles import SecretsUnusable as SecretsUnusable
 from gateway_core.adapters.secretfiles import load_key, load_peppers
+from gateway_core.adapters.telemetry.process import ProcessMetrics
+from gateway_core.adapters.tracing import open_tracer
 from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.notices import NoticeSigner
 from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.user import GatewayUser
+from gateway_core.domain.guardrails import read_guardrail
 from gateway_core.domain.lifecycle import OPEN_SELECTOR
 
 PREPARE_SECONDS = 10.0
@@ -46,7 +55,10 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
     connection = await asyncio.to_thread(find_connection)
     async with AsyncExitStack() as stack:
         records = await stack.enter_async_context(KubeRecords(connection, settings.namespace))
-        counters = RedisCounters(settings.redis_url)
+        registry = CollectorRegistry()
+        process = ProcessMetrics(registry, "api")
+        tracer = await stack.enter_async_context(open_tracer("api"))
+        counters = RedisCounters(settings.redis_url, note=process.note_round_trip)
         stack.push_async_callback(counters.close)
         preparing = asyncio.create_task(counters.prepare(PREPARE_SECONDS))
         store = await stack.enter_async_context(open_store(settings))
@@ -56,15 +68,17 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             link = OperatorLink(settings.operator_url, replicas, signer)
             notices = await stack.enter_async_context(link)
         keys = KubeTable(records, GatewayKey.plural, project_key)
+        guardrails = KubeTable(records, GatewayGuardrail.plural, read_guardrail)
         accounts = KubeTable(records, GatewayAccount.plural, project_account)
+        users = KubeTable(records, GatewayUser.plural, project_user)
         models = KubeTable(records, GatewayModel.plural, project_model)
         open_tasks = KubeTable(
             records, GatewayTask.plural, project_task, field_selector=OPEN_SELECTOR
         )
-        runs = [
-            asyncio.create_task(run)
-            for run in (keys.run(), accounts.run(), models.run(), open_tasks.run())
-        ]
+        tables = (keys, guardrails, accounts, users, models, open_tasks)
+        process.follow({table.plural: table for table in tables})
+        runs = [asyncio.create_task(table.run()) for table in tables]
+        runs.append(asyncio.create_task(process.watch_loop()))
         try:
             yield ApiParts(
                 settings=settings,
@@ -72,12 +86,17 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 counters=counters,
                 store=store,
                 keys=keys,
+                guardrails=guardrails,
                 accounts=accounts,
+                users=users,
                 models=models,
                 tasks=TaskTable(open_tasks),
                 id_key=id_key,
                 peppers=peppers,
                 notices=notices,
+                registry=registry,
+                access=stack.enter_context(_open_access_log(settings)),
+                tracer=tracer,
                 is_prepared=preparing.done,
             )
         finally:
@@ -92,4 +111,18 @@ async def open_media(settings: MediaSettings) -> AsyncIterator[MediaParts]:
     """The media host's parts. SecretsUnusable."""
     signer = MediaSigner(load_key(settings.secrets_dir, "media-key"))
     async with open_store(settings) as store:
-        yield MediaParts(store, signer)
+        with _open_access_log(settings) as access:
+            yield MediaParts(store, signer, access)
+
+
+@contextmanager
+def _open_access_log(settings: ProcessSettings) -> Iterator[AccessLog]:
+    """The lines of requests, as far as they are wanted."""
+    if settings.log_level in ("warning", "error"):
+        yield AccessLog("off")
+        return
+    lines = LineWriter(settings.log_format, LOGGER)
+    try:
+        yield AccessLog(settings.access_log, lines.write)
+    finally:
+        lines.flush()

@@ -55,16 +55,18 @@ def draft_task(
     return Draft(operation, model_id, model, given, complete, *digests)
 
 
-def price_draft(draft: Draft, now: datetime) -> tuple[Model, int]:
-    """The model, and the micro-dollars that the call reserves.
-
-    Raises:
-        InvalidRequest: there is no such model.
-        Conflict: the model does not support what is asked, or has no price at `now`.
-    """
-    model = draft.model
-    if model is None:
+def find_model(draft: Draft) -> Model:
+    """The model that is called. InvalidRequest where the catalog has none of that id."""
+    if draft.model is None:
         raise _invalid_field("model", "is not a supported model")
+    return draft.model
+
+
+def price_draft(draft: Draft, model: Model, now: datetime) -> int:
+    """The micro-dollars that the call reserves.
+
+    Raises Conflict where the model does not support what is asked, or has no price at `now`.
+    """
     check_model(draft.model_id, draft.given, draft.complete, model.rules)
     price = select_price(model.prices, now)
     try:
@@ -75,7 +77,7 @@ def price_draft(draft: Draft, now: datetime) -> tuple[Model, int]:
         raise Conflict(
             f"Model {draft.model_id} has no price for this.", code="unsupported_by_model"
         )
-    return model, micros
+    return micros
 
 
 def to_input(draft: Draft) -> bytes:

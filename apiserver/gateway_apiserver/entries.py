@@ -1,4 +1,4 @@
-"""What the API remembers of keys, accounts and tasks: slim projections of their objects.
+"""What the API remembers of keys, accounts, users and tasks: slim projections of their objects.
 
 Entries of the watch-fed tables; a process holds one for each object alive, so they are small.
 """
@@ -10,7 +10,10 @@ from datetime import datetime
 from sys import intern
 from typing import Any
 
+from gateway_core.contract.keys import KeyClass
 from gateway_core.contract.names import name_to_id
+from gateway_core.contract.user import Role
+from gateway_core.domain.guardrails import Rules, read_rules
 from gateway_core.domain.ledger import TERMINAL_PHASES
 from gateway_core.domain.representations import render_terminal
 
@@ -27,14 +30,20 @@ class TokenRecord:
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
-    """An API key. `usable` is false once disabled or revoked; `expires_at` is Unix seconds."""
+    """An API key. `usable` is false once disabled or revoked; `expires_at` is Unix seconds.
+
+    `creator` names the GatewayUser with whose role it acts; None for one that nobody made. `rules`
+    are its own restrictions, beside those of its guardrails.
+    """
 
     name: str
     account: str
-    key_class: str
+    key_class: KeyClass
+    creator: str | None
     usable: bool
     expires_at: float
     tokens: tuple[TokenRecord, ...]
+    rules: Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,23 @@ class AccountRecord:
         return self.paid_micros + self.bonus_micros
 
 
+@dataclass(frozen=True, slots=True)
+class UserRecord:
+    """A person. `id` as an account's; `created_at` is RFC 3339; `roles` are (account, role)."""
+
+    name: str
+    id: int
+    display_name: str
+    email: str
+    suspended: bool
+    created_at: str
+    roles: tuple[tuple[str, Role], ...]
+
+    def find_role(self, account: str) -> Role | None:
+        """What they are in the account; None for nothing."""
+        return next((role for name, role in self.roles if name == account), None)
+
+
 class TaskRecord:
     """A task. `terminal` is the whole body of its GET once it has ended, None before."""
 
@@ -79,8 +105,9 @@ def project_key(obj: Mapping[str, Any]) -> KeyRecord:
     spec = obj["spec"]
     return KeyRecord(
         name=obj["metadata"]["name"],
-        account=spec["accountName"],
+        account=intern(spec["accountName"]),
         key_class=spec.get("class", "Standard"),
+        creator=spec.get("createdBy"),
         usable=not spec.get("disabled") and not spec.get("revoked"),
         expires_at=_expiry(spec),
         tokens=tuple(
@@ -92,6 +119,7 @@ def project_key(obj: Mapping[str, Any]) -> KeyRecord:
             )
             for token in spec.get("tokens") or (obj.get("status") or {}).get("tokens") or ()
         ),
+        rules=read_rules(spec),
     )
 
 
@@ -111,6 +139,22 @@ def project_account(obj: Mapping[str, Any]) -> AccountRecord:
         unlimited=spec.get("unlimited", False),
         suspended=spec.get("suspended", False),
         requests_per_minute=spec.get("requestsPerMinute", 300),
+    )
+
+
+def project_user(obj: Mapping[str, Any]) -> UserRecord:
+    """The record of a GatewayUser."""
+    meta, spec = obj["metadata"], obj["spec"]
+    return UserRecord(
+        name=meta["name"],
+        id=_to_integer(meta["uid"]),
+        display_name=spec["displayName"],
+        email=spec["email"],
+        suspended=spec.get("suspended", False),
+        created_at=meta["creationTimestamp"],
+        roles=tuple(
+            (intern(entry["accountName"]), entry["role"]) for entry in spec.get("memberships") or ()
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 """Reading through a table that may be behind: by name, once a second at most, waiting together.
 
-Used for keys and accounts while their watch is silent, and for tasks by the rules of `tasks`.
+Used for keys, accounts and users while their watch is silent, and for tasks by the rules of
+`finder`.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ _MOST_READS = 3
 
 
 class ReadThrough(Generic[T]):
-    """Named reads into one table."""
+    """Named reads into one `table`."""
 
     def __init__(
         self,
@@ -34,7 +35,7 @@ class ReadThrough(Generic[T]):
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._table = table
+        self.table = table
         self._records = records
         self._plural = plural
         self._clock = clock
@@ -45,7 +46,7 @@ class ReadThrough(Generic[T]):
     @property
     def is_quiet(self) -> bool:
         """Whether the table may be behind by more than a watch's usual delay."""
-        return self._table.silence > QUIET_SECONDS
+        return self.table.silence > QUIET_SECONDS
 
     async def read(self, name: str) -> T | None:
         """The entry as the record has it, or had it within the last second; None if gone.
@@ -61,7 +62,7 @@ class ReadThrough(Generic[T]):
             there = await asyncio.shield(task)
             if there is None:
                 raise RecordUnavailable(f"{self._plural} cannot be read")
-            entry = self._table.get(name) if there else None
+            entry = self.table.get(name) if there else None
             if entry is not None or not there:
                 return entry
             # the watch has shown since that it ended or went: what was read is behind that
@@ -90,7 +91,7 @@ class ReadThrough(Generic[T]):
         except (RecordError, TimeoutError):
             self._failed_at = self._clock()
             return None
-        self._table.offer(obj)
+        self.table.offer(obj)
         return True
 
     def _sweep(self, now: float) -> None:

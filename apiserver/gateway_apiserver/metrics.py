@@ -1,50 +1,54 @@
-"""Counters of the API process for Prometheus; `GET /metrics` shows them."""
+"""What the API process counts, for Prometheus; `GET /metrics` shows it."""
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    disable_created_metrics,
-    generate_latest,
-)
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from gateway_apiserver.series import RequestSeries
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
 
 class ApiMetrics:
-    """One process's counters, in a registry of their own."""
+    """One process's counters in `registry`.
 
-    def __init__(self) -> None:
-        # a time of creation for each series would double their number
-        disable_created_metrics()  # type: ignore[no-untyped-call]
-        self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "gateway_http_requests",
-            "Requests answered, by route and status.",
-            ("route", "status"),
-            registry=self._registry,
-        )
+    `classify` gives the class of the account of that name, which is a label where the name may be
+    none: there are too many of them.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry | None = None,
+        classify: Callable[[str], str] = lambda _: "funded",
+    ) -> None:
+        self.registry = registry or CollectorRegistry()
+        self._classify = classify
+        self._requests = RequestSeries()
+        self.registry.register(self._requests)
         self._admissions = Counter(
-            "gateway_admissions",
-            "Paid calls, by what became of them at the door.",
-            ("decision",),
-            registry=self._registry,
+            "gateway_admissions_total",
+            "Paid calls by what became of them at the door: created, replayed, or the code of the"
+            " error they were answered with.",
+            ("outcome",),
+            registry=self.registry,
         )
-        self._known: dict[tuple[str, int], Counter] = {}
 
-    def count_request(self, route: str, status: int) -> None:
-        """Counts one answer."""
-        # labels() costs more than the rest of a poll's bookkeeping together
-        counter = self._known.get((route, status))
-        if counter is None:
-            counter = self._requests.labels(route, str(status))
-            self._known[route, status] = counter
-        counter.inc()
+    def count_request(
+        self, route: str, method: str, status: int, account: str | None, seconds: float
+    ) -> None:
+        """Counts one answer that took so long."""
+        payer = "none" if account is None else self._classify(account)
+        # what a client invents is no label
+        known = method if method in _METHODS else "other"
+        self._requests.observe(route, known, status, payer, seconds)
 
-    def count_admission(self, decision: str) -> None:
+    def count_admission(self, outcome: str) -> None:
         """Counts one paid call, e.g. as `created`, `replayed` or `rate_limit_exceeded`."""
-        self._admissions.labels(decision).inc()
+        self._admissions.labels(outcome).inc()
 
     def render(self) -> bytes:
         """The text exposition."""
-        return generate_latest(self._registry)
+        return generate_latest(self.registry)

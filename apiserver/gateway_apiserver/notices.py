@@ -26,6 +26,7 @@ PATIENCE_SECONDS = 600.0
 """How long one that was answered 204 is tried; an operator that is replaced is back in less."""
 RETRY_SECONDS = 5
 
+_TEMPLATE = ROOT + "{address}"
 _log = structlog.get_logger(__name__)
 
 
@@ -46,9 +47,10 @@ class NoticeReceiver:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """204 for an address of ours, 404 for any other; 413 and 503 as elsewhere."""
         notice = self._signer.verify(scope["path"]) if self._sink else None
-        # who knows the address may use it, and the edge logs paths
+        # who knows the address may use it
         scope["path"] = ROOT
-        trace_of(scope).route = "notices"
+        trace = trace_of(scope)
+        trace.route, trace.template = "notices", _TEMPLATE
         if notice is None or scope["method"] != "POST":
             raise NotFound("Not found.")
         await _skip_body(receive)

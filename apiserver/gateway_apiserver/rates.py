@@ -129,7 +129,7 @@ class RateGate:
     async def release(self, account: str, task: str) -> None:
         """Gives back a hold that no task will use. What fails is left to the sweeper."""
         try:
-            await self._counters.settle(account, task, 0, self._today())
+            await self._counters.settle(account, task, 0, self._now())
         except (CountersUnavailable, CountersStale):
             _log.warning("a hold was not released", account=account, task=task)
 
@@ -138,15 +138,15 @@ class RateGate:
             while not await self._rebuild(account):
                 await asyncio.sleep(REBUILD_PAUSE_SECONDS)
                 with suppress(CountersStale):
-                    await self._counters.read_spending(account, self._today())
+                    await self._counters.read_spending(account, self._now().date().isoformat())
                     break
         except (RecordError, StoreUnavailable, CountersUnavailable) as error:
             _log.warning("money was not rebuilt", account=account, error=str(error))
             return False
         return True
 
-    def _today(self) -> str:
-        return datetime.fromtimestamp(self._clock(), UTC).date().isoformat()
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock(), UTC)
 
     def _admit_alone(self, account: AccountRecord, error: CountersUnavailable) -> AdmissionAnswer:
         now = self._clock()

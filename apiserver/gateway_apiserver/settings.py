@@ -33,6 +33,8 @@ class ProcessSettings(StoreSettings):
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
+    access_log: Literal["all", "notable", "off"] = "all"
+    """Requests that leave a line in the log; `notable` leaves out the GETs that went well."""
     secrets_dir: Path
     """Folder of the files `id-key`, `media-key` and `pepper-1`, `pepper-2`, …"""
     linger_seconds: Annotated[float, Field(ge=0, le=600)] = 0.0
@@ -57,6 +59,8 @@ class ApiSettings(ProcessSettings):
     replicas: Annotated[int, Field(ge=1, le=10000)] = 1
     """Processes that share the accounts' rates, for the time without a counter store (§12.5)."""
     metrics_enabled: bool = True
+    client_traces: Literal["link", "parent", "ignore"] = "link"
+    """What a client's `traceparent` is taken for, where tracing is on."""
     operator_url: str = ""
     """Where notices of providers go, `{ordinal}` being the replica's number; empty for nowhere."""
     operator_replicas: Annotated[int, Field(ge=1, le=SHARDS)] = 1

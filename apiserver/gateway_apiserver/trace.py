@@ -1,10 +1,13 @@
 """What is known of one request while it is served: its id, whose it is, headers it earned.
 
-Made by `edge`, filled in by routes, read again for the answer's headers and the log line.
+Made by `edge`, filled in by routes, read again for the answer's headers, the log line, the metrics
+and the span.
 """
 
 from collections.abc import MutableMapping
 from typing import Any
+
+from gateway_core.ports.tracing import NO_SPAN, Span
 
 SCOPE_KEY = "gateway.trace"
 
@@ -12,16 +15,23 @@ Header = tuple[bytes, bytes]
 
 
 class Trace:
-    """One request. `headers` go on its answer whatever that turns out to be."""
+    """One request. `headers` go on its answer whatever that turns out to be.
 
-    __slots__ = ("account", "headers", "request_id", "route", "task")
+    `route` is one of few words, the first of them (before `_`) the surface: it is a label of
+    metrics. `template` is the path with its variable parts named, where a framework does not know
+    it; a path itself may hold what is nobody's business, and is kept nowhere.
+    """
 
-    def __init__(self, request_id: str) -> None:
+    __slots__ = ("account", "headers", "request_id", "route", "span", "task", "template")
+
+    def __init__(self, request_id: str, span: Span = NO_SPAN) -> None:
         self.request_id = request_id
         self.route = "other"
+        self.template: str | None = None
         self.account: str | None = None
         self.task: str | None = None
         self.headers: list[Header] = []
+        self.span = span
 
 
 def trace_of(scope: MutableMapping[str, Any]) -> Trace:

@@ -6,6 +6,7 @@ Each sweep compares the record with what is in memory. Safe to run twice and on 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -132,14 +133,11 @@ class Janitor:
         if obj is not None and (obj.get("status") or {}).get("phase") not in TERMINAL_PHASES:
             return False
         now = self._tools.now()
-        entry = read_entry(obj) if obj else None
-        day = (entry.day if entry else None) or now.strftime("%Y-%m-%d")
-        charged = entry.charged if entry else 0
-        if obj is not None and charged:
-            ended = parse_time(obj["status"].get("completionTime"))
-            if hold.age < (now - ended).total_seconds() - LATE_SECONDS:
-                charged = 0
-        return await self._tools.counters.settle(account, hold.task, charged, day)
+        charged, ended = (read_entry(obj).charged, _read_end(obj)) if obj else (0, None)
+        at = ended or now
+        if hold.age < (now - at).total_seconds() - LATE_SECONDS:
+            charged = 0
+        return await self._tools.counters.settle(account, hold.task, charged, at)
 
     async def _find(self, account: str, name: str) -> Object | None:
         try:
@@ -169,3 +167,8 @@ class Janitor:
             token = page.next_token
             if token is None:
                 return
+
+
+def _read_end(obj: Object) -> datetime | None:
+    ended = obj["status"].get("completionTime")
+    return parse_time(ended) if ended else None

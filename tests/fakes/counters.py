@@ -2,14 +2,19 @@
 
 import math
 import secrets
-from dataclasses import dataclass, field
-from datetime import date, timedelta
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 from gateway_core.contract.errors import RateState
 from gateway_core.contract.money import MAX_MICROS
+from gateway_core.domain.windows import Buckets, find_reset, sum_window
 from gateway_core.ports.counters import (
     AdmissionAnswer,
     AdmissionCall,
+    Budget,
+    BudgetState,
     CountersStale,
     CountersUnavailable,
     Hold,
@@ -24,15 +29,46 @@ CHARGED_SECONDS = 600.0
 
 
 @dataclass
+class _Pot:
+    """What one subject was charged, by bucket."""
+
+    minutes: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    hours: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    days: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    total: int = 0
+
+    def add(self, at: datetime, micros: int) -> None:
+        seconds = int(at.timestamp())
+        self.minutes[seconds // 60] += micros
+        self.hours[seconds // 3600] += micros
+        self.days[seconds // 86400] += micros
+        self.total += micros
+
+    def fill(self, spent: Buckets) -> None:
+        self.minutes.update(spent.minutes)
+        self.hours.update(spent.hours)
+        self.days.update(spent.days)
+        self.total = spent.total
+
+    @property
+    def buckets(self) -> Buckets:
+        return Buckets(self.minutes, self.hours, self.days, self.total)
+
+
+@dataclass
 class _Money:
     charged: int
     by_day: dict[str, int]
-    holds: dict[str, tuple[int, float]] = field(default_factory=dict)
+    holds: dict[str, tuple[Hold, float]] = field(default_factory=dict)
     charged_at: dict[str, float] = field(default_factory=dict)
+    spent: dict[str, _Pot] = field(default_factory=lambda: defaultdict(_Pot))
 
     @property
     def held(self) -> int:
-        return sum(micros for micros, _ in self.holds.values())
+        return sum(hold.micros for hold, _ in self.holds.values())
+
+    def held_of(self, subject: str) -> int:
+        return sum(hold.micros for hold, _ in self.holds.values() if subject in hold.subjects)
 
 
 class FakeCounters:
@@ -41,7 +77,7 @@ class FakeCounters:
     def __init__(self, now: float = 1_800_000_000.25) -> None:
         self.now = now
         self.away = False
-        self._rates: dict[str, list[float]] = {}
+        self._rates: dict[tuple[str, str], list[float]] = {}
         self._money: dict[str, _Money] = {}
         self._tokens: dict[str, tuple[str, float]] = {}
 
@@ -55,53 +91,98 @@ class FakeCounters:
         self._check_away()
         if call.hold is not None:
             _check_micros(call.hold.micros)
-        limit = call.requests_per_minute
-        log = [at for at in self._rates.get(call.account, []) if at > self.now - WINDOW]
-        self._rates[call.account] = log
-        if call.counted and len(log) >= limit:
-            free = log[len(log) - limit] + WINDOW
-            return AdmissionAnswer(
-                rate=RateState(limit, 0, math.ceil(free)),
-                rate_exceeded=True,
-                retry_after=max(1, math.ceil(free - self.now)),
-            )
-        if call.counted:
-            log.append(self.now)
-        oldest = log[0] if log else self.now
-        rate = RateState(limit, max(0, limit - len(log)), math.ceil(oldest + WINDOW))
+        rejected, rate = self._count(call)
+        if rejected:
+            return rejected
         if call.hold is None:
             return AdmissionAnswer(rate)
         money = self._money.get(call.account)
         if money is None:
             return AdmissionAnswer(rate, stale=True)
         if call.hold.task not in money.holds and not self._was_charged(money, call.hold.task):
+            for budget in call.budgets:
+                state = self._state_of(money, budget)
+                spent = state.used + state.held
+                if budget.limit is not None and spent + call.hold.micros > budget.limit:
+                    return AdmissionAnswer(rate, exceeded=state)
             wanted = money.held + money.charged + call.hold.micros
             if call.funds is not None and wanted > call.funds:
                 return AdmissionAnswer(rate, underfunded=True)
-            money.holds[call.hold.task] = (call.hold.micros, self.now)
+            money.holds[call.hold.task] = (call.hold, self.now)
         return AdmissionAnswer(rate, held=True)
+
+    def _count(self, call: AdmissionCall) -> tuple[AdmissionAnswer | None, RateState]:
+        """The rejection, if it is one, and the tightest rate."""
+        limits = {"": call.requests_per_minute}
+        if call.counted:
+            limits |= {
+                budget.subject: budget.requests_per_minute
+                for budget in call.budgets
+                if budget.requests_per_minute is not None
+            }
+        logs = {}
+        for subject in limits:
+            known = self._rates.get((call.account, subject), [])
+            logs[subject] = [at for at in known if at > self.now - WINDOW]
+            self._rates[call.account, subject] = logs[subject]
+        full = [s for s, limit in limits.items() if len(logs[s]) >= limit]
+        if call.counted and full:
+            free, limit = max(
+                ((logs[s][len(logs[s]) - limits[s]] + WINDOW, limits[s]) for s in full),
+                key=lambda pair: pair[0],
+            )
+            state = RateState(limit, 0, math.ceil(free))
+            wait = max(1, math.ceil(free - self.now))
+            return AdmissionAnswer(state, rate_exceeded=True, retry_after=wait), state
+        states = []
+        for subject, limit in limits.items():
+            log = logs[subject]
+            if call.counted:
+                log.append(self.now)
+            oldest = log[0] if log else self.now
+            states.append(RateState(limit, max(0, limit - len(log)), math.ceil(oldest + WINDOW)))
+        return None, min(states, key=lambda state: (state.remaining, -state.reset))
 
     async def hold(self, account: str, hold: Hold) -> bool:
         _check_micros(hold.micros)
         money = self._find_money(account)
         if hold.task in money.holds or self._was_charged(money, hold.task):
             return False
-        money.holds[hold.task] = (hold.micros, self.now)
+        money.holds[hold.task] = (hold, self.now)
         return True
 
-    async def settle(self, account: str, task: str, charged: int, day: str) -> bool:
+    async def settle(self, account: str, task: str, charged: int, at: datetime) -> bool:
         _check_micros(charged)
-        oldest = (date.fromisoformat(day) - timedelta(days=KEPT_DAYS)).isoformat()
+        day = at.astimezone(UTC).date()
+        oldest = (day - timedelta(days=KEPT_DAYS)).isoformat()
         money = self._find_money(account)
-        if money.holds.pop(task, None) is None:
+        hold, _ = money.holds.pop(task, (None, 0))
+        if hold is None:
             return False
-        money.charged += charged
-        if day not in money.by_day:
-            money.by_day = {d: micros for d, micros in money.by_day.items() if d >= oldest}
-        money.by_day[day] = money.by_day.get(day, 0) + charged
         if charged:
+            money.charged += charged
+            money.by_day = {d: micros for d, micros in money.by_day.items() if d >= oldest}
+            money.by_day[str(day)] = money.by_day.get(str(day), 0) + charged
+            for subject in hold.subjects:
+                money.spent[subject].add(at, charged)
             money.charged_at[task] = self.now
         return True
+
+    async def read_budgets(self, account: str, budgets: Sequence[Budget]) -> list[BudgetState]:
+        money = self._find_money(account)
+        return [self._state_of(money, budget) for budget in budgets]
+
+    def _state_of(self, money: _Money, budget: Budget) -> BudgetState:
+        now = datetime.fromtimestamp(self.now, UTC)
+        spent = money.spent[budget.subject].buckets if budget.subject in money.spent else Buckets()
+        window = budget.window or "lifetime"
+        reset = find_reset(spent, window, now)
+        return BudgetState(
+            budget,
+            used=sum_window(spent, window, now),
+            held=money.held_of(budget.subject),
+            reset=None if reset is None else math.ceil(reset.timestamp()),
+        )
 
     async def read_spending(self, account: str, day: str) -> Spending:
         money = self._find_money(account)
@@ -109,9 +190,7 @@ class FakeCounters:
 
     async def list_holds(self, account: str, min_age_seconds: float) -> list[Hold]:
         holds = self._find_money(account).holds
-        listed = [
-            Hold(task, micros, age=self.now - since) for task, (micros, since) in holds.items()
-        ]
+        listed = [replace(hold, age=self.now - since) for hold, since in holds.values()]
         return [hold for hold in listed if hold.age >= min_age_seconds]
 
     async def list_accounts(self) -> list[str]:
@@ -137,8 +216,12 @@ class FakeCounters:
         del self._tokens[account]
         if account in self._money:
             return False
-        holds = {task: (micros, self.now) for task, micros in ledger.holds.items()}
-        self._money[account] = _Money(ledger.charged, dict(ledger.by_day), holds)
+        money = _Money(ledger.charged, dict(ledger.by_day))
+        for task, micros in ledger.holds.items():
+            money.holds[task] = (Hold(task, micros, ledger.subjects.get(task, ())), self.now)
+        for subject, spent in ledger.spent.items():
+            money.spent[subject].fill(spent)
+        self._money[account] = money
         return True
 
     async def abandon_rebuild(self, account: str, token: str) -> None:

@@ -1,7 +1,9 @@
 """The two counters under test behind one face: what a test must do to the store itself."""
 
 import asyncio
+import re
 import uuid
+from datetime import UTC, datetime
 from typing import Protocol
 
 from redis import Redis
@@ -10,6 +12,9 @@ from gateway_core.adapters.redis.counters import RedisCounters
 from gateway_core.ports.counters import Counters, Ledger
 from tests.fakes.counters import FakeCounters
 from tests.servers.redis_server import RedisServer
+
+START = 1_800_000_000.25
+"""2027-01-15T08:00:00Z, a Friday, and a bit."""
 
 
 class CountersStore(Protocol):
@@ -22,6 +27,13 @@ class CountersStore(Protocol):
     def advance(self, account: str, seconds: float) -> None:
         """Makes what is in the account's counters `seconds` older."""
 
+    @property
+    def now(self) -> datetime:
+        """When it is by the clock that windows turn by."""
+
+    def set_clock(self, now: datetime) -> None:
+        """Sets the clock that windows turn by."""
+
     def lose(self) -> None:
         """Empties the store."""
 
@@ -33,7 +45,14 @@ class FakeStore:
     """The counters in memory."""
 
     def __init__(self) -> None:
-        self.counters = FakeCounters()
+        self.counters = FakeCounters(START)
+
+    @property
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.counters.now, UTC)
+
+    def set_clock(self, now: datetime) -> None:
+        self.counters.now = now.timestamp()
 
     def advance(self, account: str, seconds: float) -> None:
         self.counters.now += seconds
@@ -46,21 +65,34 @@ class FakeStore:
 
 
 class RedisStore:
-    """The counters on a real server. Its clock stands for nobody, so the past is moved instead."""
+    """The counters on a real server. Its clock stands for nobody, so the past is moved instead.
+
+    Windows of spending turn by a clock of the test's.
+    """
 
     def __init__(self, server: RedisServer) -> None:
-        self.counters = RedisCounters(server.url)
+        self._now = START
+        self.counters = RedisCounters(server.url, clock=lambda: self._now)
         self.direct = Redis(port=server.port, decode_responses=True)
+
+    @property
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self._now, UTC)
+
+    def set_clock(self, now: datetime) -> None:
+        self._now = now.timestamp()
 
     def advance(self, account: str, seconds: float) -> None:
         prefix, micros = f"gw:{{{account}}}:", round(seconds * 1_000_000)
-        times = self.direct.lrange(prefix + "rate", 0, -1)
-        if times:
-            self.direct.delete(prefix + "rate")
-            self.direct.rpush(prefix + "rate", *(int(at) - micros for at in times))
+        self._now += seconds
+        for rate in self.direct.scan_iter(f"{prefix}rate*"):
+            times = self.direct.lrange(rate, 0, -1)
+            self.direct.delete(rate)
+            self.direct.rpush(rate, *(int(at) - micros for at in times))
         for task, value in self.direct.hgetall(prefix + "holds").items():
-            amount, since = str(value).split(":")
-            self.direct.hset(prefix + "holds", task, f"{amount}:{int(since) - micros}")
+            amount, since, *subjects = re.split(r"[: ]", str(value))
+            moved = " ".join([f"{amount}:{int(since) - micros}", *subjects])
+            self.direct.hset(prefix + "holds", task, moved)
         for task, since in self.direct.zrange(prefix + "charged", 0, -1, withscores=True):
             self.direct.zadd(prefix + "charged", {task: since - micros})
         left = self.direct.ttl(prefix + "rebuild")

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,6 +20,7 @@ from gateway_core.ports.counters import (
 from tests.ports.counters_stores import CountersStore, name_account, rebuild
 
 DAY = "2026-11-21"
+AT = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
 PER_EXAMPLE = settings(
     max_examples=40,
     deadline=None,
@@ -140,7 +142,7 @@ class TestMoney:
         assert (unlimited.stale, unlimited.held) == (True, False)
         for refused in (
             store.counters.hold(account, Hold("t", 5)),
-            store.counters.settle(account, "t", 5, DAY),
+            store.counters.settle(account, "t", 5, AT),
             store.counters.read_spending(account, DAY),
             store.counters.list_holds(account, 0),
         ):
@@ -201,10 +203,10 @@ class TestMoney:
     ) -> None:
         account = name_account()
         await rebuild(store.counters, account)
-        assert not await store.counters.settle(account, "a", 30, DAY)
+        assert not await store.counters.settle(account, "a", 30, AT)
         await store.counters.hold(account, Hold("a", 50))
-        assert await store.counters.settle(account, "a", 30, DAY)
-        assert not await store.counters.settle(account, "a", 30, DAY)
+        assert await store.counters.settle(account, "a", 30, AT)
+        assert not await store.counters.settle(account, "a", 30, AT)
         assert await store.counters.read_spending(account, DAY) == Spending(30, 0, 30)
         assert await store.counters.read_spending(account, "2026-11-22") == Spending(30, 0, 0)
 
@@ -213,11 +215,11 @@ class TestMoney:
         account = name_account()
         await rebuild(store.counters, account)
         await store.counters.hold(account, Hold("task-a", 30))
-        await store.counters.settle(account, "task-a", 20, DAY)
+        await store.counters.settle(account, "task-a", 20, AT)
         assert await store.counters.hold(account, Hold("task-a", 30)) is False
         late = await store.counters.admit(call_with_hold(account, "task-a", 30, funds=20))
         assert late.held
-        assert await store.counters.settle(account, "task-a", 20, DAY) is False
+        assert await store.counters.settle(account, "task-a", 20, AT) is False
         assert await store.counters.read_spending(account, DAY) == Spending(20, 0, 20)
 
     async def test_nor_does_it_minutes_later_or_beside_others(self, store: CountersStore) -> None:
@@ -225,7 +227,7 @@ class TestMoney:
         await rebuild(store.counters, account)
         for task in ("task-a", "task-b"):
             await store.counters.hold(account, Hold(task, 30))
-            await store.counters.settle(account, task, 20, DAY)
+            await store.counters.settle(account, task, 20, AT)
             store.advance(account, 290)
         assert await store.counters.hold(account, Hold("task-a", 30)) is False
         assert await store.counters.hold(account, Hold("task-b", 30)) is False
@@ -235,14 +237,14 @@ class TestMoney:
         account = name_account()
         await rebuild(store.counters, account)
         await store.counters.hold(account, Hold("task-a", 30))
-        await store.counters.settle(account, "task-a", 0, DAY)
+        await store.counters.settle(account, "task-a", 0, AT)
         assert await store.counters.hold(account, Hold("task-a", 30)) is True
 
     async def test_a_release_is_a_settlement_of_nothing(self, store: CountersStore) -> None:
         account = name_account()
         await rebuild(store.counters, account)
         await store.counters.hold(account, Hold("a", 50))
-        assert await store.counters.settle(account, "a", 0, DAY)
+        assert await store.counters.settle(account, "a", 0, AT)
         assert await store.counters.read_spending(account, DAY) == Spending(0, 0, 0)
 
     async def test_days_long_past_are_forgotten_and_the_total_is_not(
@@ -252,7 +254,7 @@ class TestMoney:
         days = {"2026-11-01": 5, "2026-11-12": 7, "2026-11-20": 9}
         await rebuild(store.counters, account, Ledger(charged=21, by_day=days))
         await store.counters.hold(account, Hold("a", 1))
-        await store.counters.settle(account, "a", 1, DAY)
+        await store.counters.settle(account, "a", 1, AT)
         sums = [(await store.counters.read_spending(account, d)).charged_today for d in days]
         assert sums == [0, 7, 9]
         assert (await store.counters.read_spending(account, DAY)).charged == 22
@@ -264,7 +266,7 @@ class TestMoney:
         for refused in (
             store.counters.admit(call_with_hold(account, "a", micros, funds=5)),
             store.counters.hold(account, Hold("a", micros)),
-            store.counters.settle(account, "a", micros, DAY),
+            store.counters.settle(account, "a", micros, AT),
             store.counters.finish_rebuild(account, "t", Ledger(charged=micros)),
         ):
             with pytest.raises(ValueError, match="micro-dollars"):
@@ -277,7 +279,7 @@ class TestMoney:
         assert (await store.counters.admit(call_with_hold(account, "a", 2, funds=great))).held
         full = await store.counters.admit(call_with_hold(account, "b", 1, funds=great))
         assert full.underfunded
-        assert await store.counters.settle(account, "a", 2, DAY)
+        assert await store.counters.settle(account, "a", 2, AT)
         spending = await store.counters.read_spending(account, DAY)
         assert spending == Spending(great - 7, 7, great - 7)
 
@@ -355,7 +357,7 @@ class TestMoney:
                 if not known:
                     holds[task] = micros
             else:
-                settled = await store.counters.settle(account, task, micros, DAY)
+                settled = await store.counters.settle(account, task, micros, AT)
                 assert settled == (task in holds)
                 if settled:
                     del holds[task]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 
 import pytest
 from redis import Redis
@@ -21,6 +22,7 @@ from tests.ports.counters_stores import rebuild
 from tests.servers.redis_server import RedisServer
 
 ACCOUNT, DAY = "demo", "2026-11-21"
+AT = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
 LEDGER = Ledger(12, {DAY: 5}, {"a": 3, "b": 4})
 CALL = AdmissionCall(ACCOUNT, 300, Hold("c", 1), 100)
 
@@ -54,13 +56,13 @@ async def test_after_kill_and_restart_money_is_stale_until_rebuilt(
     await rebuild(counters, ACCOUNT, LEDGER)
     before = await counters.read_spending(ACCOUNT, DAY)
     server.kill()
-    for refused in (counters.admit(CALL), counters.settle(ACCOUNT, "a", 3, DAY)):
+    for refused in (counters.admit(CALL), counters.settle(ACCOUNT, "a", 3, AT)):
         with pytest.raises(CountersUnavailable):
             await refused
     server.start()
     assert await admit_when_back(counters)
     with pytest.raises(CountersStale):
-        await counters.settle(ACCOUNT, "a", 3, DAY)
+        await counters.settle(ACCOUNT, "a", 3, AT)
     await rebuild(counters, ACCOUNT, LEDGER)
     assert await counters.read_spending(ACCOUNT, DAY) == before
 
@@ -104,7 +106,7 @@ async def test_what_is_emptied_under_a_running_server_is_stale(
     assert (await counters.admit(CALL)).stale
     for refused in (
         counters.hold(ACCOUNT, Hold("c", 1)),
-        counters.settle(ACCOUNT, "a", 3, DAY),
+        counters.settle(ACCOUNT, "a", 3, AT),
         counters.read_spending(ACCOUNT, DAY),
         counters.list_holds(ACCOUNT, 0),
     ):

@@ -6,13 +6,14 @@ It knows neither tasks nor accounts. Whoever has an address may read; there are 
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway_apiserver.accesslog import AccessLog
 from gateway_apiserver.answers import Answer, send_answer
-from gateway_apiserver.edge import Edge
+from gateway_apiserver.edge import Edge, Witnesses
 from gateway_apiserver.media.ranges import ByteRange, RangeNotSatisfiable, read_range
 from gateway_apiserver.patience import MEDIA_SECONDS, Patience
 from gateway_apiserver.trace import Header, trace_of
@@ -26,6 +27,7 @@ from gateway_core.ports.objects import (
 )
 
 _METHODS = ("GET", "HEAD")
+_TEMPLATE = "/media/{task_uid}/{index}/{signature}/{name}"
 _TYPES = {"mp4": b"video/mp4", "webm": b"video/webm", "mov": b"video/quicktime"}
 _UNKNOWN_TYPE = b"application/octet-stream"
 
@@ -36,11 +38,12 @@ class MediaParts:
 
     store: ObjectStore
     signer: MediaSigner
+    access: AccessLog = field(default_factory=AccessLog)
 
 
 def create_media_app(parts: MediaParts, clock: Callable[[], float] = time.time) -> ASGIApp:
     """The media host on these parts; `clock` gives Unix seconds."""
-    return Edge(_MediaHost(parts, clock))
+    return Edge(_MediaHost(parts, clock), Witnesses(parts.access))
 
 
 class _MediaHost:
@@ -55,13 +58,15 @@ class _MediaHost:
         if scope["method"] not in _METHODS:
             raise MethodNotAllowed(", ".join(_METHODS))
         if path == "/healthz":
+            trace_of(scope).route = "operations_health"
             answer = Answer(200, b'{"status":"ok"}')
             await send_answer(send, answer, with_body=scope["method"] == "GET")
             return
         item = self._signer.verify(path, self._clock())
         if item is None:
             raise NotFound("Not found.")
-        trace_of(scope).task = item.task_uid
+        trace = trace_of(scope)
+        trace.route, trace.template, trace.task = "media", _TEMPLATE, item.task_uid
         await self._send_item(Request(scope), send, item)
 
     async def _send_item(self, request: Request, send: Send, item: MediaItem) -> None:

@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from gateway_apiserver.auth import Authenticator
+from gateway_apiserver.auth import Authenticator, Principal
 from gateway_apiserver.entries import AccountRecord
+from gateway_apiserver.owners import OwnerIndex
 from gateway_apiserver.rates import RateGate
 from gateway_apiserver.trace import trace_of
 from gateway_core.contract.errors import Unavailable
@@ -46,8 +47,15 @@ class Balance(BaseModel):
 class AccountRoutes:
     """Both routes, as a router of `app`'s."""
 
-    def __init__(self, authenticator: Authenticator, counters: Counters, gate: RateGate) -> None:
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        owners: OwnerIndex,
+        counters: Counters,
+        gate: RateGate,
+    ) -> None:
         self._authenticator = authenticator
+        self._owners = owners
         self._counters = counters
         self._gate = gate
         self.router = APIRouter()
@@ -55,18 +63,19 @@ class AccountRoutes:
         self.router.add_api_route(BALANCE_PATH, self.show_balance, methods=["GET"])
 
     async def show_me(self, request: Request, response: Response) -> Me:
-        """Whose key it is."""
-        account = await self._identify(request, response)
-        return Me(
-            id=account.owner_id,
-            name=account.owner_name,
-            email=account.owner_email,
-            account=AccountReference(id=account.id, name=account.display_name),
-        )
+        """Who made the key; the account's owner for one that nobody made."""
+        caller = await self._identify(request, response)
+        account = caller.account
+        reference = AccountReference(id=account.id, name=account.display_name)
+        person = caller.creator or self._owners.find(account.name)
+        if person is None:
+            name, email = account.owner_name, account.owner_email
+            return Me(id=account.owner_id, name=name, email=email, account=reference)
+        return Me(id=person.id, name=person.display_name, email=person.email, account=reference)
 
     async def show_balance(self, request: Request, response: Response) -> Balance:
         """What the account has left. Unavailable while the counters are."""
-        account = await self._identify(request, response)
+        account = (await self._identify(request, response)).account
         today = datetime.now(UTC).date().isoformat()
         try:
             try:
@@ -78,13 +87,13 @@ class AccountRoutes:
             raise Unavailable("The balance cannot be read now.") from error
         return work_out_balance(account, spending)
 
-    async def _identify(self, request: Request, response: Response) -> AccountRecord:
+    async def _identify(self, request: Request, response: Response) -> Principal:
         trace = trace_of(request.scope)
         trace.route = "account"
         caller = await self._authenticator.authenticate(request.scope["headers"])
         trace.account = caller.account.name
         response.headers["Cache-Control"] = "no-store"
-        return caller.account
+        return caller
 
 
 def work_out_balance(account: AccountRecord, spending: Spending) -> Balance:

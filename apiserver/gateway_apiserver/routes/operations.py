@@ -22,13 +22,13 @@ def build_operations_router(
     @router.get("/healthz")
     async def show_health(request: Request) -> dict[str, str]:
         """That the process is alive."""
-        trace_of(request.scope).route = "health"
+        trace_of(request.scope).route = "operations_health"
         return {"status": "ok"}
 
     @router.get("/readyz")
     async def show_readiness(request: Request) -> dict[str, str]:
         """Whether requests should be sent here."""
-        trace_of(request.scope).route = "health"
+        trace_of(request.scope).route = "operations_health"
         if not is_ready():
             raise Unavailable("The gateway is starting or leaving.", retry_after=1)
         return {"status": "ok"}
@@ -36,7 +36,7 @@ def build_operations_router(
     @router.get("/openapi.json")
     async def show_document(request: Request) -> Response:
         """What can be called now."""
-        trace_of(request.scope).route = "openapi"
+        trace_of(request.scope).route = "operations_openapi"
         return Response(orjson.dumps(describe()), media_type="application/json")
 
     if metrics is not None:
@@ -44,7 +44,7 @@ def build_operations_router(
         @router.get("/metrics")
         async def show_metrics(request: Request) -> Response:
             """The counters of this process."""
-            trace_of(request.scope).route = "metrics"
+            trace_of(request.scope).route = "operations_metrics"
             return Response(metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
     return router

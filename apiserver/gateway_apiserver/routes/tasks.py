@@ -6,7 +6,7 @@ and no framework between, since polls are most of what the gateway is asked.
 
 from starlette.types import Receive, Scope, Send
 
-from gateway_apiserver.admission import Admission, TaskCall
+from gateway_apiserver.admission.tasks import TaskAdmission, TaskCall
 from gateway_apiserver.answers import JSON, NO_STORE, Answer, send_answer
 from gateway_apiserver.auth import Authenticator
 from gateway_apiserver.catalogs import CatalogView
@@ -16,6 +16,8 @@ from gateway_core.contract.errors import MethodNotAllowed, NotFound, Unauthentic
 from gateway_core.domain.representations import render_processing
 
 READ_METHODS = "GET, HEAD"
+_CREATE = "/api/v1/{service}/{action}"
+_READ = "/api/v1/{service}/{action}/{task_id}"
 
 
 class TaskRoutes:
@@ -24,7 +26,7 @@ class TaskRoutes:
     def __init__(
         self,
         catalog: CatalogView,
-        admission: Admission,
+        admission: TaskAdmission,
         authenticator: Authenticator,
         finder: TaskFinder,
     ) -> None:
@@ -52,7 +54,7 @@ class TaskRoutes:
         if scope["method"] != "POST":
             raise MethodNotAllowed("POST")
         trace = trace_of(scope)
-        trace.route = "task_create"
+        trace.route, trace.template = "task_create", _CREATE
         call = TaskCall(service, operation, scope["headers"], receive, trace)
         accepted = await self._admission.admit(call)
         task_id = accepted.task_id.encode()
@@ -70,7 +72,7 @@ class TaskRoutes:
         if not wire_id:
             raise no_route()
         trace = trace_of(scope)
-        trace.route = "task_read"
+        trace.route, trace.template = "task_read", _READ
         account = await self._identify(scope, trace, served)
         task = await self._finder.find(account, wire_id)
         if task.service != service or task.action != action:

@@ -2,26 +2,40 @@
 
 Pure. The rule of every fold, of a task into its day and of a day into the sum of past days: one
 write adds the amounts and the names; a name that is there is not added again; a name goes only once
-what it stands for is known to be marked (a task's label) or gone (a day's object).
+what it stands for is known to be marked (a task's label) or gone (a day's object). What comes from
+a process's journal needs no names: the write tells how far the journal was read.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from gateway_core.contract.limits import list_subjects
 from gateway_core.contract.money import to_decimal_text
 from gateway_core.contract.usage import MINUTES_KEPT, MOST_ROWS
+from gateway_core.domain.spending import (
+    MINUTES_SPENT,
+    Spending,
+    SpentSum,
+    absorb_spending,
+    add_spending,
+    sum_spending,
+)
 
 Sums = dict[str, Any]
 _AMOUNTS = ("requests", "failed", "chargedMicros")
+_TOKENS = ("inputTokens", "outputTokens")
 _NAMES = ("keyName", "modelId", "operation")
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One ended run: what it adds to the day it ended on. `minute` is of that day, 0 to 1439."""
+    """One ended run: what it adds to the day it ended on. `minute` is of that day, 0 to 1439.
+
+    `subjects` are what it counts under (`contract.limits.list_subjects`).
+    """
 
     name: str
     uid: str
@@ -33,15 +47,29 @@ class Charge:
     key_name: str | None
     model_id: str
     operation: str
+    subjects: tuple[str, ...] = ()
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    @property
+    def time(self) -> str:
+        """When it ended, to the minute."""
+        return f"{self.day}T{self.minute // 60:02}:{self.minute % 60:02}:00Z"
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What an account's usage objects say: the sum of all, by day, and the runs named in them."""
+    """What an account's usage objects say: the sum of all, by day and by subject.
+
+    `folded` are the uids of tasks named in them; `journals` says by day how far each process's
+    journal is in them.
+    """
 
     charged: int
     by_day: Mapping[str, int]
     folded: frozenset[str]
+    spent: dict[str, SpentSum] = field(default_factory=dict)
+    journals: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def read_charge(task: Mapping[str, Any]) -> Charge:
@@ -60,7 +88,13 @@ def read_charge(task: Mapping[str, Any]) -> Charge:
         key_name=request.get("keyName"),
         model_id=request["modelId"],
         operation=f"{request['service']}/{request['action']}",
+        subjects=list_subjects(request),
     )
+
+
+def list_journals(status: Mapping[str, Any]) -> dict[str, int]:
+    """How far each process's journal is in the sums: process -> sequence."""
+    return {mark["process"]: mark["sequence"] for mark in status.get("journal") or ()}
 
 
 def list_pending(status: Mapping[str, Any]) -> dict[str, str]:
@@ -74,7 +108,35 @@ def add_charges(
     """The status with those charges of `day` in it that it does not name yet."""
     known = list_pending(status)
     new = {charge.uid: charge for charge in charges if charge.uid not in known}
-    amounts = [(charge, _amounts(charge)) for charge in new.values()]
+    names = {**known, **{uid: charge.name for uid, charge in new.items()}}
+    return {**_add_runs(status, day, new.values(), now), "pending": _write_pending(names)}
+
+
+def add_calls(
+    status: Mapping[str, Any],
+    day: str,
+    charges: Iterable[Charge],
+    journals: Mapping[str, int],
+    now: datetime,
+) -> dict[str, Any]:
+    """The status with those charges of `day` in it, and journals read as far as `journals` tells.
+
+    The caller leaves out what `list_journals` says is in the sums.
+    """
+    marks = {**list_journals(status), **journals}
+    return {**_add_runs(status, day, charges, now), "journal": _write_journals(marks)}
+
+
+def drop_journals(status: Mapping[str, Any], ended: Collection[str]) -> dict[str, Any]:
+    """The status without the marks of those processes, of whose journals nothing is left."""
+    marks = list_journals(status).items()
+    return {**status, "journal": _write_journals({p: n for p, n in marks if p not in ended})}
+
+
+def _add_runs(
+    status: Mapping[str, Any], day: str, charges: Iterable[Charge], now: datetime
+) -> dict[str, Any]:
+    amounts = [(charge, _amounts(charge)) for charge in charges]
     minutes = _read_parts(status.get("minutes"), "minute")
     hours = _read_parts(status.get("hours"), "hour")
     rows = {tuple(row.get(name) for name in _NAMES): row for row in status.get("rows") or ()}
@@ -86,8 +148,11 @@ def add_charges(
             names = (None, None, None)
         rows[names] = _add(rows.get(names), amount)
     # an owner whose clock is behind finds minutes of another that are yet to come
-    oldest = max([_oldest_minute(day, now), *sorted(minutes)[-(MINUTES_KEPT + 2) :][:1]])
+    first = _oldest_minute(day, now, MINUTES_KEPT)
+    oldest = max([first, *sorted(minutes)[-(MINUTES_KEPT + 2) :][:1]])
+    runs = (Spending(c.subjects, c.minute, c.micros, c.time) for c, _ in amounts if c.subjects)
     return {
+        **status,
         **_add_totals(status, (amount for _, amount in amounts)),
         "minutes": _write_parts({m: s for m, s in minutes.items() if m >= oldest}, "minute"),
         "hours": _write_parts(hours, "hour"),
@@ -95,7 +160,7 @@ def add_charges(
             {**{n: v for n, v in zip(_NAMES, names, strict=True) if v is not None}, **_sums(row)}
             for names, row in rows.items()
         ],
-        "pending": _write_pending({**known, **{uid: c.name for uid, c in new.items()}}),
+        "spent": add_spending(status.get("spent"), runs, _oldest_minute(day, now, MINUTES_SPENT)),
     }
 
 
@@ -111,15 +176,20 @@ def absorb_day(status: Mapping[str, Any], day: Mapping[str, Any]) -> dict[str, A
     if meta["uid"] in known:
         return dict(status)
     through = max(status.get("throughDay") or "", day["spec"]["day"])
+    added = day.get("status") or {}
     return {
-        **_add_totals(status, [day.get("status") or {}]),
+        **_add_totals(status, [added]),
+        "spent": absorb_spending(status.get("spent"), added.get("spent"), day["spec"]["day"]),
         "throughDay": through,
         "pending": _write_pending({**known, meta["uid"]: meta["name"]}),
     }
 
 
-def sum_usage(objects: Sequence[Mapping[str, Any]]) -> Balance:
-    """What an account's usage objects come to, all read at one moment of the record."""
+def sum_usage(objects: Sequence[Mapping[str, Any]], subjects: Iterable[str] = ()) -> Balance:
+    """What an account's usage objects come to, all read at one moment of the record.
+
+    `subjects` are those that may have no entries of their own (`spending.shares_entries`).
+    """
     absorbed = {
         uid
         for obj in objects
@@ -127,6 +197,7 @@ def sum_usage(objects: Sequence[Mapping[str, Any]]) -> Balance:
         for uid in list_pending(obj.get("status") or {})
     }
     charged, by_day, folded = 0, Counter[str](), set[str]()
+    journals: dict[str, dict[str, int]] = {}
     for obj in objects:
         status = obj.get("status") or {}
         micros = status.get("chargedMicros", 0)
@@ -135,22 +206,33 @@ def sum_usage(objects: Sequence[Mapping[str, Any]]) -> Balance:
             charged += micros
             continue
         by_day[day] += micros
+        journals[day] = list_journals(status)
         folded.update(list_pending(status))
         if obj["metadata"]["uid"] not in absorbed:
             charged += micros
-    return Balance(charged, by_day, frozenset(folded))
+    spent = sum_spending(objects, absorbed, subjects)
+    return Balance(charged, by_day, frozenset(folded), spent, journals)
 
 
 def _amounts(charge: Charge) -> Sums:
-    return {"requests": 1, "failed": int(charge.failed), "chargedMicros": charge.micros}
+    return {
+        "requests": 1,
+        "failed": int(charge.failed),
+        "chargedMicros": charge.micros,
+        "inputTokens": charge.input_tokens,
+        "outputTokens": charge.output_tokens,
+    }
 
 
 def _sums(part: Mapping[str, Any]) -> Sums:
-    return {name: part.get(name, 0) for name in _AMOUNTS}
+    """Amounts, and tokens where there are any: most runs have none, and there are many parts."""
+    tokens = {name: part[name] for name in _TOKENS if part.get(name)}
+    return {name: part.get(name, 0) for name in _AMOUNTS} | tokens
 
 
 def _add(part: Mapping[str, Any] | None, amount: Mapping[str, Any]) -> Sums:
-    return {name: (part or {}).get(name, 0) + amount.get(name, 0) for name in _AMOUNTS}
+    names = (*_AMOUNTS, *_TOKENS)
+    return _sums({name: (part or {}).get(name, 0) + amount.get(name, 0) for name in names})
 
 
 def _add_totals(status: Mapping[str, Any], amounts: Iterable[Mapping[str, Any]]) -> Sums:
@@ -172,8 +254,12 @@ def _write_pending(pending: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "uid": uid} for uid, name in pending.items()]
 
 
-def _oldest_minute(day: str, now: datetime) -> int:
-    """The first minute of `day` that is kept: minutes are told for two hours."""
-    since = now.astimezone(UTC) - timedelta(minutes=MINUTES_KEPT)
+def _write_journals(marks: Mapping[str, int]) -> list[dict[str, Any]]:
+    return [{"process": process, "sequence": marks[process]} for process in sorted(marks)]
+
+
+def _oldest_minute(day: str, now: datetime, kept: int) -> int:
+    """The first minute of `day` that is kept, where they are kept for so many."""
+    since = now.astimezone(UTC) - timedelta(minutes=kept)
     begin = datetime.fromisoformat(day).replace(tzinfo=UTC)
     return int((since - begin).total_seconds() // 60)

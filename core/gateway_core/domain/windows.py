@@ -41,7 +41,7 @@ class Span:
 def find_span(window: Window, now: datetime) -> Span:
     """The buckets of `window` that count at `now` (aware)."""
     moment = now.astimezone(UTC)
-    seconds, today = moment.timestamp(), _day_number(moment.date())
+    seconds, today = moment.timestamp(), number_day(moment.date())
     match window:
         case "1h":
             return Span("minutes", _first_trailing(seconds, HOUR, MINUTE))
@@ -107,5 +107,6 @@ def _leave_time(
     return datetime.fromtimestamp((min(counted) + 1) * bucket + length, UTC)
 
 
-def _day_number(day: date) -> int:
+def number_day(day: date) -> int:
+    """The day's bucket: days since the epoch."""
     return day.toordinal() - date(1970, 1, 1).toordinal()

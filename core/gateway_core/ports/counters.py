@@ -3,8 +3,9 @@
 Fulfilled by `adapters.redis`. Amounts are micro-dollars.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol
 
 from gateway_core.contract.errors import RateState
@@ -63,10 +64,11 @@ class BudgetState:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionCall:
-    """One paid call at the door: counted in the rate, and holding money where `hold` is given.
+    """One paid call at the door: counted in the rates, and holding money where `hold` is given.
 
-    `funds` is all the account ever had paid in; None where the account is unlimited. A call that is
-    not `counted` is past the rate already and only wants its hold.
+    `funds` is all the account ever had paid in; None where the account is unlimited. `budgets` are
+    those that must allow the call: their calls a minute where it is `counted`, their limits where
+    it wants a hold. A call that is not `counted` is past the rates already.
     """
 
     account: str
@@ -74,14 +76,18 @@ class AdmissionCall:
     hold: Hold | None
     funds: int | None
     counted: bool = True
+    budgets: tuple[Budget, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionAnswer:
-    """What the counters say. `rate_exceeded` and `underfunded` exclude each other.
+    """What the counters say. `rate_exceeded`, `exceeded` and `underfunded` exclude one another.
 
-    `held` is whether the hold stands now, `stale` that money must be rebuilt and nothing was held;
-    the rate is counted in either case. `retry_after` is 0 unless `rate_exceeded`.
+    `rate` is the tightest of the account's and the budgets' (§12.4): the one with the least left,
+    of equals the one that is free again last. `exceeded` is the first budget that the hold does
+    not fit in, as it stands without it. `held` is whether the hold stands now, `stale` that money
+    must be rebuilt and nothing was held; the rates are counted in any of these cases. `retry_after`
+    is 0 unless `rate_exceeded`.
     """
 
     rate: RateState
@@ -90,6 +96,7 @@ class AdmissionAnswer:
     underfunded: bool = False
     held: bool = False
     stale: bool = False
+    exceeded: BudgetState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +127,19 @@ class Ledger:
 class Counters(Protocol):
     """Rates and holds, shared by all replicas. Every method raises CountersUnavailable.
 
-    Amounts below 0 or above 2^53 - 1 are a ValueError.
+    Amounts below 0 or above 2^53 - 1 are a ValueError. Rates go by the store's clock; windows of
+    spending turn by the caller's, a minute being their finest part.
     """
 
     async def admit(self, call: AdmissionCall) -> AdmissionAnswer:
         """Counts and holds in one atomic round trip.
 
         A hold is keyed by its task: taking it again changes nothing, nor does taking it for a task
-        that was charged in the last 10 minutes. A rejected rate counts
-        nothing and holds nothing. The window is any trailing 60 s of the store's clock, and a call
-        made `retry_after` seconds after a rejected one finds its slot free (contract §12).
+        that was charged in the last 10 minutes. It is taken in the account and in all its subjects,
+        or nowhere: in each budget charged + held + its amount must be within the limit. A rejected
+        rate, the account's or a budget's, counts nowhere and holds nothing. The window is any
+        trailing 60 s of the store's clock, and a call made `retry_after` seconds after a rejected
+        one finds its slot free (contract §12).
         """
         ...
 
@@ -141,11 +151,20 @@ class Counters(Protocol):
         """
         ...
 
-    async def settle(self, account: str, task: str, charged: int, day: str) -> bool:
+    async def settle(self, account: str, task: str, charged: int, at: datetime) -> bool:
         """Ends the task's hold and charges, in one step; False where there was no hold.
 
-        Idempotent: the hold is the licence to charge, and it is used up. With 0 charged it is a
-        release. CountersStale.
+        The charge counts in the account and in each subject of the hold, in the day, hour and
+        minute of `at` (aware), which is when the task ended, whenever it is settled. Idempotent:
+        the hold is the licence to charge, and it is used up. With 0 charged it is a release.
+        CountersStale.
+        """
+        ...
+
+    async def read_budgets(self, account: str, budgets: Sequence[Budget]) -> list[BudgetState]:
+        """Where each of `budgets` stands now, in their order; limits count for nothing here.
+
+        A budget without a window is told as one for ever. CountersStale.
         """
         ...
 

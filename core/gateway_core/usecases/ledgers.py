@@ -6,10 +6,16 @@ takes in a task made with kubectl.
 
 from collections import Counter
 from contextlib import suppress
+from datetime import date
 
+from gateway_core.contract.guardrail import GatewayGuardrail
+from gateway_core.contract.key import GatewayKey
+from gateway_core.contract.limits import list_subjects, subject_of_guardrail, subject_of_key
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.ledger import read_entry
-from gateway_core.domain.usage import sum_usage
+from gateway_core.domain.spending import SpentSum, shares_entries
+from gateway_core.domain.usage import Charge, read_charge, sum_usage
+from gateway_core.domain.windows import number_day
 from gateway_core.ports.counters import Counters, CountersUnavailable, Ledger
 from gateway_core.ports.records import Object, Records, RecordUnavailable, WatchExpired
 from gateway_core.usecases.usage import list_usage, select_unfolded
@@ -62,25 +68,67 @@ async def _read_moment(records: Records, account: str) -> Ledger:
         token = page.next_token
         if token is None:
             break
-    balance = sum_usage(await list_usage(records, account, at_version=version))
-    charged, by_day, holds = balance.charged, Counter(balance.by_day), dict[str, int]()
+    usage = await list_usage(records, account, at_version=version)
+    # who has no entry of his own is found under the shared one, so all have to be named then
+    names = await _list_subjects(records, account) if shares_entries(usage) else ()
+    balance = sum_usage(usage, names)
+    charged, by_day, spent = balance.charged, Counter(balance.by_day), balance.spent
+    holds: dict[str, int] = {}
+    subjects: dict[str, tuple[str, ...]] = {}
     for task in tasks:
-        entry = read_entry(task)
+        entry, name = read_entry(task), task["metadata"]["name"]
         if entry.held:
-            holds[task["metadata"]["name"]] = entry.held
+            holds[name] = entry.held
+            subjects[name] = list_subjects(task["spec"]["request"])
         elif entry.charged and task["metadata"]["uid"] not in balance.folded:
-            charged += entry.charged
-            if entry.day:
-                by_day[entry.day] += entry.charged
-    return Ledger(charged=charged, by_day=dict(by_day), holds=holds)
+            charge = read_charge(task)
+            charged += charge.micros
+            by_day[charge.day] += charge.micros
+            _add_charge(spent, charge)
+    return Ledger(
+        charged=charged,
+        by_day=dict(by_day),
+        holds=holds,
+        subjects=subjects,
+        spent={subject: sums.freeze() for subject, sums in spent.items()},
+    )
+
+
+def _add_charge(spent: dict[str, SpentSum], charge: Charge) -> None:
+    day = number_day(date.fromisoformat(charge.day))
+    for subject in charge.subjects:
+        spent.setdefault(subject, SpentSum()).add(charge.micros, day, charge.minute)
+
+
+async def _list_subjects(records: Records, account: str) -> list[str]:
+    """All keys and guardrails of the account, as subjects."""
+    found: list[str] = []
+    for kind, name_subject in (
+        (GatewayKey, subject_of_key),
+        (GatewayGuardrail, subject_of_guardrail),
+    ):
+        token = None
+        while True:
+            page = await records.list_page(
+                kind.plural,
+                token=token,
+                field_selector=f"spec.accountName={account}",
+                metadata_only=True,
+            )
+            found += [name_subject(item["metadata"]["name"]) for item in page.items]
+            token = page.next_token
+            if token is None:
+                break
+    return found
 
 
 def _strip(task: Object) -> Object:
     """What the ledger reads of a task: an account may have thousands of them."""
-    meta, status = task["metadata"], task.get("status") or {}
+    meta, request, status = task["metadata"], task["spec"]["request"], task.get("status") or {}
+    about = ("accountName", "keyName", "guardrailNames", "modelId", "service", "action")
     kept = ("phase", "chargedMicros", "completionTime", "reservedMicros")
     return {
-        "metadata": {"name": meta["name"], "uid": meta["uid"]},
-        "spec": {"request": {"reservedMicros": task["spec"]["request"].get("reservedMicros")}},
+        "metadata": {name: meta.get(name) for name in ("name", "uid", "creationTimestamp")},
+        "spec": {"request": {name: request.get(name) for name in (*about, "reservedMicros")}},
         "status": {field: status[field] for field in kept if field in status},
     }

@@ -9,16 +9,19 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway_apiserver.accesslog import AccessLog
 from gateway_apiserver.app import ApiParts, create_app
 from gateway_apiserver.catalogs import project_model
 from gateway_apiserver.departure import Departure
-from gateway_apiserver.entries import project_account, project_key, project_task
+from gateway_apiserver.entries import project_account, project_key, project_task, project_user
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.tasktable import TaskTable
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.keys import KeyClass, digest, mint_key
 from gateway_core.contract.names import id_to_name
+from gateway_core.domain.guardrails import read_guardrail
 from gateway_core.domain.lifecycle import OPEN_SELECTOR
+from gateway_core.ports.tracing import NO_TRACER, Tracer
 from tests.fakes.counters import FakeCounters
 from tests.fakes.objects import FakeObjects
 from tests.fakes.records import FakeRecords
@@ -109,28 +112,35 @@ async def call(
 class Gateway:
     """An API with the accounts `demo` and `guest`, a key each, and one model."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, tracer: Tracer = NO_TRACER, **settings: Any) -> None:
         self.records = FakeRecords()
         self.counters = FakeCounters()
         self.store = FakeObjects()
         self.keys = FakeTable(self.records, "gatewaykeys", project_key)
+        self.guardrails = FakeTable(self.records, "gatewayguardrails", read_guardrail)
         self.accounts = FakeTable(self.records, "gatewayaccounts", project_account)
+        self.users = FakeTable(self.records, "gatewayusers", project_user)
         self.models = FakeTable(self.records, "gatewaymodels", project_model)
         self.tasks = FakeTable(
             self.records, "gatewaytasks", project_task, field_selector=OPEN_SELECTOR
         )
         self.mint = IdMint(ID_KEY)
+        chosen = ApiSettings(secrets_dir=Path("unused"), store_dir=Path("unused"), **settings)
         parts = ApiParts(
-            settings=ApiSettings(secrets_dir=Path("unused"), store_dir=Path("unused"), **settings),
+            settings=chosen,
             records=self.records,
             counters=self.counters,
             store=self.store,
             keys=self.keys,
+            guardrails=self.guardrails,
             accounts=self.accounts,
+            users=self.users,
             models=self.models,
             tasks=TaskTable(self.tasks),
             id_key=ID_KEY,
             peppers=PEPPERS,
+            access=AccessLog(chosen.access_log),
+            tracer=tracer,
         )
         self.departure = Departure()
         self.app = self.departure.wrap(create_app(parts, self.departure))
@@ -149,6 +159,18 @@ class Gateway:
         }
         return self.records.put(
             "gatewayaccounts", {"metadata": {"name": name}, "spec": {**base, **spec}}
+        )
+
+    def put_user(self, name: str, roles: Mapping[str, str], **spec: Any) -> dict[str, Any]:
+        """Applies a GatewayUser with these roles by account."""
+        memberships = [{"accountName": account, "role": role} for account, role in roles.items()]
+        base = {
+            "displayName": name.title(),
+            "email": f"{name}@example.com",
+            "memberships": memberships,
+        }
+        return self.records.put(
+            "gatewayusers", {"metadata": {"name": name}, "spec": {**base, **spec}}
         )
 
     def put_key(
@@ -187,6 +209,14 @@ class Gateway:
             if obj["metadata"]["name"] == name
         )
         self.records.put("gatewaykeys", {**old, "spec": {**old["spec"], **spec}})
+
+    def put_guardrail(self, name: str, *keys: str, account: str = "demo", **spec: Any) -> None:
+        """Applies a GatewayGuardrail over the keys of these plaintexts."""
+        base = {"accountName": account, "displayName": f"Pool {name}"}
+        named = {"keyNames": ["key-" + key[3:11] for key in keys]}
+        self.records.put(
+            "gatewayguardrails", {"metadata": {"name": name}, "spec": {**base, **named, **spec}}
+        )
 
     def put_model(self, model_id: str = MODEL, service: str = "sim", **spec: Any) -> None:
         """Applies a GatewayModel named as its id."""

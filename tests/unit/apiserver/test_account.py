@@ -29,6 +29,33 @@ async def test_me(gateway: Gateway) -> None:
     assert other["account"]["id"] != me["account"]["id"]
 
 
+async def test_me_is_who_made_the_key(gateway: Gateway) -> None:
+    gateway.put_user("olga", {"demo": "owner"})
+    gateway.put_user("mia", {"demo": "viewer"})
+    me = (await gateway.get("/api/v1/me", key=gateway.put_key("demo", createdBy="mia"))).json
+    assert (me["name"], me["email"]) == ("Mia", "mia@example.com")
+    assert 0 < me["id"] < 2**53
+
+
+async def test_me_of_a_key_that_nobody_made_is_the_oldest_owner(gateway: Gateway) -> None:
+    declared = (await gateway.get("/api/v1/me")).json
+    assert declared["name"] == "Dana"
+    gateway.put_user("adam", {"demo": "admin"})
+    gateway.records.clock = lambda: "2026-11-21T11:00:00Z"
+    gateway.put_user("zoe", {"guest": "member", "demo": "owner"})
+    gateway.records.clock = lambda: "2026-11-21T12:00:00Z"
+    gateway.put_user("amy", {"demo": "owner"})
+    zoe = (await gateway.get("/api/v1/me")).json
+    assert zoe["name"] == "Zoe"
+    assert zoe["account"] == declared["account"]
+    gateway.put_user("zoe", {"demo": "member"})
+    amy = (await gateway.get("/api/v1/me")).json
+    assert amy["name"] == "Amy"
+    assert len({declared["id"], zoe["id"], amy["id"]}) == 3
+    gateway.records.remove("gatewayusers", "amy")
+    assert (await gateway.get("/api/v1/me")).json == declared
+
+
 async def test_balance_before_and_after_a_task(gateway: Gateway) -> None:
     gateway.put_account("demo", funds={"paidMicros": 10_000_000, "bonusMicros": 200_000})
     task_id = (await gateway.create()).json["id"]
@@ -101,24 +128,13 @@ async def test_balance_while_another_replica_rebuilds_is_503(
     assert (await gateway.get(BALANCE)).status == 503
 
 
-@pytest.mark.parametrize("table", ["keys", "accounts", "models", "tasks"])
+@pytest.mark.parametrize("table", ["keys", "accounts", "users", "models", "tasks"])
 async def test_ready_once_every_table_is(gateway: Gateway, table: str) -> None:
     assert (await call(gateway.app, "GET", "/readyz")).status == 200
     getattr(gateway, table).synced = False
     answer = await call(gateway.app, "GET", "/readyz")
     assert answer.status == 503
     assert (await call(gateway.app, "GET", "/healthz")).status == 200
-
-
-async def test_metrics(gateway: Gateway) -> None:
-    created = await gateway.create()
-    await gateway.poll(created.json["id"])
-    await gateway.create(b"{")
-    text = (await call(gateway.app, "GET", "/metrics")).body.decode()
-    assert 'gateway_http_requests_total{route="task_create",status="202"} 1.0' in text
-    assert 'gateway_http_requests_total{route="task_read",status="200"} 1.0' in text
-    assert 'gateway_admissions_total{decision="created"} 1.0' in text
-    assert 'gateway_admissions_total{decision="invalid_json"} 1.0' in text
 
 
 async def test_metrics_can_be_switched_off() -> None:

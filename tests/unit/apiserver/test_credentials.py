@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway_apiserver.settings import ApiSettings
-from gateway_core.contract.keys import digest, mint_key
+from gateway_core.contract.keys import KeyClass, digest, mint_key
 from tests.unit.apiserver.gateway import PATH, Gateway, call
 
 ME = "/api/v1/me"
@@ -133,7 +133,101 @@ async def test_other_carriers_of_a_key_do_not_count(gateway: Gateway) -> None:
     assert answer.status == 401
 
 
-@pytest.mark.parametrize("table", ["keys", "accounts"])
+class TestRoles:
+    """A key acts with the present role of who made it (contract §9.2)."""
+
+    @pytest.mark.parametrize(
+        ("role", "status"), [("owner", 202), ("admin", 202), ("member", 202), ("viewer", 403)]
+    )
+    async def test_only_a_viewer_may_not_create(
+        self, gateway: Gateway, role: str, status: int
+    ) -> None:
+        gateway.put_user("mia", {"demo": role, "guest": "owner"})
+        key = gateway.put_key("demo", createdBy="mia")
+        answer = await gateway.create(key=key)
+        assert answer.status == status
+        assert "www-authenticate" not in answer.headers
+        assert (await ask(gateway, f"Bearer {key}")).status == 200
+
+    async def test_a_viewer_is_told_so_and_nothing_is_counted(self, gateway: Gateway) -> None:
+        gateway.put_user("mia", {"demo": "viewer"})
+        answer = await gateway.create(b"{", key=gateway.put_key("demo", createdBy="mia"))
+        assert answer.status == 403
+        assert "viewer" in answer.json["error"]
+        assert not any(name.startswith("x-ratelimit") for name in answer.headers)
+        assert (await gateway.create()).headers["x-ratelimit-remaining-rpm"] == "299"
+
+    async def test_a_change_of_role_is_felt_by_keys_there_are(self, gateway: Gateway) -> None:
+        gateway.put_user("mia", {"demo": "member"})
+        key = gateway.put_key("demo", createdBy="mia")
+        assert (await gateway.create(key=key)).status == 202
+        gateway.put_user("mia", {"demo": "viewer"})
+        assert (await gateway.create(key=key)).status == 403
+        gateway.put_user("mia", {"demo": "member"})
+        assert (await gateway.create(key=key)).status == 202
+
+    @pytest.mark.parametrize("key_class", ["Standard", "Management"])
+    @pytest.mark.parametrize("end", ["removed", "of another account", "suspended", "deleted"])
+    async def test_who_is_no_member_any_more_opens_nothing(
+        self, gateway: Gateway, key_class: KeyClass, end: str
+    ) -> None:
+        gateway.put_user("mia", {"demo": "owner"})
+        key = gateway.put_key("demo", key_class, createdBy="mia")
+        before = await ask(gateway, f"Bearer {key}")
+        assert before.status == (200 if key_class == "Standard" else 403)
+        match end:
+            case "removed":
+                gateway.put_user("mia", {})
+            case "of another account":
+                gateway.put_user("mia", {"guest": "owner"})
+            case "suspended":
+                gateway.put_user("mia", {"demo": "owner"}, suspended=True)
+            case _:
+                gateway.records.remove("gatewayusers", "mia")
+        assert (await ask(gateway, f"Bearer {key}")).status == 401
+
+    async def test_a_creator_that_was_never_there(self, gateway: Gateway) -> None:
+        key = gateway.put_key("demo", createdBy="nobody")
+        assert (await ask(gateway, f"Bearer {key}")).status == 401
+        gateway.put_user("nobody", {"demo": "member"})
+        assert (await ask(gateway, f"Bearer {key}")).status == 200
+
+
+async def test_tokens_that_the_operator_wrote_open_too(gateway: Gateway) -> None:
+    minted = mint_key()
+    token = {"id": minted.id, "digest": digest(minted.plaintext, b"p" * 32), "hint": "x"}
+    spec = {"accountName": "demo", "displayName": "declared", "secretName": "a-key"}
+    obj = {"metadata": {"name": "key-declared"}, "spec": spec}
+    gateway.records.put("gatewaykeys", obj)
+    assert (await ask(gateway, f"Bearer {minted.plaintext}")).status == 401
+    gateway.records.put("gatewaykeys", {**obj, "status": {"tokens": [token]}})
+    assert (await ask(gateway, f"Bearer {minted.plaintext}")).status == 200
+    assert (await gateway.create(key=minted.plaintext)).status == 202
+    outgoing = {**token, "expirationTime": PAST}
+    gateway.records.put("gatewaykeys", {**obj, "status": {"tokens": [outgoing]}})
+    assert (await ask(gateway, f"Bearer {minted.plaintext}")).status == 401
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_refusing_an_unknown_key_takes_the_work_of_a_known_one(
+    gateway: Gateway, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One digest each: what it takes does not tell whether an id is somebody's (§0.5)."""
+    made: list[str] = []
+
+    def count(plaintext: str, pepper: bytes) -> str:
+        made.append(plaintext)
+        return digest(plaintext, pepper)
+
+    unknown = mint_key()
+    if known:
+        gateway.put_key("demo", token={"id": unknown.id})
+    monkeypatch.setattr("gateway_apiserver.auth.digest", count)
+    assert (await ask(gateway, f"Bearer {unknown.plaintext}")).status == 401
+    assert made == [unknown.plaintext]
+
+
+@pytest.mark.parametrize("table", ["keys", "accounts", "users"])
 async def test_before_the_first_list(gateway: Gateway, table: str) -> None:
     getattr(gateway, table).synced = False
     answer = await ask(gateway, f"Bearer {gateway.key}")
@@ -165,6 +259,34 @@ class TestSilentWatch:
         gateway.accounts.cut, gateway.accounts.silence = True, 5.1
         gateway.put_account("demo", suspended=True)
         assert (await ask(gateway, f"Bearer {gateway.key}")).status == 401
+
+    async def test_so_is_a_change_of_role_and_a_removal(self, gateway: Gateway) -> None:
+        gateway.put_user("mia", {"demo": "member"})
+        key = gateway.put_key("demo", createdBy="mia")
+        gateway.users.cut, gateway.users.silence = True, 5.1
+        gateway.put_user("mia", {"demo": "viewer"})
+        assert (await gateway.create(key=key)).status == 403
+
+    async def test_so_is_a_removed_member(self, gateway: Gateway) -> None:
+        gateway.put_user("mia", {"demo": "member"})
+        key = gateway.put_key("demo", createdBy="mia")
+        gateway.users.cut, gateway.users.silence = True, 5.1
+        gateway.put_user("mia", {})
+        assert (await ask(gateway, f"Bearer {key}")).status == 401
+
+    async def test_a_key_made_anew_by_another_is_looked_at_again(self, gateway: Gateway) -> None:
+        gateway.put_user("mia", {"demo": "owner"})
+        gateway.put_user("vic", {"demo": "viewer"})
+        key = gateway.put_key("demo", createdBy="mia")
+        gateway.keys.cut, gateway.keys.silence = True, 5.1
+        gateway.change_key(key, createdBy="vic")
+        assert (await gateway.create(key=key)).status == 503
+        assert (await gateway.create(key=key)).status == 403
+
+    async def test_keys_without_a_creator_need_no_users(self, gateway: Gateway) -> None:
+        gateway.records.away = True
+        gateway.users.silence = 301.0
+        assert (await ask(gateway, f"Bearer {gateway.key}")).status == 200
 
     async def test_a_key_is_read_once_a_second(self, gateway: Gateway) -> None:
         gateway.keys.silence = 5.1

@@ -113,6 +113,41 @@ async def test_replay_and_its_conflict_before_balance(gateway: Gateway) -> None:
     assert (await gateway.create(body(prompt="b"), idempotency_key="new")).status == 402
 
 
+async def test_rate_and_body_before_what_is_allowed(gateway: Gateway) -> None:
+    key = gateway.put_key("demo", allowedModels=[])
+    assert (await gateway.create(body(prompt=""), key=key)).status == 400
+    assert (await gateway.create(body(model="nothing"), key=key)).status == 400
+    assert (await gateway.create(key=key)).status == 403
+    gateway.put_account("demo", requestsPerMinute=1)
+    assert (await gateway.create(key=key)).status == 429
+
+
+async def test_replay_and_its_conflict_before_what_is_allowed(gateway: Gateway) -> None:
+    first = await gateway.create(idempotency_key="k")
+    gateway.put_guardrail("grd-a", gateway.key, allowedModels=[])
+    again = await gateway.create(idempotency_key="k")
+    assert again.status == 202
+    assert again.json == {**first.json, "task_replayed": True}
+    assert (await gateway.create(body(prompt="b"), idempotency_key="k")).status == 409
+    assert (await gateway.create(idempotency_key="new")).status == 403
+
+
+async def test_a_closed_key_still_replays(gateway: Gateway) -> None:
+    first = await gateway.create(idempotency_key="k")
+    for number in range(9):
+        gateway.put_guardrail(f"grd-{number}", gateway.key)
+    assert (await gateway.create(idempotency_key="k")).json["id"] == first.json["id"]
+    assert (await gateway.create(idempotency_key="new")).status == 403
+
+
+async def test_what_is_allowed_before_model_conflict_and_balance(gateway: Gateway) -> None:
+    gateway.put_account("demo", funds={"paidMicros": 0})
+    gateway.put_model(fields=[{"name": "audio", "supported": False}])
+    key = gateway.put_key("demo", allowedModels=[])
+    assert (await gateway.create(body(audio=True), key=key)).status == 403
+    assert (await gateway.create(body(audio=True))).status == 409
+
+
 async def test_model_conflict_before_balance(gateway: Gateway) -> None:
     gateway.put_account("demo", funds={"paidMicros": 0})
     gateway.put_model(fields=[{"name": "audio", "supported": False}])

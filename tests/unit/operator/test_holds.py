@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.fakes.upstream import FakeUpstream, Outcome
 from tests.unit.operator.stage import QUOTE, Stage
 from tests.unit.operator.surroundings import TickingCounters
 
-DAY = "2026-11-21"
+AT = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 class LoggingCounters(TickingCounters):
@@ -107,9 +108,8 @@ async def test_an_admitted_task_goes_on_without_counters_and_is_made_up_for() ->
     stage = Stage(FakeUpstream(seconds=20))
     await stage.boot()
     name = await stage.admit()
-    await stage.counters.settle(
-        "demo", name, 0, DAY
-    )  # as a rebuild that its create came too late for
+    # as a rebuild that its create came too late for
+    await stage.counters.settle("demo", name, 0, AT)
     stage.counters.away = True
     await stage.wait(lambda: stage.upstream.jobs)
     await stage.pass_time(5)

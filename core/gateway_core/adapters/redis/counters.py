@@ -1,26 +1,37 @@
 """`Counters` on Redis. Chosen by the processes' `compose` modules.
 
-Keys, the braces keeping an account's together in a cluster: `gw:{<account>}:rate`, `:money`,
-`:holds`, `:charged`, `:rebuild` and, during a rebuild, `:staged:<token>`. Their shapes are told at
-the head of `lua/admit.lua`. Money counts only while `money` carries the `run_id` of the running
-server and as many members as `holds` has: after a restart, a FLUSHALL, an eviction or the return of
-an old snapshot it is stale until rebuilt.
+An account's keys begin with `gw:{<account>}:`, the braces keeping them together in a cluster; their
+shapes are told in `lua/account.lua`. Money counts only while `money` carries the `run_id` of the
+running server and as many members as `holds` and `pools` have, and a subject's buckets only while
+they carry the same total as its pool: after a restart, a FLUSHALL, an eviction or the return of an
+old snapshot it is stale until rebuilt.
 """
 
 import asyncio
 import secrets
-from collections.abc import Iterator
-from datetime import date, timedelta
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from itertools import islice
 
 import structlog
 
+from gateway_core.adapters.redis.arguments import (
+    check_micros,
+    describe_budget,
+    describe_moment,
+    describe_window,
+    join_subjects,
+    read_state,
+)
 from gateway_core.adapters.redis.batches import CommandBatcher
-from gateway_core.adapters.redis.link import Command, RedisLink, check_reply
+from gateway_core.adapters.redis.link import Command, NoteRoundTrip, RedisLink, check_reply
 from gateway_core.adapters.redis.scripts import (
     ABANDON_REBUILD,
     ADMIT,
     BEGIN_REBUILD,
+    BUDGETS,
     FINISH_REBUILD,
     HOLD,
     HOLDS,
@@ -32,10 +43,12 @@ from gateway_core.adapters.redis.scripts import (
     ScriptCall,
 )
 from gateway_core.contract.errors import RateState
-from gateway_core.contract.money import MAX_MICROS
+from gateway_core.domain.windows import Buckets
 from gateway_core.ports.counters import (
     AdmissionAnswer,
     AdmissionCall,
+    Budget,
+    BudgetState,
     CountersUnavailable,
     Hold,
     Ledger,
@@ -46,23 +59,33 @@ PREPARED = 2
 """Connections opened beforehand: one for the calls that go together, one for what goes alone."""
 PREPARE_PAUSE_SECONDS = 0.2
 REBUILD_SECONDS = 30
-KEPT_DAYS = 9
 CHARGED_SECONDS = 600
 """How long it is remembered that a task was charged: longer than any caller can be late."""
 
 CHUNK = 1000
-"""Holds in one HSET, and keys looked at in one SCAN."""
+"""Fields in one HSET, keys looked at in one SCAN, and commands of a rebuild sent at once."""
 
 _log = structlog.get_logger(__name__)
 
-_HELD, _UNDERFUNDED, _STALE = 1, 2, 3
+_HELD, _UNDERFUNDED, _STALE, _EXCEEDED = 1, 2, 3, 4
 
 
 class RedisCounters:
-    """The counters in the Redis at `url`; for one event loop. See `ports.counters.Counters`."""
+    """The counters in the Redis at `url`; for one event loop. See `ports.counters.Counters`.
 
-    def __init__(self, url: str, *, max_connections: int = 16) -> None:
-        self._link = RedisLink(url, max_connections=max_connections)
+    `clock` tells the Unix time that windows of spending turn by.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        max_connections: int = 16,
+        clock: Callable[[], float] = time.time,
+        note: NoteRoundTrip | None = None,
+    ) -> None:
+        self._link = RedisLink(url, max_connections=max_connections, note=note)
+        self._clock = clock
         self._batcher = CommandBatcher(self._link)
 
     async def prepare(self, seconds: float) -> bool:
@@ -89,60 +112,71 @@ class RedisCounters:
 
     async def admit(self, call: AdmissionCall) -> AdmissionAnswer:
         """One EVALSHA, together with those of other callers; see the port."""
-        hold = call.hold
-        key = f"gw:{{{call.account}}}:"
-        remaining, reset, wait, outcome = await self._batcher.call(
-            ScriptCall(
+        hold, now = call.hold, self._clock()
+        limit, remaining, reset, wait, outcome, *exceeded = await self._batcher.call(
+            _name_call(
                 ADMIT,
-                (key + "rate", key + "money", key + "holds", key + "charged"),
-                (
-                    call.requests_per_minute,
-                    hold.task if hold else b"",
-                    _check_micros(hold.micros) if hold else 0,
-                    b"" if call.funds is None else call.funds,
-                    int(call.counted),
-                ),
+                call.account,
+                call.requests_per_minute,
+                hold.task if hold else b"",
+                check_micros(hold.micros) if hold else 0,
+                b"" if call.funds is None else call.funds,
+                int(call.counted),
+                join_subjects(hold.subjects) if hold else b"",
+                *(part for budget in call.budgets for part in describe_budget(budget, now)),
             )
         )
+        state = None
+        if outcome == _EXCEEDED:
+            place, *figures = exceeded
+            state = read_state(call.budgets[place], now, *figures)
         return AdmissionAnswer(
-            rate=RateState(call.requests_per_minute, remaining, reset),
+            rate=RateState(limit, remaining, reset),
             rate_exceeded=wait > 0,
             retry_after=wait,
             underfunded=outcome == _UNDERFUNDED,
             held=outcome == _HELD,
             stale=outcome == _STALE,
+            exceeded=state,
         )
 
     async def hold(self, account: str, hold: Hold) -> bool:
         """See the port."""
-        call = _call_on_money(HOLD, account, hold.task, _check_micros(hold.micros))
-        return bool(await self._batcher.call(call))
-
-    async def settle(self, account: str, task: str, charged: int, day: str) -> bool:
-        """See the port. Forgets sums of days more than 9 before `day`."""
-        oldest = date.fromisoformat(day) - timedelta(days=KEPT_DAYS)
-        call = _call_on_money(
-            SETTLE,
-            account,
-            task,
-            _check_micros(charged),
-            day,
-            oldest.isoformat(),
-            CHARGED_SECONDS * 1_000_000,
+        micros, subjects = check_micros(hold.micros), join_subjects(hold.subjects)
+        return bool(
+            await self._batcher.call(_name_call(HOLD, account, hold.task, micros, subjects))
         )
+
+    async def settle(self, account: str, task: str, charged: int, at: datetime) -> bool:
+        """See the port. Forgets buckets that no window counts any more."""
+        day, oldest_day, *buckets = describe_moment(at, self._clock())
+        remembered = CHARGED_SECONDS * 1_000_000
+        micros = check_micros(charged)
+        call = _name_call(SETTLE, account, task, micros, day, oldest_day, remembered, *buckets)
         return bool(await self._batcher.call(call))
 
     async def read_spending(self, account: str, day: str) -> Spending:
         """See the port."""
-        charged, held, today = await self._batcher.call(_call_on_money(SPENDING, account, day))
+        charged, held, today = await self._batcher.call(_name_call(SPENDING, account, day))
         return Spending(charged=charged, held=held, charged_today=today)
+
+    async def read_budgets(self, account: str, budgets: Sequence[Budget]) -> list[BudgetState]:
+        """See the port."""
+        now = self._clock()
+        asked = ((budget.subject, *describe_window(budget, now)) for budget in budgets)
+        call = _name_call(BUDGETS, account, *(part for one in asked for part in one))
+        told = await self._batcher.call(call)
+        return [read_state(b, now, *figures) for b, figures in zip(budgets, told, strict=True)]
 
     async def list_holds(self, account: str, min_age_seconds: float) -> list[Hold]:
         """See the port. A rebuilt hold is as old as the rebuild."""
-        call = _call_on_money(HOLDS, account, int(min_age_seconds * 1_000_000))
+        call = _name_call(HOLDS, account, int(min_age_seconds * 1_000_000))
         flat = check_reply((await self._link.run([call]))[0])
-        holds = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
-        return [Hold(task.decode(), micros, age=age / 1_000_000) for task, micros, age in holds]
+        holds = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
+        return [
+            Hold(task.decode(), micros, tuple(subjects.decode().split()), age / 1_000_000)
+            for task, micros, age, subjects in holds
+        ]
 
     async def list_accounts(self) -> list[str]:
         """See the port. Accounts whose money is stale are among them."""
@@ -157,44 +191,33 @@ class RedisCounters:
 
     async def begin_rebuild(self, account: str) -> str | None:
         """See the port."""
-        call = ScriptCall(
-            BEGIN_REBUILD,
-            (f"gw:{{{account}}}:rebuild",),
-            (secrets.token_hex(16), REBUILD_SECONDS),
-        )
+        call = _name_call(BEGIN_REBUILD, account, secrets.token_hex(8), REBUILD_SECONDS)
         token = await self._batcher.call(call)
         return None if token is None else token.decode()
 
     async def finish_rebuild(self, account: str, token: str, ledger: Ledger) -> bool:
-        """See the port. Holds are staged beside those in use and renamed in the last step."""
-        key = f"gw:{{{account}}}:"
-        staged = f"{key}staged:{token}"
-        finish = ScriptCall(
+        """See the port. All is staged beside what is in use, and put in its place in one step."""
+        pools = _sum_pools(ledger)
+        finish = _name_call(
             FINISH_REBUILD,
-            (key + "money", key + "holds", key + "rebuild", staged),
-            (
-                token,
-                _check_micros(ledger.charged),
-                sum(_check_micros(micros) for micros in ledger.holds.values()),
-                len(ledger.holds),
-                *(
-                    part
-                    for day, micros in ledger.by_day.items()
-                    for part in (day, _check_micros(micros))
-                ),
-            ),
+            account,
+            token,
+            check_micros(ledger.charged),
+            sum(check_micros(micros) for micros in ledger.holds.values()),
+            len(ledger.holds),
+            len(pools),
+            *(p for day, micros in ledger.by_day.items() for p in (day, check_micros(micros))),
         )
         now = await self._read_clock()
-        commands: list[Command] = [(b"DEL", staged)]
-        commands += _stage_holds(staged, ledger, now)
-        commands += [(b"EXPIRE", staged, REBUILD_SECONDS), finish]
-        replies = await self._link.run(commands)
-        return bool([check_reply(reply) for reply in replies][-1])
+        commands = _stage(f"gw:{{{account}}}:", token, ledger, pools, now)
+        while chunk := list(islice(commands, CHUNK)):
+            for reply in await self._link.run(chunk):
+                check_reply(reply)
+        return bool(check_reply((await self._link.run([finish]))[0]))
 
     async def abandon_rebuild(self, account: str, token: str) -> None:
         """See the port."""
-        key = f"gw:{{{account}}}:rebuild"
-        await self._batcher.call(ScriptCall(ABANDON_REBUILD, (key,), (token,)))
+        await self._batcher.call(_name_call(ABANDON_REBUILD, account, token))
 
     async def _read_clock(self) -> int:
         """The server's time in microseconds."""
@@ -202,23 +225,45 @@ class RedisCounters:
         return int(seconds) * 1_000_000 + int(micros)
 
 
-def _call_on_money(script: Script, account: str, *arguments: Argument) -> ScriptCall:
-    key = f"gw:{{{account}}}:"
-    return ScriptCall(script, (key + "money", key + "holds", key + "charged"), arguments)
+def _name_call(script: Script, account: str, *arguments: Argument) -> ScriptCall:
+    return ScriptCall(script, (f"gw:{{{account}}}:money",), arguments)
 
 
-def _stage_holds(staged: str, ledger: Ledger, now: int) -> Iterator[Command]:
-    holds = iter(ledger.holds.items())
-    while chunk := list(islice(holds, CHUNK)):
-        yield (
-            b"HSET",
-            staged,
-            *(part for task, micros in chunk for part in (task, f"{micros}:{now}")),
-        )
+def _sum_pools(ledger: Ledger) -> dict[str, int]:
+    """The fields of `pools`: what was charged of each subject, and what is held of each."""
+    pools: Counter[str] = Counter()
+    for task, micros in ledger.holds.items():
+        for subject in ledger.subjects.get(task, ()):
+            pools[f"held {subject}"] += micros
+    for subject, spent in ledger.spent.items():
+        pools[subject] += check_micros(spent.total)
+    return {name: micros for name, micros in pools.items() if micros}
 
 
-def _check_micros(micros: int) -> int:
-    """`micros`, if Lua can count it exactly and it adds to no balance by being below zero."""
-    if not 0 <= micros <= MAX_MICROS:
-        raise ValueError(f"{micros} is no amount of micro-dollars")
-    return micros
+def _stage(
+    prefix: str, token: str, ledger: Ledger, pools: dict[str, int], now: int
+) -> Iterator[Command]:
+    holds = (
+        (task, f"{micros}:{now}{join_subjects(ledger.subjects.get(task, ()))}")
+        for task, micros in ledger.holds.items()
+    )
+    yield from _stage_hash(f"{prefix}staged:{token}", holds)
+    yield from _stage_hash(f"{prefix}pools:{token}", pools.items())
+    for subject, spent in ledger.spent.items():
+        if spent.total:
+            yield from _stage_hash(f"{prefix}spent:{token}:{subject}", _list_buckets(spent))
+
+
+def _list_buckets(spent: Buckets) -> Iterator[tuple[str, int]]:
+    yield "total", spent.total
+    for letter, parts in (("m", spent.minutes), ("h", spent.hours), ("d", spent.days)):
+        for number, micros in parts.items():
+            yield f"{letter}{number}", check_micros(micros)
+
+
+def _stage_hash(key: str, fields: Iterable[tuple[str, Argument]]) -> Iterator[Command]:
+    left = iter(fields)
+    yield b"DEL", key
+    while chunk := list(islice(left, CHUNK)):
+        yield b"HSET", key, *(part for field in chunk for part in field)
+    yield b"EXPIRE", key, REBUILD_SECONDS

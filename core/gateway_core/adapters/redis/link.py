@@ -7,7 +7,8 @@ server than the one that executes it, or a stale snapshot would pass for money.
 
 import asyncio
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,6 +24,8 @@ from gateway_core.ports.counters import CountersStale, CountersUnavailable
 
 Command = ScriptCall | tuple[Argument, ...]
 Reply = Any
+NoteRoundTrip = Callable[[float, bool], None]
+"""Told of each exchange: its seconds, and whether it was answered."""
 
 CONNECT_SECONDS = 1.0
 COMMAND_SECONDS = 2.0
@@ -39,7 +42,10 @@ class RedisLink:
     that was taken may not be taken twice for one call.
     """
 
-    def __init__(self, url: str, *, max_connections: int = 16) -> None:
+    def __init__(
+        self, url: str, *, max_connections: int = 16, note: NoteRoundTrip | None = None
+    ) -> None:
+        self._note = note or _say_nothing
         self._run_ids: WeakKeyDictionary[AbstractConnection, bytes] = WeakKeyDictionary()
         # The call's own time-out covers every read and write; redis-py's would cost a task each.
         self._pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
@@ -59,12 +65,13 @@ class RedisLink:
 
         Raises CountersUnavailable where not all were answered: each may or may not have been done.
         """
+        began = time.perf_counter()
         try:
             async with asyncio.timeout(COMMAND_SECONDS):
                 # The pool has no annotations.
                 connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
                 try:
-                    return await self._exchange(connection, commands)
+                    replies = await self._exchange(connection, commands)
                 except BaseException:
                     # Replies that nobody reads would be taken for those of the next call.
                     await connection.disconnect(nowait=True)
@@ -72,9 +79,12 @@ class RedisLink:
                 finally:
                     await self._pool.release(connection)
         except (RedisError, OSError) as error:
+            self._note(time.perf_counter() - began, False)
             raise CountersUnavailable(
                 f"Redis does not answer: {type(error).__name__} {error}"
             ) from error
+        self._note(time.perf_counter() - began, True)
+        return replies
 
     async def close(self) -> None:
         """Closes all connections."""
@@ -111,6 +121,10 @@ class RedisLink:
             for (place, _), reply in zip(unknown, again, strict=True):
                 replies[place] = reply
         return replies
+
+
+def _say_nothing(_seconds: float, _answered: bool) -> None:
+    """For whoever counts no exchanges."""
 
 
 def _find_run_id(info: bytes | None) -> bytes:

@@ -1,6 +1,7 @@
 """The Lua scripts that make each step on an account's counters atomic; run by `RedisLink`.
 
-They lie in `lua/` beside this module. Each takes the server's `run_id` as its first argument.
+They lie in `lua/` beside this module. Each takes the server's `run_id` as its first argument, and
+begins with `account.lua`, where the keys are told; what counts windows has `spent.lua` after it.
 """
 
 import hashlib
@@ -43,16 +44,20 @@ class ScriptCall:
         return (b"EVAL", self.script.source, *self.to_command(run_id)[2:])
 
 
-def _load(name: str) -> Script:
-    source = files("gateway_core.adapters.redis").joinpath("lua", f"{name}.lua").read_bytes()
+def _load(*names: str) -> Script:
+    """The script that `lua/account.lua` and these make together."""
+    folder = files("gateway_core.adapters.redis").joinpath("lua")
+    parts = ("account", *names)
+    source = b"\n".join(folder.joinpath(f"{name}.lua").read_bytes() for name in parts)
     # SHA-1 is the name Redis gives a script, not a safeguard.
     return Script(source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode())
 
 
-ADMIT = _load("admit")
+ADMIT = _load("spent", "admit")
 HOLD = _load("hold")
-SETTLE = _load("settle")
+SETTLE = _load("spent", "settle")
 SPENDING = _load("spending")
+BUDGETS = _load("spent", "budgets")
 HOLDS = _load("holds")
 BEGIN_REBUILD = _load("begin_rebuild")
 FINISH_REBUILD = _load("finish_rebuild")
@@ -63,6 +68,7 @@ SCRIPTS = (
     HOLD,
     SETTLE,
     SPENDING,
+    BUDGETS,
     HOLDS,
     BEGIN_REBUILD,
     FINISH_REBUILD,

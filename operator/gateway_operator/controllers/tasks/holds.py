@@ -22,6 +22,7 @@ counted its charge already, which a hold that is taken afterwards would double.
 from contextlib import suppress
 
 from gateway_core.contract.ids import Ownership
+from gateway_core.contract.limits import list_subjects
 from gateway_core.contract.names import TASK_PREFIX, name_to_id
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.ledger import TERMINAL_PHASES
@@ -33,6 +34,13 @@ from gateway_operator.controllers.tasks.tools import Tools
 
 LEDGER_PAUSE = 2.0
 """Seconds until a task is looked at again whose account's money cannot be told."""
+
+
+def make_hold(task: GatewayTask, micros: int) -> Hold:
+    """The hold of `micros` for a task, under all that its request is counted under."""
+    request = task.spec.request
+    named = {"keyName": request.key_name, "guardrailNames": request.guardrail_names}
+    return Hold(task.metadata.name, micros, list_subjects(named))
 
 
 class Holds:
@@ -74,7 +82,7 @@ class Holds:
         if name in self._sure:
             return True
         try:
-            if await self._tools.counters.hold(account, Hold(name, reserved_micros(task))):
+            if await self._tools.counters.hold(account, make_hold(task, reserved_micros(task))):
                 self._doubted.add(name)
         except CountersUnavailable:
             if self.is_admitted(task):
@@ -108,10 +116,9 @@ class Holds:
         await self._tools.journal.refresh(name)
         newest = self._tools.live.get(name)
         if newest is None or (newest.get("status") or {}).get("phase") in TERMINAL_PHASES:
-            day = self._tools.now().strftime("%Y-%m-%d")
             # left to the sweeper where the counters are away, and gone where they are stale
             with suppress(CountersUnavailable, CountersStale):
-                await self._tools.counters.settle(account, name, 0, day)
+                await self._tools.counters.settle(account, name, 0, self._tools.now())
             raise Superseded(f"{name}: it has ended")
         self._doubted.discard(name)
 

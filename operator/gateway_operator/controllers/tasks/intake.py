@@ -27,7 +27,7 @@ from gateway_core.ports.objects import ObjectMissing
 from gateway_core.ports.records import Object
 from gateway_core.usecases.archive import read_archived
 from gateway_core.usecases.inputs import InputDamaged, load_input
-from gateway_operator.controllers.tasks.holds import LEDGER_PAUSE, Holds
+from gateway_operator.controllers.tasks.holds import LEDGER_PAUSE, Holds, make_hold
 from gateway_operator.controllers.tasks.inputs import Unacceptable, check_request
 from gateway_operator.controllers.tasks.journal import Superseded
 from gateway_operator.controllers.tasks.tools import Tools
@@ -148,7 +148,7 @@ class Intake:
         except LookupError as error:
             raise Unacceptable(Reason.INVALID_REQUEST, f"The model has {error}.") from error
         await self._look_whether_late(task)
-        await self._hold(account, Hold(name, reserved))
+        await self._hold(account, make_hold(task, reserved))
         return reserved
 
     async def _look_whether_late(self, task: GatewayTask) -> None:

@@ -5,6 +5,7 @@ import asyncio
 import structlog
 
 from gateway_core.domain.ledger import read_entry
+from gateway_core.domain.lifecycle import parse_time
 from gateway_core.ports.counters import CountersStale, CountersUnavailable
 from gateway_core.ports.records import Object, RecordError
 from gateway_core.usecases.ledgers import rebuild_ledger
@@ -27,11 +28,12 @@ async def settle_hold(tools: Tools, obj: Object) -> bool:
     """
     entry, name = read_entry(obj), obj["metadata"]["name"]
     account = obj["spec"]["request"]["accountName"]
-    day = entry.day or tools.now().strftime("%Y-%m-%d")
+    ended = (obj.get("status") or {}).get("completionTime")
+    at = parse_time(ended) if ended else tools.now()
     problem: Exception | None = None
     for _ in range(REBUILD_LOOKS):
         try:
-            await tools.counters.settle(account, name, entry.charged, day)
+            await tools.counters.settle(account, name, entry.charged, at)
         except CountersUnavailable as error:
             problem = error
             break

@@ -1,6 +1,6 @@
--- KEYS 1 rebuild   ARGV 1 run_id  2 token
+-- ARGV 2 token
 -- Lets another one begin, unless the token has lapsed.
-if redis.call('GET', KEYS[1]) == ARGV[2] then
-  redis.call('DEL', KEYS[1])
+if redis.call('GET', PREFIX .. 'rebuild') == ARGV[2] then
+  redis.call('DEL', PREFIX .. 'rebuild')
 end
 return 1

@@ -1,56 +1,102 @@
--- Counts one call in the account's rate and, where a task is named, takes its hold.
--- KEYS 1 rate: LIST of the microseconds at which calls were counted, oldest first
---      2 money: HASH of epoch, held, charged, members, day:<date>   3 holds: HASH task -> micros:microseconds
---      4 charged: ZSET of tasks charged of late, by the microsecond
--- ARGV 1 run_id  2 limit  3 task, or ''  4 micros  5 funds, or '' for unlimited
---      6 '1' where the call counts in the rate, '0' where only its hold is wanted
--- Returns {remaining, reset in Unix seconds, seconds to wait or 0 where admitted, outcome of the hold}
-local WINDOW = 60000000
-local NOT_ASKED, HELD, UNDERFUNDED, STALE = 0, 1, 2, 3
+-- Counts one call in the account's rate and the budgets', and where a task is named takes its hold.
+-- ARGV 2 calls a minute  3 task, or ''  4 micros  5 funds, or '' for unlimited
+--      6 '1' where the call counts in the rates, '0' where only its hold is wanted
+--      7 the hold's subjects, a space before each
+--      then for each budget: subject, calls a minute or '', limit or '', window, grain, first bucket
+-- Returns {limit, remaining, reset in Unix seconds, seconds to wait or 0 where admitted, outcome of the
+-- hold}, the first three of the tightest rate; of the budget exceeded its place, and as tell_budget
+local MINUTE = 60000000
+local NOT_ASKED, HELD, UNDERFUNDED, STALE, EXCEEDED = 0, 1, 2, 3, 4
+local BUDGET = 6
 
-local limit = tonumber(ARGV[2])
 local counted = ARGV[6] ~= '0'
-local clock = redis.call('TIME')
-local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+local now = read_clock()
 
--- Kept in order even where the clock is set back; set back by a whole window, the log tells nothing.
-local last = tonumber(redis.call('LINDEX', KEYS[1], -1) or '0')
-if last > now + WINDOW then
-  redis.call('DEL', KEYS[1])
-  last = 0
-end
-local oldest = tonumber(redis.call('LINDEX', KEYS[1], 0) or now)
-while oldest <= now - WINDOW do
-  redis.call('LPOP', KEYS[1])
-  oldest = tonumber(redis.call('LINDEX', KEYS[1], 0) or now)
+local function open_log(key, limit)
+  -- Kept in order even where the clock is set back; set back by a whole window, the log tells nothing.
+  local last = tonumber(redis.call('LINDEX', key, -1) or '0')
+  if last > now + MINUTE then
+    redis.call('DEL', key)
+    last = 0
+  end
+  local oldest = tonumber(redis.call('LINDEX', key, 0) or now)
+  while oldest <= now - MINUTE do
+    redis.call('LPOP', key)
+    oldest = tonumber(redis.call('LINDEX', key, 0) or now)
+  end
+  return {key = key, limit = limit, last = last, oldest = oldest, count = redis.call('LLEN', key)}
 end
 
-local count = redis.call('LLEN', KEYS[1])
-if counted and count >= limit then
-  -- Where the limit was lowered meanwhile, more than the oldest must leave before one fits.
-  local free = tonumber(redis.call('LINDEX', KEYS[1], count - limit) or now) + WINDOW
-  return {0, math.ceil(free / 1000000), math.max(1, math.ceil((free - now) / 1000000)), NOT_ASKED}
-end
+local logs = {open_log(PREFIX .. 'rate', tonumber(ARGV[2]))}
 if counted then
-  redis.call('RPUSH', KEYS[1], string.format('%.0f', math.max(now, last)))
-  redis.call('EXPIRE', KEYS[1], 61)
-  count = count + 1
-end
-
-local outcome = NOT_ASKED
-if ARGV[3] ~= '' then
-  local money = redis.call('HMGET', KEYS[2], 'epoch', 'members', 'held', 'charged')
-  if money[1] ~= ARGV[1] or tonumber(money[2]) ~= redis.call('HLEN', KEYS[3]) then
-    outcome = STALE
-  elseif redis.call('HEXISTS', KEYS[3], ARGV[3]) == 1 or redis.call('ZSCORE', KEYS[4], ARGV[3]) then
-    outcome = HELD
-  elseif ARGV[5] ~= '' and tonumber(money[3]) + tonumber(money[4]) + tonumber(ARGV[4]) > tonumber(ARGV[5]) then
-    outcome = UNDERFUNDED
-  else
-    outcome = HELD
-    redis.call('HSET', KEYS[3], ARGV[3], ARGV[4] .. ':' .. string.format('%.0f', now))
-    redis.call('HINCRBY', KEYS[2], 'held', ARGV[4])
-    redis.call('HINCRBY', KEYS[2], 'members', 1)
+  for i = 8, #ARGV, BUDGET do
+    if ARGV[i + 1] ~= '' then
+      logs[#logs + 1] = open_log(PREFIX .. 'rate:' .. ARGV[i], tonumber(ARGV[i + 1]))
+    end
+  end
+  local full, free
+  for _, log in ipairs(logs) do
+    if log.count >= log.limit then
+      -- Where the limit was lowered meanwhile, more than the oldest must leave before one fits.
+      local at = tonumber(redis.call('LINDEX', log.key, log.count - log.limit) or now) + MINUTE
+      if not full or at > free then full, free = log, at end
+    end
+  end
+  if full then
+    local wait = math.max(1, math.ceil((free - now) / 1000000))
+    return {full.limit, 0, math.ceil(free / 1000000), wait, NOT_ASKED}
   end
 end
-return {math.max(0, limit - count), math.ceil((oldest + WINDOW) / 1000000), 0, outcome}
+
+local tightest
+for _, log in ipairs(logs) do
+  if counted then
+    redis.call('RPUSH', log.key, string.format('%.0f', math.max(now, log.last)))
+    redis.call('EXPIRE', log.key, 61)
+    log.count = log.count + 1
+  end
+  log.left = math.max(0, log.limit - log.count)
+  if not tightest or log.left < tightest.left
+    or (log.left == tightest.left and log.oldest > tightest.oldest) then
+    tightest = log
+  end
+end
+local rate = {tightest.limit, tightest.left, math.ceil((tightest.oldest + MINUTE) / 1000000), 0}
+
+local function find_exceeded()
+  for i = 8, #ARGV, BUDGET do
+    if ARGV[i + 2] ~= '' then
+      local used = read_window(ARGV[i], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
+      if not used then return STALE end
+      local held = tonumber(redis.call('HGET', POOLS, 'held ' .. ARGV[i]) or '0')
+      if used + held + tonumber(ARGV[4]) > tonumber(ARGV[i + 2]) then
+        rate[6] = (i - 8) / BUDGET
+        local told = tell_budget(ARGV[i], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
+        rate[7], rate[8], rate[9] = told[1], told[2], told[3]
+        return EXCEEDED
+      end
+    end
+  end
+end
+
+local function hold()
+  local task, micros = ARGV[3], ARGV[4]
+  if not is_current() then return STALE end
+  if redis.call('HEXISTS', HOLDS, task) == 1 or redis.call('ZSCORE', CHARGED, task) then
+    return HELD
+  end
+  local problem = find_exceeded()
+  if problem == STALE then disown() end
+  if problem then return problem end
+  if ARGV[5] ~= '' then
+    local money = redis.call('HMGET', MONEY, 'held', 'charged')
+    if tonumber(money[1]) + tonumber(money[2]) + tonumber(micros) > tonumber(ARGV[5]) then
+      return UNDERFUNDED
+    end
+  end
+  take_hold(task, micros, ARGV[7])
+  return HELD
+end
+
+rate[5] = ARGV[3] == '' and NOT_ASKED or hold()
+return rate

@@ -1,39 +1,28 @@
-"""The one pipeline that every paid task call passes, in the order of contract §0.9.
+"""Task creates: body and model, replay by Idempotency-Key, the object (contract §2.1, §2.2).
 
-What can be decided without the counters is worked out first and kept back, so that they are asked
-once: the call is counted whatever becomes of it, and money is held only where nothing else stands
-in the way. The answer then follows the contract's order, the rate before everything.
+Used by `routes.tasks`; what they have in common with other paid calls is `entrance`'s.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from starlette.types import Receive
 
-from gateway_apiserver.auth import Authenticator, Principal
+from gateway_apiserver.admission.entrance import Entrance, Payer
 from gateway_apiserver.calls import read_idempotency_key, read_json_body
 from gateway_apiserver.catalogs import CatalogView
-from gateway_apiserver.drafts import Draft, draft_task, price_draft, to_input
-from gateway_apiserver.entries import AccountRecord
-from gateway_apiserver.errors import list_rate_headers
+from gateway_apiserver.drafts import Draft, draft_task, find_model, price_draft, to_input
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.finder import TaskFinder
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.patience import INPUT_SECONDS, Patience
-from gateway_apiserver.rates import RateGate
 from gateway_apiserver.recording import KeyReused, TaskRecorder, WinnerUndecided, is_same_request
 from gateway_apiserver.trace import Header, Trace
-from gateway_core.contract.errors import (
-    GatewayError,
-    InsufficientBalance,
-    OutcomeUnknown,
-    RateLimited,
-    Unavailable,
-)
+from gateway_core.contract.errors import GatewayError, OutcomeUnknown, Unavailable
 from gateway_core.contract.ids import IdMint
-from gateway_core.contract.money import to_decimal_text
 from gateway_core.contract.names import (
     ACCOUNT_LABEL,
     GIVEN_DIGEST_ANNOTATION,
@@ -41,6 +30,7 @@ from gateway_core.contract.names import (
     SHARD_LABEL,
     TASK_FINALIZER,
     TASK_PREFIX,
+    TRACEPARENT_ANNOTATION,
     id_to_name,
     shard_of,
 )
@@ -50,9 +40,10 @@ from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.catalog import Model
 from gateway_core.domain.operations import MAX_BODY_BYTES, Operation
 from gateway_core.ports.caches import Table
-from gateway_core.ports.counters import AdmissionAnswer, Hold
+from gateway_core.ports.counters import Hold
 from gateway_core.ports.objects import ObjectStore, StoreUnavailable
 from gateway_core.ports.records import Object
+from gateway_core.ports.tracing import SpanKind
 from gateway_core.usecases.inputs import store_input
 
 
@@ -76,34 +67,31 @@ class Acceptance:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """What is to be done if the counters agree: show a task that is there, or make one."""
+class _Replay:
+    """A task that is there already is shown."""
 
     task_id: str
-    replayed: bool
+    hold: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Creation:
+    """A task is made."""
+
+    task_id: str
     draft: Draft
-    model: Model | None = None
-    micros: int = 0
+    model: Model
+    hold: Hold
 
 
-class _Problem(Exception):
-    """A refusal kept back until the rate is known; `task_id` is the task it concerns, if any."""
-
-    def __init__(self, error: GatewayError, task_id: str | None = None) -> None:
-        super().__init__(error)
-        self.error = error
-        self.task_id = task_id
-
-
-class Admission:
+class TaskAdmission:
     """Decides on task creates and carries out what it accepts."""
 
     def __init__(
         self,
         *,
-        authenticator: Authenticator,
+        entrance: Entrance,
         catalog: CatalogView,
-        gate: RateGate,
         finder: TaskFinder,
         recorder: TaskRecorder,
         tasks: Table[Any],
@@ -111,14 +99,12 @@ class Admission:
         mint: IdMint,
         metrics: ApiMetrics,
         addresses: AddressPolicy,
-        maintenance: bool,
         task_id_header: str,
         failpoints: Failpoints,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._authenticator = authenticator
+        self._entrance = entrance
         self._catalog = catalog
-        self._gate = gate
         self._finder = finder
         self._recorder = recorder
         self._tasks = tasks
@@ -127,7 +113,6 @@ class Admission:
         self._mint = mint
         self._metrics = metrics
         self._addresses = addresses
-        self._maintenance = maintenance
         self._task_id_header = task_id_header.lower().encode()
         self._failpoints = failpoints
         self._clock = clock
@@ -140,89 +125,62 @@ class Admission:
         try:
             acceptance = await self._pass(call)
         except GatewayError as error:
+            if isinstance(error, KeyReused | OutcomeUnknown) and call.trace.task is not None:
+                call.trace.headers.append((self._task_id_header, call.trace.task.encode()))
             self._metrics.count_admission(error.code)
             raise
         self._metrics.count_admission("replayed" if acceptance.replayed else "created")
         return acceptance
 
     async def _pass(self, call: TaskCall) -> Acceptance:
-        trace = call.trace
-        if self._maintenance:
-            raise Unavailable("The service is under maintenance.", retry_after=60)
-        caller = await self._authenticator.authenticate(call.headers)
-        account = caller.account
-        trace.account = account.name
-        plan, problem = None, None
-        try:
-            plan = await self._plan(call, account)
-        except _Problem as kept:
-            problem = kept
-        except GatewayError as error:
-            problem = _Problem(error)
-        hold = None
-        if plan is not None and not plan.replayed:
-            hold = Hold(id_to_name(plan.task_id), plan.micros)
-            self._failpoints.reach("before-reserve")
-        answer = await self._gate.admit(account, hold)
-        if answer.rate_exceeded:
-            raise RateLimited(answer.rate, answer.retry_after)
-        trace.headers.extend(list_rate_headers(answer.rate))
-        if problem is not None:
-            if problem.task_id is not None:
-                self._name_task(trace, problem.task_id)
-            raise problem.error
-        assert plan is not None
-        trace.task = plan.task_id
-        if plan.replayed:
+        payer, plan = await self._entrance.enter(
+            call.headers, call.trace, partial(self._plan, call)
+        )
+        call.trace.task = plan.task_id
+        if isinstance(plan, _Replay):
             return Acceptance(plan.task_id, replayed=True)
-        _check_money(account, answer, plan.micros)
-        self._failpoints.reach("after-reserve")
-        return await self._create(call, caller, plan)
+        return await self._create(call, payer, plan)
 
-    async def _plan(self, call: TaskCall, account: AccountRecord) -> _Plan:
+    async def _plan(self, call: TaskCall, payer: Payer) -> _Replay | _Creation:
         raw = await read_json_body(call.headers, call.receive, MAX_BODY_BYTES)
-        key = read_idempotency_key(call.headers)
+        key, account = read_idempotency_key(call.headers), payer.account.name
         draft = draft_task(
             self._catalog.current, call.operation, call.service, raw, self._addresses
         )
         if key is None:
-            task_id = self._mint.mint_random(TASK_PREFIX, account.name)
+            task_id = self._mint.mint_random(TASK_PREFIX, account)
         else:
             path = f"/api/v1/{call.service}/{call.operation.action}"
-            task_id = self._mint.mint_keyed(TASK_PREFIX, account.name, path, key)
-            found = await self._finder.find_object(account.name, id_to_name(task_id))
+            task_id = self._mint.mint_keyed(TASK_PREFIX, account, path, key)
+            found = await self._finder.find_object(account, id_to_name(task_id))
             if found is not None:
+                call.trace.task = task_id
                 if is_same_request(found, draft.given_digest, draft.digest):
-                    return _Plan(task_id, replayed=True, draft=draft)
-                raise _Problem(KeyReused(), task_id)
-        model, micros = price_draft(draft, self._clock())
-        return _Plan(task_id, False, draft, model, micros)
+                    return _Replay(task_id)
+                raise KeyReused
+        model = find_model(draft)
+        payer.policy.check(call.service, draft.model_id)
+        micros = price_draft(draft, model, self._clock())
+        return _Creation(task_id, draft, model, payer.make_hold(id_to_name(task_id), micros))
 
-    async def _create(self, call: TaskCall, caller: Principal, plan: _Plan) -> Acceptance:
-        account, name = caller.account.name, id_to_name(plan.task_id)
+    async def _create(self, call: TaskCall, payer: Payer, plan: _Creation) -> Acceptance:
         try:
-            obj = await self._compose(call, caller, plan, name)
+            obj = await self._compose(call, payer, plan)
             self._failpoints.reach("before-create")
-            recorded = await self._recorder.record(obj)
+            with call.trace.span.child("record", kind=SpanKind.CLIENT):
+                recorded = await self._recorder.record(obj)
             self._failpoints.reach("after-create")
-        except OutcomeUnknown:
+        except (OutcomeUnknown, KeyReused, WinnerUndecided):
             # the hold stays: the task may be there, and then it needs it
-            self._name_task(call.trace, plan.task_id)
-            raise
-        except KeyReused:
-            self._name_task(call.trace, plan.task_id)
-            raise
-        except WinnerUndecided:
             raise
         except GatewayError:
-            await self._gate.release(account, name)
+            await self._entrance.release(payer, plan.hold)
             raise
         self._tasks.offer(recorded.object)
         return Acceptance(plan.task_id, recorded.replayed)
 
-    async def _compose(self, call: TaskCall, caller: Principal, plan: _Plan, name: str) -> Object:
-        draft, model, account = plan.draft, plan.model, caller.account.name
-        assert model is not None
+    async def _compose(self, call: TaskCall, payer: Payer, plan: _Creation) -> Object:
+        draft, account, name = plan.draft, payer.account.name, plan.hold.task
         try:
             # bytes of their own for each body: an equal name may be in a race with other input
             async with self._patience.bound():
@@ -233,14 +191,16 @@ class Admission:
             raise Unavailable("The task's input could not be stored.") from error
         request: dict[str, Any] = {
             "accountName": account,
-            "keyName": caller.key_name,
+            "keyName": payer.policy.key_name,
             "service": call.service,
             "action": call.operation.action,
             "modelId": draft.model_id,
             **stored,
             "fingerprint": draft.digest,
-            "reservedMicros": plan.micros,
+            "reservedMicros": plan.hold.micros,
         }
+        if payer.policy.guardrail_names:
+            request["guardrailNames"] = list(payer.policy.guardrail_names)
         callback_url = draft.complete.get("callback_url")
         if callback_url is not None:
             scheme, rest = callback_url.split("://", 1)
@@ -252,19 +212,17 @@ class Admission:
             annotations={
                 REQUEST_ID_ANNOTATION: call.trace.request_id,
                 GIVEN_DIGEST_ANNOTATION: draft.given_digest,
+                **_name_trace(call.trace),
             },
             finalizers=[TASK_FINALIZER],
         )
-        return {**head, "spec": {"request": request, "deadlineSeconds": model.deadline_seconds}}
+        return {
+            **head,
+            "spec": {"request": request, "deadlineSeconds": plan.model.deadline_seconds},
+        }
 
-    def _name_task(self, trace: Trace, task_id: str) -> None:
-        trace.headers.append((self._task_id_header, task_id.encode()))
 
-
-def _check_money(account: AccountRecord, answer: AdmissionAnswer, micros: int) -> None:
-    if answer.stale and not account.unlimited:
-        raise Unavailable("The account's balance is being recounted.")
-    if answer.underfunded:
-        raise InsufficientBalance(
-            f"The balance does not cover this call, which reserves {to_decimal_text(micros)} USD."
-        )
+def _name_trace(trace: Trace) -> dict[str, str]:
+    """The annotation by which whatever becomes of the task joins the request's trace."""
+    context = trace.span.context
+    return {} if context is None else {TRACEPARENT_ANNOTATION: str(context)}

@@ -1,0 +1,1 @@
+"""The one way in for every paid call, and what each kind of call brings to it."""

@@ -1,0 +1,134 @@
+"""What every paid call passes, whatever it calls, in the order of contract §0.9.
+
+    maintenance 503 → credential 401 → class, role 403 → rate 429
+      → the call's own plan: body 400, replay, model 403, resource 404, state 409
+      → balance 402 → the call goes on
+
+What can be decided without the counters is planned first and kept back, so that they are asked
+once: the call is counted whatever becomes of it, and money is held only where nothing else stands
+in the way. The answer then follows the contract's order, the rate before everything.
+
+Each surface brings its plan, as `admission.tasks` does.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from gateway_apiserver.admission.policies import PolicyView
+from gateway_apiserver.auth import Authenticator, Principal
+from gateway_apiserver.entries import AccountRecord
+from gateway_apiserver.errors import list_rate_headers
+from gateway_apiserver.failpoints import Failpoints
+from gateway_apiserver.rates import RateGate
+from gateway_apiserver.trace import Header, Trace
+from gateway_core.contract.errors import (
+    GatewayError,
+    InsufficientBalance,
+    RateLimited,
+    Unavailable,
+)
+from gateway_core.contract.money import to_decimal_text
+from gateway_core.domain.roles import Act
+from gateway_core.ports.counters import AdmissionAnswer, Hold
+from gateway_core.ports.tracing import SpanKind
+from gateway_core.usecases.policies import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """Who calls and pays, and all that restricts the call."""
+
+    caller: Principal
+    policy: Policy
+
+    @property
+    def account(self) -> AccountRecord:
+        """The account that pays."""
+        return self.caller.account
+
+    def make_hold(self, name: str, micros: int) -> Hold:
+        """Money to be held for the run or call `name`, in every pool that it counts in."""
+        return Hold(name, micros, self.policy.subjects)
+
+
+class Plan(Protocol):
+    """What is to be done with a call once it is let in."""
+
+    @property
+    def hold(self) -> Hold | None:
+        """The money to be held for it; None where it costs nothing, as a replay does."""
+        ...
+
+
+P = TypeVar("P", bound=Plan)
+
+
+class Entrance:
+    """Lets paid calls in, with their money held."""
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        policies: PolicyView,
+        gate: RateGate,
+        failpoints: Failpoints,
+        *,
+        maintenance: bool,
+    ) -> None:
+        self._authenticator = authenticator
+        self._policies = policies
+        self._gate = gate
+        self._failpoints = failpoints
+        self._maintenance = maintenance
+
+    async def enter(
+        self, headers: Iterable[Header], trace: Trace, plan: Callable[[Payer], Awaitable[P]]
+    ) -> tuple[Payer, P]:
+        """Who pays for a call, and its plan, whose hold stands now; it is the caller's to end.
+
+        `plan` reads and judges the call, up to what it would cost; it asks `policy.check` in its
+        place, and raises what it refuses. It takes nothing that would have to be given back: the
+        call may still be refused. The trace learns of the account and the rate headers.
+
+        Raises every GatewayError that comes before upstream in §0.9.
+        """
+        if self._maintenance:
+            raise Unavailable("The service is under maintenance.", retry_after=60)
+        caller = await self._authenticator.authenticate(headers, Act.CREATE)
+        trace.account = caller.account.name
+        payer = Payer(caller, await self._policies.find(caller.key))
+        planned, problem = None, None
+        try:
+            planned = await plan(payer)
+        except GatewayError as error:
+            problem = error
+        hold = None if planned is None else planned.hold
+        if hold is not None:
+            self._failpoints.reach("before-reserve")
+        with trace.span.child("reserve", kind=SpanKind.CLIENT):
+            answer = await self._gate.admit(payer.account, hold)
+        if answer.rate_exceeded:
+            raise RateLimited(answer.rate, answer.retry_after)
+        trace.headers.extend(list_rate_headers(answer.rate))
+        if problem is not None:
+            raise problem
+        assert planned is not None
+        if hold is not None:
+            _check_money(payer, answer, hold.micros)
+            self._failpoints.reach("after-reserve")
+        return payer, planned
+
+    async def release(self, payer: Payer, hold: Hold) -> None:
+        """Gives back the hold of a call that came to nothing."""
+        await self._gate.release(payer.account.name, hold.task)
+
+
+def _check_money(payer: Payer, answer: AdmissionAnswer, micros: int) -> None:
+    """Raises where the money is not held: it fails closed (§12.5)."""
+    if answer.stale and (payer.policy.limited or not payer.account.unlimited):
+        raise Unavailable("The account's balance is being recounted.")
+    if answer.underfunded:
+        raise InsufficientBalance(
+            f"The balance does not cover this call, which reserves {to_decimal_text(micros)} USD."
+        )

@@ -1,0 +1,1 @@
+"""What every process tells Prometheus of itself, whatever it does."""

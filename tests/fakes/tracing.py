@@ -1,0 +1,82 @@
+"""A tracer that keeps its spans."""
+
+import secrets
+from collections.abc import Iterator
+
+from gateway_core.domain.tracecontext import TraceContext
+from gateway_core.ports.tracing import Facts, Span, SpanKind
+
+
+class FakeSpan(Span):
+    """A span, and what it was told."""
+
+    def __init__(
+        self,
+        tracer: "FakeTracer",
+        name: str,
+        context: TraceContext,
+        parent: TraceContext | None,
+        link: TraceContext | None,
+    ) -> None:
+        self.tracer = tracer
+        self.name = name
+        self._context = context
+        self.parent = parent
+        self.link = link
+        self.facts: dict[str, object] = {}
+        self.events: list[tuple[str, Facts]] = []
+        self.problem: str | None = None
+        self.is_ended = False
+
+    @property
+    def context(self) -> TraceContext:
+        return self._context
+
+    def child(self, name: str, *, kind: SpanKind = SpanKind.INTERNAL) -> "FakeSpan":
+        return self.tracer.start(name, kind=kind, parent=self._context)
+
+    def rename(self, name: str) -> None:
+        self.name = name
+
+    def tell(self, facts: Facts) -> None:
+        self.facts.update(facts)
+
+    def note(self, event: str, facts: Facts | None = None) -> None:
+        self.events.append((event, facts or {}))
+
+    def fail(self, problem: str) -> None:
+        self.problem = problem
+
+    def end(self) -> None:
+        assert not self.is_ended, f"{self.name} ends twice"
+        self.is_ended = True
+
+
+class FakeTracer:
+    """Fulfils `ports.tracing.Tracer`."""
+
+    is_on = True
+
+    def __init__(self) -> None:
+        self.spans: list[FakeSpan] = []
+
+    def start(
+        self,
+        name: str,
+        *,
+        kind: SpanKind = SpanKind.INTERNAL,
+        parent: TraceContext | None = None,
+        link: TraceContext | None = None,
+        trace_id: str | None = None,
+        facts: Facts | None = None,
+    ) -> FakeSpan:
+        trace = parent.trace_id if parent else trace_id or secrets.token_hex(16)
+        context = TraceContext(trace, secrets.token_hex(8), True)
+        span = FakeSpan(self, name, context, parent, link)
+        span.facts.update(facts or {})
+        self.spans.append(span)
+        return span
+
+    def named(self, name: str) -> Iterator[FakeSpan]:
+        """The spans of this name."""
+        return (span for span in self.spans if span.name == name)

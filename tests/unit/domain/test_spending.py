@@ -1,0 +1,203 @@
+"""What subjects were charged: exact while there is room, and never less than it was when not."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway_core.contract.limits import Window
+from gateway_core.contract.resource import skeleton
+from gateway_core.contract.usage import MOST_SUBJECTS, GatewayUsage, usage_name
+from gateway_core.domain import spending
+from gateway_core.domain.spending import MINUTES_SPENT, Spending, add_spending, sum_spending
+from gateway_core.domain.usage import Charge, absorb_day, add_charges, sum_usage
+from gateway_core.domain.windows import Buckets, sum_window
+
+START = datetime(2026, 3, 27, 20, 30, tzinfo=UTC)
+WINDOWS: list[Window] = ["1h", "1d", "7d", "daily", "weekly", "monthly", "lifetime"]
+
+
+class Book:
+    """Usage objects of one account as folds and moved days leave them, beside every charge."""
+
+    def __init__(self) -> None:
+        self.now = START
+        self.days: dict[str, dict[str, Any]] = {}
+        self.before: dict[str, Any] = {}
+        self.charges: list[tuple[tuple[str, ...], int, datetime]] = []
+
+    def charge(self, subjects: tuple[str, ...], micros: int) -> None:
+        self.charges.append((subjects, micros, self.now))
+        day, number = self.now.date().isoformat(), len(self.charges)
+        new = Charge(
+            name=f"task-{number}",
+            uid=str(number),
+            account="demo",
+            day=day,
+            minute=self.now.hour * 60 + self.now.minute,
+            micros=micros,
+            failed=False,
+            key_name="a",
+            model_id="m",
+            operation="s/a",
+            subjects=subjects,
+        )
+        status = add_charges(self.days.get(day, {}), day, [new], self.now)
+        self.days[day] = {**status, "pending": []}
+
+    def move_days(self) -> None:
+        """What is older than nine days goes to the sum of past days, its object left or not."""
+        last = (self.now - timedelta(days=9)).date().isoformat()
+        for day in sorted(day for day in self.days if day <= last):
+            self.before = absorb_day(self.before, make_object(day, self.days.pop(day)))
+
+    def read(self, subject: str, *, also: tuple[str, ...] = ()) -> Buckets:
+        objects = [make_object(day, status) for day, status in self.days.items()]
+        objects.append(make_object(None, self.before))
+        for obj in objects:
+            GatewayUsage.model_validate(obj)
+        found = sum_usage(objects, also).spent.get(subject)
+        return found.freeze() if found else Buckets()
+
+    def sum_naively(self, subject: str, window: Window) -> int:
+        """The same by adding up every charge in the buckets of its own moment."""
+        grains: list[defaultdict[int, int]] = [defaultdict(int) for _ in range(3)]
+        mine = [(at, micros) for names, micros, at in self.charges if subject in names]
+        for at, micros in mine:
+            for grain, seconds in zip(grains, (60, 3600, 86400), strict=True):
+                grain[int(at.timestamp() // seconds)] += micros
+        return sum_window(Buckets(*grains, total=sum(m for _, m in mine)), window, self.now)
+
+
+def make_object(day: str | None, status: dict[str, Any]) -> dict[str, Any]:
+    head = skeleton(GatewayUsage, usage_name("demo", day), uid=f"uid-{day}")
+    return {
+        **head,
+        "spec": {"accountName": "demo", **({"day": day} if day else {})},
+        "status": status,
+    }
+
+
+@contextmanager
+def room_for(subjects: int, bytes_: int) -> Iterator[None]:
+    with (
+        patch.object(spending, "MOST_SUBJECTS", subjects + 2),
+        patch.object(spending, "MOST_BUCKET_BYTES", bytes_),
+    ):
+        yield
+
+
+NAMES = ("key/a", "key/b", "key/c", "key/d", "guardrail/x", "guardrail/y", "guardrail/z")
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from([0, 0, 1, 1, 7, 30, 59, 61, 600, 1440, 4000, 15000]),
+        st.lists(st.sampled_from(NAMES), max_size=3, unique=True).map(tuple),
+        st.integers(0, 1000),
+        st.booleans(),
+    ),
+    max_size=40,
+)
+
+
+def play(steps: list[tuple[int, tuple[str, ...], int, bool]]) -> Book:
+    book = Book()
+    for minutes, subjects, micros, move in steps:
+        book.now += timedelta(minutes=minutes)
+        if move:
+            book.move_days()
+        book.charge(subjects, micros)
+    return book
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS)
+def test_with_room_every_window_is_what_was_charged_in_it(steps: Any) -> None:
+    book = play(steps)
+    book.move_days()
+    for name in NAMES:
+        buckets = book.read(name)
+        for window in WINDOWS:
+            assert sum_window(buckets, window, book.now) == book.sum_naively(name, window), window
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.integers(1, 5), st.sampled_from([40, 120, 10**6]))
+def test_without_room_no_window_is_less(steps: Any, subjects: int, bytes_: int) -> None:
+    with room_for(subjects, bytes_):
+        book = play(steps)
+        book.move_days()
+        for name in NAMES:
+            buckets = book.read(name, also=NAMES)
+            for window in WINDOWS:
+                told = sum_window(buckets, window, book.now)
+                assert told >= book.sum_naively(name, window), window
+
+
+def test_what_was_put_together_counts_longer_by_its_width_at_most() -> None:
+    with room_for(10, 60):
+        book = Book()
+        for _ in range(12):
+            book.charge(("key/a",), 100)
+            book.now += timedelta(minutes=1)
+        minutes = book.read("key/a").minutes
+        assert len(minutes) < 12
+        assert sum(minutes.values()) == 1200
+        assert max(minutes) < book.now.timestamp() // 60
+
+
+def test_a_run_is_in_a_shared_entry_once() -> None:
+    with room_for(1, 10**6):
+        book = Book()
+        book.charge(("key/a", "guardrail/x", "guardrail/y"), 5)
+        assert book.read("guardrail/x", also=NAMES).total == 5
+        assert book.read("key/b", also=NAMES).total == 0
+
+
+def test_a_failed_run_tells_when_the_key_was_used_last() -> None:
+    book = Book()
+    book.charge(("key/a",), 0)
+    [entry] = book.days["2026-03-27"]["spent"]
+    assert entry == {"subject": "key/a", "chargedMicros": 0, "lastTime": "2026-03-27T20:30:00Z"}
+
+
+def fill(keys: int, minutes: int, micros: int = 300_000, pad: int = 34) -> list[dict[str, Any]]:
+    """Every key charged in each of the last minutes of a day, folded each minute."""
+    spent: list[dict[str, Any]] = []
+    names = [f"key/{str(n).rjust(pad - 4, 'k')}" for n in range(keys)]
+    for minute in range(1440 - minutes, 1440):
+        time = f"2026-11-21T{minute // 60:02}:{minute % 60:02}:00Z"
+        runs = [Spending((name,), minute, micros, time) for name in names]
+        spent = add_spending(spent, runs, minute - MINUTES_SPENT)
+    return spent
+
+
+@pytest.mark.parametrize(
+    ("spent", "most"),
+    [
+        pytest.param(lambda: fill(100, 130), 160_000, id="100 keys, exact"),
+        pytest.param(lambda: fill(1000, 80), 600_000, id="1,000 keys"),
+        pytest.param(lambda: fill(MOST_SUBJECTS, 3, 2**53 // 10, 80), 1_100_000, id="the most"),
+    ],
+)
+def test_an_object_stays_below_what_etcd_takes(spent: Any, most: int) -> None:
+    table = spent()
+    assert len(json.dumps(table, separators=(",", ":"))) < most
+    status = {"spent": table}
+    GatewayUsage.model_validate(make_object("2026-11-21", status))
+
+
+def test_a_rebuild_reads_minutes_of_the_newest_days_only() -> None:
+    book = Book()
+    for _ in range(5):
+        book.charge(("key/a",), 1)
+        book.now += timedelta(days=1)
+    buckets = book.read("key/a")
+    assert (len(buckets.minutes), len(buckets.hours), len(buckets.days)) == (2, 5, 5)
+    assert sum_spending([], ()) == {}

@@ -1,0 +1,177 @@
+"""What restricts a key: its own rules and its guardrails', together, as the tables have them."""
+
+from typing import Any
+
+import pytest
+
+from gateway_core.contract.errors import Forbidden
+from gateway_core.contract.limits import MOST_GUARDRAILS, list_subjects
+from gateway_core.domain.guardrails import NO_RULES, Guardrail, read_guardrail, read_rules
+from gateway_core.ports.counters import Budget
+from gateway_core.usecases.policies import Policies, Policy
+from tests.fakes.records import FakeRecords
+from tests.fakes.tables import FakeTable
+
+KEYS, GUARDRAILS = "gatewaykeys", "gatewayguardrails"
+
+
+class Rulebook:
+    """Policies over tables that follow a record."""
+
+    def __init__(self) -> None:
+        self.records = FakeRecords()
+        self.keys = FakeTable(self.records, KEYS, lambda obj: read_rules(obj["spec"]))
+        self.guardrails = FakeTable(self.records, GUARDRAILS, read_guardrail)
+        self.reads = 0
+        self.policies = Policies(self.keys, self.guardrails, self._read)
+
+    def _read(self, guardrail: Guardrail) -> Guardrail:
+        self.reads += 1
+        return guardrail
+
+    def put(self, name: str, *keys: str, account: str = "demo", **spec: Any) -> None:
+        base = {"accountName": account, "displayName": name[4:], "keyNames": list(keys)}
+        self.records.put(GUARDRAILS, {"metadata": {"name": name}, "spec": {**base, **spec}})
+
+    def put_key(self, name: str, **spec: Any) -> None:
+        self.records.put(KEYS, {"metadata": {"name": name}, "spec": spec})
+
+    def find(self, key: str = "key-a", account: str = "demo") -> Policy:
+        return self.policies.find(key, account, self.keys.get(key) or NO_RULES)
+
+
+@pytest.fixture
+def book() -> Rulebook:
+    return Rulebook()
+
+
+def test_a_key_alone_is_not_restricted(book: Rulebook) -> None:
+    policy = book.find()
+    policy.check("sim", "m")
+    assert (policy.budgets, policy.limited, policy.closed) == ((), False, False)
+    assert policy.subjects == ("key/key-a",)
+
+
+def test_restrictions_of_key_and_guardrails_intersect(book: Rulebook) -> None:
+    book.put_key("key-a", allowedModels=["a*", "b"])
+    book.put("grd-one", "key-a", allowedModels=["a*"], deniedModels=["ab"])
+    book.put("grd-two", "key-a", allowedProviders=["sim"])
+    policy = book.find()
+    policy.check("sim", "aa")
+    for service, model, title in [
+        ("sim", "b", 'guardrail "one"'),
+        ("sim", "ab", 'guardrail "one"'),
+        ("sim", "c", "this key"),
+        ("other", "aa", 'guardrail "two"'),
+    ]:
+        with pytest.raises(Forbidden) as refused:
+            policy.check(service, model)
+        assert refused.value.code == "model_not_allowed"
+        assert refused.value.message == f"Model {model} is not allowed for {title}."
+
+
+def test_an_empty_list_anywhere_allows_nothing(book: Rulebook) -> None:
+    book.put_key("key-a", allowedModels=["*"])
+    book.put("grd-one", "key-a", allowedModels=[])
+    with pytest.raises(Forbidden):
+        book.find().check("sim", "m")
+
+
+def test_budgets_are_those_with_a_limit_or_a_rate(book: Rulebook) -> None:
+    book.put_key("key-a", limit={"micros": 5, "window": "1h"})
+    book.put("grd-fast", "key-a", requestsPerMinute=9)
+    book.put("grd-free", "key-a", deniedModels=["x"])
+    policy = book.find()
+    assert policy.budgets == (
+        Budget("key/key-a", 5, "1h"),
+        Budget("guardrail/grd-fast", requests_per_minute=9),
+    )
+    assert policy.limited
+    assert policy.guardrail_names == ("grd-fast", "grd-free")
+    assert policy.name_subject("guardrail/grd-fast") == 'guardrail "fast"'
+
+
+def test_subjects_are_those_of_the_record(book: Rulebook) -> None:
+    book.put("grd-b", "key-a")
+    book.put("grd-a", "key-a")
+    policy = book.find()
+    request = {"keyName": policy.key_name, "guardrailNames": list(policy.guardrail_names)}
+    assert policy.subjects == list_subjects(request)
+
+
+def test_a_rate_alone_is_no_limit_on_money(book: Rulebook) -> None:
+    book.put("grd-fast", "key-a", requestsPerMinute=9)
+    assert not book.find().limited
+
+
+def test_a_foreign_guardrail_does_not_hold(book: Rulebook) -> None:
+    book.put("grd-theirs", "key-a", account="guest", allowedModels=[], requestsPerMinute=1)
+    policy = book.find()
+    policy.check("sim", "m")
+    assert policy.guardrail_names == ()
+    assert policy.budgets == ()
+
+
+def test_as_many_guardrails_as_a_key_may_have_all_hold(book: Rulebook) -> None:
+    for number in range(MOST_GUARDRAILS):
+        book.put(f"grd-{number}", "key-a", requestsPerMinute=number + 1)
+    policy = book.find()
+    policy.check("sim", "m")
+    assert len(policy.budgets) == len(policy.guardrail_names) == MOST_GUARDRAILS
+
+
+def test_one_more_closes_the_key_and_one_less_opens_it(book: Rulebook) -> None:
+    for number in range(MOST_GUARDRAILS + 1):
+        book.put(f"grd-{number}", "key-a")
+    with pytest.raises(Forbidden, match="more than 8 guardrails") as refused:
+        book.find().check("sim", "m")
+    assert refused.value.code == "model_not_allowed"
+    book.find("key-b").check("sim", "m")
+    book.records.remove(GUARDRAILS, "grd-4")
+    book.find().check("sim", "m")
+
+
+def test_a_foreign_guardrail_closes_no_key(book: Rulebook) -> None:
+    for number in range(MOST_GUARDRAILS):
+        book.put(f"grd-{number}", "key-a")
+    book.put("grd-theirs", "key-a", account="guest")
+    book.find().check("sim", "m")
+
+
+def test_changes_of_keys_and_guardrails_are_followed(book: Rulebook) -> None:
+    book.put("grd-a", "key-a", requestsPerMinute=1)
+    assert book.find().budgets == (Budget("guardrail/grd-a", requests_per_minute=1),)
+    book.put("grd-a", "key-a", "key-b", requestsPerMinute=2)
+    assert book.find().budgets == (Budget("guardrail/grd-a", requests_per_minute=2),)
+    assert book.find("key-b").guardrail_names == ("grd-a",)
+    book.put("grd-a", "key-b", requestsPerMinute=2)
+    assert book.find().budgets == ()
+    book.put_key("key-a", requestsPerMinute=3)
+    assert book.find().budgets == (Budget("key/key-a", requests_per_minute=3),)
+    book.records.remove(GUARDRAILS, "grd-a")
+    assert book.find("key-b").guardrail_names == ()
+
+
+def test_guardrails_that_are_there_before_are_known() -> None:
+    book = Rulebook()
+    book.put("grd-a", "key-a")
+    policies = Policies(book.keys, book.guardrails, lambda guardrail: guardrail)
+    assert policies.find("key-a", "demo", NO_RULES).guardrail_names == ("grd-a",)
+
+
+def test_a_name_that_changed_hands_has_its_new_accounts_policy(book: Rulebook) -> None:
+    book.put("grd-a", "key-a")
+    book.put("grd-b", "key-a", account="guest")
+    assert book.find("key-a", "demo").guardrail_names == ("grd-a",)
+    assert book.find("key-a", "guest").guardrail_names == ("grd-b",)
+
+
+def test_nothing_is_worked_out_again_for_another_call(book: Rulebook) -> None:
+    book.put_key("key-a", requestsPerMinute=3)
+    for number in range(100):
+        book.put(f"grd-{number}", f"key-{number}")
+    first, reads = book.find(), book.reads
+    assert book.find() is first
+    book.put("grd-5", "key-5", "key-6")
+    assert book.find() is first, "what concerns others does not concern it"
+    assert book.reads == reads + 1
