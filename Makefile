@@ -78,15 +78,16 @@ clean: setup ## End the local run and remove its state (.local)
 ##@ Development
 
 .PHONY: generate
-generate: setup ## Write what is generated from the code (CRDs, and what the chart has of them)
+generate: setup ## Write what is generated from the code (CRDs, what the chart has of them, docs/gatewayctl.md)
 	@$(BIN)/python -m tools.generate
 
 .PHONY: check-generated
 check-generated: setup ## Fail if what is generated is not what the code says
-	@before=$$(mktemp -d) && trap 'rm -rf "$$before"' EXIT && cp -R crds charts "$$before/" && \
+	@before=$$(mktemp -d) && trap 'rm -rf "$$before"' EXIT && cp -R crds charts docs "$$before/" && \
 		$(BIN)/python -m tools.generate && \
-		diff -r "$$before/crds" crds && diff -r "$$before/charts" charts || \
-		{ echo 'crds/ or charts/ was out of date and is written anew: commit it' >&2; exit 1; }
+		diff -r "$$before/crds" crds && diff -r "$$before/charts" charts && \
+		diff -r "$$before/docs" docs || \
+		{ echo 'crds/, charts/ or docs/ was out of date and is written anew: commit it' >&2; exit 1; }
 
 .PHONY: lint
 lint: setup ## Style, imports between rooms, dependencies, spelling

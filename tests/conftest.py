@@ -29,7 +29,7 @@ structlog.configure(
 ROOT = Path(__file__).resolve().parent
 ONE_SERVER = ("integration", "callbacks", "conformance")
 """Folders whose tests share one running gateway, and so one worker."""
-SHORTEST_LAST = ("conformance", "ports", "crd", "chart", "install", "unit")
+SHORTEST_LAST = ("conformance", "ports", "crd", "chart", "install", "cli", "unit")
 """Folders whose groups are short, in order: the last to end then is a short one."""
 
 

@@ -1,4 +1,4 @@
-"""Writes what is generated: the CRDs, and the chart's files that follow from others.
+"""Writes what is generated: CRDs, the chart's files that follow from others, references in docs.
 
 Run by `make generate`; `make check-generated` fails on drift.
 """
@@ -14,6 +14,9 @@ from tools.chart import (
     template_crd,
     template_simulator_objects,
 )
+from tools.commands import build_command_reference
+from tools.dashboard import build_dashboard
+from tools.metrics import build_reference
 
 from gateway_core.contract.crd import KINDS, build_crd
 
@@ -50,6 +53,11 @@ def main() -> None:
     objects = template_simulator_objects(ROOT / "examples" / "local")
     header = CHART_HEADER.format("examples/local")
     (CHART / "files" / "simulator.yaml").write_text(header + objects)
+    (CHART / "files" / "dashboard.json").write_text(build_dashboard())
+    (ROOT / "docs" / "metrics.md").write_text(build_reference())
+
+    introduction = (ROOT / "docs" / "gatewayctl.in.md").read_text()
+    (ROOT / "docs" / "gatewayctl.md").write_text(build_command_reference(introduction))
 
 
 def _write_folder(folder: Path, files: dict[str, str]) -> None:

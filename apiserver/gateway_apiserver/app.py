@@ -34,7 +34,17 @@ from gateway_apiserver.pulse import Pulse
 from gateway_apiserver.rates import RateGate
 from gateway_apiserver.recording import TaskRecorder
 from gateway_apiserver.routes.account import AccountRoutes
+from gateway_apiserver.routes.management.assignments import AssignmentRoutes
+from gateway_apiserver.routes.management.budgets import BudgetReader
+from gateway_apiserver.routes.management.guardrails import GuardrailRoutes
+from gateway_apiserver.routes.management.holdings import Holdings
+from gateway_apiserver.routes.management.keys import KeyRoutes
+from gateway_apiserver.routes.management.members import MemberRoutes
+from gateway_apiserver.routes.management.router import ManagementRoutes
+from gateway_apiserver.routes.management.tombstones import Tombstones
+from gateway_apiserver.routes.management.usage import UsageRoutes
 from gateway_apiserver.routes.operations import build_operations_router
+from gateway_apiserver.routes.pricing import PricingRoutes
 from gateway_apiserver.routes.tasks import TaskRoutes
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.spans import RequestSpans
@@ -42,6 +52,7 @@ from gateway_apiserver.surfaces import choose_dialect
 from gateway_apiserver.trace import trace_of
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.errors import GatewayError
+from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.model import RESERVED_SERVICES, GatewayModel
@@ -56,6 +67,7 @@ from gateway_core.ports.notices import NoticeSink
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Records
 from gateway_core.ports.tracing import NO_TRACER, Tracer
+from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.ledgers import rebuild_ledger
 
 _TASKS = "/api/v1/"
@@ -101,7 +113,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         parts.peppers,
     )
     addresses = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
-    rebuild = partial(rebuild_ledger, records, parts.counters)
+    rebuild = partial(rebuild_ledger, records, Backlog(parts.store), parts.counters)
     gate = RateGate(parts.counters, rebuild, replicas=settings.replicas)
     pulse = Pulse(records)
     finder = TaskFinder(
@@ -136,6 +148,8 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     others = _build_others()
     owners = OwnerIndex(parts.users)
     others.include_router(AccountRoutes(authenticator, owners, parts.counters, gate).router)
+    pricing = PricingRoutes(authenticator, catalog, addresses, anonymous=settings.pricing_anonymous)
+    others.include_router(pricing.router)
     others.include_router(
         build_operations_router(
             lambda: not leaving.begun and _is_ready(parts),
@@ -145,13 +159,33 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
                 settings.base_url,
                 task_id_header=settings.task_id_header,
                 loopback_callbacks=_allows_loopback(addresses),
+                anonymous_prices=settings.pricing_anonymous,
             ),
         )
     )
     tasks = TaskRoutes(catalog, admission, authenticator, finder)
     notices = NoticeReceiver(NoticeSigner(parts.id_key), parts.notices)
+    management = _build_management(parts, authenticator, gate, mint)
     spans = RequestSpans(parts.tracer, settings.client_traces)
-    return Edge(_Fork(tasks, notices, others), Witnesses(parts.access, metrics, spans))
+    fork = _Fork(tasks, management, notices, others)
+    return Edge(fork, Witnesses(parts.access, metrics, spans))
+
+
+def _build_management(
+    parts: ApiParts, authenticator: Authenticator, gate: RateGate, mint: IdMint
+) -> ManagementRoutes:
+    tables = {GatewayKey.plural: parts.keys, GatewayGuardrail.plural: parts.guardrails}
+    holdings = Holdings(parts.records, mint, tables)
+    budgets = BudgetReader(parts.counters, gate)
+    return ManagementRoutes(
+        authenticator,
+        KeyRoutes(holdings, parts.users, budgets, mint, parts.peppers),
+        GuardrailRoutes(holdings, Tombstones(parts.store), budgets, mint),
+        AssignmentRoutes(holdings),
+        MemberRoutes(parts.users),
+        UsageRoutes(parts.records, parts.store),
+        maintenance=parts.settings.maintenance,
+    )
 
 
 def _classify(accounts: Table[AccountRecord], name: str) -> str:
@@ -174,10 +208,17 @@ def _is_ready(parts: ApiParts) -> bool:
 
 
 class _Fork:
-    """Task paths one way, notices of providers another, everything else the third."""
+    """Tasks, Platform Management, notices of providers and everything else: a way for each."""
 
-    def __init__(self, tasks: ASGIApp, notices: NoticeReceiver, others: ASGIApp) -> None:
+    def __init__(
+        self,
+        tasks: ASGIApp,
+        management: ManagementRoutes,
+        notices: NoticeReceiver,
+        others: ASGIApp,
+    ) -> None:
         self._tasks = tasks
+        self._management = management
         self._notices = notices
         self._others = others
 
@@ -185,6 +226,9 @@ class _Fork:
         path: str = scope["path"]
         if self._notices.takes(path):
             await self._notices(scope, receive, send)
+            return
+        if self._management.takes(path):
+            await self._management(scope, receive, send)
             return
         # of what is below /api/v1, only the gateway's own segments are no provider's
         is_task = path.startswith(_TASKS) and path.split("/", 4)[3] not in RESERVED_SERVICES

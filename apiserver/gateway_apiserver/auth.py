@@ -42,11 +42,6 @@ class Principal:
     role: Role
     creator: UserRecord | None
 
-    @property
-    def key_name(self) -> str:
-        """The key's object name."""
-        return self.key.name
-
 
 _Found = tuple[KeyRecord | None, AccountRecord | None, UserRecord | None]
 

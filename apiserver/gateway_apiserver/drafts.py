@@ -12,7 +12,7 @@ from gateway_core.contract.errors import Conflict, InvalidRequest
 from gateway_core.domain.addresses import AddressPolicy, AddressRefused
 from gateway_core.domain.catalog import Catalog, Model
 from gateway_core.domain.operations import Operation
-from gateway_core.domain.pricing import quote, select_price
+from gateway_core.domain.pricing import bound_task, floor_moment, quote, select_price
 from gateway_core.domain.validation import (
     apply_defaults,
     check_model,
@@ -43,8 +43,19 @@ class Draft:
 def draft_task(
     catalog: Catalog, operation: Operation, service: str, raw: bytes, addresses: AddressPolicy
 ) -> Draft:
-    """The draft of a body. InvalidRequest, in either 400 form (contract §2.1)."""
-    given = check_shape(operation, parse_body(raw))
+    """The draft of a body as it was sent. InvalidRequest, in either 400 form (contract §2.1)."""
+    return draft_values(catalog, operation, service, parse_body(raw), addresses)
+
+
+def draft_values(
+    catalog: Catalog,
+    operation: Operation,
+    service: str,
+    values: Mapping[str, Any],
+    addresses: AddressPolicy,
+) -> Draft:
+    """The draft of a body that has been read. InvalidRequest, in the validation form."""
+    given = check_shape(operation, values)
     callback_url = given.get("callback_url")
     if callback_url is not None:
         _check_callback(callback_url, addresses)
@@ -68,14 +79,23 @@ def price_draft(draft: Draft, model: Model, now: datetime) -> int:
     Raises Conflict where the model does not support what is asked, or has no price at `now`.
     """
     check_model(draft.model_id, draft.given, draft.complete, model.rules)
-    price = select_price(model.prices, now)
+    return price_values(model, draft.complete, now)
+
+
+def price_values(model: Model, complete: Mapping[str, Any], now: datetime) -> int:
+    """Micro-dollars that a call of the model with these values (defaults applied) reserves.
+
+    Raises:
+        Conflict: the model has no price for them at `now`.
+    """
+    price = select_price(model.prices, floor_moment(now))
     try:
-        micros = None if price is None else quote(price, draft.complete)
+        micros = None if price is None else quote(price, bound_task(complete))
     except LookupError:
         micros = None
     if micros is None:
         raise Conflict(
-            f"Model {draft.model_id} has no price for this.", code="unsupported_by_model"
+            f"Model {model.model_id} has no price for this.", code="unsupported_by_model"
         )
     return micros
 

@@ -7,9 +7,9 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import structlog
@@ -19,6 +19,7 @@ from gateway_core.contract.errors import RateState, Unavailable
 from gateway_core.ports.counters import (
     AdmissionAnswer,
     AdmissionCall,
+    Budget,
     Counters,
     CountersStale,
     CountersUnavailable,
@@ -39,28 +40,62 @@ Rebuild = Callable[[str], Awaitable[bool]]
 """Puts an account's ledger in place; False where another replica is at it."""
 
 
+@dataclass(slots=True)
+class _Window:
+    """The calls of the last minute, and how many of them this process may let in."""
+
+    limit: int
+    part: int
+    calls: deque[float]
+    now: float
+
+    @property
+    def left(self) -> int:
+        """Calls that it has room for; below 0 where its limit has been lowered."""
+        return self.part - len(self.calls)
+
+    @property
+    def free_at(self) -> float:
+        """When one more has room than now."""
+        leaver = max(0, -self.left)
+        return (self.calls[leaver] if self.calls else self.now) + WINDOW_SECONDS
+
+
 class LocalWindows:
-    """Trailing minutes of single accounts in this process, for the time without counters."""
+    """Trailing minutes of accounts and budgets in this process, for the time without counters."""
 
     def __init__(self, replicas: int, clock: Callable[[], float]) -> None:
         self._replicas = replicas
         self._clock = clock
-        self._calls: dict[str, deque[float]] = {}
+        self._calls: dict[tuple[str, str], deque[float]] = {}
 
-    def admit(self, account: AccountRecord) -> AdmissionAnswer:
-        """Counts one call against this process's part of the account's limit."""
+    def admit(self, account: AccountRecord, budgets: Sequence[Budget] = ()) -> AdmissionAnswer:
+        """Counts one call against this process's part of each limit, or against none."""
         now = self._clock()
-        limit = max(1, account.requests_per_minute // self._replicas)
-        calls = self._calls.setdefault(account.name, deque())
+        windows = [self._open(account.name, "", account.requests_per_minute, now)]
+        windows += [
+            self._open(account.name, budget.subject, budget.requests_per_minute, now)
+            for budget in budgets
+            if budget.requests_per_minute is not None
+        ]
+        full = [window for window in windows if window.left <= 0]
+        if full:
+            last = max(full, key=lambda window: window.free_at)
+            state = RateState(last.limit, 0, math.ceil(last.free_at))
+            wait = max(1, math.ceil(last.free_at - now))
+            return AdmissionAnswer(rate=state, rate_exceeded=True, retry_after=wait)
+        for window in windows:
+            window.calls.append(now)
+        tightest = min(windows, key=lambda window: (window.left, -window.free_at))
+        return AdmissionAnswer(
+            RateState(tightest.limit, tightest.left, math.ceil(tightest.free_at))
+        )
+
+    def _open(self, account: str, subject: str, limit: int, now: float) -> "_Window":
+        calls = self._calls.setdefault((account, subject), deque())
         while calls and calls[0] <= now - WINDOW_SECONDS:
             calls.popleft()
-        exceeded = len(calls) >= limit
-        if not exceeded:
-            calls.append(now)
-        free_at = calls[0] + WINDOW_SECONDS
-        state = RateState(account.requests_per_minute, limit - len(calls), math.ceil(free_at))
-        wait = max(1, math.ceil(free_at - now)) if exceeded else 0
-        return AdmissionAnswer(rate=state, rate_exceeded=exceeded, retry_after=wait)
+        return _Window(limit, max(1, limit // self._replicas), calls, now)
 
     def clear(self) -> None:
         """Forgets everything: the shared counters are back."""
@@ -85,17 +120,22 @@ class RateGate:
         self._outage_began: float | None = None
         self._rebuilds: dict[str, asyncio.Task[bool]] = {}
 
-    async def admit(self, account: AccountRecord, hold: Hold | None) -> AdmissionAnswer:
+    async def admit(
+        self, account: AccountRecord, hold: Hold | None, budgets: tuple[Budget, ...] = ()
+    ) -> AdmissionAnswer:
         """The counters' answer; `stale` in it means that no hold could be taken.
 
-        Raises Unavailable where this account cannot be served without the counters.
+        Raises Unavailable where a call of this account, within these budgets of its key and
+        guardrails, cannot be served without the counters.
         """
         funds = None if account.unlimited else account.funds
-        call = AdmissionCall(account.name, account.requests_per_minute, hold, funds)
+        call = AdmissionCall(
+            account.name, account.requests_per_minute, hold, funds, budgets=budgets
+        )
         try:
             answer = await self._counters.admit(call)
         except CountersUnavailable as error:
-            return self._admit_alone(account, error)
+            return self._admit_alone(account, budgets, error)
         if self._outage_began is not None:
             self._outage_began = None
             self._local.clear()
@@ -148,13 +188,16 @@ class RateGate:
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock(), UTC)
 
-    def _admit_alone(self, account: AccountRecord, error: CountersUnavailable) -> AdmissionAnswer:
+    def _admit_alone(
+        self, account: AccountRecord, budgets: tuple[Budget, ...], error: CountersUnavailable
+    ) -> AdmissionAnswer:
         now = self._clock()
         if self._outage_began is None:
             self._outage_began = now
             _log.warning("the counters are away", error=str(error))
-        if not account.unlimited or now - self._outage_began > MOST_OUTAGE_SECONDS:
+        limited = not account.unlimited or any(budget.limit is not None for budget in budgets)
+        if limited or now - self._outage_began > MOST_OUTAGE_SECONDS:
             raise Unavailable(
                 "The gateway cannot check limits now.", retry_after=_RETRY_SECONDS
             ) from error
-        return self._local.admit(account)
+        return self._local.admit(account, budgets)

@@ -55,6 +55,8 @@ class ApiSettings(ProcessSettings):
     """The cluster's own networks where those are public addresses: callbacks may not reach them."""
     maintenance: bool = False
     """Whether requests that create are refused with 503."""
+    pricing_anonymous: bool = True
+    """Whether prices are told to those who send no credential (§2.6)."""
     task_id_header: HeaderName = "X-Task-Id"
     replicas: Annotated[int, Field(ge=1, le=10000)] = 1
     """Processes that share the accounts' rates, for the time without a counter store (§12.5)."""

@@ -1,31 +1,43 @@
-"""The entry point of `gatewayctl` and of `python -m gateway_cli`."""
+"""The entry point of `gatewayctl`, of `kubectl modelgateway` and of `python -m gateway_cli`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from gateway_cli.install.commands import app as install_app
-from gateway_cli.install.commands import apply
-from gateway_cli.local.commands import app as local_app
+from gateway_cli.cluster.selection import SELECTED, Selection
+from gateway_cli.nouns import NounGroup
+
+PLUGIN = "kubectl-modelgateway"
+"""What kubectl looks for on PATH when it is called as `kubectl modelgateway`."""
 
 app = typer.Typer(
     name="gatewayctl",
-    help="Model Gateway on the command line.",
+    cls=NounGroup,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(local_app, name="local")
-app.add_typer(install_app, name="install")
-app.command()(apply)
 
 
 @app.callback()
-def describe() -> None:
+def choose_cluster(
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="A kubeconfig file instead of $KUBECONFIG or ~/.kube/config."),
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option(help="A context of the kubeconfig instead of its current one.")
+    ] = None,
+) -> None:
     """Model Gateway on the command line."""
+    SELECTED.set(Selection(kubeconfig, context))
 
 
 def main() -> None:
     """Runs the command that the arguments name."""
-    app()
+    is_plugin = Path(sys.argv[0]).name == PLUGIN
+    app(prog_name="kubectl modelgateway" if is_plugin else "gatewayctl")
 
 
 if __name__ == "__main__":

@@ -7,19 +7,24 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import kopf
 
 from gateway_core.adapters.callbacks.http import HttpCallbackSender
 from gateway_core.adapters.kube.connection import Connection, find_connection
 from gateway_core.adapters.kube.records import KubeRecords
+from gateway_core.adapters.kube.secrets import KubeSecrets
 from gateway_core.adapters.kube.table import KubeTable
 from gateway_core.adapters.logs import configure_logging as configure_logging
 from gateway_core.adapters.objectstore.choice import open_store
 from gateway_core.adapters.redis.counters import RedisCounters
-from gateway_core.adapters.secretfiles import load_key
+from gateway_core.adapters.secretfiles import load_key, load_peppers
+from gateway_core.adapters.telemetry.process import ProcessMetrics
+from gateway_core.adapters.tracing import open_tracer
 from gateway_core.adapters.upstreams.registry import build_upstream
 from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.media import MediaSigner
@@ -27,15 +32,26 @@ from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.notices import Notice, NoticeSigner
 from gateway_core.contract.provider import GatewayProvider, ProviderSpec
 from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.catalog import Catalog, Problem, build_catalog
 from gateway_core.domain.providers import check_provider
 from gateway_core.ports.upstream import Upstream
+from gateway_core.usecases.backlog import Backlog
+from gateway_operator.balances import Balances
+from gateway_operator.bookkeeping import Bookkeeping
 from gateway_operator.callbacks.courier import Courier
 from gateway_operator.callbacks.signing import Keyring
-from gateway_operator.controllers.standing import StandingController
+from gateway_operator.census import Census, Counted
+from gateway_operator.controllers.standing.accounts import Accounts, Users
+from gateway_operator.controllers.standing.controller import StandingController
+from gateway_operator.controllers.standing.declaredkeys import DeclaredKeys
+from gateway_operator.controllers.standing.guardrails import Guardrails
+from gateway_operator.controllers.standing.keys import Keys
+from gateway_operator.controllers.standing.models import Models, ProviderKind
 from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.controller import TaskController
+from gateway_operator.controllers.tasks.credentials import follow_policies
 from gateway_operator.controllers.tasks.journal import Journal
 from gateway_operator.controllers.tasks.redeliveries import (
     SELECTOR,
@@ -57,6 +73,7 @@ from gateway_operator.queue import WorkQueue
 from gateway_operator.retention.schedule import Schedule, plan_sweeps
 from gateway_operator.settings import Settings
 from gateway_operator.shards import Shards
+from gateway_operator.tasktraces import TaskTraces
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +81,17 @@ class Tables:
     """The standing kinds as this process knows them."""
 
     accounts: KubeTable[GatewayAccount]
+    users: KubeTable[GatewayUser]
     keys: KubeTable[GatewayKey]
+    guardrails: KubeTable[GatewayGuardrail]
     models: KubeTable[GatewayModel]
     providers: KubeTable[GatewayProvider]
 
     @property
-    def all(self) -> tuple[KubeTable[GatewayAccount], ...]:
+    def all(self) -> tuple[KubeTable[Any], ...]:
         """Every table."""
-        return (self.accounts, self.keys, self.models, self.providers)  # type: ignore[return-value]
+        people = (self.accounts, self.users, self.keys, self.guardrails)
+        return (*people, self.models, self.providers)
 
 
 async def run_operator(
@@ -85,7 +105,10 @@ async def run_operator(
     connection = await asyncio.to_thread(find_connection)
     async with AsyncExitStack() as stack:
         records = await stack.enter_async_context(KubeRecords(connection, settings.namespace))
-        counters = RedisCounters(settings.redis_url)
+        metrics = Metrics()
+        process = ProcessMetrics(metrics.registry, "operator")
+        tracer = await stack.enter_async_context(open_tracer("operator"))
+        counters = RedisCounters(settings.redis_url, note=process.note_round_trip)
         stack.push_async_callback(counters.close)
         store = await stack.enter_async_context(open_store(settings))
         tables = _build_tables(records)
@@ -93,9 +116,8 @@ async def run_operator(
         build = partial(_build_provider, policy=policy, shards=settings.shards)
         providers = Providers(tables.providers, records, build, _check_provider)
         stack.push_async_callback(providers.close)
-        metrics, live = Metrics(), LiveTasks()
-        metrics.live.set_function(lambda: float(len(live)))
-        queue = WorkQueue(lambda name: controller.reconcile(name))
+        live = LiveTasks()
+        queue = WorkQueue(lambda name: controller.reconcile(name), metrics.work_failures.inc)
         sender = HttpCallbackSender(policy, timeout=settings.callback_timeout_seconds)
         stack.push_async_callback(sender.close)
         signer = MediaSigner(load_key(settings.secrets_dir, "media-key"))
@@ -105,8 +127,12 @@ async def run_operator(
             shards=settings.shards,
             records=records,
             store=store,
+            backlog=Backlog(store),
             counters=counters,
             accounts=tables.accounts,
+            users=tables.users,
+            keys=tables.keys,
+            policies=follow_policies(tables.keys, tables.guardrails),
             catalog=_follow_catalog(tables.models),
             providers=providers,
             outputs=Outputs(store, signer, settings.media_url),
@@ -127,17 +153,13 @@ async def run_operator(
             failpoints=Failpoints(settings.failpoints),
             metrics=metrics,
             now=_read_clock,
+            traces=TaskTraces(tracer, tells_providers=settings.trace_providers),
             notify_address=_address_notices(settings.notify_url, notice_signer),
         )
         controller = TaskController(tools)
-        standing = StandingController(
-            records,
-            providers,
-            account_table=tables.accounts,
-            key_table=tables.keys,
-            model_table=tables.models,
-            provider_table=tables.providers,
-        )
+        peppers = load_peppers(settings.secrets_dir)
+        declared = DeclaredKeys(KubeSecrets(records), peppers, tools.failpoints, _read_clock)
+        standing = _build_standing(records, tables, providers, declared)
         wanted = KubeTable(
             records,
             GatewayTask.plural,
@@ -149,6 +171,11 @@ async def run_operator(
         heartbeat = Heartbeat(
             partial(records.renew_lease, lease, socket.gethostname()), settings.heartbeat_seconds
         )
+        counted = Counted(
+            live, queue, tools.folding, tools.outputs.places, tools.courier.lanes, heartbeat
+        )
+        metrics.registry.register(Census(counted, _read_clock))
+        process.follow({table.plural: table for table in tables.all})
         following = asyncio.Event()
         health = await start_health(
             settings.health_host,
@@ -161,6 +188,7 @@ async def run_operator(
         stack.push_async_callback(health.cleanup)
 
         parts: list[Callable[[], Awaitable[None]]] = [table.run for table in tables.all]
+        parts.append(process.watch_loop)
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(_run_part(part)) for part in parts]
             await _wait_for_tables(tables, stop)
@@ -171,8 +199,13 @@ async def run_operator(
             ]
             if settings.shards.owns_rest:
                 schedule = Schedule(*plan_sweeps(tools, settings.rules, settings.sweep_seconds))
+                bookkeeping = Bookkeeping(tools, settings.fold_seconds)
+                balances = Balances(
+                    records, tables.accounts, tables.keys, tables.guardrails, _read_clock
+                )
                 running += [
-                    group.create_task(_run_part(part)) for part in (standing.run, schedule.run)
+                    group.create_task(_run_part(part))
+                    for part in (standing.run, schedule.run, bookkeeping.run, balances.run)
                 ]
 
             async def mark_ready() -> None:
@@ -228,10 +261,28 @@ async def _wait_for_tables(tables: Tables, stop: asyncio.Event) -> None:
 def _build_tables(records: KubeRecords) -> Tables:
     return Tables(
         accounts=KubeTable(records, GatewayAccount.plural, GatewayAccount.model_validate),
+        users=KubeTable(records, GatewayUser.plural, GatewayUser.model_validate),
         keys=KubeTable(records, GatewayKey.plural, GatewayKey.model_validate),
+        guardrails=KubeTable(records, GatewayGuardrail.plural, GatewayGuardrail.model_validate),
         models=KubeTable(records, GatewayModel.plural, GatewayModel.model_validate),
         providers=KubeTable(records, GatewayProvider.plural, GatewayProvider.model_validate),
     )
+
+
+def _build_standing(
+    records: KubeRecords, tables: Tables, providers: Providers, declared: DeclaredKeys
+) -> StandingController:
+    """The kinds in the order of what they refer to, so that a start looks at each object once."""
+    accounts, users, keys = tables.accounts, tables.users, tables.keys
+    kinds = (
+        Accounts(accounts),
+        Users(users, accounts),
+        Keys(keys, accounts, users, declared, _read_clock),
+        Guardrails(tables.guardrails, accounts, keys),
+        ProviderKind(tables.providers, providers),
+        Models(tables.models, providers),
+    )
+    return StandingController(records, kinds, _read_clock)
 
 
 def _follow_catalog(models: KubeTable[GatewayModel]) -> Callable[[], Catalog]:

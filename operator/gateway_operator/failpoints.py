@@ -1,4 +1,4 @@
-"""The operator's failpoints: the steps of a task's life at which a test has the process killed."""
+"""The operator's failpoints: the steps at which a test has the process killed."""
 
 from gateway_core.usecases import failpoints
 
@@ -19,6 +19,10 @@ NAMES = (
     "after-finalizer",
     "before-removal",
     "after-removal",
+    "after-journal-fold",
+    "before-journal-removal",
+    "after-journal-removal",
+    "after-key-secret",
 )
 
 

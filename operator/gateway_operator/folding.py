@@ -36,6 +36,11 @@ class Folding:
         self._most = min(most, MOST_FOLDED)
         self._batches: dict[tuple[str, str], _Batch] = {}
 
+    @property
+    def waiting(self) -> int:
+        """How many ended tasks wait for a write."""
+        return sum(len(batch.waiting) for batch in self._batches.values())
+
     async def fold(self, task: Object) -> None:
         """Returns once the ended task's charge is in its account's usage. FoldDeferred."""
         if is_folded(task):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from gateway_core.contract.notices import ROOT, Notice, NoticeSigner
 from gateway_operator.metrics import Metrics
@@ -34,7 +35,8 @@ async def start_health(
         return web.Response(status=503, text=missing + "\n")
 
     async def show_metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(metrics.registry), content_type="text/plain")
+        body = generate_latest(metrics.registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def hear_notice(request: web.Request) -> web.Response:
         notice = signer.verify(request.path)

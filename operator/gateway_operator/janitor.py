@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from gateway_core.contract.names import CALL_PREFIX
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.ledger import TERMINAL_PHASES, read_entry
 from gateway_core.domain.lifecycle import OPEN_SELECTOR, parse_time
@@ -65,6 +66,7 @@ class Janitor:
         except Exception:  # the boundary: one odd object must not end the repairs
             _log.exception("sweep failed", sweep=name)
             return False
+        self._tools.metrics.note_sweep(name.removeprefix("sweep_"), self._tools.now())
         return True
 
     async def sweep_open_tasks(self) -> int:
@@ -109,15 +111,22 @@ class Janitor:
 
         Each replica sees to the tasks of its shards, which it mostly has in memory.
         """
-        ended = 0
+        ended, running, unaccounted = 0, 0.0, 0.0
         for account in await self._tools.counters.list_accounts():
             try:
                 holds = await self._tools.counters.list_holds(account, HOLD_SECONDS)
                 for hold in holds:
-                    if self._tools.shards.owns_name(hold.task) and not self._is_running(hold.task):
-                        ended += await self._end_hold(account, hold)
+                    if not self._tools.shards.owns_name(hold.task):
+                        continue
+                    if self._is_running(hold.task):
+                        running = max(running, hold.age)
+                    elif await self._end_hold(account, hold):
+                        ended += 1
+                    else:
+                        unaccounted = max(unaccounted, hold.age)
             except CountersStale:
                 continue
+        self._tools.metrics.show_oldest_holds(running, unaccounted)
         if ended:
             self._tools.metrics.stray_holds.inc(ended)
             _log.info("stray holds ended", holds=ended)
@@ -129,6 +138,10 @@ class Janitor:
         return obj is not None and (obj.get("status") or {}).get("phase") not in TERMINAL_PHASES
 
     async def _end_hold(self, account: str, hold: Hold) -> bool:
+        if hold.task.startswith(CALL_PREFIX):
+            # a call's process keeps its hold young, so it is gone: what it has told of the call is
+            # in the journal, and counted by the next rebuild at the latest
+            return await self._tools.counters.settle(account, hold.task, 0, self._tools.now())
         obj = await self._find(account, hold.task)
         if obj is not None and (obj.get("status") or {}).get("phase") not in TERMINAL_PHASES:
             return False

@@ -1,6 +1,7 @@
 """The tasks this replica is working on, as last seen: fed by kopf's events and by own writes."""
 
 from collections import OrderedDict
+from collections.abc import ValuesView
 
 from gateway_core.contract.names import TASK_FINALIZER
 from gateway_core.ports.records import Object
@@ -31,6 +32,10 @@ class LiveTasks:
     def names(self) -> list[str]:
         """All names, as a copy."""
         return list(self._objects)
+
+    def objects(self) -> ValuesView[Object]:
+        """All objects; a live view."""
+        return self._objects.values()
 
     def version(self, name: str) -> int:
         """The resourceVersion known of `name`, -1 if it is unknown."""

@@ -1,84 +1,137 @@
-"""What the operator counts, for Prometheus; served on the health port."""
+"""What the operator counts as it happens, for Prometheus; served on the health port.
+
+What is to be seen at any moment (how many tasks, how long a queue) is `census`'s.
+"""
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from gateway_core.contract.conditions import Reason
 
+_CALLS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_TASKS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+_LAGS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300)
+_DELIVERIES = (0.1, 0.5, 1, 2, 5, 10, 60, 600, 3600, 36000)
+
 
 class Metrics:
-    """Counters of the task controller, in a registry of their own."""
+    """Counters of the operator's work, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._ends = Counter(
-            "gateway_tasks_ended_total", "Tasks that ended.", ["reason"], registry=self.registry
+        self._ends = self._counter(
+            "gateway_tasks_ended_total", "Tasks that ended, by the reason of their end.", "reason"
         )
-        self._calls = Counter(
+        self._durations = self._histogram(
+            "gateway_task_duration_seconds",
+            "From a task's creation to its terminal state, by phase.",
+            _TASKS,
+            "phase",
+        )
+        self.submit_delay = self._histogram(
+            "gateway_task_submit_delay_seconds",
+            "From a task's creation until its provider's job is in the record.",
+            _TASKS,
+        )
+        self.detection_lag = self._histogram(
+            "gateway_task_detection_lag_seconds",
+            "From the end of a task's job, as its provider tells it or else as it was first seen,"
+            " until that is in the record.",
+            _LAGS,
+        )
+        self._calls = self._counter(
             "gateway_upstream_calls_total",
-            "Calls to providers by kind and outcome.",
-            ["provider", "call", "outcome"],
-            registry=self.registry,
+            "Calls to providers: ok, or the way they failed (rejected, busy, denied, unclear,"
+            " gone, cut_short).",
+            "provider",
+            "call",
+            "outcome",
         )
-        self.live = Gauge("gateway_tasks_live", "Tasks being worked on.", registry=self.registry)
+        self._call_durations = self._histogram(
+            "gateway_upstream_call_duration_seconds",
+            "Calls to providers, the wait for a free place among them included.",
+            _CALLS,
+            "provider",
+            "call",
+        )
         self._shards = Gauge(
             "gateway_shard_owned",
             "1 for each shard that is worked here.",
             ["shard"],
             registry=self.registry,
         )
-        self.repairs = Counter(
-            "gateway_watch_repairs_total",
-            "Objects that a comparison with the record had to mend.",
+        self.repairs = self._counter(
+            "gateway_watch_repairs_total", "Objects that a comparison with the record had to mend."
+        )
+        self.stray_holds = self._counter(
+            "gateway_stray_holds_total", "Holds ended by the sweeper instead of their task's end."
+        )
+        self._oldest_holds = Gauge(
+            "gateway_reservation_oldest_age_seconds",
+            "The oldest hold of this replica's shards as of the last sweep, 0 where none is older"
+            " than 2 min; `running` is of tasks that are under way, `unaccounted` of no such task.",
+            ["state"],
             registry=self.registry,
         )
-        self.stray_holds = Counter(
-            "gateway_stray_holds_total",
-            "Holds ended by the sweeper instead of their task's end.",
+        self._sweeps = Gauge(
+            "gateway_sweep_last_success_timestamp_seconds",
+            "When each sweep of the repairs last came to its end, in Unix time.",
+            ["sweep"],
             registry=self.registry,
         )
-        self._notices = Counter(
+        self._notices = self._counter(
             "gateway_notices_total",
-            "Notices of providers by what they came to.",
-            ["outcome"],
+            "Notices of providers by what they came to: taken, held_up, or useless.",
+            "outcome",
+        )
+        self.folded = self._counter(
+            "gateway_tasks_folded_total", "Ended tasks whose charge was folded into usage."
+        )
+        self.folded_calls = self._counter(
+            "gateway_calls_folded_total", "Calls of the usage journal that were folded into usage."
+        )
+        self.journal_objects = Gauge(
+            "gateway_journal_objects",
+            "Objects of the usage journal that were not folded yet, as of the last look.",
             registry=self.registry,
         )
-        self.folded = Counter(
-            "gateway_tasks_folded_total",
-            "Ended tasks whose charge was folded into usage.",
-            registry=self.registry,
-        )
-        self.removed = Counter(
-            "gateway_tasks_removed_total",
-            "Finished tasks that retention removed.",
-            registry=self.registry,
+        self.removed = self._counter(
+            "gateway_tasks_removed_total", "Finished tasks that retention removed."
         )
         self.finished = Gauge(
             "gateway_tasks_finished",
             "Finished tasks that are kept, as of the last look.",
             registry=self.registry,
         )
-        self.duration = Histogram(
-            "gateway_task_seconds",
-            "From creation to the terminal state.",
-            buckets=(1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600),
-            registry=self.registry,
+        self.work_failures = self._counter(
+            "gateway_work_failures_total", "Looks at a task that failed and are repeated later."
         )
-
-        self._attempts = Counter(
+        self._attempts = self._counter(
             "gateway_callback_attempts_total",
             "Attempts at callbacks, by the state that each left: Delivered, Pending (it failed and"
             " is repeated), Undelivered.",
-            ["state"],
-            registry=self.registry,
+            "state",
         )
-        self.delivery = Histogram(
-            "gateway_callback_seconds",
+        self.attempt_duration = self._histogram(
+            "gateway_callback_attempt_duration_seconds",
+            "Attempts at callbacks, from the first byte sent to the receiver's answer.",
+            _CALLS,
+        )
+        self.delivery = self._histogram(
+            "gateway_callback_delay_seconds",
             "From the terminal state to the delivery of its callback.",
-            buckets=(0.1, 0.5, 1, 2, 5, 10, 60, 600, 3600, 36000),
-            registry=self.registry,
+            _DELIVERIES,
         )
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _histogram(
+        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
+    ) -> Histogram:
+        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
 
     def show_shards(self, numbers: Iterable[int]) -> None:
         """Tells which shards are worked here from now on."""
@@ -86,18 +139,29 @@ class Metrics:
         for number in numbers:
             self._shards.labels(str(number)).set(1)
 
-    def count_end(self, reason: Reason) -> None:
-        """Counts a task's end."""
+    def count_end(self, reason: Reason, phase: str, seconds: float) -> None:
+        """Counts a task's end, and the time since its creation."""
         self._ends.labels(reason.value).inc()
+        self._durations.labels(phase).observe(max(0.0, seconds))
 
     def count_notice(self, outcome: str) -> None:
-        """Counts a notice: `taken`, `held up` or `for nothing`."""
+        """Counts a notice: `taken`, `held_up` or `useless`."""
         self._notices.labels(outcome).inc()
 
     def count_attempt(self, state: str) -> None:
         """Counts an attempt at a callback."""
         self._attempts.labels(state).inc()
 
-    def count_call(self, provider: str, call: str, outcome: str) -> None:
-        """Counts a call to a provider."""
+    def count_call(self, provider: str, call: str, outcome: str, seconds: float) -> None:
+        """Counts a call to a provider that took so long."""
         self._calls.labels(provider, call, outcome).inc()
+        self._call_durations.labels(provider, call).observe(seconds)
+
+    def show_oldest_holds(self, running: float, unaccounted: float) -> None:
+        """Tells the ages, in seconds, of the oldest holds that a sweep has found."""
+        self._oldest_holds.labels("running").set(running)
+        self._oldest_holds.labels("unaccounted").set(unaccounted)
+
+    def note_sweep(self, name: str, moment: datetime) -> None:
+        """Takes in that a sweep has come to its end."""
+        self._sweeps.labels(name).set(moment.timestamp())

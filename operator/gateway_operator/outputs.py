@@ -25,7 +25,7 @@ class Outputs:
         self._store = store
         self._signer = signer
         self._media_url = media_url.rstrip("/")
-        self._places = Places(PLACES)
+        self.places = Places(PLACES)
 
     async def copy(
         self, upstream: Upstream, task_uid: str, urls: Sequence[str], now: datetime
@@ -38,7 +38,7 @@ class Outputs:
         videos = []
         for index, url in enumerate(urls):
             item = MediaItem(task_uid, index)
-            async with self._places.take(upstream), upstream.fetch(url) as download:
+            async with self.places.take(upstream), upstream.fetch(url) as download:
                 try:
                     stored = await self._store.put_stream(
                         item.key, _check_pace(download.chunks), max_bytes=upstream.max_output_bytes

@@ -18,6 +18,16 @@ class Places:
         self._held: Counter[object] = Counter()
         self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
 
+    @property
+    def running(self) -> int:
+        """How many places are held."""
+        return self._held.total()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for one."""
+        return sum(map(len, self._waiting.values()))
+
     @asynccontextmanager
     async def take(self, holder: object) -> AsyncIterator[None]:
         """Waits for a place and holds it; those of one holder in the order of their coming."""

@@ -26,8 +26,13 @@ class Draining(Exception):
 class WorkQueue:
     """Calls `work(name)` for each name that is added; an exception means again, later."""
 
-    def __init__(self, work: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        work: Callable[[str], Awaitable[None]],
+        note_failure: Callable[[], None] = lambda: None,
+    ) -> None:
         self._work = work
+        self._note_failure = note_failure
         self._running: dict[str, asyncio.Task[None]] = {}
         self._dirty: set[str] = set()
         self._failures: dict[str, int] = {}
@@ -41,6 +46,16 @@ class WorkQueue:
     def __len__(self) -> int:
         """How many names are being worked."""
         return len(self._running)
+
+    @property
+    def scheduled(self) -> int:
+        """How many names are to be worked later."""
+        return len(self._due)
+
+    @property
+    def failing(self) -> int:
+        """How many names failed when they were last worked."""
+        return len(self._failures)
 
     def add(self, name: str) -> None:
         """Has `name` worked now, or once more if it is being worked."""
@@ -119,6 +134,7 @@ class WorkQueue:
             await self._work(name)
             self._failures.pop(name, None)
         except Exception as error:  # the boundary: whatever went wrong, the object is tried again
+            self._note_failure()
             failures = self._failures[name] = self._failures.get(name, 0) + 1
             delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(failures - 1, 10))
             delay *= random.uniform(0.8, 1.2)  # noqa: S311 - spreads retries, hides nothing

@@ -49,6 +49,8 @@ class Settings(StoreSettings):
     retention_max_finished: Annotated[int, Field(ge=0)] = 20_000
     # for tests: a create that looks for a task must find it or its archive (contract §2.2)
     retention_least_seconds: Annotated[float, Field(ge=0)] = 600.0
+    trace_providers: bool = False
+    """Whether calls that start jobs carry `traceparent`, where tracing is on."""
     failpoints: str = ""
 
     @field_validator("allowed_cidrs", "denied_cidrs", mode="before")

@@ -8,6 +8,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 
+from tests.bench.admission import measure_admission
 from tests.bench.callbacks import measure_callbacks
 from tests.bench.creates import measure_creates
 from tests.bench.inflight import measure_inflight
@@ -16,6 +17,7 @@ from tests.bench.report import Report
 from tests.bench.retention import measure_retention
 from tests.bench.stage import make_bench_key, root
 from tests.bench.store import measure_store
+from tests.bench.tenants import measure_tenants
 from tests.servers.world import World
 
 Stage = Callable[[World, str, Report], Awaitable[None]]
@@ -26,7 +28,9 @@ STAGES: dict[str, Stage] = {
     "callbacks": measure_callbacks,
     "retention": measure_retention,
     "store": measure_store,
-    # last, since it ends the operator: nobody is to work on what it leaves behind
+    "tenants": measure_tenants,
+    # last, since they end the operator: nobody is to work on what they leave behind
+    "admission": measure_admission,
     "creates": measure_creates,
 }
 """In the order in which they run, all in one world."""

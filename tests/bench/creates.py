@@ -13,7 +13,7 @@ from gateway_core.contract.ids import mint_request_id
 from gateway_core.contract.task import GatewayTask
 from tests.bench.load import Load, build_request, run_load
 from tests.bench.report import Report
-from tests.bench.stage import connect_records
+from tests.bench.stage import connect_records, end_operator
 from tests.servers.world import World, read_task
 
 ROUNDS = 4
@@ -24,9 +24,9 @@ CONCURRENCY = 32
 async def measure_creates(world: World, key: str, report: Report) -> None:
     """Rounds of each kind in turn, so that a drift of the machine's speed hits all alike.
 
-    Ends the operator, which would share the machine with them.
+    Ends the operator.
     """
-    world.run.kill("operator")
+    end_operator(world)
     async with world.client(key) as client:
         answer = await client.create()
         template = read_task(world, answer.body["id"])

@@ -73,6 +73,12 @@ def count_requests(world: World, **labels: str) -> float:
     return total
 
 
+def end_operator(world: World) -> None:
+    """Ends the operator, which would share the machine with what is measured."""
+    if world.is_alive("operator"):
+        world.run.kill("operator")
+
+
 @dataclass
 class Usage:
     """What a process used: CPU seconds, the most cores in any 5 s, and its largest memory in MB."""

@@ -1,39 +1,114 @@
-"""Alerts speak of metrics that the processes have."""
+"""Alerts and dashboard ask for what the processes have, and each alert says what to do."""
 
+import json
 import re
+from pathlib import Path
 
-from prometheus_client import generate_latest
-from prometheus_client.parser import text_string_to_metric_families
+import promql_parser
+import pytest
+import yaml
+from tools.dashboard import ROWS, list_queries
+from tools.metrics import list_metrics
 
-from gateway_apiserver.metrics import ApiMetrics
-from gateway_operator.metrics import Metrics as OperatorMetrics
+from tests.chart.queries import check_query, parse, walk
 
-VALUES = "{monitoring: {prometheusRule: {enabled: true}}}"
+ROOT = Path(__file__).resolve().parents[2]
+VALUES = (
+    "{monitoring: {prometheusRule: {enabled: true, runbooks: 'https://x/a'},"
+    " dashboard: {enabled: true}}}"
+)
+RULES = yaml.safe_load((ROOT / "charts/model-gateway/files/alerts.yaml").read_text())
 
 
-def _known_names():
-    """Names of all series, as Prometheus sees them."""
-    operator = OperatorMetrics()
-    operator.show_shards([0])
-    told = (ApiMetrics().render(), generate_latest(operator.registry))
-    families = [f for text in told for f in text_string_to_metric_families(text.decode())]
-    suffix = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
-    return {family.name + end for family in families for end in suffix.get(family.type, ("",))}
+def rules_of(chart):
+    [group] = chart.find("PrometheusRule", "-alerts", VALUES)["spec"]["groups"]
+    return group["rules"]
+
+
+def test_the_parser_finds_what_is_wrong():
+    """The check itself: each of these has one mistake."""
+    good = 'sum by (route) (rate(gateway_http_requests_total{status="200"}[5m]))'
+    assert check_query(good) == {"gateway_http_requests_total"}
+    for bad in (
+        good.replace("requests_total", "request_total"),
+        good.replace("status", "stat"),
+        good.replace("by (route)", "by (rout)"),
+        "sum(gateway_tasks) / sum by (reason) (rate(gateway_tasks_ended[5m]))",
+        "histogram_quantile(0.9, sum by (le) (rate(gateway_task_duration_seconds[5m])))",
+        "up / on (shard) group_left sum by (pod) (gateway_build_info)",
+    ):
+        with pytest.raises(AssertionError):
+            check_query(bad)
+    with pytest.raises(ValueError, match="parenthesis"):
+        parse("sum by (")
 
 
 def test_every_alert_is_of_metrics_that_there_are(chart):
-    [group] = chart.find("PrometheusRule", "-alerts", VALUES)["spec"]["groups"]
-    assert len(group["rules"]) > 4
-    known = _known_names()
-    for rule in group["rules"]:
-        named = set(re.findall(r"\bgateway_\w+", rule["expr"]))
-        assert named <= known, rule["alert"]
-        assert named or rule["alert"] == "GatewayProcessDown"
+    rules = rules_of(chart)
+    assert [rule["alert"] for rule in rules] == [rule["alert"] for rule in RULES]
+    for rule in rules:
+        assert check_query(rule["expr"]), rule["alert"]
+        for selector in walk(parse(rule["expr"])):
+            if isinstance(selector, promql_parser.VectorSelector):
+                chosen = {m.name: m.value for m in selector.matchers.matchers}
+                assert chosen["namespace"] == "model-gateway", rule["alert"]
+                assert chosen["service"].endswith("-(api|operator)"), rule["alert"]
 
 
-def test_every_alert_says_how_bad_it_is_and_what_it_is_of(chart):
-    [group] = chart.find("PrometheusRule", "-alerts", VALUES)["spec"]["groups"]
-    for rule in group["rules"]:
-        assert rule["labels"]["severity"] in ("critical", "warning", "info"), rule["alert"]
-        assert rule["annotations"]["summary"]
-        assert 'namespace="model-gateway"' in rule["expr"]
+def test_every_alert_says_how_bad_it_is_what_it_is_and_where_to_read_on(chart):
+    for rule in rules_of(chart):
+        name, notes = rule["alert"], rule["annotations"]
+        assert rule["labels"]["severity"] in ("critical", "warning", "info"), name
+        assert notes["summary"], name
+        assert notes["description"].endswith("."), name
+        assert notes["runbook_url"] == f"https://x/a#{name.lower()}"
+
+
+def test_what_an_alert_says_names_only_labels_that_it_has():
+    for rule in RULES:
+        said = " ".join(rule["annotations"].values())
+        left = set(re.findall(r"\$labels\.(\w+)", said))
+        grouped = set(re.findall(r"by \(([^)]*)\)", rule["expr"]))
+        held = {label.strip() for group in grouped for label in group.split(",")}
+        assert left <= held | ({"pod"} if not grouped else set()), rule["alert"]
+
+
+def test_each_alert_has_its_section_in_the_runbook_and_no_section_is_of_none():
+    text = (ROOT / "docs/alerts.md").read_text()
+    sections = dict(re.findall(r"^## (\w+)\n\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE))
+    assert list(sections) == [rule["alert"] for rule in RULES]
+    for name, section in sections.items():
+        assert len(section.split()) > 25, name
+
+
+def test_every_panel_asks_for_what_there_is():
+    for query in list_queries():
+        assert check_query(query), query
+
+
+def test_nothing_that_is_measured_is_left_out_of_both():
+    asked = {name for query in list_queries() for name in check_query(query)}
+    asked |= {
+        name for rule in RULES for name in check_query(rule["expr"].replace("JOBS", 'pod="x"'))
+    }
+    for metrics in list_metrics().values():
+        for metric in metrics:
+            unasked = ("tasks_folded", "tasks_removed", "calls_folded")
+            totals = {f"gateway_{name}_total" for name in unasked}
+            assert metric.name in totals or asked & set(metric.series), metric.name
+
+
+def test_the_dashboard_is_the_one_that_is_generated(chart):
+    made = chart.find("ConfigMap", "-dashboard", VALUES)
+    assert made["metadata"]["labels"]["grafana_dashboard"] == "1"
+    dashboard = json.loads(made["data"]["model-gateway.json"])
+    shown = [
+        target["expr"]
+        for panel in dashboard["panels"]
+        if panel["type"] == "timeseries"
+        for target in panel["targets"]
+    ]
+    assert shown == list_queries()
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    places = [tuple(panel["gridPos"].values()) for panel in dashboard["panels"]]
+    assert len(set(places)) == len(places) == len(ROWS) + sum(len(row) for _, row in ROWS)

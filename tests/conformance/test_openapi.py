@@ -22,7 +22,11 @@ OPERATIONS = (
     f"GET {PATH}/{{task_id}}",
     "GET /api/v1/me",
     "GET /api/v1/me/balance",
+    "GET /api/v1/price_schedules",
+    "POST /api/v1/price_quotes",
 )
+FOR_ANYBODY = OPERATIONS[4:]
+"""Answered without a key, but not with a bad one."""
 BAD_KEYS = ("", "nonsense", "sk-aaaaaaaa_" + "A" * 38)
 SHAPE_CHECKS = (
     "not_a_server_error",
@@ -117,9 +121,13 @@ def test_every_answer_fits_the_document(world, key, schema, label, mode):
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_every_call_without_a_good_key_is_401_and_fits_the_document(world, schema, label):
     operation = find(schema, label)
+    bad = [authorize(key) for key in BAD_KEYS]
 
     @SETTINGS
-    @given(case=operation.as_strategy(), headers=st.sampled_from([{}, *map(authorize, BAD_KEYS)]))
+    @given(
+        case=operation.as_strategy(),
+        headers=st.sampled_from(bad if label in FOR_ANYBODY else [{}, *bad]),
+    )
     def call(case, headers):
         case.headers.pop("Authorization", None)
         answer = case.call(base_url=world.env["GATEWAY_BASE_URL"], headers=headers)
@@ -127,6 +135,22 @@ def test_every_call_without_a_good_key_is_401_and_fits_the_document(world, schem
         case.validate_response(answer, checks=[CHECKS.get_one(name) for name in SHAPE_CHECKS])
 
     call()
+
+
+@pytest.mark.parametrize("label", FOR_ANYBODY)
+def test_prices_are_told_to_anybody_and_fit_the_document(world, schema, label):
+    operation, seen = find(schema, label), collections.Counter()
+
+    @settings(SETTINGS, max_examples=20)
+    @given(case=operation.as_strategy())
+    def call(case):
+        case.headers.pop("Authorization", None)
+        answer = case.call(base_url=world.env["GATEWAY_BASE_URL"])
+        case.validate_response(answer, checks=[CHECKS.get_one(name) for name in SHAPE_CHECKS])
+        seen[answer.status_code] += 1
+
+    call()
+    assert set(seen) == {200}
 
 
 @pytest.mark.slow

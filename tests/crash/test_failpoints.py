@@ -22,9 +22,14 @@ HIT = 2
 
 CALLBACKS = "tests/crash/test_callbacks.py"
 RETENTION = "tests/crash/test_retention.py"
+JOURNAL = "tests/crash/test_journal.py"
+JOURNAL_STEPS = ("after-journal-fold", "before-journal-removal", "after-journal-removal")
+KEYS = "tests/crash/test_keys.py"
 ELSEWHERE = {
     **dict.fromkeys(("before-callback", "after-callback", "after-callback-record"), CALLBACKS),
     **dict.fromkeys(("before-removal", "after-removal"), RETENTION),
+    **dict.fromkeys(JOURNAL_STEPS, JOURNAL),
+    "after-key-secret": KEYS,
 }
 """Steps that a plain task does not come by, and the tests that kill there."""
 

@@ -10,6 +10,8 @@ from tests.crash.history import check_money
 from tests.crash.shares import share
 from tests.servers.replica import Replica
 from tests.servers.tenants import (
+    describe,
+    describe_key,
     list_objects,
     make_key,
     open_tenant,
@@ -23,6 +25,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 WAYS = 64
 RATE = 300
+PLENTY = 10_000
+CREATES, ENOUGH_FOR = 200, 50
 
 
 @pytest.fixture(scope="module")
@@ -143,19 +147,65 @@ async def test_an_accounts_rate_is_one_over_both(world, bases):
         assert left == list(range(RATE))
 
 
-async def test_money_is_one_over_both(world, bases):
-    """Of many creates at the edge of the balance, as many are taken as it covers (I7)."""
-    async with open_account(world, bases) as probe:
-        await probe.create(duration_seconds=3, base=bases[0])
-        micros = list_objects(probe)[0]["spec"]["request"]["reservedMicros"]
-    async with open_account(
-        world, bases, funds={"paidMicros": 10 * micros + micros // 2}
-    ) as client:
-        answers = await asyncio.gather(
-            *(client.create(duration_seconds=3, base=bases[n % 2]) for n in range(40))
+async def wait_pooled(client, key, bases):
+    """Waits until both count the key's calls in the pool, by a refused one that spends nothing."""
+
+    async def is_pooled():
+        body = client.body(prompt=None)
+        asking = (
+            client.request("POST", client.tasks_path, key=key, base=base, body=body)
+            for base in bases
         )
+        answers = await asyncio.gather(*asking)
+        return {answer.headers["X-RateLimit-Limit-RPM"] for answer in answers} == {str(PLENTY - 1)}
+
+    await wait_for(is_pooled, seconds=5, what="the guardrail")
+
+
+@pytest.fixture(scope="module")
+def price(world):
+    """Micro-dollars that the cheapest create reserves."""
+
+    async def find():
+        async with open_tenant(world) as client:
+            await client.create(duration_seconds=3)
+            return list_objects(client)[0]["spec"]["request"]["reservedMicros"]
+
+    return asyncio.run(find())
+
+
+@pytest.mark.parametrize(
+    ("edge", "refusal"), [("the balance", 402), ("a key's limit", 429), ("a pool", 429)]
+)
+async def test_money_is_one_over_both(world, bases, price, edge, refusal):
+    """Of 200 creates by two keys at the edge of an amount, as many are taken as it covers (I7)."""
+    micros = ENOUGH_FOR * price + price // 2
+    spec = {"limit": {"micros": micros, "window": "1h"}}
+    funds = {"funds": {"paidMicros": micros}} if edge == "the balance" else {}
+    async with open_account(world, bases, requestsPerMinute=PLENTY, **funds) as client:
+        made = [describe_key(world, client.account, **(spec if "key" in edge else {}))]
+        made += [] if "key" in edge else [describe_key(world, client.account)]
+        keys = [key for key, _ in made]
+        named = {"accountName": client.account, "displayName": "Pool"}
+        rate = {"requestsPerMinute": PLENTY - 1}
+        pool = {**named, "keyNames": [key.name for key in keys], **spec, **rate}
+        guardrails = [describe("Guardrail", unique("grd"), pool)] if edge == "a pool" else []
+        world.apply(*guardrails, *(obj for _, obj in made))
+        for base in bases:
+            for key in keys:
+                await wait_known(client, key.plaintext, base=base)
+        if guardrails:
+            await wait_pooled(client, keys[0].plaintext, bases)
+
+        async def post(number):
+            key, base = keys[number % len(keys)].plaintext, bases[number // 2 % 2]
+            body = client.body(duration_seconds=3)
+            return await client.request("POST", client.tasks_path, key=key, base=base, body=body)
+
+        answers = await asyncio.gather(*(post(number) for number in range(CREATES)))
         counts = collections.Counter(answer.status for answer in answers)
-        assert counts == {202: 10, 402: 30}, counts
+        assert counts == {202: ENOUGH_FOR, refusal: CREATES - ENOUGH_FOR}, counts
+        assert len(list_objects(client)) == ENOUGH_FOR
 
 
 async def test_a_killed_api_loses_nothing_and_the_other_goes_on(world, second):

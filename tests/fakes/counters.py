@@ -15,9 +15,11 @@ from gateway_core.ports.counters import (
     AdmissionCall,
     Budget,
     BudgetState,
+    CallState,
     CountersStale,
     CountersUnavailable,
     Hold,
+    KeptCalls,
     Ledger,
     Spending,
 )
@@ -62,6 +64,7 @@ class _Money:
     holds: dict[str, tuple[Hold, float]] = field(default_factory=dict)
     charged_at: dict[str, float] = field(default_factory=dict)
     spent: dict[str, _Pot] = field(default_factory=lambda: defaultdict(_Pot))
+    journals: dict[str, int] = field(default_factory=dict)
 
     @property
     def held(self) -> int:
@@ -168,6 +171,20 @@ class FakeCounters:
             money.charged_at[task] = self.now
         return True
 
+    async def keep(self, account: str, process: str, calls: Sequence[str]) -> KeptCalls:
+        money = self._find_money(account)
+        states: list[CallState] = []
+        for call in calls:
+            if call in money.holds:
+                money.holds[call] = (money.holds[call][0], self.now)
+                states.append("held")
+            elif self._was_charged(money, call):
+                money.charged_at[call] = self.now
+                states.append("charged")
+            else:
+                states.append("gone")
+        return KeptCalls(tuple(states), money.journals.get(process, 0))
+
     async def read_budgets(self, account: str, budgets: Sequence[Budget]) -> list[BudgetState]:
         money = self._find_money(account)
         return [self._state_of(money, budget) for budget in budgets]
@@ -209,6 +226,10 @@ class FakeCounters:
     async def finish_rebuild(self, account: str, token: str, ledger: Ledger) -> bool:
         for micros in (ledger.charged, *ledger.by_day.values(), *ledger.holds.values()):
             _check_micros(micros)
+        for spent in ledger.spent.values():
+            for parts in (spent.minutes, spent.hours, spent.days, {0: spent.total}):
+                for micros in parts.values():
+                    _check_micros(micros)
         self._check_away()
         known, until = self._tokens.get(account, ("", 0.0))
         if known != token or until <= self.now:
@@ -217,6 +238,7 @@ class FakeCounters:
         if account in self._money:
             return False
         money = _Money(ledger.charged, dict(ledger.by_day))
+        money.journals.update(ledger.journals)
         for task, micros in ledger.holds.items():
             money.holds[task] = (Hold(task, micros, ledger.subjects.get(task, ())), self.now)
         for subject, spent in ledger.spent.items():

@@ -81,6 +81,10 @@ class FakeRecords:
         """All objects of the kind."""
         return [obj for (kind, _), obj in self._objects.items() if kind == plural]
 
+    def find(self, plural: str, name: str) -> Object | None:
+        """The object as it is now."""
+        return self._objects.get((plural, name))
+
     async def create(self, plural: str, obj: Mapping[str, Any]) -> Object:
         fault = self._begin("create", plural)
         if (plural, obj["metadata"]["name"]) in self._objects:

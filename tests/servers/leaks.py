@@ -8,7 +8,8 @@ from gateway_cli.local.state import SHARED_SECRETS, read_shared_secret
 from tests.servers.world import World
 
 KINDS = (
-    "gatewaytasks,gatewayproviders,gatewaymodels,gatewayaccounts,gatewaykeys,"
+    "gatewaytasks,gatewayproviders,gatewaymodels,gatewayaccounts,gatewayusers,gatewaykeys,"
+    "gatewayguardrails,"
     "events,configmaps,leases.coordination.k8s.io"
 )
 

@@ -3,6 +3,7 @@
 A test with an account of its own has the whole rate and its own money, and disturbs no other.
 """
 
+import base64
 import json
 import secrets
 from collections.abc import AsyncIterator, Mapping
@@ -10,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from gateway_cli.local.errors import ClusterError
 from gateway_cli.local.state import PEPPER, read_shared_secret
 from gateway_core.contract.keys import KeyClass, digest, mint_key
 from gateway_core.contract.names import API_VERSION
@@ -88,6 +90,40 @@ def make_key(world: World, account: str, key_class: KeyClass = "Standard", **spe
     key, obj = describe_key(world, account, key_class, **spec)
     world.apply(obj)
     return key
+
+
+def describe_user(name: str, roles: Mapping[str, str], **spec: Any) -> dict[str, Any]:
+    """A GatewayUser with these roles by account."""
+    memberships = [{"accountName": account, "role": role} for account, role in roles.items()]
+    whole = {
+        "displayName": f"User {name}",
+        "email": f"{name}@example.com",
+        "memberships": memberships,
+        **spec,
+    }
+    return describe("User", name, whole)
+
+
+def describe_declared_key(account: str, secret: str, **spec: Any) -> dict[str, Any]:
+    """A GatewayKey whose plaintext the operator is to write into a Secret."""
+    whole = {"accountName": account, "displayName": "declared", "secretName": secret, **spec}
+    return describe("Key", unique("key"), whole)
+
+
+async def read_declared(world: World, secret: str, *, but: str = "", seconds: float = 15) -> str:
+    """The plaintext in the Secret, once it is there and another than `but`."""
+
+    def read() -> str | None:
+        try:
+            encoded = world.read("secret", secret)["data"]["api-key"]
+        except ClusterError:
+            return None
+        plaintext = base64.b64decode(encoded).decode()
+        return None if plaintext == but else plaintext
+
+    plaintext: str = await wait_for(read, seconds=seconds, what=f"a key in Secret {secret}")
+    world.secrets.add(plaintext)
+    return plaintext
 
 
 def describe_model(world: World, name: str, **changes: Any) -> dict[str, Any]:

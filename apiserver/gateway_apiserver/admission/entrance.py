@@ -2,7 +2,7 @@
 
     maintenance 503 → credential 401 → class, role 403 → rate 429
       → the call's own plan: body 400, replay, model 403, resource 404, state 409
-      → balance 402 → the call goes on
+      → credit limit 429 → balance 402 → the call goes on
 
 What can be decided without the counters is planned first and kept back, so that they are asked
 once: the call is counted whatever becomes of it, and money is held only where nothing else stands
@@ -23,6 +23,7 @@ from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.rates import RateGate
 from gateway_apiserver.trace import Header, Trace
 from gateway_core.contract.errors import (
+    CreditLimitExceeded,
     GatewayError,
     InsufficientBalance,
     RateLimited,
@@ -32,6 +33,7 @@ from gateway_core.contract.money import to_decimal_text
 from gateway_core.domain.roles import Act
 from gateway_core.ports.counters import AdmissionAnswer, Hold
 from gateway_core.ports.tracing import SpanKind
+from gateway_core.usecases.limits import describe_limit
 from gateway_core.usecases.policies import Policy
 
 
@@ -107,10 +109,12 @@ class Entrance:
         if hold is not None:
             self._failpoints.reach("before-reserve")
         with trace.span.child("reserve", kind=SpanKind.CLIENT):
-            answer = await self._gate.admit(payer.account, hold)
+            answer = await self._gate.admit(payer.account, hold, payer.policy.budgets)
         if answer.rate_exceeded:
             raise RateLimited(answer.rate, answer.retry_after)
-        trace.headers.extend(list_rate_headers(answer.rate))
+        if answer.exceeded is None:
+            # a credit limit's refusal carries none: they would describe what is not the cause
+            trace.headers.extend(list_rate_headers(answer.rate))
         if problem is not None:
             raise problem
         assert planned is not None
@@ -128,6 +132,9 @@ def _check_money(payer: Payer, answer: AdmissionAnswer, micros: int) -> None:
     """Raises where the money is not held: it fails closed (§12.5)."""
     if answer.stale and (payer.policy.limited or not payer.account.unlimited):
         raise Unavailable("The account's balance is being recounted.")
+    if answer.exceeded is not None:
+        title = payer.policy.name_subject(answer.exceeded.budget.subject)
+        raise CreditLimitExceeded(describe_limit(answer.exceeded, title, micros))
     if answer.underfunded:
         raise InsufficientBalance(
             f"The balance does not cover this call, which reserves {to_decimal_text(micros)} USD."

@@ -9,9 +9,11 @@ from gateway_apiserver.openapi.schemas import (
     TASK_ID_PATTERN,
     describe_body,
     describe_components,
+    describe_quote,
     example_body,
 )
 from gateway_apiserver.routes.account import ACCOUNT_PATH, BALANCE_PATH
+from gateway_apiserver.routes.pricing import FILTERS, QUOTES_PATH, SCHEDULES_PATH
 from gateway_core.domain.catalog import Catalog, Model
 from gateway_core.domain.operations import OPERATIONS, Operation
 
@@ -20,7 +22,7 @@ _TEXTS = {
     400: "The request is invalid.",
     401: "The API key is missing, malformed, revoked or invalid.",
     402: "The balance does not cover the call.",
-    403: "The key is good, and of a class that may not do this.",
+    403: "The key is good, and its class or role may not do this, or not with this model.",
     404: "Unknown, or of another account.",
     409: "The model does not support what is asked, or the Idempotency-Key stands for other input.",
     413: "The body is too large.",
@@ -33,17 +35,33 @@ _TEXTS = {
 
 
 def build_document(
-    catalog: Catalog, base_url: str, *, task_id_header: str, loopback_callbacks: bool
+    catalog: Catalog,
+    base_url: str,
+    *,
+    task_id_header: str,
+    loopback_callbacks: bool,
+    anonymous_prices: bool,
 ) -> dict[str, Any]:
     """The OpenAPI 3.1 document of what can be called.
 
-    `loopback_callbacks` is whether this deployment lets callbacks go to its own machine.
+    `loopback_callbacks` is whether this deployment lets callbacks go to its own machine,
+    `anonymous_prices` whether it tells prices to those without a key.
     """
+    quote = describe_quote(catalog.models, loopback_callbacks=loopback_callbacks)
+    prices = {
+        SCHEDULES_PATH: {"get": _describe_schedules()},
+        QUOTES_PATH: {"post": _describe_quotes(quote)},
+    }
+    if anonymous_prices:
+        for methods in prices.values():
+            for operation_object in methods.values():
+                operation_object["security"] = [{}, {"apiKey": []}]
     paths: dict[str, Any] = {
         ACCOUNT_PATH: {"get": _describe_read("showMe", "Whose key it is", "Me")},
         BALANCE_PATH: {
             "get": _describe_read("showBalance", "What is left of the money", "Balance")
         },
+        **prices,
     }
     for (service, action), models in sorted(catalog.models.items()):
         path, suffix = f"/api/v1/{service}/{action}", f"{service}_{action}"
@@ -81,13 +99,14 @@ def _describe_create(
     accepted = _answer("The task is accepted.", "TaskAccepted", (*_RATE, "Location"))
     accepted["links"] = {"task": read}
     responses = {"202": accepted}
-    for status in (401, 403, 503):
-        responses[str(status)] = _refusal(status)
+    responses["401"] = _refusal(401)
+    for status in (403, 503):
+        responses[str(status)] = _refusal(status, optional=_RATE)
     for status in (402, 413, 415):
         responses[str(status)] = _refusal(status, _RATE)
     responses["400"] = _refusal(400, _RATE, ("Error", "FieldErrors"))
     responses["409"] = _refusal(409, _RATE, optional=(task_id_header,))
-    responses["429"] = _refusal(429, optional=("Retry-After", *_RATE))
+    responses["429"] = _refusal(429, optional=("Retry-After", "x-should-retry", *_RATE))
     responses["500"] = _refusal(500, optional=_RATE)
     responses["504"] = _refusal(504, (*_RATE, task_id_header))
     return {
@@ -145,6 +164,33 @@ def _describe_read(operation_id: str, summary: str, schema: str) -> dict[str, An
             **{str(status): _refusal(status) for status in (401, 403, 500, 503)},
         },
     }
+
+
+def _describe_schedules() -> dict[str, Any]:
+    described = _describe_read("listPrices", "What each model costs now", "PriceList")
+    described["parameters"] = [
+        {
+            "name": name,
+            "in": "query",
+            "description": f"Shows only the prices of this {name}.",
+            "schema": {"type": "string"},
+        }
+        for name in FILTERS
+    ]
+    described["responses"]["400"] = _refusal(400, schemas=("Error", "FieldErrors"))
+    return described
+
+
+def _describe_quotes(body: dict[str, Any]) -> dict[str, Any]:
+    described = _describe_read("quotePrice", "What a call would reserve", "PriceQuote")
+    described["requestBody"] = {
+        "required": True,
+        "content": {"application/json": {"schema": body}},
+    }
+    for status in (404, 409, 413, 415):
+        described["responses"][str(status)] = _refusal(status)
+    described["responses"]["400"] = _refusal(400, schemas=("Error", "FieldErrors"))
+    return described
 
 
 def _refusal(

@@ -10,9 +10,10 @@ from typing import Any
 import orjson
 
 from gateway_apiserver.routes.account import Balance, Me
+from gateway_apiserver.routes.pricing import PriceList, QuoteAnswer
 from gateway_core.contract.names import TASK_PREFIX
 from gateway_core.domain.catalog import Model
-from gateway_core.domain.operations import MAX_URL, Field, Operation
+from gateway_core.domain.operations import MAX_URL, OPERATIONS, Field, Operation
 
 Schema = dict[str, Any]
 
@@ -40,6 +41,32 @@ def describe_body(
         "required": [field.name for field in operation.fields if field.required],
         "properties": properties,
     }
+
+
+def describe_quote(
+    served: Mapping[tuple[str, str], Mapping[str, Model]], *, loopback_callbacks: bool
+) -> Schema:
+    """The request body of price quotes: one form for each path that some model serves."""
+    forms = []
+    for (service, action), models in sorted(served.items()):
+        params = describe_body(OPERATIONS[action], models, loopback_callbacks=loopback_callbacks)
+        params["required"] = [name for name in params["required"] if name != "model"]
+        params["properties"]["model"]["type"] = ["string", "null"]
+        params["properties"]["model"]["enum"] = [*models, None]
+        form = _close(
+            {
+                "service": {"type": "string", "const": service},
+                "action": {"type": "string", "const": action},
+                "model": {"type": ["string", "null"], "enum": [*models, None]},
+                "params": {
+                    "anyOf": [{"type": "null"}, {"type": "object", "maxProperties": 0}, params],
+                    "description": "The body of the call, with or without its model.",
+                },
+            },
+            optional=("model", "params"),
+        )
+        forms.append(form)
+    return {"oneOf": forms} if forms else {"type": "object"}
 
 
 def example_body(operation: Operation, models: Mapping[str, Model]) -> dict[str, Any]:
@@ -85,6 +112,8 @@ def describe_components() -> dict[str, Schema]:
         ),
         "Me": _inline(Me.model_json_schema()),
         "Balance": _inline(Balance.model_json_schema()),
+        "PriceList": _inline(PriceList.model_json_schema()),
+        "PriceQuote": _inline(QuoteAnswer.model_json_schema()),
     }
 
 

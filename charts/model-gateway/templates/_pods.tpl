@@ -97,6 +97,22 @@ securityContext:
 - {name: GATEWAY_LOG_FORMAT, value: {{ .Values.log.format }}}
 {{- end -}}
 
+{{/* OpenTelemetry's own variables; without an endpoint there are none, and nothing is traced. */}}
+{{- define "gateway.tracingEnv" -}}
+{{- with .Values.tracing }}
+{{- if .endpoint }}
+- {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ .endpoint | quote }}}
+- {name: OTEL_TRACES_SAMPLER, value: parentbased_traceidratio}
+- {name: OTEL_TRACES_SAMPLER_ARG, value: {{ .ratio | toString | quote }}}
+- {name: OTEL_RESOURCE_ATTRIBUTES, value: {{ printf "service.namespace=%s" $.Release.Namespace | quote }}}
+{{- if .headersSecret.name }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom: {secretKeyRef: {name: {{ .headersSecret.name }}, key: {{ .headersSecret.key }}}}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "gateway.redisEnv" -}}
 - name: GATEWAY_REDIS_URL
   valueFrom:

@@ -1,17 +1,15 @@
-"""`gatewayctl apply` and `gatewayctl install …`. Used by `gateway_cli.__main__`."""
+"""`gatewayctl install …`: the steps of the chart's hook Jobs."""
 
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gateway_cli.compose import NoCluster, open_cluster
-from gateway_cli.install.cluster import ClusterError
-from gateway_cli.install.keys import ensure_key
-from gateway_cli.install.manifests import read_manifests
+from gateway_cli.admin.options import Namespace
+from gateway_cli.cluster.errors import ClusterError
+from gateway_cli.compose import open_cluster
 from gateway_cli.install.sharedsecrets import (
     ensure_secret,
     make_redis_content,
@@ -21,37 +19,8 @@ from gateway_cli.install.sharedsecrets import (
 from gateway_cli.install.trial import Trial, run_trial
 from gateway_cli.local.errors import LocalRunError
 from gateway_cli.progress import Reporter
-from gateway_core.contract.keys import KeyClass
 
-app = typer.Typer(
-    help="The steps of an installation in a cluster; each may be repeated.", no_args_is_help=True
-)
-
-Namespace = Annotated[
-    str | None,
-    typer.Option("--namespace", "-n", envvar="GATEWAY_NAMESPACE", help="The gateway's namespace."),
-]
-
-
-def apply(
-    files: Annotated[
-        list[Path],
-        typer.Option("--filename", "-f", help="A YAML file or folder; - is standard input."),
-    ],
-    namespace: Namespace = None,
-) -> None:
-    """Apply objects (server-side): make them, or change the fields that the files name."""
-    reporter = Reporter()
-
-    async def run() -> None:
-        objects = read_manifests(files)
-        async with open_cluster(namespace) as cluster:
-            for obj in objects:
-                await cluster.apply(obj)
-                reporter.line(f"{obj['kind']}/{obj['metadata']['name']} applied")
-
-    with _explained(reporter):
-        asyncio.run(run())
+app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 
 @app.command()
@@ -88,37 +57,6 @@ def secrets(
         asyncio.run(run())
 
 
-@app.command()
-def key(
-    account: Annotated[str, typer.Option(help="The GatewayAccount it belongs to.")],
-    secret: Annotated[str, typer.Option(help="The Secret that holds its plaintext.")],
-    secrets_dir: Annotated[
-        Path, typer.Option(envvar="GATEWAY_SECRETS_DIR", help="Folder of id-key and pepper-<n>.")
-    ],
-    display_name: Annotated[str, typer.Option(help="Shown in lists.")] = "First key",
-    management: Annotated[bool, typer.Option(help="A management key (mk-).")] = False,
-    namespace: Namespace = None,
-) -> None:
-    """Create an API key whose plaintext lies in a Secret, unless the Secret's key is there."""
-    reporter = Reporter()
-    key_class: KeyClass = "Management" if management else "Standard"
-
-    async def run() -> None:
-        async with open_cluster(namespace) as cluster:
-            name = await ensure_key(
-                cluster,
-                account=account,
-                secret_name=secret,
-                display_name=display_name,
-                key_class=key_class,
-                secrets_folder=secrets_dir,
-            )
-            reporter.line(f"GatewayKey/{name} opens with api-key of Secret/{secret}")
-
-    with _explained(reporter):
-        asyncio.run(run())
-
-
 @app.command("test")
 def run_test(
     base_url: Annotated[str, typer.Option(envvar="GATEWAY_BASE_URL", help="The API.")],
@@ -146,6 +84,6 @@ def _explained(reporter: Reporter) -> Iterator[None]:
     """Turns the errors a user can act on into text and exit code 1."""
     try:
         yield
-    except (ClusterError, NoCluster, LocalRunError) as error:
+    except (ClusterError, LocalRunError) as error:
         reporter.line(f"✗ {error}", style="red")
         raise typer.Exit(1) from error

@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from gateway_cli.install.cluster import ClusterError, Object
+from gateway_cli.cluster.calls import Object
+from gateway_cli.cluster.errors import ClusterError
 
 _FIRST = ("Namespace", "Secret", "ConfigMap", "GatewayProvider", "GatewayModel", "GatewayAccount")
 """Kinds that others refer to; the processes take any order, but warn of what is missing."""

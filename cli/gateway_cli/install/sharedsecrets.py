@@ -8,7 +8,8 @@ import base64
 import secrets
 from collections.abc import Mapping
 
-from gateway_cli.install.cluster import AlreadyThere, ClusterApi
+from gateway_cli.cluster.errors import AlreadyThere
+from gateway_cli.install.cluster import ClusterApi
 
 LABELS = {
     "app.kubernetes.io/part-of": "model-gateway",

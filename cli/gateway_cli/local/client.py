@@ -1,9 +1,12 @@
 """The demo's client: one task through the REST API, as any client would do it."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -16,6 +19,7 @@ SAMPLE_INPUT = {
     "duration_seconds": 5,
 }
 POLL_SECONDS = 0.25
+_read_json = partial(json.loads, parse_float=Decimal)  # money is no float
 _TIMEOUT = aiohttp.ClientTimeout(total=30)
 
 
@@ -33,7 +37,7 @@ class FinishedTask:
 
     id: str
     video_url: str
-    cost: float
+    cost: Decimal
 
 
 class TaskClient:
@@ -84,7 +88,7 @@ class TaskClient:
             on_poll(str(body["status"]))
             if body["status"] == "completed":
                 url = str(body["videos"][0]["url"])
-                return FinishedTask(id=task_id, video_url=url, cost=float(body["usage"]["cost"]))
+                return FinishedTask(id=task_id, video_url=url, cost=body["usage"]["cost"])
             if body["status"] == "failed":
                 raise TaskFailedError(f"the task failed: {body['error']}", "operator")
             if time.monotonic() > deadline:
@@ -109,7 +113,7 @@ class TaskClient:
     async def _call(self, method: str, url: str, body: Any = None) -> tuple[int, Any]:
         try:
             async with self._session.request(method, url, json=body) as answer:
-                return answer.status, await answer.json(content_type=None)
+                return answer.status, await answer.json(content_type=None, loads=_read_json)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             text = f"{method} {url}: {error or type(error).__name__}"
             raise TaskFailedError(text, "api") from error

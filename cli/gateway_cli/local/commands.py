@@ -1,4 +1,4 @@
-"""`gatewayctl local`: up, demo, down, clean and binaries. Used by `gateway_cli.__main__`."""
+"""`gatewayctl local`: up, demo, down, clean and binaries. Used by `gateway_cli.nouns`."""
 
 import asyncio
 import contextlib
@@ -20,9 +20,7 @@ from gateway_cli.local.rundir import RunDirectory
 from gateway_cli.local.welcome import describe_run
 from gateway_cli.progress import Reporter
 
-app = typer.Typer(
-    help="Run the whole gateway on this machine, on a real control plane.", no_args_is_help=True
-)
+app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 PortBase = Annotated[
     int | None,

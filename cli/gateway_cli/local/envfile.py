@@ -16,6 +16,7 @@ def list_variables(config: LocalConfig, credentials: Credentials) -> dict[str, s
     return {
         "GATEWAY_BASE_URL": config.base_url,
         "GATEWAY_API_KEY": credentials.keys["demo"].plaintext,
+        "GATEWAY_MANAGEMENT_KEY": credentials.keys["demo_admin"].plaintext,
         "GATEWAY_API_KEY_2": credentials.keys["guest"].plaintext,
         "GATEWAY_WEBHOOK_SECRET": credentials.webhook_secret,
         "GATEWAY_MEDIA_URL": config.media_url,
@@ -24,6 +25,7 @@ def list_variables(config: LocalConfig, credentials: Credentials) -> dict[str, s
         "GATEWAY_MODEL": MODEL,
         "GATEWAY_NAMESPACE": config.namespace,
         "KUBECONFIG": str(config.cluster_kubeconfig),
+        "GATEWAY_SECRETS_DIR": str(config.secrets_directory),
     }
 
 

@@ -42,8 +42,8 @@ def write_first_objects(config: LocalConfig, credentials: Credentials) -> Path:
         "PROVIDER_TOKEN": credentials.provider_token,
         "WEBHOOK_SECRET": credentials.webhook_secret,
     }
-    for account, key in credentials.keys.items():
-        head = f"{account.upper()}_KEY"
+    for name, key in credentials.keys.items():
+        head = f"{name.upper()}_KEY"
         values[f"{head}_NAME"] = key.name
         values[f"{head}_ID"] = key.id
         values[f"{head}_HINT"] = key.hint

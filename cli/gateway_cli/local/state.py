@@ -13,13 +13,18 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway_cli.local.private_files import write_private
 from gateway_core.contract.ids import IdMint
-from gateway_core.contract.keys import digest, mint_key
+from gateway_core.contract.keys import KeyClass, digest, mint_key
 from gateway_core.contract.names import id_to_name
 
 PEPPER = "pepper-1"
 ID_KEY = "id-key"
 SHARED_SECRETS = (ID_KEY, PEPPER, "media-key")
-ACCOUNTS = ("demo", "guest")
+KEYS: dict[str, tuple[str, KeyClass]] = {
+    "demo": ("demo", "Standard"),
+    "demo_admin": ("demo", "Management"),
+    "guest": ("guest", "Standard"),
+}
+"""What each key is called here: its account and its class."""
 
 
 class ApiKey(BaseModel):
@@ -34,7 +39,7 @@ class ApiKey(BaseModel):
 
 
 class Credentials(BaseModel):
-    """Everything secret that the local run hands out, one key for each account."""
+    """Everything secret that the local run hands out; `keys` by the names of `KEYS`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -68,16 +73,20 @@ def read_shared_secret(folder: Path, name: str) -> bytes:
 
 
 def ensure_credentials(path: Path, secrets_folder: Path) -> Credentials:
-    """The credentials kept at `path`, made if there are none.
+    """The credentials kept at `path`, made if there are none; keys that are not there are added.
 
     Needs the shared secrets: the names of keys carry a tag under the id key.
     """
+    mint = IdMint(read_shared_secret(secrets_folder, ID_KEY))
     try:
-        return Credentials.model_validate_json(path.read_bytes())
+        kept = Credentials.model_validate_json(path.read_bytes())
     except (FileNotFoundError, ValidationError):
-        made = _make_credentials(IdMint(read_shared_secret(secrets_folder, ID_KEY)))
-        write_private(path, made.model_dump_json(indent=2).encode())
-        return made
+        kept = _make_credentials()
+    missing = {name: _make_key(mint, *KEYS[name]) for name in KEYS if name not in kept.keys}
+    if missing:
+        kept = kept.model_copy(update={"keys": {**kept.keys, **missing}})
+        write_private(path, kept.model_dump_json(indent=2).encode())
+    return kept
 
 
 def digest_key(key: ApiKey, secrets_folder: Path) -> str:
@@ -85,18 +94,19 @@ def digest_key(key: ApiKey, secrets_folder: Path) -> str:
     return digest(key.plaintext, read_shared_secret(secrets_folder, PEPPER))
 
 
-def _make_credentials(mint: IdMint) -> Credentials:
-    keys = {}
-    for account in ACCOUNTS:
-        minted = mint_key("Standard")
-        keys[account] = ApiKey(
-            name=id_to_name(mint.mint_random("key", account)),
-            id=minted.id,
-            hint=minted.hint,
-            plaintext=minted.plaintext,
-        )
+def _make_key(mint: IdMint, account: str, key_class: KeyClass) -> ApiKey:
+    minted = mint_key(key_class)
+    return ApiKey(
+        name=id_to_name(mint.mint_random("key", account)),
+        id=minted.id,
+        hint=minted.hint,
+        plaintext=minted.plaintext,
+    )
+
+
+def _make_credentials() -> Credentials:
     return Credentials(
-        keys=keys,
+        keys={},
         webhook_secret="whsec_" + base64.b64encode(secrets.token_bytes(32)).decode(),
         provider_token=secrets.token_urlsafe(32),
     )

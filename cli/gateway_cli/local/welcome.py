@@ -22,6 +22,7 @@ REST API            {config.base_url}   (OpenAPI: {config.base_url}/openapi.json
 Media host          {config.media_url}
 Simulated provider  {config.simulator_url}
 API key             {key}
+Management key      {variables["GATEWAY_MANAGEMENT_KEY"]}   (the account's keys, limits and usage)
 All of it           {config.env_file}
 Logs                {config.log_directory}
 

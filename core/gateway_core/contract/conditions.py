@@ -34,6 +34,7 @@ class Reason(StrEnum):
     OUTPUT_UNAVAILABLE = "OutputUnavailable"
     PROVIDER_UNAVAILABLE = "ProviderUnavailable"
     INVALID_REQUEST = "InvalidRequest"
+    MODEL_NOT_ALLOWED = "ModelNotAllowed"
     INSUFFICIENT_BALANCE = "InsufficientBalance"
     CREDIT_LIMIT_EXCEEDED = "CreditLimitExceeded"
     # their callbacks
@@ -63,6 +64,7 @@ class Reason(StrEnum):
     UNKNOWN_ACTION = "UnknownAction"
     INVALID_FIELD = "InvalidField"
     PRICE_MISSING = "PriceMissing"
+    INVALID_PRICE = "InvalidPrice"
     DUPLICATE_MODEL = "DuplicateModel"
 
     @property

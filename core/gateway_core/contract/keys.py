@@ -44,7 +44,12 @@ def mint_key(key_class: KeyClass = "Standard") -> MintedKey:
     secret = "".join(secrets.choice(_BASE62) for _ in range(32))
     head = f"{_PREFIX[key_class]}-{key_id}_{secret}"
     plaintext = head + _checksum(head)
-    return MintedKey(plaintext=plaintext, id=key_id, hint=f"{plaintext[:7]}…{plaintext[-4:]}")
+    return MintedKey(plaintext=plaintext, id=key_id, hint=hint_of(plaintext))
+
+
+def hint_of(plaintext: str) -> str:
+    """What is shown of a key in lists, so that people know which one it is."""
+    return f"{plaintext[:7]}…{plaintext[-4:]}"
 
 
 def parse_key(text: str) -> ParsedKey | None:

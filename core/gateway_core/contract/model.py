@@ -117,7 +117,12 @@ class ModelSpec(Part):
     ]
     action: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9_]+$")]
     display_name: Annotated[str | None, Field(max_length=127)] = None
-    disabled: bool = False
+    disabled: Annotated[
+        bool, Field(description="Takes the model out of the catalog; its price is still listed.")
+    ] = False
+    deprecated: Annotated[
+        bool, Field(description="Tells in the price list that the model will go; it still runs.")
+    ] = False
     routes: Annotated[list[Route], Field(min_length=1), map_list("name", max_items=8)]
     fields: Annotated[list[FieldRule] | None, map_list("name", max_items=32)] = None
     prices: Annotated[
@@ -142,6 +147,7 @@ class GatewayModel(Resource):
         *READY_COLUMNS,
         ("Provider", "string", ".spec.routes[0].providerName", 1),
         ("Disabled", "boolean", ".spec.disabled", 1),
+        ("Deprecated", "boolean", ".spec.deprecated", 1),
         MESSAGE_COLUMN,
         AGE,
     ]

@@ -12,9 +12,21 @@ CATEGORY = "modelgateway"
 
 ACCOUNT_LABEL = f"{GROUP}/account"
 SHARD_LABEL = f"{GROUP}/shard"
-KEY_ID_LABEL = f"{GROUP}/key-id"
+KEY_LABEL = f"{GROUP}/key"
+"""On a Secret that the operator wrote: the GatewayKey whose plaintext it holds."""
+ROTATIONS_ANNOTATION = f"{GROUP}/rotations"
+"""On the same: the key's `spec.rotations` when it was written."""
 REQUEST_ID_ANNOTATION = f"{GROUP}/request-id"
 GIVEN_DIGEST_ANNOTATION = f"{GROUP}/given-digest"
+FINGERPRINT_ANNOTATION = f"{GROUP}/fingerprint"
+"""On what was made with an Idempotency-Key: the digest of the input it stands for."""
+FIRST_HINT_ANNOTATION = f"{GROUP}/first-hint"
+"""The hint of the token a key was made with, for replays after it was rotated."""
+SEQUENCE_ANNOTATION = f"{GROUP}/sequence"
+"""A version of the record from before the object was made: the order of those of one second."""
+REPLAYS_ANNOTATION = f"{GROUP}/replays"
+"""Calls with an Idempotency-Key that changed the object: a JSON array of digests."""
+REVOKED_AT_ANNOTATION = f"{GROUP}/revoked-at"
 TRACEPARENT_ANNOTATION = f"{GROUP}/traceparent"
 """The trace that a task belongs to, as W3C Trace Context writes it; where tracing is on."""
 TASK_FINALIZER = f"{GROUP}/upstream-job"
@@ -25,6 +37,8 @@ SHARDS = 16
 """How many shards the operator's work is divided into; a task's shard is fixed at its creation."""
 
 TASK_PREFIX = "task"
+CALL_PREFIX = "call-"
+"""What the holds of calls begin with that leave no object; no object's name does."""
 
 
 def shard_of(name: str) -> int:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.model import FieldRule, GatewayModel, Price, Route
 from gateway_core.domain.operations import OPERATIONS, Operation
-from gateway_core.domain.pricing import ANY_RESOLUTION, missing_resolutions
+from gateway_core.domain.pricechecks import check_prices
 from gateway_core.domain.validation import check_rule
 
 
@@ -25,13 +25,18 @@ class Model:
     prices: tuple[Price, ...]
     routes: tuple[Route, ...]
     deadline_seconds: int
+    deprecated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All models that can be called, by (service, action) and then by id."""
+    """All models that can be called, by (service, action) and then by id.
+
+    `withdrawn` are the others, of ids that nothing at their path is called by.
+    """
 
     models: Mapping[tuple[str, str], Mapping[str, Model]] = field(default_factory=dict)
+    withdrawn: tuple[GatewayModel, ...] = ()
 
     def find_operation(self, service: str, action: str) -> Operation | None:
         """The operation served at a path, None where no model serves it."""
@@ -59,12 +64,11 @@ def build_catalog(objects: Iterable[GatewayModel]) -> tuple[Catalog, dict[str, P
     models: dict[tuple[str, str], dict[str, Model]] = {}
     owners: dict[tuple[str, str, str], str] = {}
     problems: dict[str, Problem] = {}
-    for obj in sorted(
-        objects, key=lambda o: (o.metadata.creation_timestamp or "", o.metadata.name)
-    ):
+    ordered = sorted(objects, key=lambda o: (o.metadata.creation_timestamp or "", o.metadata.name))
+    for obj in ordered:
         name, spec = obj.metadata.name, obj.spec
         problem = check_model_object(obj)
-        identity = (spec.service, spec.action, spec.model_id)
+        identity = _identify(obj)
         if problem is None and identity in owners:
             problem = Problem(
                 Reason.DUPLICATE_MODEL,
@@ -82,8 +86,10 @@ def build_catalog(objects: Iterable[GatewayModel]) -> tuple[Catalog, dict[str, P
             prices=tuple(spec.prices or ()),
             routes=tuple(spec.routes),
             deadline_seconds=spec.deadline_seconds,
+            deprecated=spec.deprecated,
         )
-    return Catalog(MappingProxyType(models)), problems
+    withdrawn = {_identify(obj): obj for obj in ordered[::-1] if _identify(obj) not in owners}
+    return Catalog(MappingProxyType(models), tuple(withdrawn.values())), problems
 
 
 def check_model_object(obj: GatewayModel) -> Problem | None:
@@ -99,25 +105,11 @@ def check_model_object(obj: GatewayModel) -> Problem | None:
         text = check_rule(operation, rule)
         if text is not None:
             return Problem(Reason.INVALID_FIELD, text)
-    if not spec.prices:
-        return Problem(
-            Reason.PRICE_MISSING, "spec.prices must be given; perCallMicros: 0 makes it free"
-        )
-    missing = missing_resolutions(spec.prices, _resolutions(operation, spec.fields or ()))
-    if missing:
-        return Problem(
-            Reason.PRICE_MISSING, f"spec.prices has no price per second for {', '.join(missing)}"
-        )
-    return None
+    rules = {rule.name: rule for rule in spec.fields or ()}
+    refusal = check_prices(operation, rules, spec.prices)
+    return None if refusal is None else Problem(*refusal)
 
 
-def _resolutions(operation: Operation, rules: Iterable[FieldRule]) -> tuple[str, ...]:
-    for rule in rules:
-        if rule.name != "output_resolution":
-            continue
-        if not rule.supported:
-            return (ANY_RESOLUTION,)
-        if rule.allowed is not None:
-            return tuple(rule.allowed)
-    resolution = operation.field("output_resolution")
-    return resolution.values if resolution else ()
+def _identify(obj: GatewayModel) -> tuple[str, str, str]:
+    """What a model is called by: service, action and id."""
+    return obj.spec.service, obj.spec.action, obj.spec.model_id

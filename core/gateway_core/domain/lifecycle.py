@@ -156,17 +156,24 @@ def record_completion(
 
 
 def record_failure(
-    task: GatewayTask, reason: Reason, message: str, now: datetime
+    task: GatewayTask,
+    reason: Reason,
+    message: str,
+    now: datetime,
+    *,
+    limit: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The terminal status of a task that failed; its hold is released, so it costs nothing.
 
-    `message` is what the client reads (contract §2.3): a sentence, at most 1024 characters.
+    `message` is what the client reads (contract §2.3): a sentence, at most 1024 characters. `limit`
+    is the credit limit that it failed by, as `status.failure.limit` has it (§11.1).
     """
     message = message[:1024]
+    failure = {"code": reason.code, "message": message}
     return {
         **_head(task, Phase.FAILED, "False", reason, message, now),
         **_ending(task, 0, now),
-        "failure": {"code": reason.code, "message": message},
+        "failure": failure if limit is None else {**failure, "limit": dict(limit)},
     }
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
+from gateway_core.domain.pricing import Unit
+
 FieldType = Literal["text", "url", "urls", "choice", "boolean", "integer"]
 
 MAX_URL = 2048
@@ -31,10 +33,11 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An action of the Task API."""
+    """An action of the Task API. `units` is what its calls can be priced by."""
 
     action: str
     summary: str
+    units: tuple[Unit, ...]
     fields: tuple[Field, ...]
 
     def field(self, name: str) -> Field | None:
@@ -45,6 +48,7 @@ class Operation:
 REFERENCE_TO_VIDEO = Operation(
     action="reference_to_video",
     summary="Make a video from reference images and audio clips",
+    units=(Unit.CALL, Unit.SECOND),
     fields=(
         Field(
             name="model",

@@ -1,76 +1,179 @@
-"""What a call costs: the same function quotes, reserves and charges (contract §2.7).
+"""What a call costs: one calculation quotes, reserves and charges (contract §2.7).
 
-Pure; amounts are integer micro-dollars.
+Pure. Amounts are integer micro-dollars and what is measured is integers and fractions; a call's sum
+is rounded up once, at its end. Used by the API for quotes and reservations, by the operator for
+tasks made with kubectl and for every charge.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
 from fractions import Fraction
 from math import ceil
-from typing import Any
+from typing import Any, TypeVar
 
-from gateway_core.contract.model import Price, SecondPrice
+from gateway_core.contract.model import Price
+
+T = TypeVar("T")
 
 ANY_RESOLUTION = "*"
+_MILLION = 1_000_000
+
+
+class Unit(StrEnum):
+    """What a price can be of."""
+
+    CALL = "call"
+    SECOND = "second"
+    IMAGE = "image"
+    TOKEN = "token"  # noqa: S105 - a unit, not a secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a call has made, or in a bound what it may make at most; None where nobody says.
+
+    `cached_tokens` are those of `input_tokens` that were read from the provider's cache.
+    """
+
+    resolution: str = ANY_RESOLUTION
+    seconds: Fraction | None = None
+    images: int | None = None
+    input_tokens: int | None = None
+    cached_tokens: int = 0
+    output_tokens: int | None = None
+
+
+def bound_task(values: Mapping[str, Any]) -> Usage:
+    """The most that a task with these values (defaults applied) makes."""
+    seconds = values.get("duration_seconds")
+    return Usage(
+        resolution=str(values.get("output_resolution", ANY_RESOLUTION)),
+        seconds=None if seconds is None else Fraction(seconds),
+    )
+
+
+def floor_moment(now: datetime) -> datetime:
+    """The whole second that a call's price is looked up by, which is also what clients are told."""
+    return now.astimezone(UTC).replace(microsecond=0)
 
 
 def select_price(prices: Iterable[Price], at: datetime) -> Price | None:
     """The price in force at `at` (aware): the one that took effect last."""
-    in_force = [price for price in prices if _effective(price) <= at]
-    return max(in_force, key=_effective, default=None)
+    in_force = [price for price in prices if effective_time(price) <= at]
+    return max(in_force, key=effective_time, default=None)
 
 
-def quote(price: Price, values: Mapping[str, Any]) -> int:
-    """Micro-dollars for a call with these values (defaults applied).
+def effective_time(price: Price) -> datetime:
+    """When a price takes effect; the epoch for one that has always been in force."""
+    if price.effective_time is None:
+        return datetime.fromtimestamp(0, UTC)
+    return datetime.fromisoformat(price.effective_time)
+
+
+def list_units(price: Price) -> tuple[Unit, ...]:
+    """What a price is of, in the order of `Unit`."""
+    tokens = (
+        price.input_per_million_micros,
+        price.output_per_million_micros,
+        price.cached_per_million_micros,
+    )
+    given = {
+        Unit.CALL: price.per_call_micros is not None,
+        Unit.SECOND: bool(price.per_second),
+        Unit.IMAGE: price.per_image_micros is not None,
+        Unit.TOKEN: any(micros is not None for micros in tokens),
+    }
+    return tuple(unit for unit, is_given in given.items() if is_given)
+
+
+def find_second_price(price: Price, resolution: str) -> int | None:
+    """Micro-dollars a second at a resolution; None where the price says nothing of it."""
+    rates = {rate.resolution: rate.micros for rate in price.per_second or ()}
+    return rates.get(resolution, rates.get(ANY_RESOLUTION))
+
+
+def find_cached_price(price: Price) -> int | None:
+    """Micro-dollars for a million input tokens read from the provider's cache."""
+    if price.cached_per_million_micros is not None:
+        return price.cached_per_million_micros
+    return price.input_per_million_micros
+
+
+def quote(price: Price, bound: Usage) -> int:
+    """Micro-dollars that a call within `bound` cannot exceed: what is quoted and reserved.
 
     Raises:
-        LookupError: the price says nothing of the values' resolution.
+        LookupError: the price is of something that the bound says nothing of, or has no rate for
+            the bound's resolution.
     """
-    return _cost(price, values, Fraction(values.get("duration_seconds", 0)))
+    # nobody knows yet how much of the input comes from a cache: whatever is dearer is assumed
+    dearer = (find_cached_price(price) or 0) > (price.input_per_million_micros or 0)
+    cached = (bound.input_tokens or 0) if dearer else 0
+    return _sum_up(price, replace(bound, cached_tokens=cached))
 
 
-def charge(
-    price: Price | None, values: Mapping[str, Any], *, reserved: int, seconds: float | None
-) -> int:
-    """Micro-dollars for what was made: by the seconds the provider reports, never over the hold.
+def charge(price: Price | None, bound: Usage, used: Usage, *, reserved: int) -> int:
+    """Micro-dollars for what was made: `reserved` for all of `bound`, less for less, never more.
 
-    A provider that reports none, or a model that is gone by then, means that the quote is due.
+    `price` is the one of the time of the call, `bound` what it was reserved by. What `used` does
+    not tell, or cannot be, counts as the bound. Where that leaves nothing to go by (a model that
+    is gone, a price that is now of something else), the reservation is due.
     """
-    if price is None or seconds is None or not 0 <= seconds < 1e6:
+    made = _complete(used, bound)
+    if price is None or _is_whole(made, bound):
+        # a price that has been edited since changes nothing for a call that made all it promised
         return reserved
     try:
-        return min(reserved, _cost(price, values, Fraction(str(seconds))))
+        return min(reserved, _sum_up(price, made))
     except LookupError:
         return reserved
 
 
-def missing_resolutions(prices: Iterable[Price], resolutions: Iterable[str]) -> list[str]:
-    """Resolutions that some price with prices per second says nothing of."""
-    wanted = list(resolutions)
-    missing: dict[str, None] = {}
-    for price in prices:
-        if price.per_second and not _rate(price.per_second, ANY_RESOLUTION):
-            named = {rate.resolution for rate in price.per_second}
-            missing.update(dict.fromkeys(item for item in wanted if item not in named))
-    return list(missing)
-
-
-def _cost(price: Price, values: Mapping[str, Any], seconds: Fraction) -> int:
+def _sum_up(price: Price, usage: Usage) -> int:
+    """The whole of a call, rounded up."""
     total = Fraction(price.per_call_micros or 0)
     if price.per_second:
-        resolution = str(values.get("output_resolution", ANY_RESOLUTION))
-        rate = _rate(price.per_second, resolution) or _rate(price.per_second, ANY_RESOLUTION)
+        rate = find_second_price(price, usage.resolution)
         if rate is None:
-            raise LookupError(f"no price for {resolution}")
-        total += rate.micros * seconds
+            raise LookupError(f"no price for {usage.resolution}")
+        total += rate * _need(usage.seconds, "seconds")
+    if price.per_image_micros is not None:
+        total += price.per_image_micros * _need(usage.images, "images")
+    cached_rate = find_cached_price(price)
+    if cached_rate is not None:
+        tokens = _need(usage.input_tokens, "input tokens")
+        cached = min(usage.cached_tokens, tokens)
+        fresh_rate = price.input_per_million_micros or 0
+        total += Fraction(cached * cached_rate + (tokens - cached) * fresh_rate, _MILLION)
+    if price.output_per_million_micros is not None:
+        tokens = _need(usage.output_tokens, "output tokens")
+        total += Fraction(tokens * price.output_per_million_micros, _MILLION)
     return ceil(total)
 
 
-def _rate(rates: Iterable[SecondPrice], resolution: str) -> SecondPrice | None:
-    return next((rate for rate in rates if rate.resolution == resolution), None)
+def _need(amount: T | None, what: str) -> T:
+    if amount is None:
+        raise LookupError(f"no bound of its {what}")
+    return amount
 
 
-def _effective(price: Price) -> datetime:
-    if price.effective_time is None:
-        return datetime.fromisoformat("1970-01-01T00:00:00+00:00")
-    return datetime.fromisoformat(price.effective_time)
+def _complete(used: Usage, bound: Usage) -> Usage:
+    """`used`, with what it does not tell from `bound`. It was made at the resolution asked for."""
+    told = {}
+    for name in ("seconds", "images", "input_tokens", "output_tokens"):
+        amount = getattr(used, name)
+        told[name] = getattr(bound, name) if amount is None or amount < 0 else amount
+    return replace(bound, **told, cached_tokens=max(0, used.cached_tokens))
+
+
+def _is_whole(made: Usage, bound: Usage) -> bool:
+    """Whether there is nothing to charge less for. Of tokens nobody knows before: they are bounds.
+
+    Seconds and images are exact: a call is asked for so many.
+    """
+    if bound.input_tokens is not None or bound.output_tokens is not None:
+        return False
+    amounts = (made.seconds, bound.seconds), (made.images, bound.images)
+    return all(most is None or (some is not None and some >= most) for some, most in amounts)

@@ -44,12 +44,16 @@ class Spending:
 
 @dataclass(slots=True)
 class SpentSum:
-    """What one subject was charged, while it is added up from several places."""
+    """What one subject was charged, while it is added up from several places.
+
+    `last` is when a run last counted under it, to the minute; empty where that is not known.
+    """
 
     minutes: dict[int, int] = field(default_factory=dict)
     hours: dict[int, int] = field(default_factory=dict)
     days: dict[int, int] = field(default_factory=dict)
     total: int = 0
+    last: str = ""
 
     def add(self, micros: int, day: int, minute: int) -> None:
         """Adds one charge; `minute` is of the day, which is numbered from the epoch."""
@@ -141,6 +145,8 @@ def sum_spending(
             if entry is None:
                 continue
             found = sums[subject]
+            if subject in table:
+                found.last = max(found.last, entry.get("lastTime") or "")
             if day is None:
                 found.total += entry.get("chargedMicros", 0)
                 for number, micros in _parse_days(entry.get("days")).items():

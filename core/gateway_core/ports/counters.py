@@ -6,7 +6,7 @@ Fulfilled by `adapters.redis`. Amounts are micro-dollars.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, Protocol
 
 from gateway_core.contract.errors import RateState
 from gateway_core.contract.limits import Window
@@ -114,7 +114,7 @@ class Ledger:
 
     `charged` is the sum of all days, those that `by_day` (`2026-11-21` -> micros) leaves out
     included; `holds` is task -> micros, `subjects` task -> what its hold counts under, and `spent`
-    what each subject was charged.
+    what each subject was charged. `journals` is process -> how far its journal is in all of these.
     """
 
     charged: int
@@ -122,6 +122,22 @@ class Ledger:
     holds: Mapping[str, int] = field(default_factory=dict)
     subjects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     spent: Mapping[str, Buckets] = field(default_factory=dict)
+    journals: Mapping[str, int] = field(default_factory=dict)
+
+
+CallState = Literal["held", "charged", "gone"]
+"""Of a call that leaves no object: its hold stands, it was charged of late, or neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCalls:
+    """How calls stand, in their order, and how far their process's journal is in the sums.
+
+    `counted` is the sequence up to which the last rebuild found the journal; 0 for nothing of it.
+    """
+
+    states: tuple[CallState, ...]
+    counted: int
 
 
 class Counters(Protocol):
@@ -158,6 +174,13 @@ class Counters(Protocol):
         minute of `at` (aware), which is when the task ended, whenever it is settled. Idempotent:
         the hold is the licence to charge, and it is used up. With 0 charged it is a release.
         CountersStale.
+        """
+        ...
+
+    async def keep(self, account: str, process: str, calls: Sequence[str]) -> KeptCalls:
+        """Has the holds of a process's calls, and the memory of their charges, begin anew in age.
+
+        So neither is taken for one that nobody has any more. CountersStale.
         """
         ...
 

@@ -58,13 +58,15 @@ class JobInput:
     """What to start: the task's validated input, and the reference (its uid) to know it by.
 
     `notify_url` is an address that the provider may call when the job ends; a call to it makes the
-    gateway poll, whatever it says. None where push is not set up.
+    gateway poll, whatever it says. None where push is not set up. `traceparent` is the call's place
+    in a trace (W3C Trace Context); None unless providers are to be told.
     """
 
     reference: str
     upstream_model: str
     input: dict[str, Any]
     notify_url: str | None = None
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

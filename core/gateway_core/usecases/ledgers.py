@@ -2,9 +2,15 @@
 
 Done by whichever process finds the counters stale: the API at a paid call, the operator when it
 takes in a task made with kubectl.
+
+The journal is read first, then tasks and usage as they were at one moment after that. What of the
+journal is folded by then is above no day's mark any more, so it counts once. What is written
+meanwhile may be missing: the ledger tells how far it found each journal, and the process that wrote
+what comes later sees to it (`usecases.liveholds`).
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import date
 
@@ -12,18 +18,24 @@ from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.limits import list_subjects, subject_of_guardrail, subject_of_key
 from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.journal import JournalDamaged, JournalObject
 from gateway_core.domain.ledger import read_entry
 from gateway_core.domain.spending import SpentSum, shares_entries
-from gateway_core.domain.usage import Charge, read_charge, sum_usage
+from gateway_core.domain.usage import Balance, Charge, read_charge, sum_usage
 from gateway_core.domain.windows import number_day
 from gateway_core.ports.counters import Counters, CountersUnavailable, Ledger
+from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.records import Object, Records, RecordUnavailable, WatchExpired
+from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.usage import list_usage, select_unfolded
 
 _ATTEMPTS = 3
+_DAYS_OF_JOURNALS = 2
 
 
-async def rebuild_ledger(records: Records, counters: Counters, account: str) -> bool:
+async def rebuild_ledger(
+    records: Records, backlog: Backlog, counters: Counters, account: str
+) -> bool:
     """Puts the account's ledger in place; False where another replica is at it.
 
     A task is missed here while the write that records its amount is under way (its create, or its
@@ -34,7 +46,7 @@ async def rebuild_ledger(records: Records, counters: Counters, account: str) -> 
     if token is None:
         return False
     try:
-        ledger = await read_ledger(records, account)
+        ledger = await read_ledger(records, backlog, account)
     except BaseException:
         # a replica that cannot read the record must not keep one that can from it
         with suppress(CountersUnavailable):
@@ -43,20 +55,24 @@ async def rebuild_ledger(records: Records, counters: Counters, account: str) -> 
     return await counters.finish_rebuild(account, token, ledger)
 
 
-async def read_ledger(records: Records, account: str) -> Ledger:
+async def read_ledger(records: Records, backlog: Backlog, account: str) -> Ledger:
     """The account's money: what is folded, what has ended since, and what is held.
 
     Tasks and usage are read as they were at one moment, so that folds that go on meanwhile count
     once: a task that is not marked yet is left out where the usage of that moment names it.
-    RecordUnavailable.
+    RecordUnavailable, also where the journal cannot be read.
     """
     for _ in range(_ATTEMPTS):
+        try:
+            journal = await backlog.read_all()
+        except (StoreUnavailable, JournalDamaged) as error:
+            raise RecordUnavailable(f"the usage journal cannot be read: {error}") from error
         with suppress(WatchExpired):
-            return await _read_moment(records, account)
+            return await _read_moment(records, journal, account)
     raise RecordUnavailable(f"the tasks of {account} cannot be listed in time")
 
 
-async def _read_moment(records: Records, account: str) -> Ledger:
+async def _read_moment(records: Records, journal: Sequence[JournalObject], account: str) -> Ledger:
     tasks: list[Object] = []
     version, token = "", None
     while True:
@@ -85,13 +101,34 @@ async def _read_moment(records: Records, account: str) -> Ledger:
             charged += charge.micros
             by_day[charge.day] += charge.micros
             _add_charge(spent, charge)
+    journals = _find_marks(balance)
+    for obj in journal:
+        journals[obj.process] = max(obj.sequence, journals.get(obj.process, 0))
+        for record in obj.records:
+            if record.account != account:
+                continue
+            charge = record.to_charge()
+            if obj.sequence > balance.journals.get(charge.day, {}).get(obj.process, 0):
+                charged += charge.micros
+                by_day[charge.day] += charge.micros
+                _add_charge(spent, charge)
     return Ledger(
         charged=charged,
         by_day=dict(by_day),
         holds=holds,
         subjects=subjects,
         spent={subject: sums.freeze() for subject, sums in spent.items()},
+        journals=journals,
     )
+
+
+def _find_marks(balance: Balance) -> dict[str, int]:
+    """How far the journals of late are in the usage: an older process has no calls under way."""
+    marks: dict[str, int] = {}
+    for day in sorted(balance.journals)[-_DAYS_OF_JOURNALS:]:
+        for process, sequence in balance.journals[day].items():
+            marks[process] = max(sequence, marks.get(process, 0))
+    return marks
 
 
 def _add_charge(spent: dict[str, SpentSum], charge: Charge) -> None:

@@ -24,22 +24,19 @@ KEY_TITLE = "this key"
 class Policy:
     """What restricts a key's calls: all of it must allow a call.
 
-    `guardrail_names` are those that the call is recorded with, and `budgets` what the counters have
-    to be asked for; `limited` is whether any of these is about money. A key with more guardrails
-    than it may have is `closed`: which of them count cannot be told, so none is passed over.
+    `guardrail_names` are those that the call is recorded with, `subjects` what its money is counted
+    under then (`contract.limits.list_subjects`), and `budgets` what the counters have to be asked
+    for; `limited` is whether any of these is about money. A key with more guardrails than it may
+    have is `closed`: which of them count cannot be told, so none is passed over.
     """
 
     key_name: str
     guardrail_names: tuple[str, ...]
+    subjects: tuple[str, ...]
     budgets: tuple[Budget, ...]
     limited: bool
     closed: bool
     _rules: tuple[tuple[str, str, Rules], ...]
-
-    @property
-    def subjects(self) -> tuple[str, ...]:
-        """What a call's money is counted under, as `contract.limits.list_subjects` has it."""
-        return (subject_of_key(self.key_name), *map(subject_of_guardrail, self.guardrail_names))
 
     def find_refusal(self, service: str, model_id: str) -> str | None:
         """Who does not allow the model: `this key`, or a guardrail by its name for people."""
@@ -74,6 +71,7 @@ def build_policy(key_name: str, rules: Rules, guardrails: Iterable[Guardrail]) -
     return Policy(
         key_name=key_name,
         guardrail_names=() if closed else tuple(g.name for g in chosen),
+        subjects=tuple(subject for subject, _, _ in parts),
         budgets=budgets,
         limited=any(budget.limit is not None for budget in budgets),
         closed=closed,
@@ -120,6 +118,10 @@ class Policies(Generic[T]):
         policy = build_policy(key_name, rules, chosen)
         self._known[key_name] = rules, account, policy
         return policy
+
+    def find_guardrail(self, name: str) -> Guardrail | None:
+        """The guardrail of that name, if there is one."""
+        return self._seen.get(name)
 
     def _forget(self, key_name: str) -> None:
         self._known.pop(key_name, None)

@@ -32,7 +32,7 @@ class Courier:
         self._sender = sender
         self._keyring = keyring
         self._now = now
-        self._lanes = Lanes()
+        self.lanes = Lanes()
 
     async def check_keys(self, account: str) -> None:
         """Raises NoKey where nothing can be signed for the account, RecordUnavailable."""
@@ -41,7 +41,7 @@ class Courier:
     @asynccontextmanager
     async def wait_turn(self, account: str, url: str) -> AsyncIterator[Lane]:
         """A place on the way to the URL's host; what is known of the task may be old by then."""
-        async with self._lanes.take(account, _host_of(url)) as lane:
+        async with self.lanes.take(account, _host_of(url)) as lane:
             yield lane
 
     async def send(self, message: Message, lane: Lane) -> Outcome:

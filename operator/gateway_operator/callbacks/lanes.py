@@ -118,12 +118,24 @@ class Lanes:
         self._idle: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._accounts: dict[str, _Account] = {}
         self._all = Gate(IN_ALL)
+        self._taken = 0
+
+    @property
+    def running(self) -> int:
+        """How many attempts are under way."""
+        return self._all.inside
+
+    @property
+    def waiting(self) -> int:
+        """How many stand at one of the gates."""
+        return self._taken - self._all.inside
 
     @asynccontextmanager
     async def take(self, account: str, host: str) -> AsyncIterator[Lane]:
         """A place in the lane, once it is there; the lane itself, to say whether it is slow."""
         lane = self._lanes.setdefault((account, host), Lane(Gate(PER_HOST)))
         self._idle.pop((account, host), None)
+        self._taken += 1
         try:
             async with _inside(lane.gate):
                 gates = self._accounts.setdefault(account, _Account())
@@ -135,6 +147,7 @@ class Lanes:
                     finally:
                         lane.gate.set_limit(lane.limit)
         finally:
+            self._taken -= 1
             self._tidy(account, host, lane)
 
     def _tidy(self, account: str, host: str, lane: Lane) -> None:

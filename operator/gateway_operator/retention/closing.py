@@ -1,18 +1,19 @@
 """Moves days of usage that are long past into the sum of past days, oldest first.
 
-First the day is closed: nothing can be added from then on. Then it is kept whole in the object
-store, for reports. Then its sums and its name go into the account's `…-before` object in one
-compare-and-set, and last its own object is deleted. Whoever is killed in between, or does the same
-again, finds the step that is due from what is there.
+First the day is closed: nothing can be added from then on. That waits for runs that are not marked
+yet, and until nothing of the usage journal is left for the day, since only the day's object tells
+how far that is in it. Then it is kept whole in the object store, for reports. Then its sums and its
+name go into the account's `…-before` object in one compare-and-set, and last its own object is
+deleted. Whoever is killed in between, or does the same again, finds the step that is due from what
+is there.
 """
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-import orjson
 import structlog
 
-from gateway_core.contract.usage import MOST_PENDING, GatewayUsage
+from gateway_core.contract.usage import MOST_PENDING, GatewayUsage, usage_name
 from gateway_core.domain.usage import absorb_day, drop_pending, list_pending
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import (
@@ -22,6 +23,9 @@ from gateway_core.ports.records import (
     RecordOutcomeUnknown,
     Records,
 )
+from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.callfolds import divide_objects
+from gateway_core.usecases.pastdays import keep_day
 from gateway_core.usecases.usage import find_marked, open_usage
 from gateway_operator.retention.rules import Rules
 
@@ -36,6 +40,7 @@ class Closing:
     ) -> None:
         self._records = records
         self._store = store
+        self._backlog = Backlog(store)
         self._rules = rules
         self._now = now
 
@@ -43,7 +48,11 @@ class Closing:
         """Moves the days that are due; how many. Raises what the ports raise."""
         last = self._now().astimezone(UTC).date() - timedelta(days=self._rules.usage_days + 1)
         moved = 0
-        for _, name in await self._list_days(last.isoformat()):
+        due = await self._list_days(last.isoformat())
+        waiting = await self._list_waiting() if due else set[str]()
+        for _, name in due:
+            if name in waiting:
+                continue
             try:
                 moved += await self._move(await self._records.get(GatewayUsage.plural, name))
             except (Outdated, Missing, RecordOutcomeUnknown) as error:
@@ -51,6 +60,13 @@ class Closing:
         if moved:
             _log.info("days of usage moved away", days=moved)
         return moved
+
+    async def _list_waiting(self) -> set[str]:
+        """Names of the usage objects of which something is in the journal, folded or not."""
+        return {
+            usage_name(part.account, part.day)
+            for part in divide_objects(await self._backlog.read_all())
+        }
 
     async def _list_days(self, last: str) -> list[tuple[str, str]]:
         """Days up to `last` and the names of their objects, oldest first.
@@ -71,7 +87,7 @@ class Closing:
         closed = await self._close(day)
         if closed is None:
             return False
-        await self._keep(closed)
+        await keep_day(self._store, closed)
         await self._absorb(closed)
         meta = closed["metadata"]
         await self._records.delete(GatewayUsage.plural, meta["name"], uid=meta["uid"])
@@ -88,14 +104,6 @@ class Closing:
             return None
         change = {**left, "closed": True}
         return await self._records.patch_status(GatewayUsage.plural, day, change)
-
-    async def _keep(self, day: Object) -> None:
-        """Puts the day into the object store; the same bytes under the same key, always."""
-        meta, spec = day["metadata"], day["spec"]
-        key = f"usage/{spec['accountName']}/{spec['day']}.{meta['uid']}.json"
-        kept = {"name": meta["name"], "uid": meta["uid"]}
-        document = {"metadata": kept, "spec": spec, "status": day["status"]}
-        await self._store.put(key, orjson.dumps(document, option=orjson.OPT_SORT_KEYS))
 
     async def _absorb(self, day: Object) -> None:
         """Adds a closed day to the sum of past days, unless that names it or the day has gone.

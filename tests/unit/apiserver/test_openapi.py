@@ -22,6 +22,7 @@ async def _document(gateway: Gateway) -> dict[str, Any]:
 async def test_paths_follow_the_catalog(gateway: Gateway) -> None:
     document = await _document(gateway)
     account = {"/api/v1/me", "/api/v1/me/balance"}
+    account |= {"/api/v1/price_schedules", "/api/v1/price_quotes"}
     assert set(document["paths"]) == {PATH, PATH + "/{task_id}"} | account
     gateway.put_model("second")
     gateway.put_model("third", service="other")
@@ -49,7 +50,11 @@ def test_references_lead_somewhere() -> None:
     gateway = Gateway()
     catalog = gateway_catalog(gateway)
     document = build_document(
-        catalog, "http://x", task_id_header="X-Brand-Id", loopback_callbacks=False
+        catalog,
+        "http://x",
+        task_id_header="X-Brand-Id",
+        loopback_callbacks=False,
+        anonymous_prices=True,
     )
     for reference in _references(document):
         node = document

@@ -2,8 +2,12 @@
 
 from typing import Any
 
+import orjson
 import pytest
 
+from gateway_apiserver.errors import render_error
+from gateway_apiserver.surfaces import Dialect
+from gateway_core.contract.errors import CreditLimitExceeded, Forbidden, GatewayError
 from gateway_core.contract.limits import MOST_GUARDRAILS
 from gateway_core.ports.records import RecordUnavailable
 from tests.fakes.records import Fault
@@ -144,3 +148,29 @@ async def test_nothing_is_let_in_before_the_guardrails_are_known(gateway: Gatewa
     answer = await gateway.create()
     assert answer.status == 503
     assert answer.headers["retry-after"] == "1"
+
+
+NOT_ALLOWED = Forbidden("No.", code="model_not_allowed", param="model")
+SPENT = CreditLimitExceeded("Spent.")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "openai", "google"),
+    [
+        (NOT_ALLOWED, 403, ("permission_error", "model_not_allowed"), "PERMISSION_DENIED"),
+        (SPENT, 429, ("insufficient_quota", "credit_limit_exceeded"), "RESOURCE_EXHAUSTED"),
+    ],
+)
+def test_every_surface_has_its_own_words_for_them(
+    error: GatewayError, status: int, openai: tuple[str, str], google: str
+) -> None:
+    shown = render_error(error, Dialect.OPENAI)
+    told = orjson.loads(shown.body)["error"]
+    assert (shown.status, told["type"], told["code"]) == (status, *openai)
+    shown = render_error(error, Dialect.GOOGLE)
+    told = orjson.loads(shown.body)["error"]
+    assert (shown.status, told["code"], told["status"]) == (status, status, google)
+    assert told["details"] == [], "no delay to wait out"
+    names = {name for name, _ in shown.headers}
+    assert b"retry-after" not in names
+    assert (b"x-should-retry" in names) is (status == 429)

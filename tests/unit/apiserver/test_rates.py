@@ -9,7 +9,7 @@ import pytest
 from gateway_apiserver.entries import AccountRecord
 from gateway_apiserver.rates import RateGate
 from gateway_core.contract.errors import Unavailable
-from gateway_core.ports.counters import AdmissionAnswer, AdmissionCall, Hold, Ledger
+from gateway_core.ports.counters import AdmissionAnswer, AdmissionCall, Budget, Hold, Ledger
 from gateway_core.ports.records import RecordUnavailable
 from tests.fakes.counters import FakeCounters
 from tests.fakes.records import Fault
@@ -214,6 +214,57 @@ class TestGateInAnOutage:
         self.counters.away = True
         self.now += 59
         assert not (await self.gate.admit(record(), None)).rate_exceeded
+
+    async def test_a_limit_of_money_is_never_passed_over(self) -> None:
+        """An unlimited account's key may be limited: only the counters know what it has spent."""
+        for limit in (0, 10**9):
+            limited = (Budget("key/a"), Budget("guardrail/b", limit, "weekly"))
+            with pytest.raises(Unavailable) as refused:
+                await self.gate.admit(record(), Hold("t", 0, ("key/a",)), limited)
+            assert refused.value.retry_after == 5
+        answer = await self.gate.admit(record(), Hold("t", 5), (Budget("key/a"),))
+        assert not answer.rate_exceeded
+
+    async def test_each_rate_is_counted_by_its_part_and_all_or_none(self) -> None:
+        gate = RateGate(self.counters, self._rebuild, replicas=2, clock=lambda: self.now)
+        account = record(requests_per_minute=12)
+        key, pool = (
+            Budget("key/a", requests_per_minute=4),
+            Budget("guardrail/b", requests_per_minute=9),
+        )
+        told = []
+        for budgets in [(key, pool), (key, pool), (key, pool), (pool,), (), (pool,), (pool,)]:
+            answer = await gate.admit(account, None, budgets)
+            told.append((answer.rate.limit, answer.rate.remaining, answer.rate_exceeded))
+            self.now += 1
+        assert told == [
+            (4, 1, False),
+            (4, 0, False),
+            (4, 0, True),
+            (9, 1, False),
+            (12, 2, False),
+            (9, 0, False),
+            (9, 0, True),
+        ]
+
+    async def test_the_advised_wait_is_that_of_the_last_to_be_free(self) -> None:
+        key = Budget("key/a", requests_per_minute=1)
+        account = record(requests_per_minute=2)
+        await self.gate.admit(account, None)
+        self.now += 5
+        await self.gate.admit(account, None, (key,))
+        self.now += 5
+        answer = await self.gate.admit(account, None, (key,))
+        assert (answer.retry_after, answer.rate.limit, answer.rate.reset) == (55, 1, 1065)
+        self.now += 50
+        assert (await self.gate.admit(account, None, (key,))).rate_exceeded
+
+    async def test_a_lowered_limit_waits_for_as_many_as_are_over_it(self) -> None:
+        for _ in range(3):
+            await self.gate.admit(record(requests_per_minute=3), None)
+            self.now += 5
+        answer = await self.gate.admit(record(requests_per_minute=1), None)
+        assert (answer.rate_exceeded, answer.retry_after) == (True, 55)
 
     async def test_the_second_asking_of_a_rebuild_does_not_count(self) -> None:
         calls: list[AdmissionCall] = []

@@ -13,6 +13,7 @@ from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.provider import GatewayProvider
+from gateway_core.contract.user import GatewayUser
 
 
 @pytest.fixture
@@ -27,7 +28,8 @@ def objects(config: LocalConfig) -> dict[tuple[str, str], dict]:
 
 def test_every_object_is_of_its_kind(objects: dict[tuple[str, str], dict]) -> None:
     kinds = {
-        kind.kind_name: kind for kind in (GatewayAccount, GatewayKey, GatewayModel, GatewayProvider)
+        kind.kind_name: kind
+        for kind in (GatewayAccount, GatewayKey, GatewayModel, GatewayProvider, GatewayUser)
     }
     seen = {
         kinds[kind].model_validate(item).kind_name
@@ -42,6 +44,8 @@ def test_references_lead_somewhere(objects: dict[tuple[str, str], dict]) -> None
         spec = item.get("spec", {})
         if kind == "GatewayKey":
             assert ("GatewayAccount", spec["accountName"]) in objects
+            member = objects["GatewayUser", spec["createdBy"]]["spec"]["memberships"]
+            assert spec["accountName"] in [one["accountName"] for one in member]
             assert item["metadata"]["labels"]["modelgateway.dev/account"] == spec["accountName"]
         for field in ("webhookSecretRef", "credentialsSecretRef"):
             if field in spec:

@@ -10,6 +10,7 @@ import pytest
 from gateway_cli.local.config import LocalConfig
 from gateway_cli.local.envfile import list_variables, write_env_file
 from gateway_cli.local.state import (
+    KEYS,
     Credentials,
     digest_key,
     ensure_credentials,
@@ -55,11 +56,12 @@ def test_keys_are_well_formed_and_their_objects_carry_the_accounts_tag(
 ) -> None:
     mint = IdMint(read_shared_secret(config.secrets_directory, "id-key"))
     pepper = read_shared_secret(config.secrets_directory, "pepper-1")
-    assert set(credentials.keys) == {"demo", "guest"}
-    for account, key in credentials.keys.items():
+    assert set(credentials.keys) == set(KEYS)
+    for name, key in credentials.keys.items():
+        account, key_class = KEYS[name]
         parsed = parse_key(key.plaintext)
         assert parsed is not None
-        assert (parsed.id, parsed.key_class) == (key.id, "Standard")
+        assert (parsed.id, parsed.key_class) == (key.id, key_class)
         assert mint.check("key", account, name_to_id(key.name)) is Ownership.MINTED
         assert digest_key(key, config.secrets_directory) == digest(key.plaintext, pepper)
 
@@ -68,6 +70,19 @@ def test_credentials_are_kept(config: LocalConfig, credentials: Credentials) -> 
     path = config.directory / "credentials.json"
     assert ensure_credentials(path, config.secrets_directory) == credentials
     assert _mode(path) == 0o600
+
+
+def test_a_key_that_an_older_run_did_not_make_is_added(
+    config: LocalConfig, credentials: Credentials
+) -> None:
+    path = config.directory / "credentials.json"
+    older = credentials.model_copy(update={"keys": {"demo": credentials.keys["demo"]}})
+    path.write_text(older.model_dump_json())
+    mended = ensure_credentials(path, config.secrets_directory)
+    assert set(mended.keys) == set(KEYS)
+    assert mended.keys["demo"] == credentials.keys["demo"]
+    assert mended.webhook_secret == credentials.webhook_secret
+    assert ensure_credentials(path, config.secrets_directory) == mended
 
 
 def test_the_webhook_secret_is_in_the_standard_form(credentials: Credentials) -> None:
@@ -93,6 +108,6 @@ def test_the_env_file_has_what_clients_are_promised(
 ) -> None:
     promised = {
         *("GATEWAY_BASE_URL", "GATEWAY_API_KEY", "GATEWAY_API_KEY_2", "GATEWAY_WEBHOOK_SECRET"),
-        *("GATEWAY_MEDIA_URL", "GATEWAY_SIMULATOR_URL", "KUBECONFIG"),
+        *("GATEWAY_MANAGEMENT_KEY", "GATEWAY_MEDIA_URL", "GATEWAY_SIMULATOR_URL", "KUBECONFIG"),
     }
     assert promised <= set(list_variables(config, credentials))

@@ -1,5 +1,6 @@
 """Micro-dollars inside, cents and decimals at the edge (§2.3, §2.4)."""
 
+import json
 import re
 from decimal import Decimal
 
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_core.contract.money import MAX_MICROS, ceil_cents, floor_cents, to_decimal_text
+from gateway_core.domain.pricechecks import MOST_CALL_MICROS
 
 micros = st.integers(min_value=-MAX_MICROS, max_value=MAX_MICROS)
 
@@ -24,6 +26,12 @@ def test_decimal_text_is_exact(amount: int) -> None:
     assert Decimal(text) * 1_000_000 == amount
     assert re.fullmatch(r"-?\d+\.\d{2,6}", text)
     assert not re.search(r"\.\d{2}\d*0$", text), "no more zeros than two decimals need"
+
+
+@given(st.integers(min_value=0, max_value=MOST_CALL_MICROS))
+def test_what_a_call_may_cost_survives_a_clients_binary_number(amount: int) -> None:
+    """`usage.cost` is a JSON number, and most clients read those as doubles."""
+    assert round(json.loads(to_decimal_text(amount)) * 1_000_000) == amount
 
 
 @pytest.mark.parametrize(

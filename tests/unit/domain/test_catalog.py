@@ -99,6 +99,53 @@ def test_a_bad_object_does_not_stand_in_a_good_ones_way() -> None:
             Reason.PRICE_MISSING,
             "no price per second for 540p, 1080p, 2k, 4k",
         ),
+        (
+            {
+                "prices": [
+                    {"perSecond": [{"micros": 1}]},
+                    {
+                        "perSecond": [{"resolution": "720p", "micros": 1}],
+                        "effectiveTime": "2030-01-01T00:00:00Z",
+                    },
+                ]
+            },
+            Reason.PRICE_MISSING,
+            "540p",
+        ),
+        (
+            {"prices": [{"perImageMicros": 1}]},
+            Reason.INVALID_PRICE,
+            "spec.prices is by image, but calls of reference_to_video are priced by call and by"
+            " second",
+        ),
+        (
+            {"prices": [{"perCallMicros": 1, "outputPerMillionMicros": 1}]},
+            Reason.INVALID_PRICE,
+            "by token",
+        ),
+        (
+            {
+                "fields": [{"name": "duration_seconds", "supported": False}],
+                "prices": [{"perSecond": [{"micros": 1}]}],
+            },
+            Reason.INVALID_PRICE,
+            "without duration_seconds",
+        ),
+        (
+            {
+                "prices": [
+                    {"perCallMicros": 1, "effectiveTime": "2030-01-01T00:00:00Z"},
+                    {"perCallMicros": 2, "effectiveTime": "2030-01-01T01:00:00+01:00"},
+                ]
+            },
+            Reason.INVALID_PRICE,
+            "at the same time",
+        ),
+        (
+            {"prices": [{"perSecond": [{"micros": 62_500_000_001}]}]},
+            Reason.INVALID_PRICE,
+            "one call may cost 1000000.000016 USD",
+        ),
     ],
 )
 def test_a_problem_says_what_to_mend(spec: dict[str, Any], reason: Reason, text: str) -> None:
@@ -120,9 +167,18 @@ def test_a_problem_says_what_to_mend(spec: dict[str, Any], reason: Reason, text:
             "fields": [{"name": "output_resolution", "supported": False}],
             "prices": [{"perSecond": [{"micros": 1}]}],
         },
+        {"prices": [{"perSecond": [{"micros": 62_500_000_000}]}]},
+        {
+            "fields": [{"name": "duration_seconds", "maximum": 10}],
+            "prices": [{"perSecond": [{"micros": 100_000_000_000}]}],
+        },
+        {
+            "fields": [{"name": "duration_seconds", "supported": False}],
+            "prices": [{"perCallMicros": 10**12}],
+        },
     ],
 )
-def test_only_resolutions_that_can_be_asked_for_need_a_price(spec: dict[str, Any]) -> None:
+def test_only_what_can_be_asked_for_needs_a_price(spec: dict[str, Any]) -> None:
     assert check_model_object(make(**spec)) is None
 
 
@@ -135,3 +191,17 @@ def test_a_model_without_resolutions_needs_the_star() -> None:
     )
     assert problem is not None
     assert problem.reason is Reason.PRICE_MISSING
+
+
+def test_what_cannot_be_called_is_kept_apart() -> None:
+    catalog, _ = build_catalog(
+        [make(), make("old", modelId="old", disabled=True), make("none", modelId="none", prices=[])]
+    )
+    assert sorted(obj.spec.model_id for obj in catalog.withdrawn) == ["none", "old"]
+
+
+def test_an_id_that_can_be_called_is_not_among_what_cannot() -> None:
+    catalog, _ = build_catalog([make("a-bad", "2026-11-20T10:00:00Z", prices=None), make("good")])
+    assert catalog.withdrawn == ()
+    catalog, _ = build_catalog([make("a", disabled=True), make("b", disabled=True)])
+    assert [obj.metadata.name for obj in catalog.withdrawn] == ["a"]

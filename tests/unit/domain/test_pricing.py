@@ -1,14 +1,30 @@
-"""Prices: one function quotes, reserves and charges (§2.7)."""
+"""Prices: one calculation quotes, reserves and charges (§2.7)."""
 
-from datetime import UTC, datetime
+import ast
+import inspect
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway_core.contract import money
 from gateway_core.contract.model import Price, SecondPrice
-from gateway_core.domain.pricing import charge, missing_resolutions, quote, select_price
+from gateway_core.domain import ledger, pricechecks, pricing, schedules, usage
+from gateway_core.domain.pricing import (
+    Unit,
+    Usage,
+    bound_task,
+    charge,
+    floor_moment,
+    list_units,
+    quote,
+    select_price,
+)
 
 RESOLUTIONS = ("540p", "720p", "1080p", "2k", "4k")
 
@@ -19,12 +35,44 @@ second_prices = st.lists(
     max_size=6,
 ).map(lambda made: [*(r for r in made if r.resolution != "*"), SecondPrice(micros=7)])
 prices = st.builds(Price, per_call_micros=st.none() | rates, per_second=st.none() | second_prices)
+all_prices = st.builds(
+    Price,
+    per_call_micros=st.none() | rates,
+    per_second=st.none() | second_prices,
+    per_image_micros=st.none() | rates,
+    input_per_million_micros=st.none() | rates,
+    output_per_million_micros=st.none() | rates,
+    cached_per_million_micros=st.none() | rates,
+)
 inputs = st.fixed_dictionaries(
     {
         "duration_seconds": st.integers(min_value=3, max_value=16),
         "output_resolution": st.sampled_from(RESOLUTIONS),
     }
 )
+counts = st.integers(min_value=0, max_value=10**6)
+seconds = st.fractions(min_value=0, max_value=10**4, max_denominator=1000)
+bounds = st.builds(
+    Usage,
+    resolution=st.sampled_from(RESOLUTIONS),
+    seconds=seconds,
+    images=counts,
+    input_tokens=counts,
+    output_tokens=counts,
+)
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> tuple[Usage, Usage]:
+    """A bound, and a usage within it."""
+    bound = draw(bounds)
+    assert bound.seconds is not None
+    within = {}
+    for name in ("images", "input_tokens", "output_tokens"):
+        within[name] = draw(st.integers(min_value=0, max_value=getattr(bound, name)))
+    cached = draw(st.integers(min_value=0, max_value=within["input_tokens"]))
+    part = draw(st.fractions(min_value=0, max_value=1, max_denominator=100))
+    return bound, replace(bound, seconds=bound.seconds * part, cached_tokens=cached, **within)
 
 
 def at(text: str) -> datetime:
@@ -35,79 +83,206 @@ def price(**fields: Any) -> Price:
     return Price.model_validate(fields)
 
 
+def task(seconds: int = 5, resolution: str = "720p") -> Usage:
+    return bound_task({"duration_seconds": seconds, "output_resolution": resolution})
+
+
+def made(seconds: str) -> Usage:
+    return Usage(seconds=Fraction(seconds))
+
+
 class TestQuote:
     def test_seconds_at_the_price_of_the_resolution(self) -> None:
-        made = price(perSecond=[{"resolution": "720p", "micros": 60_000}, {"micros": 1}])
-        values = {"duration_seconds": 5, "output_resolution": "720p"}
-        assert quote(made, values) == 300_000
+        asked = price(perSecond=[{"resolution": "720p", "micros": 60_000}, {"micros": 1}])
+        assert quote(asked, task()) == 300_000
 
     def test_every_other_resolution_has_the_star(self) -> None:
-        made = price(perSecond=[{"resolution": "720p", "micros": 60_000}, {"micros": 100_000}])
-        assert quote(made, {"duration_seconds": 5, "output_resolution": "4k"}) == 500_000
+        asked = price(perSecond=[{"resolution": "720p", "micros": 60_000}, {"micros": 100_000}])
+        assert quote(asked, task(resolution="4k")) == 500_000
 
     def test_a_call_and_its_seconds_add_up(self) -> None:
-        made = price(perCallMicros=5, perSecond=[{"micros": 10}])
-        assert quote(made, {"duration_seconds": 3, "output_resolution": "4k"}) == 35
+        assert quote(price(perCallMicros=5, perSecond=[{"micros": 10}]), task(3)) == 35
 
     def test_a_call_alone(self) -> None:
-        assert quote(price(perCallMicros=7), {"duration_seconds": 16}) == 7
+        assert quote(price(perCallMicros=7), task(16)) == 7
 
     def test_free_is_nothing(self) -> None:
-        assert quote(price(perCallMicros=0), {}) == 0
+        assert quote(price(perCallMicros=0), bound_task({})) == 0
 
     def test_a_model_without_resolutions_has_the_star(self) -> None:
-        assert quote(price(perSecond=[{"micros": 10}]), {"duration_seconds": 3}) == 30
+        asked = price(perSecond=[{"micros": 10}])
+        assert quote(asked, bound_task({"duration_seconds": 3})) == 30
 
     def test_no_price_for_a_resolution_is_told(self) -> None:
-        made = price(perSecond=[{"resolution": "720p", "micros": 1}])
+        asked = price(perSecond=[{"resolution": "720p", "micros": 1}])
         with pytest.raises(LookupError, match="4k"):
-            quote(made, {"duration_seconds": 3, "output_resolution": "4k"})
+            quote(asked, task(resolution="4k"))
+
+    def test_images(self) -> None:
+        assert quote(price(perImageMicros=40_000), Usage(images=3)) == 120_000
+
+    def test_tokens_are_rounded_up_once_for_the_call(self) -> None:
+        asked = price(inputPerMillionMicros=150_000, outputPerMillionMicros=600_000)
+        # 3 * 0.15 + 1 * 0.6 = 1.05 micro-dollars; each part by itself would make 2
+        assert quote(asked, Usage(input_tokens=3, output_tokens=1)) == 2
+        assert quote(asked, Usage(input_tokens=1, output_tokens=1)) == 1
+        assert quote(asked, Usage(input_tokens=10**6, output_tokens=10**6)) == 750_000
+
+    def test_cached_tokens_are_bounded_by_what_is_dearer(self) -> None:
+        bound = Usage(input_tokens=10**6, output_tokens=0)
+        cheaper = price(inputPerMillionMicros=100, cachedPerMillionMicros=10)
+        assert quote(cheaper, bound) == 100
+        dearer = price(inputPerMillionMicros=100, cachedPerMillionMicros=125)
+        assert quote(dearer, bound) == 125
+
+    @pytest.mark.parametrize(
+        ("fields", "what"),
+        [
+            ({"perSecond": [{"micros": 1}]}, "seconds"),
+            ({"perImageMicros": 1}, "images"),
+            ({"inputPerMillionMicros": 1}, "input tokens"),
+            ({"cachedPerMillionMicros": 1, "perCallMicros": 1}, "input tokens"),
+            ({"outputPerMillionMicros": 1}, "output tokens"),
+        ],
+    )
+    def test_what_has_no_bound_has_no_quote(self, fields: dict[str, Any], what: str) -> None:
+        with pytest.raises(LookupError, match=what):
+            quote(price(**fields), Usage())
 
 
 class TestCharge:
     @given(prices, inputs)
-    def test_what_was_quoted_is_charged(self, made: Price, values: dict[str, Any]) -> None:
-        reserved = quote(made, values)
-        seconds = float(values["duration_seconds"])
-        assert charge(made, values, reserved=reserved, seconds=seconds) == reserved
-        assert charge(made, values, reserved=reserved, seconds=None) == reserved
+    def test_what_was_quoted_is_charged(self, asked: Price, values: dict[str, Any]) -> None:
+        bound = bound_task(values)
+        reserved = quote(asked, bound)
+        used = made(str(float(values["duration_seconds"])))
+        assert charge(asked, bound, used, reserved=reserved) == reserved
+        assert charge(asked, bound, Usage(), reserved=reserved) == reserved
+
+    @given(prices, st.none() | all_prices, inputs, seconds)
+    def test_a_price_that_is_edited_changes_nothing_for_what_is_made_in_full(
+        self, asked: Price, edited: Price | None, values: dict[str, Any], more: Fraction
+    ) -> None:
+        bound = bound_task(values)
+        reserved = quote(asked, bound)
+        assert bound.seconds is not None
+        used = Usage(seconds=bound.seconds + more)
+        assert charge(edited, bound, used, reserved=reserved) == reserved
+
+    @given(all_prices, calls())
+    def test_never_more_than_was_quoted(self, asked: Price, call: tuple[Usage, Usage]) -> None:
+        bound, used = call
+        reserved = quote(asked, bound)
+        charged = charge(asked, bound, used, reserved=reserved)
+        assert 0 <= charged <= reserved
+        assert type(charged) is type(reserved) is int
 
     @given(
-        prices,
-        inputs,
-        st.floats(allow_nan=True, allow_infinity=True),
-        st.integers(min_value=0, max_value=10**9),
+        st.none() | all_prices,
+        bounds,
+        st.builds(
+            Usage,
+            seconds=st.none() | st.fractions(),
+            images=st.none() | st.integers(),
+            input_tokens=st.none() | st.integers(),
+            cached_tokens=st.integers(),
+            output_tokens=st.none() | st.integers(),
+        ),
+        st.integers(min_value=0, max_value=10**12),
     )
-    def test_never_over_the_hold_and_never_negative(
-        self, made: Price, values: dict[str, Any], seconds: float, reserved: int
+    def test_nonsense_is_never_over_the_hold_and_never_negative(
+        self, asked: Price | None, bound: Usage, used: Usage, reserved: int
     ) -> None:
-        assert 0 <= charge(made, values, reserved=reserved, seconds=seconds) <= reserved
+        assert 0 <= charge(asked, bound, used, reserved=reserved) <= reserved
 
-    @given(prices, inputs, st.floats(min_value=0, max_value=16))
-    def test_fewer_seconds_never_cost_more(
-        self, made: Price, values: dict[str, Any], seconds: float
+    @given(all_prices, calls(), st.fractions(min_value=0, max_value=1, max_denominator=64))
+    def test_less_made_never_costs_more(
+        self, asked: Price, call: tuple[Usage, Usage], part: Fraction
     ) -> None:
-        reserved = quote(made, {**values, "duration_seconds": 16})
-        less = charge(made, values, reserved=reserved, seconds=seconds / 2)
-        assert less <= charge(made, values, reserved=reserved, seconds=seconds)
+        bound, used = call
+        assert used.seconds is not None
+        cached = used.cached_tokens
+        less = replace(
+            used,
+            seconds=used.seconds * part,
+            images=int((used.images or 0) * part),
+            input_tokens=cached + int(((used.input_tokens or 0) - cached) * part),
+            output_tokens=int((used.output_tokens or 0) * part),
+        )
+        reserved = quote(asked, bound)
+        cheaper = charge(asked, bound, less, reserved=reserved)
+        assert cheaper <= charge(asked, bound, used, reserved=reserved)
+
+    @given(all_prices, bounds, bounds)
+    def test_a_wider_bound_never_reserves_less(
+        self, asked: Price, one: Usage, other: Usage
+    ) -> None:
+        assert one.seconds is not None
+        assert other.seconds is not None
+        wider = replace(
+            one,
+            seconds=one.seconds + other.seconds,
+            images=(one.images or 0) + (other.images or 0),
+            input_tokens=(one.input_tokens or 0) + (other.input_tokens or 0),
+            output_tokens=(one.output_tokens or 0) + (other.output_tokens or 0),
+        )
+        assert quote(asked, one) <= quote(asked, wider)
 
     def test_less_made_is_less_charged(self) -> None:
-        made = price(perSecond=[{"micros": 100}])
-        values = {"duration_seconds": 5, "output_resolution": "720p"}
-        assert charge(made, values, reserved=500, seconds=4.5) == 450
+        asked = price(perSecond=[{"micros": 100}])
+        assert charge(asked, task(5), made("4.5"), reserved=500) == 450
 
     def test_a_fraction_is_rounded_up_exactly(self) -> None:
-        made = price(perSecond=[{"micros": 1}])
-        assert charge(made, {"output_resolution": "4k"}, reserved=50, seconds=4.1) == 5
-        made = price(perSecond=[{"micros": 10}])
-        assert charge(made, {"output_resolution": "4k"}, reserved=50, seconds=4.1) == 41
+        # in binary 4.1 * 10 is a little over 41
+        assert charge(price(perSecond=[{"micros": 1}]), task(5), made("4.1"), reserved=50) == 5
+        assert charge(price(perSecond=[{"micros": 10}]), task(5), made("4.1"), reserved=50) == 41
+
+    def test_cached_tokens_have_their_price(self) -> None:
+        asked = price(
+            inputPerMillionMicros=1_000_000,
+            cachedPerMillionMicros=100_000,
+            outputPerMillionMicros=2_000_000,
+        )
+        bound = Usage(input_tokens=100, output_tokens=50)
+        used = Usage(input_tokens=100, cached_tokens=60, output_tokens=50)
+        assert charge(asked, bound, used, reserved=200) == 40 + 6 + 100
+
+    def test_cached_tokens_without_a_price_of_their_own_cost_what_others_do(self) -> None:
+        asked = price(inputPerMillionMicros=1_000_000)
+        bound = Usage(input_tokens=100)
+        used = Usage(input_tokens=90, cached_tokens=60)
+        assert charge(asked, bound, used, reserved=100) == 90
+
+    def test_a_dear_cache_is_charged_only_where_it_was_used(self) -> None:
+        asked = price(inputPerMillionMicros=1_000_000, cachedPerMillionMicros=1_250_000)
+        bound = Usage(input_tokens=100)
+        assert quote(asked, bound) == 125
+        assert charge(asked, bound, Usage(input_tokens=100), reserved=125) == 100
+        used = Usage(input_tokens=100, cached_tokens=40)
+        assert charge(asked, bound, used, reserved=125) == 110
 
     def test_a_model_that_is_gone_costs_what_was_held(self) -> None:
-        assert charge(None, {}, reserved=77, seconds=1.0) == 77
+        assert charge(None, task(5), made("1"), reserved=77) == 77
 
     def test_a_price_that_is_gone_costs_what_was_held(self) -> None:
-        made = price(perSecond=[{"resolution": "720p", "micros": 1}])
-        assert charge(made, {"output_resolution": "4k"}, reserved=77, seconds=1.0) == 77
+        asked = price(perSecond=[{"resolution": "720p", "micros": 1}])
+        assert charge(asked, task(5, "4k"), made("1"), reserved=77) == 77
+
+
+class TestUnits:
+    @pytest.mark.parametrize(
+        ("fields", "units"),
+        [
+            ({"perCallMicros": 0}, (Unit.CALL,)),
+            ({"perSecond": [{"micros": 0}]}, (Unit.SECOND,)),
+            ({"perImageMicros": 0}, (Unit.IMAGE,)),
+            ({"inputPerMillionMicros": 0}, (Unit.TOKEN,)),
+            ({"outputPerMillionMicros": 0, "cachedPerMillionMicros": 0}, (Unit.TOKEN,)),
+            ({"outputPerMillionMicros": 1, "perCallMicros": 1}, (Unit.CALL, Unit.TOKEN)),
+        ],
+    )
+    def test_what_is_given(self, fields: dict[str, Any], units: tuple[Unit, ...]) -> None:
+        assert list_units(price(**fields)) == units
 
 
 class TestEffectiveTime:
@@ -135,25 +310,25 @@ class TestEffectiveTime:
         assert select_price([self.NEW], at("2026-12-31T00:00:00Z")) is None
         assert select_price([], datetime.now(UTC)) is None
 
+    @given(st.datetimes(timezones=st.just(UTC)), st.timedeltas(timedelta(0), timedelta(hours=1)))
+    def test_two_looks_in_one_second_find_one_price(
+        self, moment: datetime, later: timedelta
+    ) -> None:
+        # What takes effect within a second does so for calls of the next one: the moment that is
+        # told has no fractions, and a task's creation time neither.
+        shown = floor_moment(moment)
+        assert shown <= moment
+        assert moment - shown < timedelta(seconds=1)
+        assert shown.microsecond == 0
+        assert floor_moment(shown) == shown
+        if later < timedelta(seconds=1) - (moment - shown):
+            assert floor_moment(moment + later) == shown
 
-class TestMissingResolutions:
-    def test_all_named(self) -> None:
-        made = price(perSecond=[{"resolution": name, "micros": 1} for name in RESOLUTIONS])
-        assert missing_resolutions([made], RESOLUTIONS) == []
 
-    def test_some_not_named(self) -> None:
-        made = price(perSecond=[{"resolution": "720p", "micros": 1}])
-        assert missing_resolutions([made], RESOLUTIONS) == ["540p", "1080p", "2k", "4k"]
-
-    def test_the_star_is_all(self) -> None:
-        assert missing_resolutions([price(perSecond=[{"micros": 1}])], RESOLUTIONS) == []
-
-    def test_a_price_for_the_call_alone_needs_none(self) -> None:
-        assert missing_resolutions([price(perCallMicros=1)], RESOLUTIONS) == []
-
-    def test_each_price_counts(self) -> None:
-        good = price(perSecond=[{"micros": 1}])
-        later = price(
-            perSecond=[{"resolution": "720p", "micros": 1}], effectiveTime="2030-01-01T00:00:00Z"
-        )
-        assert missing_resolutions([good, later], ("720p", "4k")) == ["4k"]
+@pytest.mark.parametrize("module", [money, pricing, pricechecks, schedules, ledger, usage])
+def test_no_number_of_money_is_a_float(module: ModuleType) -> None:
+    """No literal, call, annotation or true division makes one where amounts are worked out."""
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        assert not (isinstance(node, ast.Constant) and isinstance(node.value, float))
+        assert not (isinstance(node, ast.Name) and node.id == "float")
+        assert not isinstance(node, ast.Div), ast.unparse(node)

@@ -12,7 +12,10 @@ from functools import partial
 from typing import Any
 
 from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.ids import IdMint
+from gateway_core.contract.key import GatewayKey
+from gateway_core.contract.limits import list_subjects
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.names import (
@@ -25,20 +28,24 @@ from gateway_core.contract.names import (
 )
 from gateway_core.contract.provider import GatewayProvider, ProviderSpec
 from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.callbacks import SCHEDULE
 from gateway_core.domain.catalog import build_catalog
 from gateway_core.domain.ledger import TERMINAL_PHASES
 from gateway_core.domain.lifecycle import format_time, parse_time
 from gateway_core.ports.counters import Hold
 from gateway_core.ports.records import Change, Object
+from gateway_core.ports.tracing import NO_TRACER, Tracer
 from gateway_core.ports.upstream import Upstream
 from gateway_core.usecases.archive import read_archived
+from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.inputs import store_input
 from gateway_core.usecases.ledgers import rebuild_ledger
 from gateway_operator.callbacks.courier import Courier
 from gateway_operator.callbacks.signing import Keyring
 from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.controller import TaskController
+from gateway_operator.controllers.tasks.credentials import follow_policies
 from gateway_operator.controllers.tasks.journal import Journal
 from gateway_operator.controllers.tasks.redeliveries import (
     SELECTOR,
@@ -55,6 +62,7 @@ from gateway_operator.outputs import Outputs
 from gateway_operator.providers import Providers
 from gateway_operator.queue import WorkQueue
 from gateway_operator.shards import Shards
+from gateway_operator.tasktraces import TaskTraces
 from tests.fakes.callbacks import FakeSender
 from tests.fakes.clock import START
 from tests.fakes.counters import FakeCounters
@@ -94,8 +102,12 @@ class Operator:
             shards=shards,
             records=stage.records,
             store=stage.store,
+            backlog=Backlog(stage.store),
             counters=stage.counters,
             accounts=stage.accounts,
+            users=stage.users,
+            keys=stage.keys,
+            policies=follow_policies(stage.keys, stage.guardrails),
             catalog=lambda: build_catalog(model for _, model in stage.models.items())[0],
             providers=self.providers,
             outputs=Outputs(stage.store, SIGNER, "https://media.example"),
@@ -112,6 +124,7 @@ class Operator:
             failpoints=stage.failpoints,
             metrics=metrics,
             now=read_now,
+            traces=TaskTraces(stage.tracer),
             notify_address=lambda notice: stage.notify_url and stage.notify_url + notice.name,
         )
         self.controller = TaskController(self.tools)
@@ -159,10 +172,18 @@ class Stage:
         self.lag = lag
         self.upstream = upstream or FakeUpstream()
         self.notify_url: str | None = None
+        self.tracer: Tracer = NO_TRACER
+        self.annotations: dict[str, str] = {}
+        """What the tasks of `admit` have."""
         self.records = RemoteRecords(clock=lambda: format_time(read_now()))
         self.store: FakeObjects = FakeObjects()
         self.counters: FakeCounters = TickingCounters()
         self.accounts = FakeTable(self.records, "gatewayaccounts", GatewayAccount.model_validate)
+        self.users = FakeTable(self.records, "gatewayusers", GatewayUser.model_validate)
+        self.keys = FakeTable(self.records, "gatewaykeys", GatewayKey.model_validate)
+        self.guardrails = FakeTable(
+            self.records, "gatewayguardrails", GatewayGuardrail.model_validate
+        )
         self.models = FakeTable(self.records, "gatewaymodels", GatewayModel.model_validate)
         self.providers = FakeTable(self.records, "gatewayproviders", GatewayProvider.model_validate)
         self.failpoints = Failpoints()
@@ -218,7 +239,7 @@ class Stage:
 
     async def open_books(self, account: str) -> None:
         """Gives an account its money in the counters, as far as the record tells."""
-        await rebuild_ledger(self.records, self.counters, account)
+        await rebuild_ledger(self.records, Backlog(self.store), self.counters, account)
 
     def put_account(self, name: str = "demo", **spec: Any) -> None:
         """Applies a GatewayAccount with ten dollars."""
@@ -244,6 +265,24 @@ class Stage:
         }
         obj = {"metadata": {"name": name}, "spec": {**base, **spec}}
         self.records.put("gatewaymodels", obj)
+
+    def put_key(self, name: str = "key-a", **spec: Any) -> None:
+        """Applies a GatewayKey of the account; its token opens nothing here."""
+        token = {"id": "abcdefgh", "digest": "0" * 64, "hint": "sk-ab…yz"}
+        base = {"accountName": "demo", "displayName": name, "tokens": [token]}
+        self.records.put("gatewaykeys", {"metadata": {"name": name}, "spec": {**base, **spec}})
+
+    def put_user(self, name: str, role: str | None, **spec: Any) -> None:
+        """Applies a GatewayUser with a role in the account, or none."""
+        memberships = [{"accountName": "demo", "role": role}] if role else []
+        base = {"displayName": name, "email": "v@example.com", "memberships": memberships}
+        self.records.put("gatewayusers", {"metadata": {"name": name}, "spec": {**base, **spec}})
+
+    def put_guardrail(self, name: str, *keys: str, **spec: Any) -> None:
+        """Applies a GatewayGuardrail of the account over these keys."""
+        base = {"accountName": "demo", "displayName": name[4:], "keyNames": list(keys)}
+        obj = {"metadata": {"name": name}, "spec": {**base, **spec}}
+        self.records.put("gatewayguardrails", obj)
 
     def put_provider(self, name: str = "simulated", **spec: Any) -> None:
         """Applies a GatewayProvider."""
@@ -274,12 +313,13 @@ class Stage:
         """A task as the API makes it: money held, labels and finalizer on it; its name."""
         name = id_to_name(MINT.mint_random(TASK_PREFIX, "demo"))
         if "demo" in await self.counters.list_accounts():
-            await self.counters.hold("demo", Hold(name, reserved))
+            await self.counters.hold("demo", Hold(name, reserved, list_subjects(request)))
         spec = self.spec(
             deadline=deadline, fingerprint="f" * 64, reservedMicros=reserved, **request
         )
         labels = {ACCOUNT_LABEL: "demo", SHARD_LABEL: str(shard_of(name))}
         metadata = {"name": name, "labels": labels, "finalizers": [TASK_FINALIZER]}
+        metadata |= {"annotations": dict(self.annotations)} if self.annotations else {}
         await self.records.create(TASKS, {"metadata": metadata, "spec": spec})
         return name
 

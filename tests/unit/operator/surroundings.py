@@ -63,7 +63,7 @@ class TickingCounters(FakeCounters):
 
     @property
     def now(self) -> float:
-        return asyncio.get_running_loop().time() + 1_800_000_000
+        return read_now().timestamp()
 
     @now.setter
     def now(self, _: float) -> None:

@@ -20,6 +20,7 @@ from gateway_core.ports.records import (
     RecordUnavailable,
     WatchExpired,
 )
+from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.ledgers import read_ledger
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.metrics import Metrics
@@ -214,9 +215,9 @@ class TestDaysOfUsage:
         records, store = FakeRecords(), FakeObjects()
         for day in range(1, 22):
             put_usage(records, f"2026-11-{day:02}", day)
-        before = (await read_ledger(records, "demo")).charged
+        before = (await read_ledger(records, Backlog(store), "demo")).charged
         assert await Closing(records, store, Rules(), lambda: NOW).sweep() == 12
-        ledger = await read_ledger(records, "demo")
+        ledger = await read_ledger(records, Backlog(store), "demo")
         assert ledger.charged == before == sum(range(1, 22))
         assert set(ledger.by_day) == {f"2026-11-{day}" for day in range(13, 22)}
         assert len(store.contents) == 12
@@ -241,8 +242,8 @@ class TestDaysOfUsage:
                 try:
                     await Closing(records, store, Rules(), lambda: NOW).sweep()
                 except RecordUnavailable:
-                    assert (await read_ledger(records, "demo")).charged == 12
-            assert (await read_ledger(records, "demo")).charged == 12
+                    assert (await read_ledger(records, Backlog(store), "demo")).charged == 12
+            assert (await read_ledger(records, Backlog(store), "demo")).charged == 12
             [obj] = records.list_objects(USAGES)
             assert obj["metadata"]["name"] == "demo-before"
             assert obj["status"]["throughDay"] == "2026-11-02"

@@ -8,15 +8,24 @@ import pytest
 
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.conditions import Reason
+from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.provider import GatewayProvider
+from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.catalog import Problem
 from gateway_core.ports.records import Outdated, RecordUnavailable, Refused
-from gateway_operator.controllers.standing import RECHECK_SECONDS, StandingController
+from gateway_operator.controllers.standing.accounts import Accounts, Users
+from gateway_operator.controllers.standing.controller import StandingController
+from gateway_operator.controllers.standing.declaredkeys import DeclaredKeys
+from gateway_operator.controllers.standing.guardrails import Guardrails
+from gateway_operator.controllers.standing.keys import Keys
+from gateway_operator.controllers.standing.models import RECHECK_SECONDS, Models, ProviderKind
+from gateway_operator.failpoints import Failpoints
 from gateway_operator.providers import Providers
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import FakeRecords, Fault
+from tests.fakes.secrets import FakeSecrets
 from tests.fakes.tables import FakeTable
 from tests.fakes.upstream import FakeUpstream
 
@@ -30,32 +39,38 @@ class Scene:
         self.records = FakeRecords()
         self.now = NOW
         self.problem: Problem | None = None
-        tables = {
-            kind.plural: FakeTable(self.records, kind.plural, kind.model_validate)
-            for kind in (GatewayAccount, GatewayKey, GatewayModel, GatewayProvider)
+        self.running: asyncio.Task[None] | None = None
+        kinds = (
+            *(GatewayAccount, GatewayUser, GatewayKey, GatewayGuardrail),
+            *(GatewayModel, GatewayProvider),
+        )
+        tables: Any = {
+            kind: FakeTable(self.records, kind.plural, kind.model_validate) for kind in kinds
         }
-        provider_table: Any = tables["gatewayproviders"]
+        accounts, users, keys = (tables[k] for k in (GatewayAccount, GatewayUser, GatewayKey))
         self.providers = Providers(
-            provider_table, self.records, lambda *_: FakeUpstream(), lambda _: self.problem
-        )
-        self.controller = StandingController(
+            tables[GatewayProvider],
             self.records,
-            self.providers,
-            account_table=tables["gatewayaccounts"],  # type: ignore[arg-type]
-            key_table=tables["gatewaykeys"],  # type: ignore[arg-type]
-            model_table=tables["gatewaymodels"],  # type: ignore[arg-type]
-            provider_table=provider_table,
-            now=lambda: self.now,
+            lambda *_: FakeUpstream(),
+            lambda _: self.problem,
         )
+        declared = DeclaredKeys(FakeSecrets(), {1: b"p" * 32}, Failpoints(), lambda: self.now)
+        self.kinds: tuple[Any, ...] = (
+            Accounts(accounts),
+            Users(users, accounts),
+            Keys(keys, accounts, users, declared, lambda: self.now),
+            Guardrails(tables[GatewayGuardrail], accounts, keys),
+            ProviderKind(tables[GatewayProvider], self.providers),
+            Models(tables[GatewayModel], self.providers),
+        )
+        self.controller = StandingController(self.records, self.kinds, lambda: self.now)
         self.put_account()
         self.put_key()
         self.put_provider()
         self.put_model()
 
     def put(self, plural: str, name: str, spec: dict[str, Any]) -> None:
-        old = next(
-            (o for o in self.records.list_objects(plural) if o["metadata"]["name"] == name), {}
-        )
+        old: dict[str, Any] = self.records.find(plural, name) or {}
         generation = old.get("metadata", {}).get("generation", 0) + 1
         metadata = {"name": name, "generation": generation}
         obj = {"metadata": metadata, "spec": spec, "status": old.get("status", {})}
@@ -69,6 +84,18 @@ class Scene:
         token = {"id": "abcdefgh", "digest": "0" * 64, "hint": "h"}
         base = {"accountName": "demo", "displayName": name, "tokens": [token]}
         self.put("gatewaykeys", name, {**base, **spec})
+
+    def put_user(self, name: str = "mia", *accounts: str, **spec: Any) -> None:
+        base = {
+            "displayName": name,
+            "email": f"{name}@example.com",
+            "memberships": [{"accountName": account, "role": "member"} for account in accounts],
+        }
+        self.put("gatewayusers", name, {**base, **spec})
+
+    def put_guardrail(self, name: str, *keys: str, **spec: Any) -> None:
+        base = {"accountName": "demo", "displayName": name, "keyNames": list(keys)}
+        self.put("gatewayguardrails", name, {**base, **spec})
 
     def put_provider(self, name: str = "simulated", **spec: Any) -> None:
         self.put("gatewayproviders", name, {"type": "fake", **spec})
@@ -84,15 +111,34 @@ class Scene:
         self.put("gatewaymodels", name, {**base, **spec})
 
     def ready(self, plural: str, name: str) -> dict[str, Any]:
-        obj = next(o for o in self.records.list_objects(plural) if o["metadata"]["name"] == name)
+        obj: dict[str, Any] = self.records.find(plural, name) or {}
         conditions = (obj.get("status") or {}).get("conditions") or []
         return next((c for c in conditions if c["type"] == "Ready"), {})
 
+    def count_looks(self) -> list[str]:
+        """The objects that are looked at from now on."""
+        looks: list[str] = []
+        for kind in self.kinds:
+
+            async def check(obj: Any, kind: Any = kind, work: Any = kind.check) -> Any:
+                looks.append(f"{kind.kind.plural}/{obj.metadata.name}")
+                return await work(obj)
+
+            kind.check = check
+        return looks
+
     async def shown(self, plural: str, name: str) -> tuple[str, str, str]:
-        """What Ready says after a look at everything."""
-        await self.controller.check_all()
+        """What Ready says once all changes are followed."""
+        await self.settle()
         ready = self.ready(plural, name)
         return ready["status"], ready["reason"], ready["message"]
+
+    async def settle(self) -> None:
+        """Has the controller follow all changes; it is started by the first."""
+        if self.running is None:
+            self.running = asyncio.create_task(self.controller.run())
+        await asyncio.sleep(1)
+        assert not self.running.done()
 
     @property
     def writes(self) -> int:
@@ -117,17 +163,20 @@ async def test_what_is_good_is_ready() -> None:
 @in_virtual_time
 async def test_nothing_is_written_twice() -> None:
     scene = Scene()
-    for _ in range(5):
-        await scene.controller.check_all()
+    await scene.settle()
     assert scene.writes == 4
+    for plural, name in ALL:
+        scene.put(plural, name, scene.records.find(plural, name)["spec"])  # type: ignore[index]
+    await scene.settle()
+    assert scene.writes == 8
 
 
 @in_virtual_time
 async def test_a_new_generation_is_observed() -> None:
     scene = Scene()
-    await scene.controller.check_all()
+    await scene.settle()
     scene.put_account(displayName="renamed")
-    await scene.controller.check_all()
+    await scene.settle()
     ready = scene.ready("gatewayaccounts", "demo")
     assert ready["observedGeneration"] == 2
     assert ready["lastTransitionTime"] == "2026-11-21T10:00:00Z"
@@ -158,13 +207,24 @@ class TestKeys:
     async def test_one_that_runs_out_while_nothing_changes(self) -> None:
         scene = Scene()
         scene.put_key(expirationTime="2026-11-21T10:01:00Z")
-        running = asyncio.create_task(scene.controller.run())
-        await asyncio.sleep(1)
+        await scene.settle()
         assert scene.ready("gatewaykeys", "key")["status"] == "True"
-        scene.now = NOW + timedelta(minutes=2)
-        await asyncio.sleep(RECHECK_SECONDS + 1)
+        scene.now = NOW + timedelta(minutes=1)
+        await asyncio.sleep(60)
         assert scene.ready("gatewaykeys", "key")["reason"] == "Expired"
-        running.cancel()
+
+    @in_virtual_time
+    async def test_one_that_runs_out_in_a_long_while(self) -> None:
+        scene = Scene()
+        scene.put_key(expirationTime="2026-11-21T22:00:00Z")
+        await scene.settle()
+        begin = asyncio.get_running_loop().time()
+        while scene.ready("gatewaykeys", "key")["status"] == "True":
+            await asyncio.sleep(60)
+            passed = asyncio.get_running_loop().time() - begin
+            assert passed <= 12 * 3600 + 60
+            scene.now = NOW + timedelta(seconds=passed)
+        assert passed >= 12 * 3600
 
     @in_virtual_time
     async def test_one_of_a_suspended_account(self) -> None:
@@ -172,6 +232,115 @@ class TestKeys:
         scene.put_account(suspended=True)
         assert (await scene.shown("gatewayaccounts", "demo"))[1] == "Suspended"
         assert (await scene.shown("gatewaykeys", "key"))[1] == "Suspended"
+
+    @in_virtual_time
+    async def test_one_whose_creator_is_gone_or_no_member(self) -> None:
+        scene = Scene()
+        scene.put_key(createdBy="mia")
+        assert (await scene.shown("gatewaykeys", "key"))[1] == "UserNotFound"
+        scene.put_user("mia", "other")
+        assert (await scene.shown("gatewaykeys", "key"))[1] == "NotAMember"
+        scene.put_user("mia", "other", "demo")
+        assert (await scene.shown("gatewaykeys", "key"))[0] == "True"
+        scene.put_user("mia", "demo", suspended=True)
+        status, reason, message = await scene.shown("gatewaykeys", "key")
+        assert (status, reason) == ("False", "Suspended")
+        assert "mia" in message
+        scene.records.remove("gatewayusers", "mia")
+        assert (await scene.shown("gatewaykeys", "key"))[1] == "UserNotFound"
+
+
+class TestUsers:
+    @in_virtual_time
+    async def test_one_of_accounts_that_are_there(self) -> None:
+        scene = Scene()
+        scene.put_user("mia", "demo", "later")
+        status, reason, message = await scene.shown("gatewayusers", "mia")
+        assert (status, reason) == ("False", "AccountNotFound")
+        assert "later" in message
+        scene.put_account("later")
+        assert (await scene.shown("gatewayusers", "mia"))[0] == "True"
+        scene.records.remove("gatewayaccounts", "later")
+        assert (await scene.shown("gatewayusers", "mia"))[0] == "False"
+
+    @in_virtual_time
+    async def test_one_who_is_suspended(self) -> None:
+        scene = Scene()
+        scene.put_user("mia", suspended=True)
+        assert (await scene.shown("gatewayusers", "mia"))[1] == "Suspended"
+
+
+class TestGuardrails:
+    @in_virtual_time
+    async def test_one_of_keys_that_are_there(self) -> None:
+        scene = Scene()
+        scene.put_guardrail("grd-a", "key", "key-later")
+        status, reason, message = await scene.shown("gatewayguardrails", "grd-a")
+        assert (status, reason) == ("False", "KeyNotFound")
+        assert "key-later" in message
+        scene.put_key("key-later", accountName="other")
+        assert (await scene.shown("gatewayguardrails", "grd-a"))[1] == "KeyNotFound"
+        scene.put_key("key-later")
+        assert (await scene.shown("gatewayguardrails", "grd-a"))[0] == "True"
+
+    @in_virtual_time
+    async def test_one_without_its_account(self) -> None:
+        scene = Scene()
+        scene.put_guardrail("grd-a", accountName="nobody")
+        assert (await scene.shown("gatewayguardrails", "grd-a"))[1] == "AccountNotFound"
+
+    @in_virtual_time
+    async def test_the_ninth_of_a_key_is_told_until_one_goes(self) -> None:
+        scene = Scene()
+        for number in range(10):
+            scene.records.clock = lambda number=number: f"2026-11-21T10:00:{59 - number}Z"  # type: ignore[misc]
+            scene.put_guardrail(f"grd-{number}", "key")
+        scene.put_guardrail("grd-foreign", "key", accountName="other")
+        await scene.settle()
+        reasons = {n: scene.ready("gatewayguardrails", f"grd-{n}")["reason"] for n in range(10)}
+        # made last are those that were put first: the clock went back
+        too_many = {n for n, reason in reasons.items() if reason == "TooManyGuardrails"}
+        assert too_many == {0, 1}
+        scene.put_guardrail("grd-5")
+        assert (await scene.shown("gatewayguardrails", "grd-1"))[0] == "True"
+        assert (await scene.shown("gatewayguardrails", "grd-0"))[1] == "TooManyGuardrails"
+        scene.records.remove("gatewayguardrails", "grd-6")
+        assert (await scene.shown("gatewayguardrails", "grd-0"))[0] == "True"
+
+
+class TestCost:
+    """What a change costs grows with what depends on the object, not with what there is."""
+
+    @in_virtual_time
+    async def test_a_change_has_its_dependents_looked_at_and_no_other(self) -> None:
+        scene = Scene()
+        for number in range(300):
+            scene.put_account(f"acct-{number}")
+            scene.put_key(f"key-{number}", accountName=f"acct-{number}")
+        looks = scene.count_looks()
+        await scene.settle()
+        # each once, and once more for the echo of its own condition
+        assert len(looks) <= 2 * 604 + 4
+        looks.clear()
+        scene.put_account("acct-7", suspended=True)
+        assert (await scene.shown("gatewaykeys", "key-7"))[1] == "Suspended"
+        assert set(looks) == {"gatewayaccounts/acct-7", "gatewaykeys/key-7"}
+        looks.clear()
+        balance = {"balanceMicros": 5}
+        account: Any = scene.records.find("gatewayaccounts", "acct-8")
+        await scene.records.patch_status("gatewayaccounts", account, balance)
+        await scene.settle()
+        assert looks == ["gatewayaccounts/acct-8"]
+
+    @in_virtual_time
+    async def test_time_alone_has_only_providers_looked_at(self) -> None:
+        scene = Scene()
+        looks = scene.count_looks()
+        await scene.settle()
+        looks.clear()
+        await asyncio.sleep(10 * RECHECK_SECONDS)
+        assert set(looks) == {"gatewayproviders/simulated"}
+        assert len(looks) <= 11
 
 
 class TestModels:
@@ -240,13 +409,11 @@ class TestOddities:
         async def run() -> None:
             scene = Scene()
             scene.records.order_faults("patch_status", Fault(error))
-            running = asyncio.create_task(scene.controller.run())
-            await asyncio.sleep(1)
+            await scene.settle()
             assert scene.ready("gatewaymodels", "model")["status"] == "True"
             await asyncio.sleep(RECHECK_SECONDS + 1)
             assert scene.ready("gatewayaccounts", "demo")["status"] == "True"
-            assert not running.done()
-            running.cancel()
+            await scene.settle()
 
         run()
 
@@ -254,10 +421,8 @@ class TestOddities:
     async def test_a_conflict_is_looked_at_again_at_once(self) -> None:
         scene = Scene()
         scene.records.order_faults("patch_status", Fault(Outdated("x")))
-        running = asyncio.create_task(scene.controller.run())
-        await asyncio.sleep(1)
+        await scene.settle()
         assert scene.ready("gatewayaccounts", "demo")["status"] == "True"
-        running.cancel()
 
     @in_virtual_time
     async def test_a_long_problem_is_cut_to_what_a_condition_holds(self) -> None:
@@ -266,29 +431,26 @@ class TestOddities:
         _, _, message = await scene.shown("gatewayproviders", "simulated")
         assert len(message) <= 4096
         before = scene.writes
-        await scene.controller.check_all()
+        await asyncio.sleep(RECHECK_SECONDS + 1)
         assert scene.writes == before
 
 
 @in_virtual_time
 async def test_changes_are_felt_by_others_at_once() -> None:
     scene = Scene()
-    running = asyncio.create_task(scene.controller.run())
-    await asyncio.sleep(1)
+    await scene.settle()
     scene.put_account(suspended=True)
     await asyncio.sleep(0.5)
     assert scene.ready("gatewaykeys", "key")["reason"] == "Suspended"
     scene.put_account(suspended=False)
     await asyncio.sleep(0.5)
     assert scene.ready("gatewaykeys", "key")["status"] == "True"
-    running.cancel()
 
 
 @in_virtual_time
 async def test_own_writes_end_in_peace() -> None:
     """A condition written is a change too; it must not be answered with another write."""
     scene = Scene()
-    running = asyncio.create_task(scene.controller.run())
+    await scene.settle()
     await asyncio.sleep(1000)
     assert scene.writes == 4
-    running.cancel()

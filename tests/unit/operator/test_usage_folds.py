@@ -21,6 +21,7 @@ from gateway_core.contract.task import GatewayTask
 from gateway_core.contract.usage import MOST_PENDING, GatewayUsage
 from gateway_core.domain.usage import list_pending
 from gateway_core.ports.records import Missing, Object, Outdated, RecordOutcomeUnknown
+from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.ledgers import read_ledger
 from gateway_core.usecases.usage import FoldDeferred, fold_tasks, is_folded
 from gateway_operator.retention.closing import Closing
@@ -133,7 +134,7 @@ def test_every_charge_counts_once(
         expected = sum(prices)
 
         async def check() -> None:
-            ledger = await read_ledger(records, "demo")
+            ledger = await read_ledger(records, Backlog(FakeObjects()), "demo")
             assert ledger.charged == expected
             assert not ledger.holds
 
@@ -187,9 +188,9 @@ async def test_a_paused_owner_that_wakes_adds_nothing() -> None:
     old = asyncio.create_task(close_all(waking, seen, 3, remove=False))
     await asyncio.sleep(1)
     await close_all(records, seen, 1, remove=True)
-    assert (await read_ledger(records, "demo")).charged == 15
+    assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == 15
     await old
-    assert (await read_ledger(records, "demo")).charged == 15
+    assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == 15
     [usage] = records.list_objects(GatewayUsage.plural)
     assert usage["status"]["requests"] == 3
 
@@ -201,7 +202,7 @@ async def test_a_write_whose_answer_is_lost_is_not_repeated() -> None:
     lost = Fault(RecordOutcomeUnknown("no answer"), applied=True)
     records.order_faults("patch_status", lost)
     assert await fold_tasks(records, "demo", DAY, seen, (), NOW) == {seen[0]["metadata"]["uid"]}
-    assert (await read_ledger(records, "demo")).charged == 5
+    assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == 5
 
 
 @in_virtual_time
@@ -228,12 +229,12 @@ async def test_names_that_nobody_acknowledged_make_room_when_it_is_needed() -> N
     late = seen[MOST_PENDING:]
     with pytest.raises(FoldDeferred):
         await fold_tasks(records, "demo", DAY, late, (), NOW)
-    assert (await read_ledger(records, "demo")).charged == len(seen)
+    assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == len(seen)
     for task in seen[:MOST_PENDING]:
         await mark(records, task)
     done = await fold_tasks(records, "demo", DAY, late, (), NOW)
     assert done == {task["metadata"]["uid"] for task in late}
-    assert (await read_ledger(records, "demo")).charged == len(seen)
+    assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == len(seen)
 
 
 @in_virtual_time
@@ -244,7 +245,7 @@ async def test_another_task_of_the_same_name_is_another_charge() -> None:
     records.remove(TASKS, "task-0")
     second = put_task(records, 0, 7)
     await fold_tasks(records, "demo", DAY, [second], (), NOW)
-    assert (await read_ledger(records, "demo")).charged == 12
+    assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == 12
 
 
 @in_virtual_time
@@ -254,7 +255,7 @@ async def test_a_task_that_lost_its_finalizer_by_hand_is_folded_all_the_same() -
     assert not is_folded(task)
     await fold_tasks(records, "demo", DAY, [task], (), NOW)
     await mark(records, task)
-    assert (await read_ledger(records, "demo")).charged == 5
+    assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == 5
 
 
 @in_virtual_time

@@ -56,16 +56,19 @@ class Connection:
         return context
 
 
-def find_connection() -> Connection:
-    """The cluster of $KUBECONFIG, else the one this pod runs in, else ~/.kube/config.
+def find_connection(kubeconfig: Path | None = None, context: str | None = None) -> Connection:
+    """The cluster of `kubeconfig`, of $KUBECONFIG, the one this pod runs in, or ~/.kube/config.
+
+    `context` is a name in the file; None means its current one.
 
     Raises:
         NoCluster: there is none, or its configuration cannot be used.
     """
     named = os.environ.get("KUBECONFIG")
-    if named:
-        return load_kubeconfig(Path(named.split(os.pathsep)[0]))
-    if (SERVICE_ACCOUNT / "token").exists():
+    if kubeconfig is not None or named:
+        path = kubeconfig or Path(str(named).split(os.pathsep)[0])
+        return load_kubeconfig(path, context)
+    if context is None and (SERVICE_ACCOUNT / "token").exists():
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
         return Connection(
             server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
@@ -75,24 +78,30 @@ def find_connection() -> Connection:
         )
     default = Path.home() / ".kube" / "config"
     if default.exists():
-        return load_kubeconfig(default)
+        return load_kubeconfig(default, context)
     raise NoCluster("no cluster: set KUBECONFIG, or run in a pod with a service account")
 
 
-def load_kubeconfig(path: Path) -> Connection:
-    """The current context of a kubeconfig file. NoCluster if it does not name one."""
+def load_kubeconfig(path: Path, context_name: str | None = None) -> Connection:
+    """A context of a kubeconfig file, its current one by default.
+
+    Raises:
+        NoCluster: it has no such context, or cannot be used.
+    """
     try:
         config: dict[str, Any] = yaml.safe_load(path.read_text()) or {}
-        context = _named(config, "contexts", config.get("current-context"), "context")
+        wanted = context_name or config.get("current-context")
+        context = _named(config, "contexts", wanted, "context")
         cluster = _named(config, "clusters", context["cluster"], "cluster")
         user = _named(config, "users", context["user"], "user")
+        server = str(cluster["server"]).rstrip("/")
     except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
         raise NoCluster(f"kubeconfig {path} cannot be used: {error!r}") from error
     token = user.get("token")
     if "exec" in user or "auth-provider" in user:
-        token = _run_credential_plugin(path)
+        token = _run_credential_plugin(path, context_name)
     return Connection(
-        server=cluster["server"].rstrip("/"),
+        server=server,
         namespace=context.get("namespace"),
         ca_pem=_pem(cluster, "certificate-authority", path),
         insecure=bool(cluster.get("insecure-skip-tls-verify")),
@@ -119,11 +128,16 @@ def _pem(section: dict[str, Any], field: str, path: Path) -> str | None:
     return None
 
 
-def _run_credential_plugin(path: Path) -> str | None:
+def _run_credential_plugin(path: Path, context: str | None) -> str | None:
     from kubernetes import config as kubernetes_config
     from kubernetes.client import Configuration
 
     configuration = Configuration()
-    kubernetes_config.load_kube_config(str(path), client_configuration=configuration)
+    try:
+        kubernetes_config.load_kube_config(
+            str(path), context=context, client_configuration=configuration
+        )
+    except kubernetes_config.ConfigException as error:
+        raise NoCluster(f"the credential plugin of kubeconfig {path} failed: {error}") from error
     header = configuration.get_api_key_with_prefix("authorization")
     return str(header).removeprefix("Bearer ") if header else None

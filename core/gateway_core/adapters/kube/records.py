@@ -160,7 +160,7 @@ class KubeRecords(Records):
 
     async def read_secret(self, name: str) -> dict[str, bytes]:
         """The decoded data of a Secret; see the port."""
-        secret = await self._call("GET", f"{self._core}/secrets/{quote(name, safe='')}")
+        secret = await self.call_core("GET", "secrets", name)
         return {key: b64decode(value) for key, value in (secret.get("data") or {}).items()}
 
     async def renew_lease(self, name: str, holder: str) -> None:
@@ -206,9 +206,20 @@ class KubeRecords(Records):
             "count": 1,
         }
         try:
-            await self._call("POST", f"{self._core}/events", body=event)
+            await self.call_core("POST", "events", body=event)
         except (RecordUnavailable, RecordOutcomeUnknown, Missing, Refused, AlreadyExists):
             return
+
+    async def call_core(
+        self, method: str, plural: str, name: str = "", *, body: Mapping[str, Any] | None = None
+    ) -> Object:
+        """One call to a kind of Kubernetes' own, for the other adapters of this package.
+
+        A PATCH is a merge patch. Raises the errors of the port.
+        """
+        url = f"{self._core}/{plural}" + (f"/{quote(name, safe='')}" if name else "")
+        content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        return await self._call(method, url, body=body, content_type=content_type)
 
     async def _patch(self, path: str, obj: Object, patch: Mapping[str, Any]) -> Object:
         version = {"resourceVersion": obj["metadata"]["resourceVersion"]}

@@ -35,6 +35,7 @@ from gateway_core.adapters.redis.scripts import (
     FINISH_REBUILD,
     HOLD,
     HOLDS,
+    KEEP,
     SCRIPTS,
     SETTLE,
     SPENDING,
@@ -49,8 +50,10 @@ from gateway_core.ports.counters import (
     AdmissionCall,
     Budget,
     BudgetState,
+    CallState,
     CountersUnavailable,
     Hold,
+    KeptCalls,
     Ledger,
     Spending,
 )
@@ -64,6 +67,8 @@ CHARGED_SECONDS = 600
 
 CHUNK = 1000
 """Fields in one HSET, keys looked at in one SCAN, and commands of a rebuild sent at once."""
+
+_CALL_STATES: tuple[CallState, ...] = ("gone", "held", "charged")
 
 _log = structlog.get_logger(__name__)
 
@@ -155,6 +160,12 @@ class RedisCounters:
         call = _name_call(SETTLE, account, task, micros, day, oldest_day, remembered, *buckets)
         return bool(await self._batcher.call(call))
 
+    async def keep(self, account: str, process: str, calls: Sequence[str]) -> KeptCalls:
+        """See the port."""
+        call = _name_call(KEEP, account, process, CHARGED_SECONDS * 1_000_000, *calls)
+        counted, *states = await self._batcher.call(call)
+        return KeptCalls(tuple(_CALL_STATES[state] for state in states), counted)
+
     async def read_spending(self, account: str, day: str) -> Spending:
         """See the port."""
         charged, held, today = await self._batcher.call(_name_call(SPENDING, account, day))
@@ -206,7 +217,12 @@ class RedisCounters:
             sum(check_micros(micros) for micros in ledger.holds.values()),
             len(ledger.holds),
             len(pools),
-            *(p for day, micros in ledger.by_day.items() for p in (day, check_micros(micros))),
+            *(p for d, micros in ledger.by_day.items() for p in (f"day:{d}", check_micros(micros))),
+            *(
+                p
+                for name, sequence in ledger.journals.items()
+                for p in (f"journal:{name}", sequence)
+            ),
         )
         now = await self._read_clock()
         commands = _stage(f"gw:{{{account}}}:", token, ledger, pools, now)

@@ -59,6 +59,7 @@ SETTLE = _load("spent", "settle")
 SPENDING = _load("spending")
 BUDGETS = _load("spent", "budgets")
 HOLDS = _load("holds")
+KEEP = _load("keep")
 BEGIN_REBUILD = _load("begin_rebuild")
 FINISH_REBUILD = _load("finish_rebuild")
 ABANDON_REBUILD = _load("abandon_rebuild")
@@ -70,6 +71,7 @@ SCRIPTS = (
     SPENDING,
     BUDGETS,
     HOLDS,
+    KEEP,
     BEGIN_REBUILD,
     FINISH_REBUILD,
     ABANDON_REBUILD,

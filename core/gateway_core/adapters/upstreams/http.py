@@ -115,6 +115,8 @@ class HttpUpstream(Upstream):
         """Starts a job; its id. UpstreamRejected, Busy, Denied, Unclear."""
         values = {"model": job.upstream_model, "reference": job.reference}
         extra = {self._key_header.lower(): job.reference} if self._key_header else {}
+        if job.traceparent is not None:
+            extra["traceparent"] = job.traceparent
         document = {**values, "input": job.input, "notifyUrl": job.notify_url}
         try:
             call = self._plans.submit.fill(values, document, **extra)

@@ -5,21 +5,26 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import structlog
+from structlog.contextvars import bind_contextvars, clear_contextvars
 
+from gateway_core.contract.names import REQUEST_ID_ANNOTATION, name_to_id
 from gateway_core.contract.notices import Notice
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.ledger import TERMINAL_PHASES
 from gateway_core.domain.lifecycle import SETTLED, Step, next_step
 from gateway_core.ports.records import Object
+from gateway_core.ports.tracing import NO_SPAN, Span
 from gateway_operator.controllers.tasks.delivery import Delivery
 from gateway_operator.controllers.tasks.ending import Ending
 from gateway_operator.controllers.tasks.holds import Holds
 from gateway_operator.controllers.tasks.intake import Intake
 from gateway_operator.controllers.tasks.journal import Superseded
+from gateway_operator.controllers.tasks.limits import Limits
 from gateway_operator.controllers.tasks.polling import Polling
 from gateway_operator.controllers.tasks.submission import Submission
 from gateway_operator.controllers.tasks.tools import Tools
 from gateway_operator.queue import Draining
+from gateway_operator.tasktraces import find_context
 
 MOST_CONFLICTS = 3
 """Writes that do not land one after the other before the work queue's back-off takes over."""
@@ -33,6 +38,8 @@ MOMENT_SECONDS = 3.0
 CALL_SECONDS = 17.0
 """Together below the 30 s between SIGTERM and SIGKILL that Kubernetes grants."""
 
+_WAITING = frozenset({Step.SUBMIT, Step.POLL, Step.DELIVER})
+
 _log = structlog.get_logger(__name__)
 
 
@@ -42,11 +49,12 @@ class TaskController:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._holds = Holds(tools)
-        self._submission = Submission(tools, self._holds)
+        limits = Limits(tools)
+        self._submission = Submission(tools, self._holds, limits)
         self._polling = Polling(tools, self._holds)
         self._ending = Ending(tools, self._submission.job_of)
         self._delivery = Delivery(tools)
-        self._intake = Intake(tools, self._holds, self._submission.commit_intent)
+        self._intake = Intake(tools, self._holds, limits, self._submission.commit_intent)
         self._places = asyncio.Semaphore(MOST_TAKEN_IN)
         self._steps: dict[Step, Callable[[Object, GatewayTask], Awaitable[bool]]] = {
             Step.UNMARK: self._intake.unmark,
@@ -78,10 +86,10 @@ class TaskController:
         obj = self._tools.live.get(notice.name)
         ended = obj is not None and (obj.get("status") or {}).get("phase") in TERMINAL_PHASES
         if obj is None or ended or obj["metadata"]["uid"] != notice.uid:
-            self._tools.metrics.count_notice("for nothing")
+            self._tools.metrics.count_notice("useless")
             return
         taken = self._polling.hasten(notice.name)
-        self._tools.metrics.count_notice("taken" if taken else "held up")
+        self._tools.metrics.count_notice("taken" if taken else "held_up")
 
     async def reconcile(self, name: str) -> None:
         """Does what is due for the task, if anything. Raises RecordUnavailable and the like."""
@@ -105,8 +113,10 @@ class TaskController:
             if step is Step.NOTHING:
                 self._tools.live.drop(name)
                 continue
+            self._name_in_logs(task)
             try:
-                goes_on = await self._steps[step](obj, task)
+                with self._begin_span(task, step):
+                    goes_on = await self._steps[step](obj, task)
             except Draining:
                 return
             except Superseded as conflict:
@@ -142,6 +152,25 @@ class TaskController:
             if newest is not obj or self._tools.live.is_unread(task.metadata.name):
                 return True
             return await self._intake.take_in(obj, task)
+
+    def _begin_span(self, task: GatewayTask, step: Step) -> Span:
+        """The span of a step; those that mostly wait have theirs for what they do."""
+        if step in _WAITING:
+            return NO_SPAN
+        return self._tools.traces.begin(task, step.value)
+
+    def _name_in_logs(self, task: GatewayTask) -> None:
+        """Has whatever is logged from here on say which task it is about."""
+        clear_contextvars()  # what stands there may be of the task that this one was added by
+        names = {
+            "task": name_to_id(task.metadata.name),
+            "account": task.spec.request.account_name,
+            "request_id": task.metadata.annotations.get(REQUEST_ID_ANNOTATION),
+        }
+        context = find_context(task)
+        if context is not None:
+            names["trace_id"] = context.trace_id
+        bind_contextvars(**{name: value for name, value in names.items() if value})
 
     def _has_begun(self, name: str) -> bool:
         """Whether a successor could not tell what has become of what is under way."""

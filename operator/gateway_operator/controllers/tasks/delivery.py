@@ -7,6 +7,7 @@ the task next, in this process or another, goes on from there.
 
 import asyncio
 import random
+import time
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 
@@ -30,8 +31,10 @@ from gateway_core.domain.deliveries import (
 from gateway_core.domain.lifecycle import parse_time, wants_redelivery
 from gateway_core.domain.representations import render_callback
 from gateway_core.ports.records import Object
+from gateway_core.ports.tracing import SpanKind
 from gateway_operator.callbacks.courier import Message
 from gateway_operator.callbacks.keyless import Keyless
+from gateway_operator.callbacks.lanes import Lane
 from gateway_operator.callbacks.signing import NoKey
 from gateway_operator.controllers.tasks.settling import settle_hold
 from gateway_operator.controllers.tasks.tools import Tools
@@ -143,11 +146,21 @@ class Delivery:
             self._sending.add(name)
             try:
                 tools.failpoints.reach("before-callback")
-                outcome = await tools.courier.send(message, lane)
+                outcome = await self._send_traced(task, message, lane)
                 self._unrecorded[name] = _attempt_of(task), outcome
                 return outcome
             finally:
                 self._sending.discard(name)
+
+    async def _send_traced(self, task: GatewayTask, message: Message, lane: Lane) -> Outcome:
+        tools, began = self._tools, time.perf_counter()
+        with tools.traces.begin(task, "callback attempt", kind=SpanKind.CLIENT) as span:
+            outcome = await tools.courier.send(message, lane)
+            span.tell({"gateway.attempt": callback_of(task).attempts + 1})
+            if outcome.status is not None:
+                span.tell({"http.response.status_code": outcome.status})
+        tools.metrics.attempt_duration.observe(time.perf_counter() - began)
+        return outcome
 
     def _limit_wait(self, task: GatewayTask) -> asyncio.Timeout:
         """How long the task may stand in a lane: until it is given up."""

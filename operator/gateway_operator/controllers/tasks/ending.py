@@ -112,8 +112,8 @@ class Ending:
             return
         if not upstream.can_cancel:
             return
-        await upstream.cancel(job_id)
-        self._tools.metrics.count_call(job.provider_name, "cancel", "ok")
+        with self._tools.calls.watch(task, job.provider_name, "cancel"):
+            await upstream.cancel(job_id)
 
     async def _find_job(self, obj: Object, task: GatewayTask, upstream: Upstream) -> str | None:
         """The job of a task whose submission was cut short.
@@ -121,8 +121,9 @@ class Ending:
         With keys alone the only way to learn the id is to submit again, which would start paid
         work to stop it; an admin is told instead.
         """
-        if upstream.can_find:
-            return await upstream.find(task.metadata.uid)
+        if upstream.can_find and task.status.upstream is not None:
+            with self._tools.calls.watch(task, task.status.upstream.provider_name, "find"):
+                return await upstream.find(task.metadata.uid)
         await self._abandon(obj, "it was being submitted, a job may have been started")
         return None
 

@@ -124,4 +124,5 @@ class Holds:
 
     async def rebuild(self, account: str) -> None:
         """Rebuilds the account's money, unless another is at it."""
-        await rebuild_ledger(self._tools.records, self._tools.counters, account)
+        tools = self._tools
+        await rebuild_ledger(tools.records, tools.backlog, tools.counters, account)

@@ -4,6 +4,7 @@ A task from REST was validated and completed at admission. One made with kubectl
 same rules wherever its values are needed.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from gateway_core.contract.conditions import Reason
@@ -18,11 +19,17 @@ _NOT_FOR_PROVIDERS = ("model", "callback_url")
 
 
 class Unacceptable(Exception):
-    """A task made with kubectl that REST would have refused: why, in terms of a failed task."""
+    """A task made with kubectl that REST would have refused: why, in terms of a failed task.
 
-    def __init__(self, reason: Reason, message: str) -> None:
+    `limit` is `status.failure.limit`, where a credit limit is the reason.
+    """
+
+    def __init__(
+        self, reason: Reason, message: str, limit: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(message)
         self.reason = reason
+        self.limit = limit
 
 
 async def read_values(tools: Tools, request: TaskRequest) -> dict[str, Any]:

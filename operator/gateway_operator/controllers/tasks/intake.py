@@ -21,20 +21,23 @@ from gateway_core.contract.names import (
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.catalog import Model
 from gateway_core.domain.lifecycle import parse_time, record_intent, reserved_micros
-from gateway_core.domain.pricing import quote, select_price
-from gateway_core.ports.counters import AdmissionCall, Hold
+from gateway_core.domain.pricing import bound_task, quote, select_price
+from gateway_core.ports.counters import AdmissionCall
 from gateway_core.ports.objects import ObjectMissing
 from gateway_core.ports.records import Object
 from gateway_core.usecases.archive import read_archived
 from gateway_core.usecases.inputs import InputDamaged, load_input
+from gateway_core.usecases.policies import Policy
+from gateway_operator.controllers.tasks.credentials import Unseen, find_policy
 from gateway_operator.controllers.tasks.holds import LEDGER_PAUSE, Holds, make_hold
 from gateway_operator.controllers.tasks.inputs import Unacceptable, check_request
 from gateway_operator.controllers.tasks.journal import Superseded
+from gateway_operator.controllers.tasks.limits import Limits
 from gateway_operator.controllers.tasks.tools import Tools
 
 PROVIDER_PAUSE = 3.0
 SIGHT_SECONDS = 10.0
-"""How long an account or model applied together with its task may take to be seen here."""
+"""How long an account, model or key applied together with its task may take to be seen here."""
 
 CommitIntent = Callable[[Object, dict[str, Any]], Awaitable[None]]
 
@@ -46,9 +49,12 @@ class _NotYet(Exception):
 class Intake:
     """Takes tasks in."""
 
-    def __init__(self, tools: Tools, holds: Holds, commit_intent: CommitIntent) -> None:
+    def __init__(
+        self, tools: Tools, holds: Holds, limits: Limits, commit_intent: CommitIntent
+    ) -> None:
         self._tools = tools
         self._holds = holds
+        self._limits = limits
         self._commit_intent = commit_intent
 
     async def unmark(self, obj: Object, _task: GatewayTask) -> bool:
@@ -75,12 +81,14 @@ class Intake:
                     return True  # its shard's owner goes through the same, and on from here
         except Unacceptable as refusal:
             # the verdict first: labels alone would let the task run at the next look
-            await tools.fail(obj, task, refusal.reason, str(refusal))
+            await tools.fail(obj, task, refusal.reason, str(refusal), refusal.limit)
             await self._mark(tools.live.get(name) or obj, task)
             return True
         except _NotYet:
             tools.look_again(task, LEDGER_PAUSE)
             return False
+        if not await self._limits.enforce(obj, task, reserved):
+            return True
         request = task.spec.request
         model = tools.catalog().find_model(request.service, request.action, request.model_id)
         route = await self._choose_route(model) if model else None
@@ -130,6 +138,7 @@ class Intake:
         if account is None or account.spec.suspended:
             problem = "is suspended" if account else "does not exist"
             raise Unacceptable(Reason.INVALID_REQUEST, f"Account {request.account_name} {problem}.")
+        policy = self._check_policy(task, age)
         if await read_archived(tools.store, request.account_name, name) is not None:
             raise Unacceptable(Reason.INVALID_REQUEST, "A task of this name was there before.")
         try:
@@ -144,12 +153,21 @@ class Intake:
         if price is None:
             raise Unacceptable(Reason.INVALID_REQUEST, "The model has no price in force.")
         try:
-            reserved = quote(price, complete)
+            reserved = quote(price, bound_task(complete))
         except LookupError as error:
             raise Unacceptable(Reason.INVALID_REQUEST, f"The model has {error}.") from error
         await self._look_whether_late(task)
-        await self._hold(account, make_hold(task, reserved))
+        await self._hold(account, task, reserved, policy)
         return reserved
+
+    def _check_policy(self, task: GatewayTask, age: timedelta) -> Policy | None:
+        """What restricts the task, which is within it but for money. Unacceptable, _NotYet."""
+        try:
+            return find_policy(self._tools, task)
+        except Unseen as unseen:
+            if age < timedelta(seconds=SIGHT_SECONDS):
+                raise _NotYet from unseen
+            raise unseen.refusal from None
 
     async def _look_whether_late(self, task: GatewayTask) -> None:
         """Reads the task anew: another may have taken it in, and ended it. Superseded.
@@ -165,18 +183,23 @@ class Intake:
         ):
             raise Superseded(f"{name}: it has changed")
 
-    async def _hold(self, account: GatewayAccount, hold: Hold) -> None:
+    async def _hold(
+        self, account: GatewayAccount, task: GatewayTask, micros: int, policy: Policy | None
+    ) -> None:
         call = AdmissionCall(
             account=account.metadata.name,
             requests_per_minute=account.spec.requests_per_minute,
-            hold=hold,
+            hold=make_hold(task, micros),
             funds=None if account.spec.unlimited else _funds_of(account),
             counted=False,
+            budgets=() if policy is None else policy.budgets,
         )
         answer = await self._tools.counters.admit(call)
         if answer.stale:
             await self._holds.rebuild(account.metadata.name)
             raise _NotYet
+        if answer.exceeded is not None:
+            raise self._limits.refuse_hold(answer.exceeded, micros)
         if answer.underfunded:
             raise Unacceptable(
                 Reason.INSUFFICIENT_BALANCE, "The account's balance does not cover the task."

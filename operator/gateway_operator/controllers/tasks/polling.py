@@ -9,18 +9,22 @@ import asyncio
 import random
 import time
 from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
 
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.lifecycle import (
+    Phase,
     deadline,
     parse_time,
     record_completion,
     reserved_micros,
 )
-from gateway_core.domain.pricing import charge, select_price
+from gateway_core.domain.pricing import Usage, bound_task, charge, select_price
 from gateway_core.ports.objects import ObjectMissing
 from gateway_core.ports.records import Object
+from gateway_core.ports.tracing import NO_SPAN, Span, SpanKind
 from gateway_core.ports.upstream import (
     JobReport,
     JobState,
@@ -31,6 +35,7 @@ from gateway_core.ports.upstream import (
     UpstreamGone,
 )
 from gateway_core.usecases.inputs import InputDamaged
+from gateway_operator.calls import name_outcome
 from gateway_operator.controllers.tasks.holds import Holds
 from gateway_operator.controllers.tasks.inputs import Unacceptable, read_values
 from gateway_operator.controllers.tasks.tools import Tools
@@ -51,6 +56,7 @@ LONGEST_NOTICE_PAUSE = 10.0
 class _Watch:
     """When to ask next, and what went wrong of late; lost at a restart without harm.
 
+    `ended_at` is when the job ended, as far as is known. `span` is of all its polls together.
     `told` is whether the provider has told of the job since it was last asked. No notice makes a
     poll due before `hastened_from`.
     """
@@ -63,6 +69,13 @@ class _Watch:
     gone: int = 0
     gone_since: float = 0.0
     copy_failures: int = 0
+    ended_at: datetime | None = None
+    span: Span = NO_SPAN
+
+    def end_span(self) -> None:
+        """Ends the span, if it has begun: nothing more is asked."""
+        self.span.end()
+        self.span = NO_SPAN
 
 
 class Polling:
@@ -75,7 +88,9 @@ class Polling:
 
     def forget(self, name: str) -> None:
         """Drops what is known of `name`'s polls."""
-        self._watches.pop(name, None)
+        watch = self._watches.pop(name, None)
+        if watch is not None:
+            watch.end_span()
 
     def hasten(self, name: str) -> bool:
         """Makes the poll of a live task due, as soon as notices may; whether that is news.
@@ -113,23 +128,29 @@ class Polling:
             watch.hastened += 1
             watch.hastened_from = time.monotonic() + pause
         await self._holds.make_up(task)
+        if watch.span is NO_SPAN:
+            watch.span = tools.traces.begin(task, "poll", kind=SpanKind.CLIENT)
         try:
-            report = await upstream.poll(job.job_id)
+            with tools.calls.time(job.provider_name, "poll"):
+                report = await upstream.poll(job.job_id)
         except UpstreamError as error:
-            tools.metrics.count_call(job.provider_name, "poll", type(error).__name__)
+            watch.span.note("poll", {"outcome": name_outcome(error)})
             return await self._handle(obj, task, upstream, watch, error)
-        tools.metrics.count_call(job.provider_name, "poll", report.state.value)
+        watch.span.note("poll", {"outcome": report.state.value})
         watch.failures = watch.gone = 0
         if report.state is JobState.RUNNING:
             pause = max(self._interval(task, upstream), report.retry_after or 0.0)
             self._postpone(task, watch, pause, least=report.retry_after)
             return False
+        watch.end_span()
+        watch.ended_at = watch.ended_at or tools.now()
         if report.state is JobState.SUCCEEDED:
             return await self._take_outputs(obj, task, upstream, watch, report)
         message = report.message or "The provider could not generate the output."
         if report.state is JobState.CANCELLED:
             message = report.message or "The provider cancelled the job."
         await tools.fail(obj, task, Reason.GENERATION_FAILED, message)
+        self._note_lag(watch)
         return True
 
     async def _take_outputs(
@@ -140,7 +161,11 @@ class Polling:
         try:
             left = (deadline(task) - now).total_seconds()
             async with asyncio.timeout(max(1.0, left)):
-                videos = await tools.outputs.copy(upstream, task.metadata.uid, report.outputs, now)
+                provider = task.status.upstream.provider_name if task.status.upstream else ""
+                with tools.calls.watch(task, provider, "copy"):
+                    videos = await tools.outputs.copy(
+                        upstream, task.metadata.uid, report.outputs, now
+                    )
         except OutputRejected as error:
             await tools.fail(obj, task, Reason.OUTPUT_UNAVAILABLE, error.message)
             return True
@@ -156,14 +181,20 @@ class Polling:
             self._postpone(task, watch, pause, least=pause)
             return False
         tools.failpoints.reach("after-outputs")
-        charged = await self._price(task, report)
-        now = tools.now()
-        await tools.journal.commit(obj, record_completion(task, videos, charged, now))
-        tools.metrics.count_end(Reason.COMPLETED)
-        created = parse_time(task.metadata.creation_timestamp)
-        tools.metrics.duration.observe((now - created).total_seconds())
+        with tools.traces.begin(task, "complete"):
+            charged = await self._price(task, report)
+            now = tools.now()
+            await tools.journal.commit(obj, record_completion(task, videos, charged, now))
+        tools.metrics.count_end(Reason.COMPLETED, Phase.COMPLETED, tools.age(task))
+        self._note_lag(watch)
         tools.failpoints.reach("after-terminal")
         return True
+
+    def _note_lag(self, watch: _Watch) -> None:
+        """Takes in that the end of a job is in the record."""
+        if watch.ended_at is not None:
+            lag = (self._tools.now() - watch.ended_at).total_seconds()
+            self._tools.metrics.detection_lag.observe(max(0.0, lag))
 
     async def _price(self, task: GatewayTask, report: JobReport) -> int:
         """Micro-dollars for what was made, at the price of the time it was asked for."""
@@ -178,7 +209,9 @@ class Polling:
         except (InputDamaged, ObjectMissing, Unacceptable):
             return reserved
         price = select_price(model.prices, parse_time(task.metadata.creation_timestamp))
-        return charge(price, values, reserved=reserved, seconds=report.seconds)
+        # the decimal that the provider wrote, and not the binary next to it
+        used = Usage(seconds=Fraction(str(report.seconds)))
+        return charge(price, bound_task(values), used, reserved=reserved)
 
     async def _handle(
         self,

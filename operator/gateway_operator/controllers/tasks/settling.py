@@ -42,7 +42,7 @@ async def settle_hold(tools: Tools, obj: Object) -> bool:
         else:
             return True
         try:
-            if not await rebuild_ledger(tools.records, tools.counters, account):
+            if not await rebuild_ledger(tools.records, tools.backlog, tools.counters, account):
                 await asyncio.sleep(REBUILD_PAUSE)
         except (CountersUnavailable, RecordError) as error:
             problem = error

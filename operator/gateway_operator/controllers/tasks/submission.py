@@ -10,7 +10,7 @@ that was received is kept until it is recorded, whatever happens to the writes.
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -39,6 +39,7 @@ from gateway_core.usecases.inputs import InputDamaged
 from gateway_operator.controllers.tasks.holds import Holds
 from gateway_operator.controllers.tasks.inputs import Unacceptable, read_values
 from gateway_operator.controllers.tasks.journal import Superseded
+from gateway_operator.controllers.tasks.limits import Limits
 from gateway_operator.controllers.tasks.tools import Tools
 from gateway_operator.queue import Draining
 
@@ -78,6 +79,13 @@ class _Attempt:
         """Whether the intent is so new that nobody can have taken the task over since."""
         return time.monotonic() - self.recorded_at <= FRESH_SECONDS
 
+    def rules_out_job(self, intent: UpstreamJob) -> bool:
+        """Whether certainly no job was made by this intent, the newest on record.
+
+        One of another's, who has taken over meanwhile, says nothing of what he has done.
+        """
+        return self.outcome_known and self.intent_time == intent.intent_time
+
     def see(self, intent_time: str, at: float) -> None:
         """Takes note of the intent on record, which was written before `at`, or begun then."""
         if intent_time != self.seen_intent:
@@ -87,9 +95,10 @@ class _Attempt:
 class Submission:
     """Starts jobs."""
 
-    def __init__(self, tools: Tools, holds: Holds) -> None:
+    def __init__(self, tools: Tools, holds: Holds, limits: Limits) -> None:
         self._tools = tools
         self._holds = holds
+        self._limits = limits
         self._attempts: dict[str, _Attempt] = {}
 
     async def commit_intent(self, obj: Object, status: dict[str, Any]) -> None:
@@ -180,6 +189,10 @@ class Submission:
         # also where a job is only to be found: once it runs, its hold is not asked for any more
         if not await self._holds.ensure(task):
             return False
+        # not where a job may have been made: what it costs would be nobody's
+        held = reserved_micros(task)
+        if attempt.rules_out_job(intent) and not await self._limits.enforce(obj, task, held):
+            return True
         upstream = await tools.providers.find(intent.provider_name)
         if upstream is None:
             tools.look_again(task, PROVIDER_PAUSE)
@@ -193,9 +206,7 @@ class Submission:
                 return False
             job_id = await self._start(task, upstream, job, attempt)
         except (UpstreamError, Unacceptable, InputDamaged, ObjectMissing) as error:
-            tools.metrics.count_call(intent.provider_name, "submit", type(error).__name__)
             return await self._handle(obj, task, attempt, error)
-        tools.metrics.count_call(intent.provider_name, "submit", "ok")
         tools.failpoints.reach("after-submit")
         await self._record(obj, task, job_id)
         return True
@@ -204,9 +215,14 @@ class Submission:
         self, task: GatewayTask, upstream: Upstream, job: JobInput, attempt: _Attempt
     ) -> str:
         """Makes the call; its outcome is unknown until it is certain that no job was made."""
+        assert task.status.upstream is not None
         known_before, attempt.outcome_known = attempt.outcome_known, False
         try:
-            job_id = await upstream.submit(job)
+            with self._tools.calls.watch(
+                task, task.status.upstream.provider_name, "submit"
+            ) as span:
+                told = replace(job, traceparent=self._tools.traces.name_for_provider(span))
+                job_id = await upstream.submit(told)
         except (UpstreamRejected, UpstreamBusy, UpstreamDenied):
             attempt.outcome_known = known_before
             raise
@@ -236,15 +252,14 @@ class Submission:
         if _is_keyed(upstream):
             return True
         assert task.status.upstream is not None
-        # an intent of another's, who has taken over meanwhile, says nothing of what he has done
-        is_own = attempt.intent_time == task.status.upstream.intent_time
-        if attempt.outcome_known and is_own:
+        if attempt.rules_out_job(task.status.upstream):
             if attempt.is_fresh:
                 return True
             await self._renew_intent(obj, task)
             return False
         if upstream.guarantee is SubmissionGuarantee.LOOKUP:
-            job_id = await upstream.find(task.metadata.uid)
+            with self._tools.calls.watch(task, task.status.upstream.provider_name, "find"):
+                job_id = await upstream.find(task.metadata.uid)
             if job_id is not None:
                 self._check_job(task, job_id)
                 await self._record(obj, task, job_id)
@@ -277,6 +292,7 @@ class Submission:
 
     async def _record(self, obj: Object, task: GatewayTask, job_id: str) -> None:
         await self._tools.journal.commit(obj, record_job(task, job_id, self._tools.now()))
+        self._tools.metrics.submit_delay.observe(max(0.0, self._tools.age(task)))
         self.forget(task.metadata.name)
         self._tools.failpoints.reach("after-running")
 

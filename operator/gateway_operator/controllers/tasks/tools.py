@@ -1,21 +1,28 @@
 """What the steps of a task are given to work with."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.conditions import Reason
+from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.ids import IdMint
+from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.notices import Notice
 from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.catalog import Catalog
-from gateway_core.domain.lifecycle import deadline, record_failure
+from gateway_core.domain.lifecycle import Phase, deadline, parse_time, record_failure
 from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import Counters
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Object, Records
+from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.policies import Policies
 from gateway_operator.callbacks.courier import Courier
+from gateway_operator.calls import UpstreamCalls
 from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.journal import Journal
 from gateway_operator.failpoints import Failpoints
@@ -26,6 +33,7 @@ from gateway_operator.outputs import Outputs
 from gateway_operator.providers import Providers
 from gateway_operator.queue import WorkQueue
 from gateway_operator.shards import Shards
+from gateway_operator.tasktraces import TaskTraces
 
 
 @dataclass(slots=True)
@@ -38,8 +46,12 @@ class Tools:
     shards: Shards
     records: Records
     store: ObjectStore
+    backlog: Backlog
     counters: Counters
     accounts: Table[GatewayAccount]
+    users: Table[GatewayUser]
+    keys: Table[GatewayKey]
+    policies: Policies[GatewayGuardrail]
     catalog: Callable[[], Catalog]
     providers: Providers
     outputs: Outputs
@@ -55,6 +67,11 @@ class Tools:
     metrics: Metrics
     now: Callable[[], datetime]
     notify_address: Callable[[Notice], str | None]
+    traces: TaskTraces = field(default_factory=TaskTraces)
+    calls: UpstreamCalls = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.calls = UpstreamCalls(self.metrics, self.traces)
 
     def notify_url(self, task: GatewayTask) -> str | None:
         """The address that the task's provider may call, None where push is off."""
@@ -65,8 +82,20 @@ class Tools:
         left = (deadline(task) - self.now()).total_seconds()
         self.queue.add_after(task.metadata.name, min(seconds, max(0.0, left)))
 
-    async def fail(self, obj: Object, task: GatewayTask, reason: Reason, message: str) -> None:
-        """Commits the task's terminal failure."""
-        await self.journal.commit(obj, record_failure(task, reason, message, self.now()))
-        self.metrics.count_end(reason)
+    def age(self, task: GatewayTask) -> float:
+        """Seconds since the task was made."""
+        return (self.now() - parse_time(task.metadata.creation_timestamp)).total_seconds()
+
+    async def fail(
+        self,
+        obj: Object,
+        task: GatewayTask,
+        reason: Reason,
+        message: str,
+        limit: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Commits the task's terminal failure; `limit` is the credit limit that it failed by."""
+        failure = record_failure(task, reason, message, self.now(), limit=limit)
+        await self.journal.commit(obj, failure)
+        self.metrics.count_end(reason, Phase.FAILED, self.age(task))
         self.failpoints.reach("after-terminal")

@@ -1,7 +1,8 @@
 -- What the scripts on an account's money begin with; the keys, and whether they can be trusted.
 -- KEYS 1 `gw:{<account>}:money`; the account's other keys lie beside it, in the same slot.
 -- ARGV 1 the run_id of the server
---   money    HASH of epoch, generation, members, pools, held, charged, day:<date>
+--   money    HASH of epoch, generation, members, pools, held, charged, day:<date>,
+--            journal:<process> (how far the last rebuild found it)
 --   holds    HASH of task -> micros:microseconds, then the subjects, a space before each
 --   pools    HASH of subject -> charged ever, `held <subject>` -> held
 --   charged  ZSET of tasks charged of late, by the microsecond
@@ -11,7 +12,7 @@
 local PREFIX = string.sub(KEYS[1], 1, -6)
 local MONEY, HOLDS = KEYS[1], PREFIX .. 'holds'
 local POOLS, CHARGED = PREFIX .. 'pools', PREFIX .. 'charged'
-local GENERATION
+local GENERATION, HELD_IN_ALL, CHARGED_IN_ALL
 
 local function read_clock()
   local clock = redis.call('TIME')
@@ -19,8 +20,8 @@ local function read_clock()
 end
 
 local function is_current()
-  local money = redis.call('HMGET', MONEY, 'epoch', 'members', 'pools', 'generation')
-  GENERATION = money[4]
+  local money = redis.call('HMGET', MONEY, 'epoch', 'members', 'pools', 'generation', 'held', 'charged')
+  GENERATION, HELD_IN_ALL, CHARGED_IN_ALL = money[4], tonumber(money[5]), tonumber(money[6])
   return money[1] == ARGV[1]
     and tonumber(money[2]) == redis.call('HLEN', HOLDS)
     and tonumber(money[3]) == redis.call('HLEN', POOLS)
@@ -40,9 +41,8 @@ local function disown()
   redis.call('HDEL', MONEY, 'epoch')
 end
 
-local function take_hold(task, micros, subjects)
-  local since = string.format('%.0f', read_clock())
-  redis.call('HSET', HOLDS, task, micros .. ':' .. since .. subjects)
+local function take_hold(task, micros, subjects, now)
+  redis.call('HSET', HOLDS, task, micros .. ':' .. string.format('%.0f', now) .. subjects)
   redis.call('HINCRBY', MONEY, 'held', micros)
   if micros ~= '0' then
     for subject in string.gmatch(subjects, '%S+') do

@@ -66,9 +66,8 @@ local rate = {tightest.limit, tightest.left, math.ceil((tightest.oldest + MINUTE
 local function find_exceeded()
   for i = 8, #ARGV, BUDGET do
     if ARGV[i + 2] ~= '' then
-      local used = read_window(ARGV[i], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
+      local used, held = read_window(ARGV[i], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
       if not used then return STALE end
-      local held = tonumber(redis.call('HGET', POOLS, 'held ' .. ARGV[i]) or '0')
       if used + held + tonumber(ARGV[4]) > tonumber(ARGV[i + 2]) then
         rate[6] = (i - 8) / BUDGET
         local told = tell_budget(ARGV[i], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
@@ -88,13 +87,10 @@ local function hold()
   local problem = find_exceeded()
   if problem == STALE then disown() end
   if problem then return problem end
-  if ARGV[5] ~= '' then
-    local money = redis.call('HMGET', MONEY, 'held', 'charged')
-    if tonumber(money[1]) + tonumber(money[2]) + tonumber(micros) > tonumber(ARGV[5]) then
-      return UNDERFUNDED
-    end
+  if ARGV[5] ~= '' and HELD_IN_ALL + CHARGED_IN_ALL + tonumber(micros) > tonumber(ARGV[5]) then
+    return UNDERFUNDED
   end
-  take_hold(task, micros, ARGV[7])
+  take_hold(task, micros, ARGV[7], now)
   return HELD
 end
 

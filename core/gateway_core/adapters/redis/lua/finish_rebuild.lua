@@ -1,7 +1,7 @@
 -- Puts staged holds, pools and buckets and the ledger's sums in place of the account's money.
 -- Staged are `staged:<token>`, `pools:<token>` and `spent:<token>:<subject>`, the token being the new
 -- generation; until they are in place they expire.
--- ARGV 2 token  3 charged  4 held  5 members  6 pools  then pairs of date, micros
+-- ARGV 2 token  3 charged  4 held  5 members  6 pools  then pairs of a field of `money` and its value
 -- Returns 1, or 0 where the token has lapsed or the money is there already.
 local token = ARGV[2]
 local staged, pools = PREFIX .. 'staged:' .. token, PREFIX .. 'pools:' .. token
@@ -54,6 +54,10 @@ end
 redis.call('HSET', MONEY, 'epoch', ARGV[1], 'generation', token, 'charged', ARGV[3], 'held', ARGV[4])
 note_sizes()
 for i = 7, #ARGV, 2 do
-  redis.call('HSET', MONEY, 'day:' .. ARGV[i], ARGV[i + 1])
+  redis.call('HSET', MONEY, ARGV[i], ARGV[i + 1])
+end
+-- Of what was charged before, calls are in the ledger by their journal or not at all.
+for _, task in ipairs(redis.call('ZRANGE', CHARGED, 0, -1)) do
+  if string.sub(task, 1, 5) == 'call-' then redis.call('ZREM', CHARGED, task) end
 end
 return 1

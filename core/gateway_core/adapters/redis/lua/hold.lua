@@ -5,5 +5,5 @@ if not is_current() then return refuse_stale() end
 if redis.call('ZSCORE', CHARGED, ARGV[2]) or redis.call('HEXISTS', HOLDS, ARGV[2]) == 1 then
   return 0
 end
-take_hold(ARGV[2], ARGV[3], ARGV[4])
+take_hold(ARGV[2], ARGV[3], ARGV[4], read_clock())
 return 1

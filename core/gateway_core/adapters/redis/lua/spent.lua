@@ -23,30 +23,32 @@ local function add_up(key, grain, first)
   return sum, oldest
 end
 
--- The micro-dollars charged in a window; nil where buckets are missing. `grain` is m, h, d or t.
+-- What was charged in a window, and what is held; nil where buckets are missing. `grain` is m, h, d or t.
 local function read_window(subject, window, grain, first)
-  local key, known = name_spent(subject), redis.call('HGET', POOLS, subject) or '0'
+  local pool = redis.call('HMGET', POOLS, subject, 'held ' .. subject)
+  local known, held = pool[1] or '0', tonumber(pool[2] or '0')
+  local key = name_spent(subject)
   local state = redis.call('HMGET', key, 'total', window)
   if known ~= (state[1] or '0') then return nil end
-  if grain == 't' or known == '0' then return tonumber(known) end
+  if grain == 't' or known == '0' then return tonumber(known), held end
   local prefix = first .. ':'
   if state[2] and string.sub(state[2], 1, #prefix) == prefix then
-    return tonumber(string.sub(state[2], #prefix + 1))
+    return tonumber(string.sub(state[2], #prefix + 1)), held
   end
   -- The window has moved on, at most once a minute: only then are its buckets read.
   local sum = add_up(key, grain, tonumber(first))
   redis.call('HSET', key, window, prefix .. string.format('%.0f', sum))
-  return sum
+  return sum, held
 end
 
 -- {charged in the window, held, number of the oldest bucket that counts or -1}
 local function tell_budget(subject, window, grain, first)
-  local used = read_window(subject, window, grain, first)
+  local used, held = read_window(subject, window, grain, first)
   if not used then return nil end
   local oldest = -1
   if grain == 'm' or grain == 'h' then
     local _
     _, oldest = add_up(name_spent(subject), grain, tonumber(first))
   end
-  return {used, tonumber(redis.call('HGET', POOLS, 'held ' .. subject) or '0'), oldest}
+  return {used, held, oldest}
 end

@@ -1,0 +1,263 @@
+"""An account's keys and guardrails in the record: found, listed, made and changed.
+
+Everything is read from the Kubernetes API, consistently, and written with compare-and-set: another
+replica's last write is never overwritten and never missed. What was written is put into this
+replica's tables at once.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from gateway_core.contract.errors import Internal, NotFound, OutcomeUnknown, Unavailable
+from gateway_core.contract.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
+from gateway_core.contract.ids import IdMint, Ownership
+from gateway_core.contract.key import KEY_PREFIX, GatewayKey
+from gateway_core.contract.names import REQUEST_ID_ANNOTATION, id_to_name
+from gateway_core.ports.caches import Table
+from gateway_core.ports.records import (
+    AlreadyExists,
+    Missing,
+    Object,
+    Outdated,
+    RecordOutcomeUnknown,
+    Records,
+    RecordUnavailable,
+    Refused,
+    WatchExpired,
+)
+
+GIVE_UP_SECONDS = 10.0
+_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 0.5
+_MOST_LISTS = 3
+_log = structlog.get_logger(__name__)
+
+Decide = Callable[[Object], Mapping[str, Any] | None]
+"""The merge patch that an object needs, None for none; asked again where it has changed since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind that accounts hold. `selector` leaves out what is not governed here."""
+
+    plural: str
+    prefix: str
+    title: str
+    selector: str = ""
+
+
+KEYS = Kind(GatewayKey.plural, KEY_PREFIX, "Key", ",spec.class=Standard")
+GUARDRAILS = Kind(GatewayGuardrail.plural, GUARDRAIL_PREFIX, "Guardrail")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All of one kind by name, and the version of the record that shows them."""
+
+    objects: dict[str, Object]
+    version: str
+
+
+class Holdings:
+    """Keys and guardrails of all accounts; whose they are is asked at each call."""
+
+    def __init__(self, records: Records, mint: IdMint, tables: Mapping[str, Table[Any]]) -> None:
+        self._records = records
+        self._mint = mint
+        self._tables = tables
+
+    async def find(self, kind: Kind, account: str, wire_id: str) -> Object:
+        """The account's object of this id. NotFound, the same for one of another's; Unavailable."""
+        name = self.check_id(kind, account, wire_id)
+        obj = None if name is None else await self.look_up(kind, name)
+        if obj is None or not _is_held(kind, account, obj):
+            raise unknown(kind)
+        return obj
+
+    def check_id(self, kind: Kind, account: str, wire_id: str) -> str | None:
+        """The object's name, None where an id cannot be the account's, whatever there is."""
+        rest = wire_id.removeprefix(kind.prefix + "_")
+        shaped = rest != wire_id and len(rest) <= 58 and rest.replace("-", "a").isalnum()
+        if not (shaped and rest.isascii() and rest == rest.lower() and rest[-1] != "-"):
+            return None
+        if self._mint.check(kind.prefix, account, wire_id) is Ownership.FOREIGN:
+            return None
+        return id_to_name(wire_id)
+
+    async def look_up(self, kind: Kind, name: str) -> Object | None:
+        """The object of this name, whosever it is. Unavailable."""
+        async with _answering(kind):
+            try:
+                return await self._records.get(kind.plural, name)
+            except Missing:
+                return None
+
+    async def list_all(
+        self, kind: Kind, account: str, *, names_only: bool = False, at_version: str = ""
+    ) -> Listing:
+        """All the account has of a kind, now or as of a version of the record. Unavailable.
+
+        With `names_only`, of each object its metadata alone.
+        """
+        async with _answering(kind):
+            for _ in range(_MOST_LISTS):
+                try:
+                    return await self._read_pages(kind, account, names_only, at_version)
+                except WatchExpired:
+                    continue
+            raise RecordUnavailable(f"{kind.plural} cannot be listed in time")
+
+    async def read_version(self, kind: Kind) -> str:
+        """The version of the record now. Unavailable."""
+        async with _answering(kind):
+            page = await self._records.list_page(kind.plural, limit=1, metadata_only=True)
+            return page.resource_version
+
+    async def create(self, kind: Kind, obj: Object) -> tuple[Object, bool]:
+        """Creates `obj`; what stands under its name, and whether this call has made it.
+
+        Raises OutcomeUnknown where it was sent and not acknowledged within 10 s, Unavailable.
+        """
+        name, sent = obj["metadata"]["name"], False
+        async for _ in _attempts():
+            try:
+                made = await self._records.create(kind.plural, obj)
+            except AlreadyExists:
+                found = await self.look_up(kind, name)
+                if found is None:
+                    continue
+                return found, _request_id(found) == _request_id(obj)
+            except RecordOutcomeUnknown:
+                sent = True
+                continue
+            except RecordUnavailable as error:
+                if not sent:
+                    raise _unavailable(kind) from error
+                continue
+            except Refused as error:
+                raise _refused(name, error) from error
+            self._show(kind, made)
+            return made, True
+        raise _not_done(kind, sent=sent)
+
+    async def change(self, kind: Kind, account: str, wire_id: str, decide: Decide) -> Object:
+        """Changes the account's object as `decide` says; as it stands then.
+
+        `decide` may raise. Where the answer to a write is lost it is asked again, and so must know
+        its own change. Raises as `find` and `create` do.
+        """
+        sent = False
+        async for _ in _attempts():
+            obj = await self.find(kind, account, wire_id)
+            patch = decide(obj)
+            if patch is None:
+                return obj
+            try:
+                changed = await self._records.patch(kind.plural, obj, patch)
+            except (Outdated, Missing):
+                continue
+            except RecordOutcomeUnknown:
+                sent = True
+                continue
+            except RecordUnavailable as error:
+                if not sent:
+                    raise _unavailable(kind) from error
+                continue
+            except Refused as error:
+                raise _refused(obj["metadata"]["name"], error) from error
+            self._show(kind, changed)
+            return changed
+        raise _not_done(kind, sent=sent)
+
+    async def remove(self, kind: Kind, obj: Object) -> bool:
+        """Deletes this version of the object; False where it has changed since. Unavailable."""
+        meta = obj["metadata"]
+        async with _answering(kind):
+            try:
+                await self._records.delete(
+                    kind.plural, meta["name"], uid=meta["uid"], version=meta["resourceVersion"]
+                )
+            except Outdated:
+                return False
+        return True
+
+    def _show(self, kind: Kind, obj: Object) -> None:
+        table = self._tables.get(kind.plural)
+        if table is not None:
+            table.offer(obj)
+
+    async def _read_pages(
+        self, kind: Kind, account: str, names_only: bool, at_version: str
+    ) -> Listing:
+        found: dict[str, Object] = {}
+        version, token = "", None
+        while True:
+            page = await self._records.list_page(
+                kind.plural,
+                token=token,
+                field_selector=f"spec.accountName={account}{kind.selector}",
+                metadata_only=names_only,
+                at_version="" if token else at_version,
+            )
+            version = version or page.resource_version
+            found |= {obj["metadata"]["name"]: obj for obj in page.items}
+            token = page.next_token
+            if token is None:
+                return Listing(found, version)
+
+
+def unknown(kind: Kind) -> NotFound:
+    """The one 404 for unknown and foreign ids (contract §0.5)."""
+    return NotFound(f"{kind.title} not found.")
+
+
+async def _attempts() -> AsyncIterator[None]:
+    """Turns for ten seconds, with pauses that keep those who want the same apart."""
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    pause = _PAUSE_SECONDS
+    while time.monotonic() < deadline:
+        yield
+        await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+        pause = min(_LONGEST_PAUSE_SECONDS, pause * 1.5)
+
+
+@asynccontextmanager
+async def _answering(kind: Kind) -> AsyncIterator[None]:
+    """Goes around what is told by the Kubernetes API, which may be away."""
+    try:
+        yield
+    except (RecordUnavailable, RecordOutcomeUnknown) as error:
+        raise _unavailable(kind) from error
+
+
+def _is_held(kind: Kind, account: str, obj: Object) -> bool:
+    spec = obj["spec"]
+    governed = kind is not KEYS or spec.get("class", "Standard") == "Standard"
+    return spec["accountName"] == account and governed
+
+
+def _request_id(obj: Object) -> str | None:
+    value: str | None = (obj["metadata"].get("annotations") or {}).get(REQUEST_ID_ANNOTATION)
+    return value
+
+
+def _unavailable(kind: Kind) -> Unavailable:
+    return Unavailable(f"{kind.title}s cannot be read or written now.", retry_after=1)
+
+
+def _not_done(kind: Kind, *, sent: bool) -> OutcomeUnknown | Unavailable:
+    if sent:
+        return OutcomeUnknown("The change was not acknowledged in time; it may have been made.")
+    return Unavailable(f"The {kind.title.lower()} is being changed by others.", retry_after=1)
+
+
+def _refused(name: str, error: Refused) -> Internal:
+    _log.error("an object was refused", object=name, error=str(error))
+    return Internal(f"The Kubernetes API refuses {name}.")

@@ -1,0 +1,217 @@
+"""What clients send to Platform Management: bodies and queries, field by field (contract §9).
+
+A null counts as absent where something is made; in a merge patch it clears the field.
+"""
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from gateway_apiserver.openapi.schemas import NOT_BLANK
+from gateway_core.contract.key import MOST_METADATA, MOST_OVERLAP_SECONDS
+from gateway_core.contract.limits import Window
+from gateway_core.contract.money import MAX_MICROS, MICROS_PER_CENT
+
+MOST_KEY_IDS = 100
+TIME = re.compile(r"[2-9]\d{3}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})", re.A)
+_LATEST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+
+
+def _take_whole(value: Any) -> Any:
+    """5.0 is an integer too (contract §2.1)."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _refuse_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
+
+
+def _refuse_inner_star(text: str) -> str:
+    if "*" in text[:-1]:
+        raise ValueError("may have a * at its end only")
+    return text
+
+
+def _drop_repeats(entries: list[str]) -> list[str]:
+    return list(dict.fromkeys(entries))
+
+
+def _to_utc(text: str) -> str:
+    """Whole seconds in UTC, with Z (contract §0.3)."""
+    problem = "must be a date and time with an offset, of the year 2000 or later"
+    if not TIME.fullmatch(text):
+        raise ValueError(problem)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(problem) from None
+    try:
+        moment = moment.astimezone(UTC)
+    except OverflowError:
+        moment = _LATEST
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+Title = Annotated[
+    str,
+    Field(min_length=1, max_length=100, json_schema_extra={"pattern": NOT_BLANK}),
+    AfterValidator(_refuse_blank),
+]
+Moment = Annotated[
+    str,
+    AfterValidator(_to_utc),
+    Field(json_schema_extra={"format": "date-time", "pattern": "^[2-9][0-9]{3}-"}),
+]
+Cents = Annotated[int, BeforeValidator(_take_whole), Field(ge=0, le=MAX_MICROS // MICROS_PER_CENT)]
+Rate = Annotated[int, BeforeValidator(_take_whole), Field(ge=1, le=1_000_000)]
+Seconds = Annotated[int, BeforeValidator(_take_whole), Field(ge=0, le=MOST_OVERLAP_SECONDS)]
+Entry = Annotated[
+    str,
+    Field(min_length=1, max_length=253, json_schema_extra={"pattern": r"^[^*]*\*?$"}),
+    AfterValidator(_refuse_inner_star),
+]
+EntryList = Annotated[
+    list[Entry],
+    Field(
+        max_length=256,
+        description="Exact names, or beginnings that end in *. An empty list allows nothing.",
+    ),
+    AfterValidator(_drop_repeats),
+]
+NoteName = Annotated[str, Field(min_length=1, max_length=64)]
+Note = Annotated[str, Field(max_length=512)]
+
+
+class Request(BaseModel):
+    """A body: no unknown field, no value of another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Creation(Request):
+    """A body that makes something."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        fields = cls.model_fields
+        return {k: value for k, value in values.items() if value is not None or k not in fields}
+
+
+class KeyCreate(Creation):
+    """A new standard key."""
+
+    name: Title
+    disabled: bool | None = None
+    expires_at: Moment | None = None
+    limit_cents: Cents | None = None
+    limit_window: Window | None = None
+    rpm_limit: Rate | None = None
+    allowed_models: EntryList | None = None
+    allowed_providers: EntryList | None = None
+    metadata: Annotated[dict[NoteName, Note], Field(max_length=MOST_METADATA)] | None = None
+
+
+class KeyPatch(Request):
+    """A merge patch of a key: null clears, what is left out stays."""
+
+    name: Title = ""
+    disabled: bool | None = None
+    expires_at: Moment | None = None
+    limit_cents: Cents | None = None
+    limit_window: Window | None = None
+    rpm_limit: Rate | None = None
+    allowed_models: EntryList | None = None
+    allowed_providers: EntryList | None = None
+    metadata: Annotated[dict[NoteName, Note | None], Field(max_length=64)] | None = None
+
+
+class Rotation(Request):
+    """How a key is rotated."""
+
+    overlap_seconds: Annotated[
+        Seconds, Field(description="How long the old secret goes on opening.")
+    ] = 0
+
+
+class GuardrailCreate(Creation):
+    """A new guardrail, held against no key yet."""
+
+    name: Title
+    description: Annotated[str, Field(max_length=1000)] | None = None
+    limit_cents: Cents | None = None
+    limit_window: Window | None = None
+    rpm_limit: Rate | None = None
+    allowed_models: EntryList | None = None
+    denied_models: EntryList | None = None
+    allowed_providers: EntryList | None = None
+    denied_providers: EntryList | None = None
+
+
+class GuardrailPatch(Request):
+    """A merge patch of a guardrail: null clears, what is left out stays."""
+
+    name: Title = ""
+    description: Annotated[str, Field(max_length=1000)] | None = None
+    limit_cents: Cents | None = None
+    limit_window: Window | None = None
+    rpm_limit: Rate | None = None
+    allowed_models: EntryList | None = None
+    denied_models: EntryList | None = None
+    allowed_providers: EntryList | None = None
+    denied_providers: EntryList | None = None
+
+
+class KeyIds(Request):
+    """Keys that are put under a guardrail or taken from it, all or none."""
+
+    key_ids: Annotated[
+        list[str], Field(min_length=1, max_length=MOST_KEY_IDS), AfterValidator(_drop_repeats)
+    ]
+
+
+def _read_number(text: Any) -> Any:
+    if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 9:
+        return int(text)
+    return text
+
+
+class Query(BaseModel):
+    """A query string: no unknown parameter."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ListQuery(Query):
+    """Which part of a list: after which item, how many, in which order (contract §3.4)."""
+
+    after: Annotated[
+        str | None, Field(description="The id of the last item of the page before.")
+    ] = None
+    limit: Annotated[int, BeforeValidator(_read_number), Field(strict=True, ge=1, le=100)] = 20
+    order: Annotated[
+        Literal["asc", "desc"], Field(description="By creation, the newest first by default.")
+    ] = "desc"
+
+
+class KeyQuery(ListQuery):
+    """Which keys."""
+
+    status: Literal["active", "disabled", "expired", "revoked"] | None = None
+    name_contains: (
+        Annotated[str, Field(max_length=100, description="Part of the name, in any case.")] | None
+    ) = None
+
+
+class DeleteQuery(Query):
+    """How a guardrail is deleted."""
+
+    force: Annotated[
+        Literal["true", "false"], Field(description="Also where keys are assigned to it.")
+    ] = "false"

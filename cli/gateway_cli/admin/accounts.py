@@ -1,0 +1,167 @@
+"""`gatewayctl accounts`: who pays, and under which limits."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway_cli.admin.amounts import parse_dollars
+from gateway_cli.admin.documents import describe_account
+from gateway_cli.admin.figures import read_figures
+from gateway_cli.admin.options import AccountName, Namespace, RequestsPerMinute, Yes
+from gateway_cli.admin.session import confirm, on_cluster
+from gateway_cli.admin.webhooks import app as webhooks_app
+from gateway_cli.output import Column, Output, print_done, print_list, print_one
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.key import GatewayKey
+
+if TYPE_CHECKING:
+    from gateway_cli.admin.objects import GatewayObjects
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+app.add_typer(webhooks_app, name="webhook-secret")
+
+COLUMNS = (
+    Column("NAME", "name"),
+    Column("DISPLAY", "display_name"),
+    Column("BALANCE", lambda account: "unlimited" if account["unlimited"] else account["balance"]),
+    Column("CHARGED", "charged", right=True),
+    Column("RPM", "requests_per_minute", right=True),
+    Column("READY", "ready"),
+    Column("REASON", "reason"),
+)
+LINES = (
+    Column("Name", "name"),
+    Column("Display name", "display_name"),
+    Column("Owner", lambda account: f"{account['owner']['name']} <{account['owner']['email']}>"),
+    Column("Balance", "balance"),
+    Column("Charged so far", "charged"),
+    Column("Paid in", "paid"),
+    Column("Bonus", "bonus"),
+    Column("Unlimited", "unlimited"),
+    Column("Suspended", "suspended"),
+    Column("Calls a minute", "requests_per_minute"),
+    Column("Storage (bytes)", "storage_bytes"),
+    Column("Webhook secret", "webhook_secret"),
+    Column("  and until it ends", "previous_webhook_secret"),
+    Column("Ready", "ready"),
+    Column("Reason", "reason"),
+    Column("Message", "message"),
+    Column("Created", "created_at"),
+)
+
+DisplayName = Annotated[str | None, typer.Option(help="Shown in lists and to its users.")]
+OwnerName = Annotated[str | None, typer.Option(help="The person who answers for it.")]
+OwnerEmail = Annotated[str | None, typer.Option(help="That person's address.")]
+Unlimited = Annotated[
+    bool | None,
+    typer.Option("--unlimited/--no-unlimited", help="Take calls whatever the balance."),
+]
+Suspended = Annotated[
+    bool | None, typer.Option("--suspended/--no-suspended", help="Refuse all its keys.")
+]
+StorageBytes = Annotated[
+    int | None, typer.Option(min=0, help="Bytes that its files may take, reservations too.")
+]
+
+
+@app.command("list")
+def list_accounts(namespace: Namespace = None, output: Output = "table") -> None:
+    """All accounts, with what is left of what was paid in; calls under way hold some of it."""
+
+    async def run(objects: "GatewayObjects") -> list[dict[str, Any]]:
+        found = await objects.list_all(GatewayAccount)
+        figures = await read_figures(objects) if found else None
+        return [figures.complete_account(obj) if figures else obj for obj in found]
+
+    accounts = [describe_account(obj) for obj in on_cluster(namespace, run)]
+    print_list(accounts, COLUMNS, output, noun="accounts")
+
+
+@app.command()
+def describe(account: AccountName, namespace: Namespace = None, output: Output = "table") -> None:
+    """One account: its money, its limits, and what keeps it from being usable."""
+
+    async def run(objects: "GatewayObjects") -> dict[str, Any]:
+        found = await objects.get(GatewayAccount, account)
+        figures = await read_figures(objects, account)
+        return figures.complete_account(found) if figures else found
+
+    print_one(describe_account(on_cluster(namespace, run)), LINES, output)
+
+
+@app.command()
+def create(
+    account: Annotated[str, typer.Argument(help="Its name: lowercase letters, digits, dashes.")],
+    owner_email: Annotated[str, typer.Option(help="Of the person who answers for it.")],
+    owner_name: OwnerName = None,
+    display_name: DisplayName = None,
+    paid: Annotated[
+        int | None, typer.Option(parser=parse_dollars, metavar="DOLLARS", help="First funds.")
+    ] = None,
+    unlimited: Unlimited = None,
+    suspended: Suspended = None,
+    rpm: RequestsPerMinute = None,
+    storage_bytes: StorageBytes = None,
+    namespace: Namespace = None,
+    output: Output = "table",
+) -> None:
+    """Make an account; `gatewayctl fund` adds money, `gatewayctl keys create` opens it."""
+    spec = {
+        "displayName": display_name or account,
+        "owner": {"name": owner_name or owner_email.partition("@")[0], "email": owner_email},
+        "funds": None if paid is None else {"paidMicros": paid},
+        "unlimited": unlimited,
+        "suspended": suspended,
+        "requestsPerMinute": rpm,
+        "storageBytes": storage_bytes,
+    }
+    made = on_cluster(namespace, lambda objects: objects.create(GatewayAccount, account, spec))
+    print_done(f"account {account} is there", describe_account(made), output)
+
+
+@app.command("set")
+def change(
+    account: AccountName,
+    display_name: DisplayName = None,
+    owner_name: OwnerName = None,
+    owner_email: OwnerEmail = None,
+    unlimited: Unlimited = None,
+    suspended: Suspended = None,
+    rpm: RequestsPerMinute = None,
+    storage_bytes: StorageBytes = None,
+    namespace: Namespace = None,
+    output: Output = "table",
+) -> None:
+    """Change what is named; the rest stays."""
+    owner = {"name": owner_name, "email": owner_email}
+    given: dict[str, Any] = {
+        "displayName": display_name,
+        "owner": {field: value for field, value in owner.items() if value} or None,
+        "unlimited": unlimited,
+        "suspended": suspended,
+        "requestsPerMinute": rpm,
+        "storageBytes": storage_bytes,
+    }
+    spec = {field: value for field, value in given.items() if value is not None}
+    if not spec:
+        raise typer.BadParameter("name what is to be changed, e.g. --rpm 600 or --suspended")
+    changed = on_cluster(
+        namespace,
+        lambda objects: objects.change(GatewayAccount, account, lambda _: {"spec": spec}),
+    )
+    print_done(f"account {account} is changed", describe_account(changed), output)
+
+
+@app.command()
+def delete(account: AccountName, yes: Yes = False, namespace: Namespace = None) -> None:
+    """Delete an account: its keys open nothing any more. Its tasks and usage stay.
+
+    To shut it for a while, `gatewayctl accounts set ACCOUNT --suspended` is the better way.
+    """
+    keys = on_cluster(
+        namespace, lambda objects: objects.list_all(GatewayKey, **{"spec.accountName": account})
+    )
+    usable = sum(not key["spec"].get("revoked") for key in keys)
+    confirm(f"Delete account {account}, which has {usable} keys that are not revoked?", yes)
+    on_cluster(namespace, lambda objects: objects.delete(GatewayAccount, account))
+    print_done(f"account {account} is deleted", {}, "table")

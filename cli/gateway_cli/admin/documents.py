@@ -1,0 +1,196 @@
+"""Objects as the documents that the commands print: flat, snake_case, money twice.
+
+Money is whole micro-dollars (`…_micros`) and dollars as text; times are RFC 3339. Every field is
+always there, null where nothing is known. Scripts rely on the names.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway_cli.cluster.calls import Object
+from gateway_core.contract.money import to_decimal_text
+from gateway_core.contract.names import name_to_id
+
+Document = dict[str, Any]
+
+
+def dollars(micros: int | None) -> str | None:
+    """Dollars as text; None stays."""
+    return None if micros is None else to_decimal_text(micros)
+
+
+def describe_account(obj: Object) -> Document:
+    """A GatewayAccount, with the money that its status has."""
+    spec, status = obj["spec"], obj.get("status") or {}
+    funds = spec.get("funds") or {}
+    paid, bonus = funds.get("paidMicros", 0), funds.get("bonusMicros", 0)
+    balance, charged = status.get("balanceMicros"), status.get("chargedMicros")
+    return {
+        "name": obj["metadata"]["name"],
+        "display_name": spec["displayName"],
+        "owner": spec["owner"],
+        "balance": dollars(balance),
+        "balance_micros": balance,
+        "charged": dollars(charged),
+        "charged_micros": charged,
+        "paid": dollars(paid),
+        "paid_micros": paid,
+        "bonus": dollars(bonus),
+        "bonus_micros": bonus,
+        "unlimited": spec.get("unlimited", False),
+        "suspended": spec.get("suspended", False),
+        "requests_per_minute": spec.get("requestsPerMinute"),
+        "storage_bytes": spec.get("storageBytes"),
+        "webhook_secret": spec.get("webhookSecretRef"),
+        "previous_webhook_secret": _describe_previous(spec.get("previousWebhookSecretRef")),
+        **_describe_state(obj),
+    }
+
+
+def describe_user(obj: Object) -> Document:
+    """A GatewayUser."""
+    spec = obj["spec"]
+    return {
+        "name": obj["metadata"]["name"],
+        "display_name": spec["displayName"],
+        "email": spec["email"],
+        "memberships": {m["accountName"]: m["role"] for m in spec.get("memberships") or ()},
+        "suspended": spec.get("suspended", False),
+        **_describe_state(obj),
+    }
+
+
+def describe_key(obj: Object) -> Document:
+    """A GatewayKey; neither its tokens nor their digests."""
+    spec, status = obj["spec"], obj.get("status") or {}
+    tokens = spec.get("tokens") or status.get("tokens") or ()
+    current = _current_token(tokens)
+    return {
+        "name": obj["metadata"]["name"],
+        "id": name_to_id(obj["metadata"]["name"]),
+        "account": spec["accountName"],
+        "class": spec.get("class", "Standard").lower(),
+        "display_name": spec["displayName"],
+        "hint": current.get("hint"),
+        "state": _find_key_state(spec),
+        "created_by": spec.get("createdBy"),
+        "secret_name": spec.get("secretName"),
+        "old_secret_until": next(
+            (t["expirationTime"] for t in tokens if t is not current and "expirationTime" in t),
+            None,
+        ),
+        "expires_at": spec.get("expirationTime"),
+        **_describe_limit(spec.get("limit"), status),
+        "last_used_at": status.get("lastUsedTime"),
+        "requests_per_minute": spec.get("requestsPerMinute"),
+        "allowed_models": spec.get("allowedModels"),
+        "allowed_providers": spec.get("allowedProviders"),
+        "metadata": spec.get("metadata") or {},
+        **_describe_state(obj),
+    }
+
+
+def describe_guardrail(obj: Object) -> Document:
+    """A GatewayGuardrail."""
+    spec = obj["spec"]
+    return {
+        "name": obj["metadata"]["name"],
+        "id": name_to_id(obj["metadata"]["name"]),
+        "account": spec["accountName"],
+        "display_name": spec["displayName"],
+        "description": spec.get("description"),
+        **_describe_limit(spec.get("limit"), obj.get("status") or {}),
+        "requests_per_minute": spec.get("requestsPerMinute"),
+        "allowed_models": spec.get("allowedModels"),
+        "denied_models": spec.get("deniedModels"),
+        "allowed_providers": spec.get("allowedProviders"),
+        "denied_providers": spec.get("deniedProviders"),
+        "keys": spec.get("keyNames") or [],
+        **_describe_state(obj),
+    }
+
+
+def describe_task(obj: Object) -> Document:
+    """A GatewayTask as an admin sees it, without its input."""
+    spec, status = obj["spec"], obj.get("status") or {}
+    request, upstream = spec["request"], status.get("upstream") or {}
+    callback = status.get("callback") or {}
+    failure = status.get("failure") or {}
+    charged = status.get("chargedMicros")
+    return {
+        "name": obj["metadata"]["name"],
+        "id": name_to_id(obj["metadata"]["name"]),
+        "account": request["accountName"],
+        "key": request.get("keyName"),
+        "operation": f"{request['service']}/{request['action']}",
+        "model": request["modelId"],
+        "phase": status.get("phase"),
+        "desired_state": spec.get("desiredState", "Completed"),
+        "error_code": failure.get("code"),
+        "error": failure.get("message"),
+        "cost": dollars(charged),
+        "cost_micros": charged,
+        "provider": upstream.get("providerName"),
+        "job": upstream.get("jobId"),
+        "videos": [video["url"] for video in (status.get("result") or {}).get("videos") or ()],
+        "callback_url": request.get("callbackUrl"),
+        "callback_state": callback.get("state"),
+        "callback_attempts": callback.get("attempts"),
+        "callback_next_at": callback.get("nextAttemptTime"),
+        "callback_last_answer": callback.get("lastAnswer"),
+        "redeliveries": spec.get("redeliveries", 0),
+        "created_at": obj["metadata"].get("creationTimestamp"),
+        "finished_at": status.get("completionTime"),
+    }
+
+
+def _describe_limit(limit: Mapping[str, Any] | None, status: Mapping[str, Any]) -> Document:
+    """A budget, and what the status has used of it."""
+    most = limit["micros"] if limit else None
+    used = status.get("usedMicros")
+    left = None if most is None or used is None else max(0, most - used)
+    return {
+        "limit": dollars(most),
+        "limit_micros": most,
+        "window": limit["window"] if limit else None,
+        "used": dollars(used),
+        "used_micros": used,
+        "remaining": dollars(left),
+        "remaining_micros": left,
+        "resets_at": status.get("resetTime"),
+    }
+
+
+def _describe_state(obj: Object) -> Document:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    ready: Mapping[str, Any] = next((c for c in conditions if c["type"] == "Ready"), {})
+    return {
+        "ready": ready.get("status"),
+        "reason": ready.get("reason"),
+        "message": ready.get("message"),
+        "created_at": obj["metadata"].get("creationTimestamp"),
+    }
+
+
+def _describe_previous(ref: Mapping[str, Any] | None) -> Document | None:
+    if ref is None:
+        return None
+    return {"name": ref["name"], "key": ref["key"], "expires_at": ref["expirationTime"]}
+
+
+def _current_token(tokens: Any) -> Mapping[str, Any]:
+    """The token that is not being rotated out."""
+    lasting = [token for token in tokens if "expirationTime" not in token]
+    found: Mapping[str, Any] = next(iter(lasting or list(tokens)), {})
+    return found
+
+
+def _find_key_state(spec: Mapping[str, Any]) -> str:
+    """`active`, `disabled`, `expired` or `revoked`, as the REST API says it (contract §9)."""
+    if spec.get("revoked"):
+        return "revoked"
+    expires = spec.get("expirationTime")
+    if expires and datetime.fromisoformat(expires) <= datetime.now(UTC):
+        return "expired"
+    return "disabled" if spec.get("disabled") else "active"

@@ -1,0 +1,160 @@
+"""`gatewayctl fund`: adds money to an account, once for each reference.
+
+`spec.funds` is everything ever paid in. A payment is added to what is there by compare-and-set, and
+its reference is noted in the same write, so that repeating a command adds nothing.
+"""
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+import typer
+
+from gateway_cli.admin.amounts import format_time
+from gateway_cli.admin.documents import dollars
+from gateway_cli.admin.options import AccountName, Dollars, Namespace
+from gateway_cli.admin.session import on_cluster
+from gateway_cli.cluster.errors import ClusterError
+from gateway_cli.output import Output, print_done, print_note
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.money import MAX_MICROS
+from gateway_core.contract.names import GROUP
+
+REFERENCES_ANNOTATION = f"{GROUP}/fund-references"
+MOST_REFERENCES = 200
+"""References remembered; a payment is repeated soon or never."""
+LONGEST_REFERENCE = 128
+CLIENT_SIDE_APPLY = "kubectl-client-side-apply"
+
+Pot = Literal["paid", "bonus"]
+FIELDS: dict[Pot, str] = {"paid": "paidMicros", "bonus": "bonusMicros"}
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def fund(
+    account: AccountName,
+    amount: Dollars,
+    reference: Annotated[
+        str | None,
+        typer.Option(help="What the payment is known by: with it, a repetition adds nothing."),
+    ] = None,
+    bonus: Annotated[
+        bool, typer.Option("--bonus", help="A gift: it is spent before what was paid.")
+    ] = False,
+    namespace: Namespace = None,
+    output: Output = "table",
+) -> None:
+    """Add DOLLARS, e.g. 12.50, to what was ever paid into ACCOUNT."""
+    if amount == 0:
+        raise typer.BadParameter("the amount must be more than 0")
+    if reference is not None and not 0 < len(reference) <= LONGEST_REFERENCE:
+        raise typer.BadParameter(f"a reference has 1 to {LONGEST_REFERENCE} characters")
+    pot: Pot = "bonus" if bonus else "paid"
+    payment = Payment(reference, pot, amount)
+    changed = on_cluster(
+        namespace, lambda objects: objects.change(GatewayAccount, account, payment.decide)
+    )
+    funds = changed["spec"].get("funds") or {}
+    document = {
+        "account": account,
+        "added": dollars(0 if payment.known else amount),
+        "added_micros": 0 if payment.known else amount,
+        "pot": pot,
+        "reference": reference,
+        "already_added": payment.known,
+        "paid_micros": funds.get("paidMicros", 0),
+        "bonus_micros": funds.get("bonusMicros", 0),
+    }
+    total = dollars(document["paid_micros"] + document["bonus_micros"])
+    if payment.known:
+        text = f"{reference} was added before; nothing is added. Paid into {account}: {total} USD"
+    else:
+        text = f"{dollars(amount)} USD added. Paid into {account} so far: {total} USD"
+    print_done(text, document, output)
+    for manager in payment.declarers:
+        print_note(
+            f"! {manager} had applied the funds of {account} and may put its own figure back:"
+            " add the amount there as well"
+        )
+
+
+class Payment:
+    """One payment.
+
+    After `decide`, `known` tells whether it had been added before, and `declarers` who else has
+    applied the account's funds: they lose the field by this write, and may take it back.
+    """
+
+    def __init__(self, reference: str | None, pot: Pot, micros: int) -> None:
+        self._reference = reference
+        self._pot: Pot = pot
+        self._micros = micros
+        self.known = False
+        self.declarers: list[str] = []
+
+    def decide(self, obj: dict[str, Any]) -> dict[str, Any] | None:
+        """The patch that adds it to the account; None if its reference is there.
+
+        Raises:
+            ClusterError: the reference is that of another amount, or it is too much.
+        """
+        field = FIELDS[self._pot]
+        references = read_references(obj)
+        earlier = next((r for r in references if r["reference"] == self._reference), None)
+        if self._reference is not None and earlier is not None:
+            if (earlier["pot"], earlier["micros"]) != (self._pot, self._micros):
+                raise ClusterError(
+                    f"reference {self._reference} is that of {dollars(earlier['micros'])} USD"
+                    f" ({earlier['pot']}), added at {earlier['time']}: another payment needs"
+                    " another reference"
+                )
+            self.known = True
+            return None
+        self.known = False
+        self.declarers = find_declarers(obj)
+        total = ((obj["spec"].get("funds") or {}).get(field, 0)) + self._micros
+        if total > MAX_MICROS:
+            raise ClusterError("that is more than an account can hold")
+        patch: dict[str, Any] = {"spec": {"funds": {field: total}}}
+        if self._reference is not None:
+            new = {
+                "reference": self._reference,
+                "pot": self._pot,
+                "micros": self._micros,
+                "time": format_time(datetime.now(UTC)),
+            }
+            kept = [*references, new][-MOST_REFERENCES:]
+            text = json.dumps(kept, separators=(",", ":"), ensure_ascii=False)
+            patch["metadata"] = {"annotations": {REFERENCES_ANNOTATION: text}}
+        return patch
+
+
+def read_references(obj: dict[str, Any]) -> list[dict[str, Any]]:
+    """The payments noted on an account, the oldest first.
+
+    Raises:
+        ClusterError: the annotation is not what was written: nobody can tell what was added.
+    """
+    text = (obj["metadata"].get("annotations") or {}).get(REFERENCES_ANNOTATION, "[]")
+    try:
+        found = json.loads(text)
+        if all({"reference", "pot", "micros", "time"} <= set(entry) for entry in found):
+            return list(found)
+    except (ValueError, TypeError):
+        pass
+    raise ClusterError(
+        f"the annotation {REFERENCES_ANNOTATION} cannot be read: mend or remove it, after checking"
+        " which payments spec.funds has"
+    )
+
+
+def find_declarers(obj: dict[str, Any]) -> list[str]:
+    """Who has applied the account's funds: a GitOps controller, the chart's first objects, …"""
+    return [
+        entry["manager"]
+        for entry in obj["metadata"].get("managedFields") or ()
+        if (entry.get("operation") == "Apply" or entry.get("manager") == CLIENT_SIDE_APPLY)
+        and "f:funds" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+    ]

@@ -1,0 +1,306 @@
+"""`gatewayctl guardrails`: limits that some keys of an account share."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway_cli.admin.documents import describe_guardrail
+from gateway_cli.admin.figures import Figures, read_figures
+from gateway_cli.admin.limits import (
+    BUDGET_LINES,
+    Clearable,
+    make_limit,
+    merge_given,
+    set_fields,
+    show_limit,
+)
+from gateway_cli.admin.options import (
+    AccountFilter,
+    AccountName,
+    Dollars,
+    GuardrailName,
+    KeyNames,
+    LimitDollars,
+    LimitWindow,
+    ModelEntries,
+    Namespace,
+    ProviderEntries,
+    RequestsPerMinute,
+    WindowOption,
+    Yes,
+)
+from gateway_cli.admin.session import confirm, on_cluster
+from gateway_cli.admin.tokens import name_declared
+from gateway_cli.cluster.errors import AlreadyThere, ClusterError
+from gateway_cli.output import Column, Output, print_done, print_list, print_one
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
+from gateway_core.contract.key import GatewayKey
+from gateway_core.contract.limits import MOST_GUARDRAILS, subject_of_guardrail
+from gateway_core.contract.names import ACCOUNT_LABEL, id_to_name
+
+if TYPE_CHECKING:
+    from gateway_cli.admin.objects import GatewayObjects
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+limit_app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="How much its keys may spend together."
+)
+app.add_typer(limit_app, name="limit")
+
+COLUMNS = (
+    Column("NAME", "name"),
+    Column("ACCOUNT", "account"),
+    Column("DISPLAY", "display_name"),
+    Column("KEYS", lambda guardrail: len(guardrail["keys"]), right=True),
+    Column("LIMIT", show_limit),
+    Column("USED", "used", right=True),
+    Column("RESETS", "resets_at"),
+    Column("READY", "ready"),
+    Column("REASON", "reason"),
+)
+LINES = (
+    Column("Name", "name"),
+    Column("Id", "id"),
+    Column("Account", "account"),
+    Column("Display name", "display_name"),
+    Column("Description", "description"),
+    *BUDGET_LINES,
+    Column("Keys", "keys"),
+    Column("Ready", "ready"),
+    Column("Reason", "reason"),
+    Column("Message", "message"),
+    Column("Created", "created_at"),
+)
+
+DeniedModels = Annotated[
+    list[str] | None,
+    typer.Option("--deny-model", help="A model refused, or a beginning; may be repeated."),
+]
+DeniedProviders = Annotated[
+    list[str] | None,
+    typer.Option("--deny-provider", help="A provider segment refused; may be repeated."),
+]
+Description = Annotated[str | None, typer.Option(help="What it is for.")]
+
+
+@app.command("list")
+def list_guardrails(
+    account: AccountFilter = None, namespace: Namespace = None, output: Output = "table"
+) -> None:
+    """All guardrails, or those of one account, with what their pools have spent."""
+
+    async def run(objects: "GatewayObjects") -> list[dict[str, Any]]:
+        found = await objects.list_all(GatewayGuardrail, **{"spec.accountName": account})
+        figures = await read_figures(objects, account) if found else None
+        return [_complete(obj, figures) for obj in found]
+
+    shown = [describe_guardrail(obj) for obj in on_cluster(namespace, run)]
+    print_list(shown, COLUMNS, output, noun="guardrails")
+
+
+@app.command()
+def describe(
+    guardrail: GuardrailName, namespace: Namespace = None, output: Output = "table"
+) -> None:
+    """One guardrail: what it restricts, which keys share it, and what they have used."""
+
+    async def run(objects: "GatewayObjects") -> dict[str, Any]:
+        found = await objects.get(GatewayGuardrail, id_to_name(guardrail))
+        return _complete(found, await read_figures(objects, found["spec"]["accountName"]))
+
+    print_one(describe_guardrail(on_cluster(namespace, run)), LINES, output)
+
+
+@app.command()
+def create(
+    account: AccountName,
+    display_name: Annotated[str, typer.Option("--name", help="Unique in the account.")],
+    description: Description = None,
+    limit: LimitDollars = None,
+    window: LimitWindow = None,
+    rpm: RequestsPerMinute = None,
+    model: ModelEntries = None,
+    deny_model: DeniedModels = None,
+    provider: ProviderEntries = None,
+    deny_provider: DeniedProviders = None,
+    namespace: Namespace = None,
+    output: Output = "table",
+) -> None:
+    """Make a guardrail of ACCOUNT; it holds for the keys that `assign` names."""
+    spec = {
+        "accountName": account,
+        "displayName": display_name,
+        "description": description,
+        "limit": make_limit(limit, window),
+        "requestsPerMinute": rpm,
+        "allowedModels": model,
+        "deniedModels": deny_model,
+        "allowedProviders": provider,
+        "deniedProviders": deny_provider,
+    }
+
+    async def run(objects: "GatewayObjects") -> dict[str, Any]:
+        await objects.get(GatewayAccount, account)
+        for other in await objects.list_all(GatewayGuardrail, **{"spec.accountName": account}):
+            if other["spec"]["displayName"] == display_name:
+                raise AlreadyThere(
+                    f"account {account} has a guardrail called {display_name}:"
+                    f" {other['metadata']['name']}"
+                )
+        name = name_declared(display_name, GUARDRAIL_PREFIX)
+        labels = {ACCOUNT_LABEL: account}
+        return await objects.create(GatewayGuardrail, name, spec, labels=labels)
+
+    _print_changed(on_cluster(namespace, run), "is there", output)
+
+
+@app.command("set")
+def change(
+    guardrail: GuardrailName,
+    display_name: Annotated[str | None, typer.Option("--name", help="Shown in lists.")] = None,
+    description: Description = None,
+    rpm: RequestsPerMinute = None,
+    model: ModelEntries = None,
+    deny_model: DeniedModels = None,
+    provider: ProviderEntries = None,
+    deny_provider: DeniedProviders = None,
+    clear: Annotated[
+        list[Clearable] | None, typer.Option(help="Take a restriction away; may be repeated.")
+    ] = None,
+    namespace: Namespace = None,
+    output: Output = "table",
+) -> None:
+    """Change what is named; the rest stays. Effective within 5 seconds."""
+    given = {
+        "displayName": display_name,
+        "description": description,
+        "requestsPerMinute": rpm,
+        "allowedModels": model,
+        "deniedModels": deny_model,
+        "allowedProviders": provider,
+        "deniedProviders": deny_provider,
+    }
+    spec = merge_given(given, clear, GatewayGuardrail)
+    changed = set_fields(GatewayGuardrail, id_to_name(guardrail), spec, namespace)
+    _print_changed(changed, "is changed", output)
+
+
+@limit_app.command("set")
+def set_limit(
+    guardrail: GuardrailName,
+    amount: Dollars,
+    window: WindowOption,
+    namespace: Namespace = None,
+    output: Output = "table",
+) -> None:
+    """Let its keys spend at most DOLLARS together in a window."""
+    spec = {"limit": {"micros": amount, "window": window}}
+    changed = set_fields(GatewayGuardrail, id_to_name(guardrail), spec, namespace)
+    _print_changed(changed, f"lets spend {show_limit(describe_guardrail(changed))}", output)
+
+
+@limit_app.command("clear")
+def clear_limit(
+    guardrail: GuardrailName, namespace: Namespace = None, output: Output = "table"
+) -> None:
+    """Take the pool's limit away; the keys' own stay."""
+    changed = set_fields(GatewayGuardrail, id_to_name(guardrail), {"limit": None}, namespace)
+    _print_changed(changed, "has no limit", output)
+
+
+@app.command()
+def assign(
+    guardrail: GuardrailName, keys: KeyNames, namespace: Namespace = None, output: Output = "table"
+) -> None:
+    """Have a guardrail hold for KEYS too: all of them, or none where one cannot be."""
+    wanted = [id_to_name(key) for key in keys]
+
+    async def run(objects: "GatewayObjects") -> dict[str, Any]:
+        name = id_to_name(guardrail)
+        account = (await objects.get(GatewayGuardrail, name))["spec"]["accountName"]
+        for key in wanted:
+            if (await objects.get(GatewayKey, key))["spec"]["accountName"] != account:
+                raise ClusterError(f"key {key} is not of account {account}; nothing is assigned")
+        _refuse_many(
+            await objects.list_all(GatewayGuardrail, **{"spec.accountName": account}), name, wanted
+        )
+        return await objects.change(
+            GatewayGuardrail,
+            name,
+            lambda obj: _name_keys([*_keys_of(obj), *wanted]),
+        )
+
+    changed = on_cluster(namespace, run)
+    _print_changed(changed, f"holds for {', '.join(wanted)}", output)
+
+
+@app.command()
+def unassign(
+    guardrail: GuardrailName, keys: KeyNames, namespace: Namespace = None, output: Output = "table"
+) -> None:
+    """Have a guardrail hold for KEYS no more; what they spent stays in its pool."""
+    gone = {id_to_name(key) for key in keys}
+    changed = on_cluster(
+        namespace,
+        lambda objects: objects.change(
+            GatewayGuardrail,
+            id_to_name(guardrail),
+            lambda obj: _name_keys([key for key in _keys_of(obj) if key not in gone]),
+        ),
+    )
+    _print_changed(changed, f"does not hold for {', '.join(sorted(gone))}", output)
+
+
+@app.command()
+def delete(
+    guardrail: GuardrailName,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also while it holds for keys: they are free of it.")
+    ] = False,
+    yes: Yes = False,
+    namespace: Namespace = None,
+) -> None:
+    """Delete a guardrail that holds for no key."""
+    name = id_to_name(guardrail)
+
+    async def check(objects: "GatewayObjects") -> None:
+        keys = _keys_of(await objects.get(GatewayGuardrail, name))
+        if keys and not force:
+            raise ClusterError(
+                f"guardrail {name} holds for {len(keys)} keys: `gatewayctl guardrails unassign`"
+                " them first, or --force"
+            )
+
+    on_cluster(namespace, check)
+    confirm(f"Delete guardrail {name}?", yes)
+    on_cluster(namespace, lambda objects: objects.delete(GatewayGuardrail, name))
+    print_done(f"guardrail {name} is deleted", {}, "table")
+
+
+def _keys_of(obj: dict[str, Any]) -> list[str]:
+    return list(obj["spec"].get("keyNames") or ())
+
+
+def _name_keys(keys: list[str]) -> dict[str, Any]:
+    return {"spec": {"keyNames": list(dict.fromkeys(keys))}}
+
+
+def _refuse_many(guardrails: list[dict[str, Any]], name: str, keys: list[str]) -> None:
+    """ClusterError where a key would have more guardrails than admission holds calls against."""
+    others = [obj for obj in guardrails if obj["metadata"]["name"] != name]
+    for key in keys:
+        if sum(key in _keys_of(obj) for obj in others) >= MOST_GUARDRAILS:
+            raise ClusterError(
+                f"key {key} has {MOST_GUARDRAILS} guardrails, the most there may be;"
+                " nothing is assigned"
+            )
+
+
+def _complete(obj: dict[str, Any], figures: Figures | None) -> dict[str, Any]:
+    subject = subject_of_guardrail(obj["metadata"]["name"])
+    return figures.complete_budget(obj, subject) if figures else obj
+
+
+def _print_changed(obj: dict[str, Any], text: str, output: Any) -> None:
+    print_done(f"guardrail {obj['metadata']['name']} {text}", describe_guardrail(obj), output)

@@ -1,0 +1,90 @@
+"""Limits of keys and guardrails as the command line gives and shows them."""
+
+from enum import StrEnum
+from typing import Any
+
+import typer
+
+from gateway_cli.admin.session import on_cluster
+from gateway_cli.output import Column
+from gateway_core.contract.limits import Window
+from gateway_core.contract.resource import Resource
+
+
+class Clearable(StrEnum):
+    """What `set --clear` can take away."""
+
+    RPM = "rpm"
+    MODEL = "model"
+    PROVIDER = "provider"
+    EXPIRES = "expires"
+    DESCRIPTION = "description"
+
+
+FIELDS = {
+    Clearable.RPM: ("requestsPerMinute",),
+    Clearable.MODEL: ("allowedModels", "deniedModels"),
+    Clearable.PROVIDER: ("allowedProviders", "deniedProviders"),
+    Clearable.EXPIRES: ("expirationTime",),
+    Clearable.DESCRIPTION: ("description",),
+}
+
+BUDGET_LINES = (
+    Column("Limit", lambda budget: show_limit(budget)),
+    Column("Used", "used"),
+    Column("Remaining", "remaining"),
+    Column("Resets", "resets_at"),
+    Column("Calls a minute", "requests_per_minute"),
+    Column("Allowed models", lambda it: _show_entries(it["allowed_models"])),
+    Column("Denied models", lambda it: it.get("denied_models")),
+    Column("Allowed providers", lambda it: _show_entries(it["allowed_providers"])),
+    Column("Denied providers", lambda it: it.get("denied_providers")),
+)
+
+
+def make_limit(micros: int | None, window: Window | None) -> dict[str, Any] | None:
+    """`spec.limit` of both options; a usage error where one is there without the other."""
+    if (micros is None) != (window is None):
+        raise typer.BadParameter(
+            "--limit and --window go together, e.g. --limit 25 --window weekly"
+        )
+    return None if micros is None else {"micros": micros, "window": window}
+
+
+def show_limit(budget: Any) -> str | None:
+    """`25.00 weekly`, or None without a limit."""
+    return None if budget["limit"] is None else f"{budget['limit']} {budget['window']}"
+
+
+def set_fields(
+    kind: type[Resource], name: str, spec: dict[str, Any], namespace: str | None
+) -> dict[str, Any]:
+    """The object with those fields of its spec changed; null takes one out."""
+    return on_cluster(
+        namespace, lambda objects: objects.change(kind, name, lambda _: {"spec": spec})
+    )
+
+
+def merge_given(
+    given: dict[str, Any], cleared: list[Clearable] | None, present: type[Resource]
+) -> dict[str, Any]:
+    """The change that options ask for: what is given, and null for what is cleared.
+
+    A usage error where that is nothing, or a field is both.
+    """
+    known = present.model_fields["spec"].annotation.model_fields  # type: ignore[union-attr]
+    aliases = {field.alias for field in known.values()}
+    change = {field: value for field, value in given.items() if value is not None}
+    for word in cleared or ():
+        fields = [field for field in FIELDS[word] if field in aliases]
+        if not fields or any(field in change for field in fields):
+            raise typer.BadParameter(f"--clear {word} cannot be asked for here")
+        change |= dict.fromkeys(fields)
+    if not change:
+        raise typer.BadParameter("name what is to be changed, e.g. --rpm 60 or --clear rpm")
+    return change
+
+
+def _show_entries(entries: list[str] | None) -> Any:
+    """An empty list is no absent one: it allows nothing."""
+    return "none at all" if entries == [] else entries

@@ -1,0 +1,101 @@
+"""`gatewayctl tasks list|describe|cancel|redeliver`: tasks as a cluster admin sees them."""
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from gateway_cli.admin.documents import describe_task
+from gateway_cli.admin.options import AccountFilter, Namespace, TaskName
+from gateway_cli.admin.session import on_cluster
+from gateway_cli.cluster.errors import ClusterError
+from gateway_cli.output import Column, Output, print_done, print_list, print_one
+from gateway_core.contract.names import id_to_name
+from gateway_core.contract.task import GatewayTask
+
+Phase = Literal["Submitting", "Running", "Completed", "Failed"]
+ENDED = ("Completed", "Failed")
+
+COLUMNS = (
+    Column("NAME", "name"),
+    Column("ACCOUNT", "account"),
+    Column("MODEL", "model"),
+    Column("PHASE", "phase"),
+    Column("ERROR", "error_code"),
+    Column("COST", "cost", right=True),
+    Column("CALLBACK", "callback_state"),
+    Column("CREATED", "created_at"),
+)
+LINES = (
+    Column("Name", "name"),
+    Column("Id", "id"),
+    Column("Account", "account"),
+    Column("Key", "key"),
+    Column("Operation", "operation"),
+    Column("Model", "model"),
+    Column("Phase", "phase"),
+    Column("Error", "error_code"),
+    Column("  says", "error"),
+    Column("Cost (USD)", "cost"),
+    Column("Provider", "provider"),
+    Column("Job there", "job"),
+    Column("Videos", "videos"),
+    Column("Callback", "callback_state"),
+    Column("  attempts", "callback_attempts"),
+    Column("  last answer", "callback_last_answer"),
+    Column("  next at", "callback_next_at"),
+    Column("Created", "created_at"),
+    Column("Finished", "finished_at"),
+)
+
+
+def list_tasks(
+    account: AccountFilter = None,
+    phase: Annotated[Phase | None, typer.Option(help="In this phase only.")] = None,
+    namespace: Namespace = None,
+    output: Output = "table",
+) -> None:
+    """Tasks that have objects: all open ones, and those that ended lately."""
+    selector = {"spec.request.accountName": account, "status.phase": phase}
+    found = on_cluster(namespace, lambda objects: objects.list_all(GatewayTask, **selector))
+    ordered = sorted(found, key=lambda obj: obj["metadata"]["creationTimestamp"])
+    print_list([describe_task(obj) for obj in ordered], COLUMNS, output, noun="tasks")
+
+
+def describe(task: TaskName, namespace: Namespace = None, output: Output = "table") -> None:
+    """One task: how far it is, what went wrong, and how its callback fares."""
+    found = on_cluster(namespace, lambda objects: objects.get(GatewayTask, id_to_name(task)))
+    print_one(describe_task(found), LINES, output)
+
+
+def cancel(task: TaskName, namespace: Namespace = None, output: Output = "table") -> None:
+    """End a task early: its job is cancelled, its hold released. There is no way back."""
+
+    def decide(obj: dict[str, Any]) -> dict[str, Any]:
+        phase = (obj.get("status") or {}).get("phase")
+        if phase in ENDED:
+            raise ClusterError(f"task {obj['metadata']['name']} has ended: {phase}")
+        return {"spec": {"desiredState": "Cancelled"}}
+
+    changed = _change(task, decide, namespace)
+    print_done(f"task {changed['name']} is being cancelled", changed, output)
+
+
+def redeliver(task: TaskName, namespace: Namespace = None, output: Output = "table") -> None:
+    """Deliver a task's callback once more, with the same id and body and a new schedule."""
+
+    def decide(obj: dict[str, Any]) -> dict[str, Any]:
+        name, phase = obj["metadata"]["name"], (obj.get("status") or {}).get("phase")
+        if not obj["spec"]["request"].get("callbackUrl"):
+            raise ClusterError(f"task {name} has no callback")
+        if phase not in ENDED:
+            raise ClusterError(f"task {name} has not ended, so its callback is still to come")
+        return {"spec": {"redeliveries": obj["spec"].get("redeliveries", 0) + 1}}
+
+    changed = _change(task, decide, namespace)
+    print_done(f"the callback of {changed['name']} is delivered once more", changed, output)
+
+
+def _change(task: str, decide: Any, namespace: str | None) -> dict[str, Any]:
+    name = id_to_name(task)
+    changed = on_cluster(namespace, lambda objects: objects.change(GatewayTask, name, decide))
+    return describe_task(changed)

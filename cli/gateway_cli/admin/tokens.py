@@ -1,0 +1,139 @@
+"""Tokens of keys that are made with kubectl credentials: minted here, digested under the pepper.
+
+The pepper is what the API has: in a Secret of the installation, or in a folder (the local run).
+"""
+
+import base64
+import binascii
+import secrets
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gateway_cli.admin.amounts import format_time
+from gateway_cli.cluster.errors import ClusterError, Forbidden
+from gateway_core.contract.ids import IdMint
+from gateway_core.contract.key import KEY_PREFIX
+from gateway_core.contract.keys import KeyClass, digest, mint_key
+from gateway_core.contract.names import id_to_name
+
+if TYPE_CHECKING:
+    from gateway_cli.admin.objects import GatewayObjects
+
+PARTS = {"app.kubernetes.io/part-of": "model-gateway"}
+ID_KEY, PEPPER = "id-key", "pepper-"
+LEAST_BYTES = 16
+
+Token = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """The installation's id key, and its newest pepper with its version."""
+
+    id_key: bytes
+    pepper: bytes
+    version: int
+
+    def mint(self, key_class: KeyClass) -> tuple[str, Token]:
+        """A new secret, and its entry in `spec.tokens`."""
+        minted = mint_key(key_class)
+        token = {
+            "id": minted.id,
+            "digest": digest(minted.plaintext, self.pepper),
+            "pepperVersion": self.version,
+            "hint": minted.hint,
+        }
+        return minted.plaintext, token
+
+    def name_object(self, prefix: str, account: str) -> str:
+        """A new object's name of the shape that the API makes."""
+        return id_to_name(IdMint(self.id_key).mint_random(prefix, account))
+
+
+async def find_key_ring(
+    objects: "GatewayObjects", secret_name: str | None, folder: Path | None
+) -> KeyRing:
+    """The key ring of the folder or Secret named, else of the namespace's only one.
+
+    Raises:
+        ClusterError: there is none, or it may not be read.
+    """
+    if folder is not None:
+        from gateway_cli.compose import read_key_files
+
+        id_key, peppers = read_key_files(folder)
+        return KeyRing(id_key, peppers[max(peppers)], max(peppers))
+    try:
+        if secret_name is not None:
+            return _read(await objects.get_secret(secret_name))
+        found = [secret for secret in await objects.list_secrets(PARTS) if _has_pepper(secret)]
+    except Forbidden as error:
+        raise Forbidden(
+            f"{error}. A key that is made here needs the pepper in the API's Secret; with"
+            " --secret-name the operator makes it instead"
+        ) from error
+    if len(found) != 1:
+        names = ", ".join(secret["metadata"]["name"] for secret in found) or "none"
+        raise ClusterError(
+            f"which Secret holds {ID_KEY} and {PEPPER}1 of the gateway in namespace"
+            f" {objects.namespace}? (found: {names}) Say --pepper-secret NAME, or --secrets-dir"
+            " FOLDER for a local run; with --secret-name the operator makes the key instead"
+        )
+    return _read(found[0])
+
+
+def name_declared(display_name: str, prefix: str = KEY_PREFIX) -> str:
+    """A name for an object that an admin declares: after its display name, and unique."""
+    letters = (
+        c if c in string.ascii_lowercase + string.digits else "-" for c in display_name.lower()
+    )
+    words = "-".join(part for part in "".join(letters).split("-") if part)[:40].strip("-")
+    return "-".join(part for part in (prefix, words, secrets.token_hex(3)) if part)
+
+
+def rotate_tokens(present: list[Token], new: Token, until: datetime | None) -> list[Token]:
+    """The new token, and beside it for the overlap the one that was current until now."""
+    if until is None:
+        return [new]
+    lasting = [token for token in present if "expirationTime" not in token]
+    current = (lasting or present)[:1]
+    return [new, *({**token, "expirationTime": format_time(until)} for token in current)]
+
+
+def _has_pepper(secret: Mapping[str, Any]) -> bool:
+    return f"{PEPPER}1" in (secret.get("data") or {})
+
+
+def _read(secret: Mapping[str, Any]) -> KeyRing:
+    data, name = secret.get("data") or {}, secret["metadata"]["name"]
+    versions = [
+        int(entry.removeprefix(PEPPER))
+        for entry in data
+        if entry.startswith(PEPPER) and entry.removeprefix(PEPPER).isdecimal()
+    ]
+    if not versions or ID_KEY not in data:
+        raise ClusterError(f"Secret {name} must hold {ID_KEY} and {PEPPER}1")
+    newest = max(versions)
+    return KeyRing(
+        _decode(data[ID_KEY], name, ID_KEY),
+        _decode(data[f"{PEPPER}{newest}"], name, f"{PEPPER}{newest}"),
+        newest,
+    )
+
+
+def _decode(value: str, secret: str, entry: str) -> bytes:
+    """The bytes of an entry, which is urlsafe base64 within the Secret's own encoding."""
+    try:
+        text = base64.b64decode(value).strip().rstrip(b"=")
+        found = base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))
+    except (binascii.Error, ValueError):
+        found = b""
+    if len(found) < LEAST_BYTES:
+        raise ClusterError(
+            f"entry {entry} of Secret {secret} must be urlsafe base64 of {LEAST_BYTES} bytes"
+        )
+    return found

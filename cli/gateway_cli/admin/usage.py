@@ -1,0 +1,160 @@
+"""`gatewayctl usage`: what was called and charged, by account, key, model, operation and day.
+
+Read from GatewayUsage: a day's calls are there within seconds of their ends. Days older than eight
+are in the account's sum of past days and broken down no more.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from gateway_cli.admin.amounts import parse_day
+from gateway_cli.admin.completion import complete_accounts
+from gateway_cli.admin.documents import dollars
+from gateway_cli.admin.options import Namespace
+from gateway_cli.admin.session import on_cluster
+from gateway_cli.output import Column, Output, print_list, print_note
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.usage import GatewayUsage
+
+
+class By(StrEnum):
+    """What rows can be told apart by."""
+
+    ACCOUNT = "account"
+    KEY = "key"
+    MODEL = "model"
+    OPERATION = "operation"
+    DAY = "day"
+
+
+SUMS = ("requests", "failed", "input_tokens", "output_tokens", "cost_micros")
+_FIELDS = {
+    "requests": "requests",
+    "failed": "failed",
+    "input_tokens": "inputTokens",
+    "output_tokens": "outputTokens",
+    "cost_micros": "chargedMicros",
+}
+UNNAMED = "-"
+"""What people see of calls without a key (made with kubectl), and of rows beyond a day's most."""
+
+app = typer.Typer(add_completion=False)
+
+DayOption = Annotated[
+    str | None, typer.Option(parser=parse_day, metavar="DAY", help="A UTC day, 2026-11-21.")
+]
+
+
+@app.command()
+def usage(
+    account: Annotated[
+        str | None,
+        typer.Argument(help="Of this account only.", autocompletion=complete_accounts),
+    ] = None,
+    by: Annotated[
+        list[By] | None, typer.Option(help="What rows are told apart by; may be repeated.")
+    ] = None,
+    since: DayOption = None,
+    until: DayOption = None,
+    namespace: Namespace = None,
+    output: Output = "table",
+) -> None:
+    """Calls and charges with their totals; by day of one account, by account of all."""
+    if since and until and since > until:
+        raise typer.BadParameter(f"--since {since} is after --until {until}")
+    default = By.DAY if account else By.ACCOUNT
+    wanted = list(dict.fromkeys(str(name) for name in by or [default]))
+
+    async def read(objects: Any) -> list[dict[str, Any]]:
+        if account:
+            await objects.get(GatewayAccount, account)
+        found: list[dict[str, Any]] = await objects.list_all(
+            GatewayUsage, **{"spec.accountName": account}
+        )
+        return found
+
+    found = on_cluster(namespace, read)
+    days = [
+        obj
+        for obj in found
+        if (day := obj["spec"].get("day"))
+        and (since is None or day >= since)
+        and (until is None or day <= until)
+    ]
+    rows = group_rows((row for obj in days for row in list_rows(obj)), wanted)
+    earlier = sum_earlier(found) if since is None and until is None else None
+    totals = {**_total(rows), "earlier": earlier}
+    columns = (
+        *(Column(name.upper(), _name_column(name)) for name in wanted),
+        Column("REQUESTS", "requests", right=True),
+        Column("FAILED", "failed", right=True),
+        Column("INPUT TOKENS", "input_tokens", right=True),
+        Column("OUTPUT TOKENS", "output_tokens", right=True),
+        Column("COST (USD)", "cost", right=True),
+    )
+    print_list(rows, columns, output, noun="usage", footer=totals)
+    if earlier and output == "table":
+        print_note(
+            f"before that, through {earlier['through_day']}: {earlier['requests']} requests,"
+            f" {earlier['cost']} USD"
+        )
+
+
+def list_rows(obj: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of one day's object."""
+    spec = obj["spec"]
+    return [
+        {
+            "account": spec["accountName"],
+            "day": spec["day"],
+            "key": row.get("keyName"),
+            "model": row.get("modelId"),
+            "operation": row.get("operation"),
+            **{name: row.get(field, 0) for name, field in _FIELDS.items()},
+        }
+        for row in (obj.get("status") or {}).get("rows") or ()
+    ]
+
+
+def group_rows(rows: Iterable[dict[str, Any]], by: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows' sums for each combination of the names in `by`, in order of these."""
+    groups: dict[tuple[str | None, ...], dict[str, int]] = {}
+    for row in rows:
+        sums = groups.setdefault(tuple(row[name] for name in by), dict.fromkeys(SUMS, 0))
+        for name in SUMS:
+            sums[name] += row[name]
+    ordered = sorted(groups.items(), key=lambda item: [name or "" for name in item[0]])
+    return [{**dict(zip(by, names, strict=True)), **_with_cost(s)} for names, s in ordered]
+
+
+def sum_earlier(found: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+    """What the sums of past days come to, and the newest day in them; None without any."""
+    sums = dict.fromkeys(SUMS, 0)
+    through = ""
+    for obj in found:
+        status = obj.get("status") or {}
+        if "day" not in obj["spec"] and status.get("requests"):
+            through = max(through, status.get("throughDay") or "")
+            for name, field in _FIELDS.items():
+                sums[name] += status.get(field, 0)
+    return {"through_day": through, **_with_cost(sums)} if sums["requests"] else None
+
+
+def _total(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    sums = dict.fromkeys(SUMS, 0)
+    for row in rows:
+        for name in SUMS:
+            sums[name] += row[name]
+    return _with_cost(sums)
+
+
+def _with_cost(sums: dict[str, int]) -> dict[str, Any]:
+    return {**sums, "cost": dollars(sums["cost_micros"])}
+
+
+def _name_column(name: str) -> Any:
+    """A row's name for people; the totals have none."""
+    return lambda row: (row[name] or UNNAMED) if name in row else None

@@ -1,0 +1,139 @@
+"""`gatewayctl accounts webhook-secret`: what an account's callbacks are signed with.
+
+A rotation makes a new Secret and refers to it; the one before signs beside it for 24 hours
+(contract §11.2). No Secret is changed in place: receivers that have the old one would refuse all.
+"""
+
+import base64
+import contextlib
+import secrets
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway_cli.admin.amounts import format_time
+from gateway_cli.admin.options import AccountName, Namespace
+from gateway_cli.admin.session import on_cluster
+from gateway_cli.cluster.errors import ClusterError
+from gateway_cli.install.sharedsecrets import LABELS, make_webhook_secret
+from gateway_cli.output import Output, print_note, print_one, print_plain
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.names import ACCOUNT_LABEL
+
+if TYPE_CHECKING:
+    from gateway_cli.admin.objects import GatewayObjects
+
+OVERLAP = timedelta(hours=24)
+ENTRY = "secret"
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="The secret that an account's callbacks are signed with.",
+)
+
+
+@app.command()
+def show(account: AccountName, namespace: Namespace = None, output: Output = "table") -> None:
+    """Print the signing secret, for whoever writes the receiver."""
+
+    async def read(objects: "GatewayObjects") -> dict[str, Any]:
+        spec = (await objects.get(GatewayAccount, account))["spec"]
+        ref = spec.get("webhookSecretRef")
+        if ref is None:
+            raise ClusterError(
+                f"account {account} has no webhook secret;"
+                f" `gatewayctl accounts webhook-secret rotate {account}` makes one"
+            )
+        data = (await objects.get_secret(ref["name"])).get("data") or {}
+        if ref["key"] not in data:
+            raise ClusterError(f"Secret {ref['name']} has no entry {ref['key']}")
+        value = base64.b64decode(data[ref["key"]]).decode(errors="replace").strip()
+        return _describe(account, spec, value)
+
+    _print(on_cluster(namespace, read), output)
+
+
+@app.command()
+def rotate(
+    account: AccountName,
+    secret_name: Annotated[
+        str | None,
+        typer.Option(help="Name of the new Secret, where the operator may read only some."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also while an earlier rotation is under way.")
+    ] = False,
+    namespace: Namespace = None,
+    output: Output = "table",
+) -> None:
+    """Make a new signing secret and print it; the old one signs as well for 24 hours."""
+
+    async def run(objects: "GatewayObjects") -> dict[str, Any]:
+        value = make_webhook_secret()
+        name = secret_name or f"{account}-webhook-{secrets.token_hex(3)}"
+        now = datetime.now(UTC)
+        _refuse_second(await objects.get(GatewayAccount, account), now, force)
+        await objects.create_secret(name, {ENTRY: value}, {**LABELS, ACCOUNT_LABEL: account})
+
+        def decide(obj: dict[str, Any]) -> dict[str, Any]:
+            _refuse_second(obj, now, force)
+            old = obj["spec"].get("webhookSecretRef")
+            until = {"expirationTime": format_time(now + OVERLAP)}
+            return {
+                "spec": {
+                    "webhookSecretRef": {"name": name, "key": ENTRY},
+                    "previousWebhookSecretRef": {**old, **until} if old else None,
+                }
+            }
+
+        try:
+            changed = await objects.change(GatewayAccount, account, decide)
+        except ClusterError:
+            # nothing refers to it
+            with contextlib.suppress(ClusterError):
+                await objects.delete_secret(name)
+            raise
+        return _describe(account, changed["spec"], value)
+
+    _print(on_cluster(namespace, run), output)
+
+
+def _refuse_second(obj: dict[str, Any], now: datetime, force: bool) -> None:
+    """ClusterError where a rotation would end the secret that receivers may still have."""
+    previous = obj["spec"].get("previousWebhookSecretRef")
+    if previous is None or force:
+        return
+    until = datetime.fromisoformat(previous["expirationTime"])
+    if until > now:
+        raise ClusterError(
+            f"a rotation is under way: Secret {previous['name']} signs until"
+            f" {previous['expirationTime']}, and would cease to; --force does it all the same"
+        )
+
+
+def _describe(account: str, spec: dict[str, Any], value: str) -> dict[str, Any]:
+    previous = spec.get("previousWebhookSecretRef") or {}
+    return {
+        "account": account,
+        "secret": value,
+        "secret_name": spec["webhookSecretRef"]["name"],
+        "secret_key": spec["webhookSecretRef"]["key"],
+        "previous_secret_name": previous.get("name"),
+        "previous_signs_until": previous.get("expirationTime"),
+    }
+
+
+def _print(document: dict[str, Any], output: Any) -> None:
+    """The secret alone for `$(…)`, with what surrounds it on standard error."""
+    if output != "table":
+        print_one(document, (), output)
+        return
+    print_plain(document["secret"])
+    print_note(f"in Secret {document['secret_name']}, entry {document['secret_key']}")
+    if document["previous_secret_name"]:
+        print_note(
+            f"Secret {document['previous_secret_name']} signs beside it until"
+            f" {document['previous_signs_until']}"
+        )

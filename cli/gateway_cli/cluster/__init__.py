@@ -1,0 +1,1 @@
+"""The Kubernetes API as gatewayctl's commands see it: calls, and what their refusals mean."""

@@ -1,0 +1,135 @@
+"""What the commands print: one result on standard output, notes and errors on standard error.
+
+A result is a document of plain values, the same for people and scripts; a table is one way to see
+it. JSON and YAML hold it whole, without markup, and their fields are kept from release to release.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Format = Literal["table", "json", "yaml"]
+Output = Annotated[Format, typer.Option("--output", "-o", help="How the result is printed.")]
+
+Document = Mapping[str, Any]
+ANY_WIDTH = 4000
+"""Where no terminal ends the lines they are as long as they have to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table, or a line of a description."""
+
+    title: str
+    read: str | Callable[[Document], Any]
+    right: bool = False
+
+    def show(self, document: Document) -> str:
+        """The cell's text: empty where there is nothing."""
+        value = document.get(self.read) if isinstance(self.read, str) else self.read(document)
+        return show_value(value)
+
+
+def show_value(value: Any) -> str:
+    """A value for people."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={part}" for name, part in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+def print_list(
+    documents: Sequence[Document],
+    columns: Sequence[Column],
+    output: Format,
+    *,
+    noun: str,
+    footer: Document | None = None,
+) -> None:
+    """Prints many documents; `{"items": […]}` for scripts, with `totals` if there is a footer."""
+    if output != "table":
+        whole: dict[str, Any] = {"items": list(documents)}
+        if footer is not None:
+            whole["totals"] = footer
+        print_data(whole, output)
+        return
+    if not documents:
+        print_note(f"no {noun}")
+        return
+    table = Table(box=None, pad_edge=False, show_footer=footer is not None, header_style="bold")
+    for column in columns:
+        ending = column.show(footer) if footer is not None else ""
+        justify: Literal["right", "left"] = "right" if column.right else "left"
+        table.add_column(
+            column.title, Text(ending), justify=justify, no_wrap=True, footer_style="bold"
+        )
+    for document in documents:
+        table.add_row(*(Text(column.show(document)) for column in columns))
+    _console(sys.stdout).print(table)
+
+
+def print_one(document: Document, lines: Sequence[Column], output: Format) -> None:
+    """Prints one document: whole for scripts, the lines that say something for people."""
+    if output != "table":
+        print_data(document, output)
+        return
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for line in lines:
+        text = line.show(document)
+        if text:
+            table.add_row(line.title, Text(text))
+    _console(sys.stdout).print(table)
+
+
+def print_done(text: str, document: Document, output: Format) -> None:
+    """Says what was done; for scripts it is the document of what it is now."""
+    if output == "table":
+        _console(sys.stdout).print(Text(f"✓ {text}"), soft_wrap=True)
+    else:
+        print_data(document, output)
+
+
+def print_plain(text: str) -> None:
+    """Prints `text` alone, for `$(…)`."""
+    sys.stdout.write(text + "\n")
+
+
+def print_note(text: str) -> None:
+    """Something beside the result, on standard error."""
+    _console(sys.stderr).print(Text(text), soft_wrap=True)
+
+
+def print_error(text: str) -> None:
+    """What is wrong and what to do, on standard error."""
+    _console(sys.stderr).print(Text(f"✗ {text}", style="red"), soft_wrap=True)
+
+
+def print_data(document: Any, output: Format) -> None:
+    """Prints plain values as JSON or YAML, without markup."""
+    if output == "yaml":
+        import yaml
+
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    else:
+        text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    sys.stdout.write(text)
+
+
+def _console(file: Any) -> Console:
+    """A console that cuts nothing off where it is read by a program."""
+    width = None if file.isatty() else ANY_WIDTH
+    return Console(file=file, width=width, highlight=False)

@@ -1,0 +1,1 @@
+"""What users do with an API key over REST: make tasks, follow them, and fetch their videos."""

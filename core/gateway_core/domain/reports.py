@@ -1,0 +1,92 @@
+"""Reports of what was charged: lines of usage, added up along the dimensions that are asked for.
+
+Pure. A line is one row of a day's `GatewayUsage`, or one run that is not in it yet (contract §9).
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from gateway_core.domain.usage import Charge
+
+Dimension = Literal["day", "key", "model", "operation"]
+DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
+_FIELDS: Mapping[Dimension, str] = {
+    "day": "day",
+    "key": "key_name",
+    "model": "model_id",
+    "operation": "operation",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Sums of one day, key, model and operation; None where that is not told or not asked for.
+
+    `day` is `2026-11-21`, `micros` are micro-dollars.
+    """
+
+    day: str | None
+    key_name: str | None
+    model_id: str | None
+    operation: str | None
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    micros: int = 0
+
+
+def read_day(usage: Mapping[str, Any]) -> Iterator[Line]:
+    """The lines of one day's usage object, or of its copy in the object store."""
+    for row in (usage.get("status") or {}).get("rows") or ():
+        yield Line(
+            day=usage["spec"]["day"],
+            key_name=row.get("keyName"),
+            model_id=row.get("modelId"),
+            operation=row.get("operation"),
+            requests=row.get("requests", 0),
+            input_tokens=row.get("inputTokens", 0),
+            output_tokens=row.get("outputTokens", 0),
+            micros=row.get("chargedMicros", 0),
+        )
+
+
+def to_line(charge: Charge) -> Line:
+    """The line of a run that has ended and is in no usage object yet."""
+    return Line(
+        day=charge.day,
+        key_name=charge.key_name,
+        model_id=charge.model_id,
+        operation=charge.operation,
+        requests=1,
+        input_tokens=charge.input_tokens,
+        output_tokens=charge.output_tokens,
+        micros=charge.micros,
+    )
+
+
+def sum_lines(
+    lines: Iterable[Line], dimensions: Collection[Dimension], key_name: str | None = None
+) -> list[Line]:
+    """The lines added up, one for each combination of `dimensions`, sorted by them in their order.
+
+    With `key_name` only that key's. Without dimensions it is one line, also where nothing was
+    charged; what is not told of a dimension comes first.
+    """
+    chosen = [_FIELDS[name] for name in DIMENSIONS if name in dimensions]
+    nothing = Line(None, None, None, None)
+    sums: dict[tuple[str | None, ...], Line] = {} if chosen else {(): nothing}
+    for line in lines:
+        if key_name is not None and line.key_name != key_name:
+            continue
+        names = tuple(getattr(line, field) for field in chosen)
+        told: dict[str, Any] = dict(zip(chosen, names, strict=True))
+        known = sums.get(names) or replace(nothing, **told)
+        sums[names] = replace(
+            known,
+            requests=known.requests + line.requests,
+            input_tokens=known.input_tokens + line.input_tokens,
+            output_tokens=known.output_tokens + line.output_tokens,
+            micros=known.micros + line.micros,
+        )
+    return [sums[names] for names in sorted(sums, key=lambda key: [part or "" for part in key])]

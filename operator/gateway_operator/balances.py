@@ -1,0 +1,210 @@
+"""Keeps what accounts, keys and guardrails show of money true to the record of usage.
+
+Shard 0's owner does it. Once a minute it lists which usage objects have changed, and reads those of
+their accounts; an account whose spec has changed (it was funded), or whose key or guardrail has, is
+looked at soon after. So an object is written at most once a minute, and once more for a change of
+such a spec, and only where it shows something else. Decisions are made by the counters, never by
+what is shown here.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import structlog
+
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.guardrail import GatewayGuardrail
+from gateway_core.contract.key import GatewayKey
+from gateway_core.contract.limits import subject_of_guardrail, subject_of_key
+from gateway_core.contract.names import ACCOUNT_LABEL
+from gateway_core.contract.resource import Resource
+from gateway_core.contract.usage import GatewayUsage
+from gateway_core.domain.lifecycle import parse_time
+from gateway_core.domain.spending import SpentSum
+from gateway_core.domain.standings import Fields, tell_balance, tell_spending
+from gateway_core.domain.usage import sum_usage
+from gateway_core.ports.caches import Table
+from gateway_core.ports.records import Missing, Object, Outdated, RecordError, Records
+from gateway_core.usecases.usage import list_usage
+
+LOOK_SECONDS = 60.0
+SOON_SECONDS = 1.0
+_AT_ONCE = 4
+
+_log = structlog.get_logger(__name__)
+
+Versions = tuple[tuple[str, str], ...]
+"""Names and versions of an account's usage objects."""
+
+
+class Balances:
+    """Looks at what has changed, until cancelled."""
+
+    def __init__(
+        self,
+        records: Records,
+        accounts: Table[GatewayAccount],
+        keys: Table[GatewayKey],
+        guardrails: Table[GatewayGuardrail],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._records = records
+        self._accounts = accounts
+        self._keys = keys
+        self._guardrails = guardrails
+        self._now = now
+        self._seen: dict[str, Versions] = {}
+        self._due: dict[str, datetime] = {}
+        self._generations: dict[tuple[str, str], int] = {}
+        self._changed: set[str] = set()
+        self._wake = asyncio.Event()
+        for table, kind in self._tables():
+            table.subscribe(partial(self._hear, table, kind))
+
+    async def run(self) -> None:
+        """Never returns."""
+        loop = asyncio.get_running_loop()
+        next_look = loop.time()
+        while True:
+            try:
+                if loop.time() >= next_look:
+                    next_look = loop.time() + LOOK_SECONDS
+                    await self.look()
+                else:
+                    await self._see_to(self._take_changed())
+            except RecordError as error:
+                _log.warning("balances not looked at", error=str(error))
+            except Exception:  # the boundary: one odd object must not end what others show
+                _log.exception("balances not looked at")
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(next_look):
+                    await self._wake.wait()
+                    await asyncio.sleep(SOON_SECONDS)
+            self._wake.clear()
+
+    async def look(self) -> None:
+        """Compares all accounts with the record, where it may say something else than they show."""
+        now = self._now()
+        versions = await self._list_versions()
+        self._seen = {name: seen for name, seen in self._seen.items() if name in versions}
+        due = {
+            name
+            for name, _ in self._accounts.items()
+            if self._seen.get(name) != versions.get(name, ())
+            or (name in self._due and self._due[name] <= now)
+        }
+        seen_to = await self._see_to(due | self._take_changed(), versions)
+        self._seen.update({name: versions.get(name, ()) for name in seen_to})
+
+    async def _list_versions(self) -> dict[str, Versions]:
+        found: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+        token = None
+        while True:
+            page = await self._records.list_page(
+                GatewayUsage.plural, token=token, metadata_only=True
+            )
+            for meta in (item["metadata"] for item in page.items):
+                account = (meta.get("labels") or {}).get(ACCOUNT_LABEL)
+                if account:
+                    found[account].append((meta["name"], meta["resourceVersion"]))
+            token = page.next_token
+            if token is None:
+                return {account: tuple(sorted(parts)) for account, parts in found.items()}
+
+    async def _see_to(
+        self, accounts: Iterable[str], versions: Mapping[str, Versions] | None = None
+    ) -> list[str]:
+        """Those of the accounts that show what the record says now."""
+        slots = asyncio.Semaphore(_AT_ONCE)
+        keys, guardrails = self._group(self._keys), self._group(self._guardrails)
+
+        async def see_to(name: str) -> str | None:
+            async with slots:
+                account = self._accounts.get(name)
+                if account is None:
+                    return None
+                members = [*keys.get(name, ()), *guardrails.get(name, ())]
+                known = versions is None or name in versions
+                usage = await list_usage(self._records, name) if known else []
+                return name if await self._show_account(account, members, usage) else None
+
+        shown = await asyncio.gather(*map(see_to, accounts))
+        return [name for name in shown if name is not None]
+
+    async def _show_account(
+        self, account: GatewayAccount, members: list[Any], usage: list[Object]
+    ) -> bool:
+        """Writes where the account or one of its keys and guardrails shows something else."""
+        now, name = self._now(), account.metadata.name
+        # those that have no entry of their own are shown what they share: nothing less was spent
+        balance = sum_usage(usage, map(_name_subject, members))
+        good = await self._show(account, tell_balance(account.spec.funds, balance.charged))
+        resets: list[datetime] = []
+        for member in members:
+            spent = balance.spent.get(_name_subject(member)) or SpentSum()
+            fields = tell_spending(member.spec.limit, spent, now)
+            if fields["resetTime"]:
+                resets.append(parse_time(fields["resetTime"]))
+            if isinstance(member, GatewayKey) and spent.last:
+                fields["lastUsedTime"] = spent.last
+            if spent.total or spent.last or member.status.used_micros is not None:
+                good &= await self._show(member, fields)
+        self._due.pop(name, None)
+        if resets:
+            self._due[name] = min(resets)
+        return good
+
+    async def _show(self, obj: Any, fields: Fields) -> bool:
+        """Whether the object shows `fields`, after a write if need be."""
+        shown = obj.status.model_dump(by_alias=True)
+        if all(shown.get(name) == value for name, value in fields.items()):
+            return True
+        meta = {"name": obj.metadata.name, "resourceVersion": obj.metadata.resource_version}
+        try:
+            await self._records.patch_status(type(obj).plural, {"metadata": meta}, fields)
+        except Missing:
+            return True
+        except Outdated:
+            # it has changed a moment ago: the next look sees it
+            return False
+        return True
+
+    def _group(self, table: Table[Any]) -> dict[str, list[Any]]:
+        groups: defaultdict[str, list[Any]] = defaultdict(list)
+        for obj in (entry for _, entry in table.items()):
+            groups[obj.spec.account_name].append(obj)
+        return groups
+
+    def _tables(self) -> list[tuple[Table[Any], type[Resource]]]:
+        return [
+            (self._accounts, GatewayAccount),
+            (self._keys, GatewayKey),
+            (self._guardrails, GatewayGuardrail),
+        ]
+
+    def _hear(self, table: Table[Any], kind: type[Resource], name: str) -> None:
+        """Takes note of a change of a spec; what is written into a status is no news."""
+        obj = table.get(name)
+        if obj is None:
+            self._generations.pop((kind.plural, name), None)
+            return
+        before = self._generations.get((kind.plural, name))
+        self._generations[kind.plural, name] = obj.metadata.generation
+        if before == obj.metadata.generation:
+            return
+        self._changed.add(name if kind is GatewayAccount else obj.spec.account_name)
+        self._wake.set()
+
+    def _take_changed(self) -> set[str]:
+        changed, self._changed = self._changed, set()
+        return changed
+
+
+def _name_subject(obj: Any) -> str:
+    name = obj.metadata.name
+    return subject_of_key(name) if isinstance(obj, GatewayKey) else subject_of_guardrail(name)

@@ -1,0 +1,1 @@
+"""`Ready` of the standing kinds, and the keys that the operator makes."""

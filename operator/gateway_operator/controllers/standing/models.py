@@ -1,0 +1,84 @@
+"""Whether providers and models can be used."""
+
+from collections.abc import Iterable
+
+from gateway_core.contract.conditions import Reason
+from gateway_core.contract.model import GatewayModel
+from gateway_core.contract.provider import GatewayProvider
+from gateway_core.domain.catalog import Problem, build_catalog
+from gateway_core.ports.caches import Table
+from gateway_operator.controllers.standing.kinds import Finding, Ref, refer
+from gateway_operator.providers import Providers
+
+RECHECK_SECONDS = 30.0
+"""After how long a provider is looked at again: its Secret or its adapter may have changed."""
+_IDENTITIES = "models"
+
+
+class ProviderKind:
+    """A provider can be used where its upstream can be made."""
+
+    kind = GatewayProvider
+    contested = ""
+
+    def __init__(self, table: Table[GatewayProvider], providers: Providers) -> None:
+        self.table = table
+        self._providers = providers
+
+    def list_references(self, obj: GatewayProvider) -> Iterable[Ref]:
+        """None: its Secret is no object of ours."""
+        return ()
+
+    async def check(self, obj: GatewayProvider) -> Finding:
+        """What the calls to it would find."""
+        problem = await self._providers.check(obj.metadata.name)
+        return Finding(problem, again_in=RECHECK_SECONDS)
+
+
+class Models:
+    """A model can be used if it is in the catalog and one of its routes leads to a provider."""
+
+    kind = GatewayModel
+    contested = _IDENTITIES
+
+    def __init__(self, table: Table[GatewayModel], providers: Providers) -> None:
+        self.table = table
+        self._providers = providers
+        self._known: dict[str, Problem] | None = None
+        self._generations: dict[str, int] = {}
+        table.subscribe(self._forget)
+
+    def list_references(self, obj: GatewayModel) -> Iterable[Ref]:
+        """The providers of its routes, and what other models of the same id have in common."""
+        spec = obj.spec
+        routes = [refer(GatewayProvider, route.provider_name) for route in spec.routes]
+        return [*routes, f"{_IDENTITIES}/{spec.service}/{spec.action}/{spec.model_id}"]
+
+    async def check(self, obj: GatewayModel) -> Finding:
+        """Whether the catalog takes it, and then its routes."""
+        if self._known is None:
+            _, self._known = build_catalog(entry for _, entry in self.table.items())
+        known = self._known.get(obj.metadata.name)
+        return Finding(known or await self._check_routes(obj))
+
+    def _forget(self, name: str) -> None:
+        """Has the catalog built anew, unless the model's status alone has changed."""
+        obj = self.table.get(name)
+        before = self._generations.pop(name, None)
+        if obj is not None:
+            self._generations[name] = obj.metadata.generation
+        if obj is None or obj.metadata.generation != before:
+            self._known = None
+
+    async def _check_routes(self, model: GatewayModel) -> Problem | None:
+        """A model is ready if one of its routes is; the first route's problem is shown if not."""
+        first: Problem | None = None
+        for route in model.spec.routes:
+            problem = await self._providers.check(route.provider_name)
+            if problem is None:
+                return None
+            if problem.reason is not Reason.PROVIDER_NOT_FOUND:
+                text = f"provider {route.provider_name} is not ready: {problem.message}"
+                problem = Problem(Reason.PROVIDER_NOT_READY, text)
+            first = first or problem
+        return first

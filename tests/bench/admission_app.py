@@ -1,0 +1,90 @@
+"""The API's entrance for paid calls on a route that does nothing else: what an admission costs.
+
+`/paid` lets each call in and holds money for it, `/free` is the same route without that. Run by the
+stage `admission`, with the environment of an API process.
+"""
+
+import asyncio
+from functools import partial
+from itertools import count
+
+import uvloop
+from starlette.types import Receive, Scope, Send
+
+from gateway_apiserver.admission.entrance import Entrance, Payer
+from gateway_apiserver.admission.policies import PolicyView
+from gateway_apiserver.answers import Answer, send_answer
+from gateway_apiserver.app import ApiParts
+from gateway_apiserver.auth import Authenticator
+from gateway_apiserver.calls import read_json_body
+from gateway_apiserver.compose import configure_logging, open_api
+from gateway_apiserver.departure import Departure
+from gateway_apiserver.edge import Edge
+from gateway_apiserver.failpoints import Failpoints
+from gateway_apiserver.freshness import ReadThrough
+from gateway_apiserver.rates import RateGate
+from gateway_apiserver.server import serve
+from gateway_apiserver.settings import ApiSettings
+from gateway_apiserver.trace import trace_of
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.key import GatewayKey
+from gateway_core.contract.user import GatewayUser
+from gateway_core.ports.counters import Hold
+from gateway_core.usecases.ledgers import rebuild_ledger
+
+MICROS = 1000
+
+
+class _Plan:
+    """A call that costs a little."""
+
+    def __init__(self, hold: Hold) -> None:
+        self.hold = hold
+
+
+class Routes:
+    """Both routes, and `/readyz`."""
+
+    def __init__(self, parts: ApiParts) -> None:
+        records = parts.records
+        self._parts = parts
+        self._numbers = count()
+        self._entrance = Entrance(
+            Authenticator(
+                ReadThrough(parts.keys, records, GatewayKey.plural),
+                ReadThrough(parts.accounts, records, GatewayAccount.plural),
+                ReadThrough(parts.users, records, GatewayUser.plural),
+                parts.peppers,
+            ),
+            PolicyView(parts.keys, parts.guardrails, records),
+            RateGate(parts.counters, partial(rebuild_ledger, records, parts.counters)),
+            Failpoints(""),
+            maintenance=False,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/readyz":
+            tables = (self._parts.keys, self._parts.accounts, self._parts.guardrails)
+            ready = all(table.synced for table in tables) and self._parts.is_prepared()
+            await send_answer(send, Answer(200 if ready else 503, b"{}"))
+            return
+        await read_json_body(scope["headers"], receive, 1024)
+        if scope["path"] == "/paid":
+            await self._entrance.enter(scope["headers"], trace_of(scope), self._plan)
+        await send_answer(send, Answer(202, b"{}"))
+
+    async def _plan(self, payer: Payer) -> _Plan:
+        return _Plan(payer.make_hold(f"task-{next(self._numbers)}", MICROS))
+
+
+async def main() -> None:
+    """Serves until a signal, as the API process does."""
+    settings = ApiSettings()
+    configure_logging("warning", settings.log_format)
+    async with open_api(settings.model_copy(update={"log_level": "warning"})) as parts:
+        await serve(Edge(Routes(parts)), settings.api_host, settings.api_port, Departure(), 0)
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())

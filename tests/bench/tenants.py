@@ -1,0 +1,265 @@
+"""10,000 keys and 1,000 accounts against 10 keys: starts, memory, looking one up, one change.
+
+Half of the keys were made by a user of their account. All are in the record as an admin's would be,
+so that both processes follow them and the operator judges each.
+"""
+
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Iterable, Iterator
+
+import psutil
+
+from gateway_apiserver.auth import Authenticator
+from gateway_apiserver.entries import project_account, project_key, project_user
+from gateway_apiserver.freshness import ReadThrough
+from gateway_core.adapters.kube.records import KubeRecords
+from gateway_core.adapters.kube.table import KubeTable
+from gateway_core.adapters.secretfiles import load_key
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.key import GatewayKey
+from gateway_core.contract.keys import digest, mint_key
+from gateway_core.contract.resource import Resource, skeleton
+from gateway_core.contract.user import GatewayUser
+from gateway_core.ports.records import Object
+from tests.bench.load import build_request, run_load
+from tests.bench.report import Report
+from tests.bench.stage import connect_records, watch_usage
+from tests.servers.world import World, wait_for
+
+FEW, MANY = 10, 10_000
+KEYS_AN_ACCOUNT = 10
+AT_ONCE = 16
+LOOKS, ROUNDS = 10_000, 5
+GETS = 5000
+CHANGES = 40
+LABEL = "modelgateway.dev/bench"
+KINDS: tuple[type[Resource], ...] = (GatewayKey, GatewayUser, GatewayAccount)
+
+
+class _Tenants:
+    """Accounts of ten keys each, and one user who made half of them."""
+
+    def __init__(self, world: World) -> None:
+        self.plaintexts: list[str] = []
+        self._pepper = load_key(world.config.secrets_directory, "pepper-1")
+
+    def describe_more(self, keys: int) -> list[tuple[str, Object]]:
+        """Further objects, until there are so many keys."""
+        made: list[tuple[str, Object]] = []
+        while len(self.plaintexts) < keys:
+            number = len(self.plaintexts) // KEYS_AN_ACCOUNT
+            account, user = f"tenant-{number}", f"person-{number}"
+            owner = {"name": "Bench", "email": "bench@example.com"}
+            made.append(_describe(GatewayAccount, account, displayName=account, owner=owner))
+            membership = {"accountName": account, "role": "member"}
+            email = f"{user}@example.com"
+            person = {"displayName": user, "email": email, "memberships": [membership]}
+            made.append(_describe(GatewayUser, user, **person))
+            for place in range(KEYS_AN_ACCOUNT):
+                creator = {"createdBy": user} if place % 2 else {}
+                made.append(self._describe_key(account, creator))
+        return made
+
+    def _describe_key(self, account: str, creator: dict[str, str]) -> tuple[str, Object]:
+        minted = mint_key()
+        token = {
+            "id": minted.id,
+            "digest": digest(minted.plaintext, self._pepper),
+            "pepperVersion": 1,
+            "hint": minted.hint,
+        }
+        name = f"key-tenant-{len(self.plaintexts)}"
+        self.plaintexts.append(minted.plaintext)
+        spec = {"accountName": account, "displayName": name, "tokens": [token], **creator}
+        return _describe(GatewayKey, name, **spec)
+
+
+async def measure_tenants(world: World, key: str, report: Report) -> None:
+    """The same figures with few and with many, and their ratios."""
+    tenants = _Tenants(world)
+    async with connect_records(world) as records:
+        try:
+            await _create(records, tenants.describe_more(FEW))
+            few = await _measure(world, records, tenants)
+            operator = world.run.run.pid_of("operator")
+            more = tenants.describe_more(MANY)
+            begin = time.monotonic()
+            async with watch_usage({"operator": operator}) as usage:
+                await _create(records, more)
+                created = time.monotonic() - begin
+                await _wait_judged(world, len(tenants.plaintexts))
+            report.add("tenants: objects made", len(more) / created, "objects/s")
+            cost = usage["operator"].cpu / len(more) * 1000
+            report.add("tenants: operator CPU for each that is new", cost, "ms", at_most=8.0)
+            _tell(report, few, await _measure(world, records, tenants))
+        finally:
+            await _remove(world, records)
+
+
+def _tell(report: Report, few: dict[str, float], many: dict[str, float]) -> None:
+    for name, unit in (
+        ("API ready after", "s"),
+        ("API CPU at its start", "s"),
+        ("API memory", "MB"),
+        ("operator ready after", "s"),
+        ("operator CPU in its first 15 s", "s"),
+        ("operator memory", "MB"),
+        ("CPU to authenticate", "us"),
+        ("API CPU a GET", "us"),
+        ("operator CPU a change of an account", "ms"),
+    ):
+        report.add(f"tenants: {name}, {FEW} keys", few[name], unit)
+        report.add(f"tenants: {name}, {MANY} keys", many[name], unit)
+    for name, bar in (
+        ("CPU to authenticate", 1.2),
+        ("API CPU a GET", 1.2),
+        ("operator CPU a change of an account", 1.5),
+    ):
+        ratio = many[name] / few[name]
+        report.add(f"tenants: {name}, {MANY} over {FEW}", ratio, "ratio", at_most=bar)
+    for name, bar in (("API", 5.0), ("operator", 10.0)):
+        later = many[f"{name} ready after"] - few[f"{name} ready after"]
+        report.add(f"tenants: {name} ready later by", later, "s", at_most=bar)
+        more_mb = many[f"{name} memory"] - few[f"{name} memory"]
+        report.add(f"tenants: {name} memory by 1,000 keys", more_mb / MANY * 1000, "MB", at_most=12)
+
+
+async def _measure(world: World, records: KubeRecords, tenants: _Tenants) -> dict[str, float]:
+    found: dict[str, float] = {}
+    seconds, cpu, memory = await _restart(world, "api", 3)
+    found |= {"API ready after": seconds, "API CPU at its start": cpu, "API memory": memory}
+    seconds, cpu, memory = await _restart(world, "operator", 15)
+    found |= {"operator ready after": seconds, "operator memory": memory}
+    found["operator CPU in its first 15 s"] = cpu
+    found["CPU to authenticate"] = await _measure_looks(world, records, tenants.plaintexts)
+    found["API CPU a GET"] = await _measure_gets(world, tenants.plaintexts)
+    found["operator CPU a change of an account"] = await _measure_changes(world, records)
+    return found
+
+
+async def _restart(world: World, process: str, settle: float) -> tuple[float, float, float]:
+    """Seconds until it is ready, CPU seconds used and MB taken once it has settled."""
+    begin = time.monotonic()
+    await asyncio.to_thread(world.run.restart, process, {})
+    seconds = time.monotonic() - begin
+    await asyncio.sleep(settle)
+    running = psutil.Process(world.run.run.pid_of(process))
+    times = running.cpu_times()
+    return seconds, times.user + times.system, running.memory_info().rss / 2**20
+
+
+async def _measure_looks(world: World, records: KubeRecords, plaintexts: list[str]) -> float:
+    """Microseconds of CPU to authenticate, every key in turn, on tables of the same record."""
+    keys = KubeTable(records, GatewayKey.plural, project_key)
+    accounts = KubeTable(records, GatewayAccount.plural, project_account)
+    users = KubeTable(records, GatewayUser.plural, project_user)
+    running = [asyncio.create_task(table.run()) for table in (keys, accounts, users)]
+    try:
+        for table in (keys, accounts, users):
+            await table.wait_synced()
+        authenticator = Authenticator(
+            ReadThrough(keys, records, GatewayKey.plural),
+            ReadThrough(accounts, records, GatewayAccount.plural),
+            ReadThrough(users, records, GatewayUser.plural),
+            {1: load_key(world.config.secrets_directory, "pepper-1")},
+        )
+        sent = [[(b"authorization", f"Bearer {text}".encode())] for text in plaintexts]
+        rounds = []
+        for _ in range(ROUNDS):
+            begin = time.process_time()
+            for number in range(LOOKS):
+                await authenticator.authenticate(sent[number % len(sent)])
+            rounds.append((time.process_time() - begin) / LOOKS)
+            await asyncio.sleep(0.1)  # the watches are to stay alive
+        return statistics.median(rounds) * 1e6
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _measure_gets(world: World, plaintexts: list[str]) -> float:
+    """Microseconds of the API's CPU for a GET of `/api/v1/me`, every key in turn."""
+    requests = [
+        build_request("GET", "/api/v1/me", {"Authorization": f"Bearer {text}"})
+        for text in plaintexts
+    ]
+    async with watch_usage({"api": world.run.run.pid_of("api")}) as usage:
+        load = await run_load(
+            "127.0.0.1",
+            world.config.ports.api,
+            lambda number: requests[number % len(requests)],
+            count=GETS,
+            concurrency=8,
+        )
+    assert load.statuses == {200: GETS}, load.statuses
+    return usage["api"].cpu / GETS * 1e6
+
+
+async def _measure_changes(world: World, records: KubeRecords) -> float:
+    """Milliseconds of the operator's CPU for a change of an account, its keys judged anew.
+
+    What the operator uses when nothing changes is taken off.
+    """
+    pids = {"operator": world.run.run.pid_of("operator")}
+    async with watch_usage(pids) as idle:
+        begin = time.monotonic()
+        await asyncio.sleep(10)
+        rest = (time.monotonic() - begin, idle)
+    async with watch_usage(pids) as usage:
+        begin = time.monotonic()
+        for number in range(CHANGES):
+            account = await records.get(GatewayAccount.plural, "tenant-0")
+            await records.patch(
+                GatewayAccount.plural, account, {"spec": {"suspended": number % 2 == 0}}
+            )
+            await asyncio.sleep(0.25)
+        await asyncio.sleep(1)
+        seconds = time.monotonic() - begin
+    idle_rate = rest[1]["operator"].cpu / rest[0]
+    return max(0.0, usage["operator"].cpu - idle_rate * seconds) / CHANGES * 1000
+
+
+async def _create(records: KubeRecords, objects: Iterable[tuple[str, Object]]) -> None:
+    left = iter(objects)
+
+    async def work() -> None:
+        for plural, obj in left:
+            await records.create(plural, obj)
+
+    await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+
+
+async def _wait_judged(world: World, keys: int) -> None:
+    """Waits until the last key has a condition; the operator takes them in order."""
+
+    def is_judged() -> bool:
+        text = world.run.kubectl("get", "gatewaykeys", "--selector", LABEL, "-o", "json")
+        items = json.loads(text)["items"]
+        return len(items) == keys and all((item.get("status") or {}) for item in items)
+
+    async def ask() -> bool:
+        await asyncio.sleep(2)
+        return await asyncio.to_thread(is_judged)
+
+    await wait_for(ask, seconds=600, what="a condition on every key")
+
+
+async def _remove(world: World, records: KubeRecords) -> None:
+    """Deletes all of it: stages that follow are not to carry it."""
+    for kind in KINDS:
+        text = world.run.kubectl("get", kind.plural, "--selector", LABEL, "-o", "name")
+        left = iter([line.partition("/")[2] for line in text.split()])
+
+        async def work(plural: str = kind.plural, names: Iterator[str] = left) -> None:
+            for name in names:
+                await records.delete(plural, name)
+
+        await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+
+
+def _describe(kind: type[Resource], name: str, **spec: object) -> tuple[str, Object]:
+    return kind.plural, skeleton(kind, name, labels={LABEL: "tenants"}) | {"spec": spec}

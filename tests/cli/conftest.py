@@ -1,0 +1,91 @@
+"""gatewayctl as a user calls it, on a real API server with the gateway's kinds."""
+
+import base64
+import json
+import secrets
+from dataclasses import dataclass
+
+import pytest
+from typer.testing import CliRunner
+
+from gateway_cli.__main__ import app
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self):
+        return json.loads(self.out)
+
+    @property
+    def refusal(self):
+        """The error, its lines joined: a terminal's width breaks them anywhere."""
+        return " ".join(self.err.split())
+
+
+@pytest.fixture
+def gatewayctl(control_plane, monkeypatch):
+    """Runs a command on the cluster; its exit code must be as expected."""
+    monkeypatch.setenv("KUBECONFIG", str(control_plane.config.cluster_kubeconfig))
+    monkeypatch.setenv("GATEWAY_NAMESPACE", control_plane.namespace)
+    monkeypatch.delenv("GATEWAY_SECRETS_DIR", raising=False)
+
+    def run(*arguments, code=0, stdin=None):
+        result = CliRunner().invoke(app, [str(a) for a in arguments], input=stdin)
+        assert result.exit_code == code, (result.output, result.exception)
+        return Said(result.exit_code, result.stdout, result.stderr)
+
+    return run
+
+
+@pytest.fixture
+def read(control_plane):
+    """Reads an object as kubectl shows it."""
+
+    def run(kind, name):
+        return json.loads(control_plane.kubectl("get", kind, name, "--output=json"))
+
+    return run
+
+
+@pytest.fixture
+def account(gatewayctl):
+    """The name of a new account."""
+    name = f"acct-{secrets.token_hex(4)}"
+    gatewayctl("accounts", "create", name, "--owner-email", "olga@example.com")
+    return name
+
+
+@pytest.fixture(scope="session")
+def pepper_secret(control_plane):
+    """A Secret as the chart's hook makes it; its id key and pepper."""
+    pepper = b"o" * 32
+    content = {"id-key": b"i" * 32, "pepper-1": b"x" * 32, "pepper-2": pepper}
+    literals = [
+        f"--from-literal={name}={base64.urlsafe_b64encode(value).decode()}"
+        for name, value in content.items()
+    ]
+    control_plane.kubectl("create", "secret", "generic", "gw-api-keys", *literals)
+    control_plane.kubectl(
+        "label", "secret", "gw-api-keys", "app.kubernetes.io/part-of=model-gateway"
+    )
+    return pepper
+
+
+@pytest.fixture
+def patch_status(control_plane):
+    """Writes a status, as the operator would."""
+
+    def run(kind, name, status):
+        patch = json.dumps({"status": status})
+        control_plane.kubectl(
+            "patch", kind, name, "--subresource=status", "--type=merge", f"--patch={patch}"
+        )
+
+    return run

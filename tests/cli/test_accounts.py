@@ -1,0 +1,164 @@
+"""`gatewayctl accounts`, `users` and `fund` on a real API server."""
+
+import base64
+import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gateway_core.domain.webhooks import read_secret
+
+
+def test_an_account_is_made_shown_changed_and_deleted(gatewayctl, read):
+    gatewayctl(
+        *("accounts", "create", "acme", "--owner-email", "ann@example.com"),
+        *("--owner-name", "Ann", "--display-name", "Acme Inc.", "--paid", "12.50", "--rpm", "60"),
+    )
+    spec = read("gatewayaccount", "acme")["spec"]
+    assert spec["funds"]["paidMicros"] == 12_500_000
+    assert (spec["displayName"], spec["owner"]) == (
+        "Acme Inc.",
+        {"name": "Ann", "email": "ann@example.com"},
+    )
+    shown = gatewayctl("accounts", "list").out.splitlines()
+    assert shown[0].split() == ["NAME", "DISPLAY", "BALANCE", "CHARGED", "RPM", "READY", "REASON"]
+    assert any(line.startswith("acme ") and "Acme Inc." in line for line in shown)
+    gatewayctl("accounts", "set", "acme", "--unlimited", "--rpm", 600, "--owner-email", "b@x.com")
+    spec = read("gatewayaccount", "acme")["spec"]
+    assert (spec["unlimited"], spec["requestsPerMinute"]) == (True, 600)
+    assert spec["owner"] == {"name": "Ann", "email": "b@x.com"}
+    gatewayctl("accounts", "set", "acme", "--no-unlimited", "--suspended")
+    document = gatewayctl("accounts", "describe", "acme", "-o", "json").document
+    assert (document["unlimited"], document["suspended"]) == (False, True)
+    assert "Suspended" in gatewayctl("accounts", "describe", "acme").out
+    gatewayctl("accounts", "delete", "acme", stdin="n\n", code=1)
+    gatewayctl("accounts", "delete", "acme", "--yes")
+    assert "no GatewayAccount acme" in gatewayctl("accounts", "describe", "acme", code=4).err
+
+
+def test_nothing_to_change_is_a_usage_error(gatewayctl, account):
+    assert "--rpm" in gatewayctl("accounts", "set", account, code=2).err
+
+
+def test_funds_add_up_and_a_reference_adds_once(gatewayctl, read, account):
+    assert "12.50 USD added" in gatewayctl("fund", account, "12.50").out
+    gatewayctl("fund", account, "$0.000001")
+    for _ in range(2):
+        gatewayctl("fund", account, "100", "--reference", "invoice-7")
+    said = gatewayctl("fund", account, "100", "--reference", "invoice-7", "-o", "json").document
+    assert said == {
+        "account": account,
+        "added": "0.00",
+        "added_micros": 0,
+        "pot": "paid",
+        "reference": "invoice-7",
+        "already_added": True,
+        "paid_micros": 112_500_001,
+        "bonus_micros": 0,
+    }
+    gatewayctl("fund", account, "5", "--bonus", "--reference", "welcome")
+    funds = read("gatewayaccount", account)["spec"]["funds"]
+    assert funds == {"paidMicros": 112_500_001, "bonusMicros": 5_000_000}
+
+
+@pytest.mark.parametrize(
+    "changed", [("101", "--reference", "r"), ("100", "--reference", "r", "--bonus")]
+)
+def test_a_reference_belongs_to_one_payment(gatewayctl, read, account, changed):
+    gatewayctl("fund", account, "100", "--reference", "r")
+    assert (
+        "reference r is that of 100.00 USD (paid)"
+        in gatewayctl("fund", account, *changed, code=4).refusal
+    )
+    assert read("gatewayaccount", account)["spec"]["funds"] == {
+        "paidMicros": 100_000_000,
+        "bonusMicros": 0,
+    }
+
+
+def test_payments_at_once_are_all_added_and_a_repeated_one_once(
+    control_plane, gatewayctl, read, account
+):
+    """Real processes side by side: each is a compare-and-set on what the others wrote."""
+    import os
+    import subprocess
+    import sys
+
+    def pay(reference):
+        command = [sys.executable, "-m", "gateway_cli", "fund", account, "1", "--reference"]
+        return subprocess.run(
+            [*command, reference], env=os.environ, capture_output=True, text=True, check=False
+        )
+
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(pay, ["a", "b", "c", "a"]))
+    assert [process.returncode for process in done] == [0] * 4, [p.stderr for p in done]
+    assert read("gatewayaccount", account)["spec"]["funds"]["paidMicros"] == 3_000_000
+
+
+@pytest.mark.parametrize("amount", ["12,50", "-3", "1e3", "0.0000001", "lots", "0", "99999999999"])
+def test_what_is_no_amount_adds_nothing(gatewayctl, read, account, amount):
+    said = gatewayctl("fund", account, "--", amount, code=2)
+    assert "12.50" in said.refusal or "more than 0" in said.refusal
+    assert "funds" not in read("gatewayaccount", account)["spec"]
+
+
+def test_who_applies_the_funds_is_told_of(gatewayctl, control_plane, tmp_path, account):
+    declared = {
+        "apiVersion": "modelgateway.dev/v1alpha1",
+        "kind": "GatewayAccount",
+        "metadata": {"name": account},
+        "spec": {"funds": {"paidMicros": 1_000_000}},
+    }
+    path = tmp_path / "account.json"
+    path.write_text(json.dumps(declared))
+    control_plane.kubectl("apply", "--server-side", "--field-manager=gitops", "-f", str(path))
+    assert "gitops had applied the funds" in gatewayctl("fund", account, "1").refusal
+
+
+def test_a_webhook_secret_is_made_shown_and_rotated_with_a_day_of_both(gatewayctl, read, account):
+    assert "rotate" in gatewayctl("accounts", "webhook-secret", "show", account, code=4).refusal
+    first = gatewayctl("accounts", "webhook-secret", "rotate", account).out.strip()
+    assert len(read_secret(first)) == 32
+    assert gatewayctl("accounts", "webhook-secret", "show", account).out.strip() == first
+    before = datetime.now(UTC)
+    said = gatewayctl("accounts", "webhook-secret", "rotate", account, "-o", "json").document
+    assert said["secret"] not in ("", first)
+    spec = read("gatewayaccount", account)["spec"]
+    assert spec["webhookSecretRef"] == {"name": said["secret_name"], "key": "secret"}
+    previous = spec["previousWebhookSecretRef"]
+    data = read("secret", previous["name"])["data"]
+    assert base64.b64decode(data[previous["key"]]).decode() == first
+    until = datetime.fromisoformat(previous["expirationTime"]) - before
+    assert abs(until - timedelta(hours=24)) < timedelta(seconds=30)
+    # a third would end the first before its day is over
+    gatewayctl("accounts", "webhook-secret", "rotate", account, code=4)
+    assert read("gatewayaccount", account)["spec"] == spec
+    gatewayctl("accounts", "webhook-secret", "rotate", account, "--force")
+
+
+def test_a_refused_rotation_leaves_no_secret(gatewayctl, control_plane):
+    gatewayctl("accounts", "webhook-secret", "rotate", "nobody", "--secret-name", "left", code=4)
+    assert "left" not in control_plane.kubectl("get", "secrets")
+
+
+def test_users_have_one_role_an_account(gatewayctl, read, account):
+    gatewayctl("users", "create", "zoe", "--email", "zoe@example.com", "--account", account)
+    gatewayctl("accounts", "create", "second", "--owner-email", "olga@example.com")
+    gatewayctl("users", "grant", "zoe", "--account", "second", "--role", "owner")
+    gatewayctl("users", "grant", "zoe", "--account", account, "--role", "viewer")
+    said = gatewayctl("users", "describe", "zoe", "-o", "json").document
+    assert said["memberships"] == {account: "viewer", "second": "owner"}
+    shown = gatewayctl("users", "list", "--account", "second").out
+    assert "zoe@example.com" in shown
+    gatewayctl("users", "suspend", "zoe")
+    assert read("gatewayuser", "zoe")["spec"]["suspended"] is True
+    gatewayctl("users", "resume", "zoe")
+    gatewayctl("users", "revoke", "zoe", "--account", account)
+    assert "no member" in gatewayctl("users", "revoke", "zoe", "--account", account, code=4).err
+    said = gatewayctl("users", "describe", "zoe", "-o", "json").document
+    assert (said["memberships"], said["suspended"]) == ({"second": "owner"}, False)
+    assert "no users" in gatewayctl("users", "list", "--account", account).err
+    gatewayctl("users", "grant", "zoe", "--account", "none", "--role", "admin", code=4)
+    gatewayctl("users", "delete", "zoe", "--yes")

@@ -1,0 +1,210 @@
+"""Calls that leave no objects: kill -9 of their process and of the operator, Redis lost (I7).
+
+Less than a second of the killed process's traffic is lost, nothing is counted twice, and what the
+counters say is what the record says.
+"""
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gateway_cli.local.processes import describe_gateway
+from gateway_core.adapters.redis.counters import RedisCounters
+from gateway_core.contract.limits import subject_of_key
+from gateway_core.ports.counters import Budget, CountersStale, CountersUnavailable
+from tests.servers.world import ROOT, World, wait_for
+
+pytestmark = pytest.mark.slow
+
+KEY = "key-of-the-caller"
+
+
+@pytest.fixture(scope="module")
+def world():
+    with World(extra_env={"operator": {"GATEWAY_FOLD_SECONDS": "0.2"}}) as running:
+        yield running
+
+
+class Caller:
+    """A process of `tests.servers.caller`, and what it has said."""
+
+    def __init__(self, world: World, account: str) -> None:
+        own = {
+            **os.environ,
+            "GATEWAY_NAMESPACE": world.config.namespace,
+            "GATEWAY_SECRETS_DIR": str(world.config.secrets_directory),
+            "GATEWAY_STORE_DIR": str(world.config.store_directory),
+        }
+        spec = describe_gateway("api", world.config, world.run.run.credentials, own)
+        name = f"caller-{secrets.token_hex(4)}"
+        self._said = world.config.log_directory / f"{name}.jsonl"
+        log = world.config.log_directory / f"{name}.log"
+        with self._said.open("wb") as output, log.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.servers.caller", account, KEY],
+                env={**spec.env, "PYTHONPATH": str(ROOT)},
+                cwd=ROOT,
+                stdout=output,
+                stderr=errors,
+            )
+
+    def list_said(self, what: str) -> list[dict]:
+        lines = self._said.read_bytes().split(b"\n")[:-1]
+        return [line for line in map(json.loads, lines) if line["what"] == what]
+
+    def end(self) -> None:
+        """Asks it to end, and waits until it has."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(30) == 0
+        assert self.list_said("closed")
+
+    def kill(self) -> float:
+        """Ends it at once; when that was."""
+        at = time.time()
+        self.process.kill()
+        self.process.wait(10)
+        return at
+
+
+@pytest.fixture
+def account():
+    return f"calls-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def call(world, account):
+    """Starts callers; those left at the end are killed."""
+    callers: list[Caller] = []
+
+    def start() -> Caller:
+        callers.append(Caller(world, account))
+        return callers[-1]
+
+    yield start
+    for caller in callers:
+        if caller.process.poll() is None:
+            caller.kill()
+
+
+@pytest.fixture
+async def counters(world):
+    redis = RedisCounters(f"redis://127.0.0.1:{world.config.ports.redis}/0")
+    yield redis
+    await redis.close()
+
+
+async def wait_folded(world: World) -> None:
+    """Returns once nothing of the journal is left."""
+    folder = Path(world.config.store_directory, "journal")
+    await wait_for(lambda: not list(folder.rglob("*.json")), what="the journal folded", seconds=40)
+
+
+def read_usage(world: World, account: str) -> tuple[int, int]:
+    """Calls and micro-dollars in the account's usage, and that all its sums agree."""
+    items = json.loads(world.run.kubectl("get", "gwusage", "-o", "json"))["items"]
+    found = [item["status"] for item in items if item["spec"]["accountName"] == account]
+    calls, micros = (sum(s[name] for s in found) for name in ("requests", "chargedMicros"))
+    for parts in ("hours", "rows"):
+        assert sum(part["chargedMicros"] for s in found for part in s[parts]) == micros
+    assert sum(s["inputTokens"] for s in found) == 7 * calls
+    spent = [entry for s in found for entry in s["spent"]]
+    assert {entry["subject"] for entry in spent} == {subject_of_key(KEY)}
+    assert sum(entry["chargedMicros"] for entry in spent) == micros
+    return calls, micros
+
+
+async def read_counters(counters: RedisCounters, account: str) -> tuple[int, int, int] | None:
+    """Charged, held, and what the key has spent, by the counters; None while they are stale."""
+    budget = Budget(subject_of_key(KEY), 10**9, "1h")
+    try:
+        spending = await counters.read_spending(account, time.strftime("%Y-%m-%d", time.gmtime()))
+        [state] = await counters.read_budgets(account, [budget])
+    except (CountersStale, CountersUnavailable):
+        return None
+    return spending.charged, spending.held, state.used
+
+
+async def wait_counters(counters: RedisCounters, account: str, micros: int) -> None:
+    async def agree() -> bool:
+        return await read_counters(counters, account) == (micros, 0, micros)
+
+    await wait_for(agree, what=f"the counters at {micros}", seconds=30)
+
+
+async def wait_calls(caller: Caller, count: int) -> None:
+    await wait_for(lambda: len(caller.list_said("ended")) >= count, what="calls", seconds=40)
+
+
+async def test_a_killed_process_loses_less_than_a_second(world, account, call):
+    """What is in the record is a beginning of what it said, up to a second before its death."""
+    calls = micros = 0
+    for count in (60, 130, 200):
+        caller = call()
+        await wait_calls(caller, count)
+        killed = caller.kill()
+        await wait_folded(world)
+        found = await asyncio.to_thread(read_usage, world, account)
+        told = caller.list_said("ending")
+        kept = found[0] - calls
+        safe = [line for line in caller.list_said("ended") if line["at"] < killed - 1]
+        assert len(safe) <= kept <= len(told), "less than a second is lost, nothing is twice"
+        micros += sum(line["micros"] for line in told[:kept])
+        calls += kept
+        assert found == (calls, micros)
+
+
+STEPS = (("after-journal-fold", 2), ("before-journal-removal", 3), ("after-journal-removal", 2))
+
+
+async def test_an_operator_killed_at_each_step_folds_nothing_twice(world, account, call, counters):
+    caller = call()
+    for step, hit in STEPS:
+        world.run.restart("operator", {"GATEWAY_FAILPOINTS": f"{step}:{hit}"})
+        await wait_for(lambda: not world.is_alive("operator"), what=f"death at {step}", seconds=40)
+    world.run.restart("operator", {})
+    caller.end()
+    await wait_folded(world)
+    told = caller.list_said("ended")
+    micros = sum(line["micros"] for line in told)
+    assert await asyncio.to_thread(read_usage, world, account) == (len(told), micros)
+    await wait_counters(counters, account, micros)
+
+
+async def test_redis_lost_under_traffic_comes_back_to_the_record(world, account, call, counters):
+    """It is killed and emptied while two processes make calls; all figures are the same after."""
+    callers = [call(), call()]
+    for count in (80, 200):
+        for caller in callers:
+            await wait_calls(caller, count)
+        world.run.kill("redis")
+        world.run.restart("redis")
+    for caller in callers:
+        await wait_calls(caller, 320)
+        caller.process.send_signal(signal.SIGUSR1)
+    for caller in callers:
+        lines = caller.list_said("ending")
+        await wait_for(lambda: len(caller.list_said("ended")) >= len(lines), what="rest")  # noqa: B023
+    told = [line for caller in callers for line in caller.list_said("ended")]
+    micros = sum(line["micros"] for line in told)
+    await wait_counters(counters, account, micros)
+    await wait_folded(world)
+    assert await asyncio.to_thread(read_usage, world, account) == (len(told), micros)
+
+    world.run.kill("redis")
+    world.run.restart("redis")
+    # who makes calls again is told that the money is to be rebuilt
+    again = call()
+    await wait_calls(again, 5)
+    again.end()
+    for caller in callers:
+        caller.end()
+    told += again.list_said("ended")
+    await wait_counters(counters, account, sum(line["micros"] for line in told))

@@ -1,0 +1,40 @@
+"""kill -9 of the operator between a declared key's Secret and its status."""
+
+import pytest
+
+from tests.servers.tenants import describe_declared_key, read_declared, unique, wait_known
+from tests.servers.world import wait_for
+
+pytestmark = pytest.mark.slow
+
+STEP = "after-key-secret"
+
+
+async def test_killed_between_secret_and_status_every_key_opens_and_none_is_made_twice(
+    world, payer, tally
+):
+    told = tally("F1", f"operator killed {STEP}")
+    async with told.trial(payer, count=2):
+        secret = unique("declared")
+        obj = describe_declared_key(payer.account, secret, overlapSeconds=600)
+        name = obj["metadata"]["name"]
+
+        world.run.restart("operator", {"GATEWAY_FAILPOINTS": STEP})
+        world.apply(obj)
+        await wait_for(lambda: not world.is_alive("operator"), what=f"death at {STEP}", seconds=40)
+        first = await read_declared(world, secret)
+        assert "status" not in world.read("gatewaykey", name)
+        world.run.restart("operator", {})
+        await wait_known(payer, first)
+
+        world.run.restart("operator", {"GATEWAY_FAILPOINTS": STEP})
+        world.patch("gatewaykey", name, {"rotations": 1})
+        await wait_for(lambda: not world.is_alive("operator"), what=f"death at {STEP}", seconds=40)
+        second = await read_declared(world, secret, but=first)
+        assert (await payer.request("GET", "/api/v1/me", key=first)).status == 200
+        world.run.restart("operator", {})
+        await wait_known(payer, second)
+        assert await read_declared(world, secret) == second
+        assert (await payer.request("GET", "/api/v1/me", key=first)).status == 200
+        assert len(world.read("gatewaykey", name)["status"]["tokens"]) == 2
+    told.check()

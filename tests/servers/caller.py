@@ -1,0 +1,124 @@
+"""A process whose calls leave no objects: the real journal, counters and store, and made-up prices.
+
+`python -m tests.servers.caller ACCOUNT KEY` makes calls until SIGTERM, then ends as a server does;
+at SIGUSR1 it rests. It says each begin and end on its output, a line of JSON each.
+"""
+
+import asyncio
+import itertools
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from gateway_core.adapters.kube.connection import find_connection
+from gateway_core.adapters.kube.records import KubeRecords
+from gateway_core.adapters.objectstore.directory import DirectoryStore
+from gateway_core.adapters.redis.counters import RedisCounters
+from gateway_core.contract.limits import subject_of_key
+from gateway_core.contract.names import CALL_PREFIX
+from gateway_core.domain.journal import CallRecord
+from gateway_core.ports.counters import AdmissionCall, CountersUnavailable, Hold
+from gateway_core.ports.records import RecordError
+from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.journal import name_process
+from gateway_core.usecases.ledgers import rebuild_ledger
+from gateway_core.usecases.liveholds import LiveHolds, Rebuild
+
+HELD = 1000
+PAUSE = 0.01
+
+
+def say(**what: object) -> None:
+    """Tells the test; what is written here outlives the process."""
+    os.write(1, json.dumps({**what, "at": time.time()}).encode() + b"\n")
+
+
+async def admit(
+    counters: RedisCounters, live: LiveHolds, rebuild: Rebuild, account: str, hold: Hold
+) -> bool:
+    """Lets a call in as a surface does; False while money cannot be told."""
+    try:
+        answer = await counters.admit(AdmissionCall(account, 1_000_000, hold, None))
+        if answer.stale and await rebuild(account):
+            await live.retake(account)
+    except (CountersUnavailable, RecordError):
+        await asyncio.sleep(0.1)
+        return False
+    if answer.held:
+        live.begin(account, hold)
+    return answer.held
+
+
+async def call_always(
+    account: str,
+    key: str,
+    counters: RedisCounters,
+    live: LiveHolds,
+    rebuild: Rebuild,
+    resting: asyncio.Event,
+    ended: asyncio.Event,
+) -> None:
+    """Call after call, each ended before the next, so that the journal has them in this order."""
+    prices = random.Random(os.getpid())
+    for number in itertools.count():
+        if ended.is_set():
+            return
+        if resting.is_set():
+            await asyncio.sleep(PAUSE)
+            continue
+        name = f"{CALL_PREFIX}{live.journal.process}-{number}"
+        if not await admit(
+            counters, live, rebuild, account, Hold(name, HELD, (subject_of_key(key),))
+        ):
+            continue
+        await asyncio.sleep(PAUSE)
+        micros = prices.randrange(HELD)
+        say(call=name, micros=micros, what="ending")
+        await live.end(
+            CallRecord(
+                call=name,
+                account=account,
+                time=datetime.now(UTC),
+                model_id="m",
+                operation="llm/chat",
+                micros=micros,
+                key_name=key,
+                input_tokens=7,
+            )
+        )
+        say(call=name, micros=micros, what="ended")
+
+
+async def main(account: str, key: str) -> None:
+    """Runs until SIGTERM."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    loop, resting, ended = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    loop.add_signal_handler(signal.SIGUSR1, resting.set)
+    store = DirectoryStore(Path(os.environ["GATEWAY_STORE_DIR"]))
+    counters = RedisCounters(os.environ["GATEWAY_REDIS_URL"])
+    connection = await asyncio.to_thread(find_connection)
+    async with KubeRecords(connection, os.environ["GATEWAY_NAMESPACE"]) as records:
+        rebuild = partial(rebuild_ledger, records, Backlog(store), counters)
+        live = LiveHolds(counters, rebuild, store, name_process("caller", socket.gethostname()))
+        running = asyncio.create_task(live.run())
+        say(process=live.journal.process, what="ready")
+        await call_always(account, key, counters, live, rebuild, resting, ended)
+        await live.close()
+        say(what="closed")
+        running.cancel()
+        await counters.close()
+    store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,299 @@
+"""Guardrails and their keys by REST (contract §9): one name each, all keys or none."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway_core.ports.counters import BudgetState
+from gateway_core.ports.records import RecordOutcomeUnknown
+from tests.fakes.records import Fault
+from tests.unit.apiserver.gateway import Gateway
+from tests.unit.apiserver.management import Office
+
+WHOLE: dict[str, Any] = {
+    "name": "pool",
+    "description": "for the build servers",
+    "limit_cents": 1000,
+    "limit_window": "monthly",
+    "rpm_limit": 10,
+    "allowed_models": ["a*"],
+    "denied_models": ["ab"],
+    "allowed_providers": [],
+    "denied_providers": ["sim"],
+}
+FIELDS = {
+    *WHOLE,
+    *("id", "object", "created_at", "updated_at", "used_cents", "remaining_cents", "reset_at"),
+    "assigned_key_count",
+}
+
+
+@pytest.fixture
+async def office(gateway: Gateway) -> Office:
+    return Office(gateway)
+
+
+async def assign(office: Office, guardrail: Any, *keys: Any, **options: Any) -> Any:
+    body = {"key_ids": [key["id"] for key in keys]}
+    return await office.ask("POST", f"/guardrails/{guardrail['id']}/assignments", body, **options)
+
+
+async def names(office: Office, guardrail: Any) -> list[str]:
+    return office.read(guardrail["id"])["spec"].get("keyNames") or []
+
+
+async def test_a_guardrail_is_made_shown_and_changed(office: Office) -> None:
+    made = await office.make("/guardrails", **WHOLE)
+    assert set(made) == FIELDS
+    assert {name: made[name] for name in WHOLE} == WHOLE
+    assert (made["object"], made["assigned_key_count"], made["used_cents"]) == ("guardrail", 0, 0)
+    path = f"/guardrails/{made['id']}"
+    # the counters of the tests have a clock of their own
+    shown = await office.show(path)
+    assert {**shown, "reset_at": made["reset_at"]} == made
+    patch = {"description": None, "limit_cents": None, "allowed_models": None, "name": "renamed"}
+    changed = (await office.ask("PATCH", path, patch)).json
+    assert (changed["name"], changed["description"], changed["limit_window"]) == (
+        "renamed",
+        None,
+        None,
+    )
+    assert (changed["allowed_models"], changed["denied_models"]) == (None, ["ab"])
+    assert await office.show(path) == changed
+
+
+@pytest.mark.parametrize("window", ["limit_cents", "limit_window"])
+async def test_an_amount_needs_a_window_and_a_window_an_amount(office: Office, window: str) -> None:
+    body = {name: value for name, value in WHOLE.items() if name != window}
+    answer = await office.ask("POST", "/guardrails", body)
+    assert answer.status == 400
+    assert list(answer.json["errors"]) == [window]
+
+
+async def test_a_name_is_there_once_in_an_account(office: Office) -> None:
+    await office.make("/guardrails", name="pool")
+    other = await office.make("/guardrails", name="other")
+    assert (await office.ask("POST", "/guardrails", {"name": "pool"})).status == 409
+    renamed = await office.ask("PATCH", f"/guardrails/{other['id']}", {"name": "pool"})
+    assert renamed.status == 409
+    assert (await office.show(f"/guardrails/{other['id']}"))["name"] == "other"
+    same = await office.ask("PATCH", f"/guardrails/{other['id']}", {"name": "other"})
+    assert same.status == 200
+    await office.make("/guardrails", name="pool", key=office.other_key)
+
+
+async def test_of_many_at_once_with_one_name_one_is_made(office: Office) -> None:
+    calls = [office.ask("POST", "/guardrails", {"name": "pool"}) for _ in range(10)]
+    statuses = sorted([answer.status for answer in await asyncio.gather(*calls)])
+    assert statuses == [201] + [409] * 9
+    assert office.count("gatewayguardrails") == 1
+
+
+async def test_of_many_that_take_one_name_one_gets_it(office: Office) -> None:
+    made = [await office.make("/guardrails", name=f"n{n}") for n in range(5)]
+    calls = [
+        office.ask("PATCH", f"/guardrails/{guardrail['id']}", {"name": "pool"})
+        for guardrail in made
+    ]
+    statuses = sorted([answer.status for answer in await asyncio.gather(*calls)])
+    assert statuses == [200] + [409] * 4
+    shown = (await office.show("/guardrails"))["data"]
+    assert sum(guardrail["name"] == "pool" for guardrail in shown) == 1
+
+
+async def test_keys_are_assigned_and_taken_out_and_shown(office: Office) -> None:
+    keys = [await office.make(name=f"k{n}") for n in range(3)]
+    pool = await office.make("/guardrails", name="pool")
+    path = f"/guardrails/{pool['id']}"
+    for _ in range(2):
+        answer = await assign(office, pool, *keys[:2])
+        assert (answer.status, answer.json) == (200, {"assigned_count": 2})
+    await assign(office, pool, keys[2])
+    listed = await office.show(path + "/assignments", "order=asc&limit=2")
+    assert [item["key_id"] for item in listed["data"]] == [key["id"] for key in keys[:2]]
+    assert listed["data"][0] == {
+        "object": "guardrail_assignment",
+        "key_id": keys[0]["id"],
+        "key_name": "k0",
+        "key_status": "active",
+    }
+    assert (listed["has_more"], listed["last_id"]) == (True, keys[1]["id"])
+    assert (await office.show(path))["assigned_key_count"] == 3
+    assert (await office.show(f"/keys/{keys[0]['id']}"))["guardrail_ids"] == [pool["id"]]
+    for _ in range(2):
+        removed = await office.ask(
+            "POST", path + "/assignments/remove", {"key_ids": [keys[0]["id"]]}
+        )
+        assert (removed.status, removed.json) == (200, {"unassigned_count": 1})
+    assert (await office.show(path))["assigned_key_count"] == 2
+    assert (await office.show(f"/keys/{keys[0]['id']}"))["guardrail_ids"] == []
+
+
+@pytest.mark.parametrize("rest", ["", "/remove"])
+async def test_all_keys_or_none(office: Office, rest: str) -> None:
+    mine = await office.make()
+    theirs = await office.make(key=office.other_key)
+    pool = await office.make("/guardrails", name="pool")
+    await assign(office, pool, mine)
+    before = await names(office, pool)
+    path = f"/guardrails/{pool['id']}/assignments{rest}"
+    bodies = set()
+    unknown = [theirs["id"], "key_nobody", "key_" + "a" * 26, "nonsense", ""]
+    for wire_id in (*unknown, "key_" + office.key[3:11]):
+        answer = await office.ask("POST", path, {"key_ids": [mine["id"], wire_id]})
+        assert answer.status == 404
+        bodies.add(answer.body)
+    assert len(bodies) == 1
+    assert await names(office, pool) == before
+
+
+@pytest.mark.parametrize("ids", [None, [], "key_x", ["a"] * 101, [5]])
+async def test_bad_lists_of_keys_are_400(office: Office, ids: Any) -> None:
+    pool = await office.make("/guardrails", name="pool")
+    answer = await office.ask("POST", f"/guardrails/{pool['id']}/assignments", {"key_ids": ids})
+    assert list(answer.json["errors"]) == ["key_ids"]
+
+
+async def test_a_key_has_at_most_eight_guardrails(office: Office) -> None:
+    key = await office.make()
+    pools = [await office.make("/guardrails", name=f"p{n}") for n in range(9)]
+    for pool in pools[:8]:
+        assert (await assign(office, pool, key)).status == 200
+    assert (await assign(office, pools[8], key)).status == 409
+    assert (await assign(office, pools[0], key)).status == 200
+
+
+async def test_an_assignment_counts_at_once_at_the_door(office: Office) -> None:
+    key = await office.make()
+    pool = await office.make("/guardrails", name="pool", allowed_models=[])
+    assert (await office.gateway.create(key=key["secret"])).status == 202
+    await assign(office, pool, key)
+    assert (await office.gateway.create(key=key["secret"])).status == 403
+    await office.ask("DELETE", f"/guardrails/{pool['id']}", query="force=true")
+    assert (await office.gateway.create(key=key["secret"])).status == 202
+
+
+async def test_many_who_assign_at_once_lose_nothing(office: Office) -> None:
+    keys = [await office.make() for _ in range(8)]
+    pool = await office.make("/guardrails", name="pool")
+    answers = await asyncio.gather(*(assign(office, pool, key) for key in keys))
+    assert {answer.status for answer in answers} == {200}
+    assert len(await names(office, pool)) == 8
+
+
+async def test_a_repeated_assignment_is_done_once(office: Office) -> None:
+    key = await office.make()
+    pool = await office.make("/guardrails", name="pool")
+    first = await assign(office, pool, key, idempotency_key="a")
+    assert "idempotent-replayed" not in first.headers
+    await office.ask(
+        "POST", f"/guardrails/{pool['id']}/assignments/remove", {"key_ids": [key["id"]]}
+    )
+    again = await assign(office, pool, key, idempotency_key="a")
+    assert (again.body, again.headers["idempotent-replayed"]) == (first.body, "true")
+    assert await names(office, pool) == []
+    other = await office.make()
+    assert (await assign(office, pool, other, idempotency_key="a")).status == 409
+    second = await office.make("/guardrails", name="second")
+    assert (await assign(office, second, key, idempotency_key="a")).status == 409
+
+
+async def test_of_equal_assignments_at_once_all_but_one_are_replays(office: Office) -> None:
+    key = await office.make()
+    pool = await office.make("/guardrails", name="pool")
+    calls = [assign(office, pool, key, idempotency_key="a") for _ in range(8)]
+    answers = await asyncio.gather(*calls)
+    assert {answer.body for answer in answers} == {b'{"assigned_count":1}'}
+    assert sum("idempotent-replayed" in answer.headers for answer in answers) == 7
+
+
+@pytest.mark.parametrize("applied", [True, False])
+async def test_an_assignment_whose_answer_is_lost_is_done(office: Office, applied: bool) -> None:
+    key = await office.make()
+    pool = await office.make("/guardrails", name="pool")
+    office.gateway.records.order_faults(
+        "patch", Fault(RecordOutcomeUnknown("lost"), applied=applied)
+    )
+    answer = await assign(office, pool, key, idempotency_key="a")
+    assert (answer.status, "idempotent-replayed" in answer.headers) == (200, False)
+    assert len(await names(office, pool)) == 1
+
+
+async def test_one_with_keys_goes_only_by_force(office: Office) -> None:
+    key = await office.make()
+    pool = await office.make("/guardrails", name="pool")
+    await assign(office, pool, key)
+    path = f"/guardrails/{pool['id']}"
+    for query in ("", "force=false"):
+        assert (await office.ask("DELETE", path, query=query)).status == 409
+    assert (await office.ask("DELETE", path, query="force=yes")).status == 400
+    answer = await office.ask("DELETE", path, query="force=true")
+    assert answer.json == {"id": pool["id"], "object": "guardrail", "deleted": True}
+    assert (await office.ask("DELETE", path)).status == 404
+    assert (await office.ask("GET", path)).status == 404
+    await office.make("/guardrails", name="pool")
+
+
+async def test_keys_that_are_gone_hold_no_guardrail_back(office: Office) -> None:
+    key = await office.make()
+    pool = await office.make("/guardrails", name="pool")
+    await assign(office, pool, key)
+    office.gateway.records.remove("gatewaykeys", key["id"].replace("_", "-", 1))
+    assert (await office.show(f"/guardrails/{pool['id']}"))["assigned_key_count"] == 0
+    assert (await office.ask("DELETE", f"/guardrails/{pool['id']}")).status == 200
+
+
+async def test_a_repeated_create_is_answered_the_same_even_after_it_was_deleted(
+    office: Office,
+) -> None:
+    first = await office.ask("POST", "/guardrails", WHOLE, idempotency_key="a")
+    path = f"/guardrails/{first.json['id']}"
+    await office.ask("PATCH", path, {"name": "later"})
+    for _ in range(2):
+        again = await office.ask("POST", "/guardrails", WHOLE, idempotency_key="a")
+        assert (again.status, again.body) == (201, first.body)
+        assert again.headers["idempotent-replayed"] == "true"
+        await office.ask("DELETE", path)
+    assert office.count("gatewayguardrails") == 0
+    other = await office.ask("POST", "/guardrails", {"name": "x"}, idempotency_key="a")
+    assert other.status == 409
+
+
+async def test_many_at_once_with_one_key_make_one(office: Office) -> None:
+    calls = [office.ask("POST", "/guardrails", WHOLE, idempotency_key="a") for _ in range(20)]
+    answers = await asyncio.gather(*calls)
+    assert {answer.status for answer in answers} == {201}
+    assert len({answer.body for answer in answers}) == 1
+    assert sum("idempotent-replayed" in answer.headers for answer in answers) == 19
+
+
+async def test_a_cursor_that_names_a_deleted_one_goes_on_working(office: Office) -> None:
+    made = [await office.make("/guardrails", name=f"p{n}") for n in range(6)]
+    seen: list[str] = []
+    query = "limit=2&order=asc"
+    while True:
+        page = await office.show("/guardrails", query)
+        seen += [guardrail["id"] for guardrail in page["data"]]
+        for guardrail in page["data"]:
+            await office.ask("DELETE", f"/guardrails/{guardrail['id']}")
+        if not page["has_more"]:
+            break
+        query = f"limit=2&order=asc&after={page['last_id']}"
+    assert seen == [guardrail["id"] for guardrail in made]
+    foreign = await office.ask("GET", "/guardrails", query=f"after={seen[0]}", key=office.other_key)
+    assert foreign.status == 404
+
+
+async def test_what_the_pool_has_used_is_shown(office: Office) -> None:
+    pool = await office.make("/guardrails", **WHOLE)
+
+    async def read_budgets(_: str, budgets: Any) -> list[BudgetState]:
+        (budget,) = budgets
+        assert budget.subject == "guardrail/" + pool["id"].replace("_", "-", 1)
+        return [BudgetState(budget, used=1_239_999, held=10_000, reset=4_102_444_800)]
+
+    office.gateway.counters.read_budgets = read_budgets  # type: ignore[method-assign]
+    shown = await office.show(f"/guardrails/{pool['id']}")
+    assert (shown["used_cents"], shown["remaining_cents"]) == (123, 875)
+    assert shown["reset_at"] == "2100-01-01T00:00:00Z"

@@ -1,0 +1,434 @@
+"""Keys by REST: made once, shown without their secret, changed, rotated, revoked (contract §9)."""
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+
+from gateway_core.contract.keys import parse_key
+from gateway_core.ports.records import RecordOutcomeUnknown, RecordUnavailable
+from tests.fakes.records import Fault
+from tests.unit.apiserver.gateway import Gateway
+from tests.unit.apiserver.management import Office
+
+FIELDS = {
+    *("id", "object", "name", "hint", "class", "status", "created_at", "created_by"),
+    *("updated_at", "last_used_at", "expires_at", "disabled", "revoked_at", "limit_cents"),
+    *("limit_window", "used_cents", "remaining_cents", "reset_at", "rpm_limit"),
+    *("allowed_models", "allowed_providers", "guardrail_ids", "metadata"),
+}
+WHOLE: dict[str, Any] = {
+    "name": "build server",
+    "disabled": True,
+    "expires_at": "2999-01-02T03:04:05+02:00",
+    "limit_cents": 500,
+    "limit_window": "weekly",
+    "rpm_limit": 30,
+    "allowed_models": ["sim-*", "sim-*", "other"],
+    "allowed_providers": [],
+    "metadata": {"team": "build"},
+}
+
+
+@pytest.fixture
+async def office(gateway: Gateway) -> Office:
+    return Office(gateway)
+
+
+async def me(office: Office, key: str) -> int:
+    return (await office.gateway.get("/api/v1/me", key=key)).status
+
+
+async def test_a_key_is_made_with_its_secret_and_opens_at_once(office: Office) -> None:
+    answer = await office.ask("POST", "/keys", {"name": "one"})
+    assert answer.status == 201
+    assert answer.headers["cache-control"] == "no-store"
+    made = answer.json
+    assert set(made) == FIELDS | {"secret"}
+    assert re.fullmatch(r"key_[a-z2-7]{26}", made["id"])
+    parsed = parse_key(made["secret"])
+    assert parsed is not None
+    assert parsed.key_class == "Standard"
+    assert made["hint"] == f"{made['secret'][:7]}…{made['secret'][-4:]}"
+    assert (made["object"], made["class"], made["status"]) == ("api_key", "standard", "active")
+    assert made["created_at"] == made["updated_at"]
+    assert (made["used_cents"], made["remaining_cents"], made["reset_at"]) == (0, None, None)
+    assert (made["guardrail_ids"], made["metadata"], made["created_by"]) == ([], {}, None)
+    assert await me(office, made["secret"]) == 200
+
+
+async def test_all_fields_go_into_the_object_and_come_back(office: Office) -> None:
+    made = await office.make(**WHOLE)
+    shown = await office.show(f"/keys/{made['id']}")
+    assert "secret" not in shown
+    assert {name: shown[name] for name in WHOLE} == {
+        **WHOLE,
+        "expires_at": "2999-01-02T01:04:05Z",
+        "allowed_models": ["sim-*", "other"],
+    }
+    assert (shown["status"], shown["remaining_cents"]) == ("disabled", 500)
+    obj = office.read(made["id"])
+    assert obj["metadata"]["labels"] == {"modelgateway.dev/account": "demo"}
+    assert obj["spec"]["limit"] == {"micros": 5_000_000, "window": "weekly"}
+    assert made["secret"] not in str(obj)
+
+
+async def test_a_null_counts_as_absent_where_a_key_is_made(office: Office) -> None:
+    nulls = {name: None for name in WHOLE if name != "name"}
+    made = await office.make(**nulls)
+    assert made["limit_cents"] is made["expires_at"] is made["allowed_models"] is None
+    assert made["disabled"] is False
+
+
+async def test_the_creator_is_the_management_keys_own(gateway: Gateway) -> None:
+    gateway.put_user("olga", {"demo": "owner"}, displayName="Olga")
+    office = Office(gateway)
+    office.key = gateway.put_key("demo", "Management", createdBy="olga")
+    made = await office.make()
+    assert office.read(made["id"])["spec"]["createdBy"] == "olga"
+    assert made["created_by"]["name"] == "Olga"
+    assert made["created_by"]["role"] == "owner"
+    gateway.put_user("olga", {}, displayName="Olga")
+    office.key = gateway.put_key("demo", "Management")
+    shown = await office.show(f"/keys/{made['id']}")
+    assert shown["created_by"]["role"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"name": None}, "name"),
+        ({"name": ""}, "name"),
+        ({"name": "   "}, "name"),
+        ({"name": "x" * 101}, "name"),
+        ({"name": 5}, "name"),
+        ({"disabled": "true"}, "disabled"),
+        ({"disabled": 1}, "disabled"),
+        ({"expires_at": "tomorrow"}, "expires_at"),
+        ({"expires_at": "2999-02-30T00:00:00Z"}, "expires_at"),
+        ({"expires_at": "2999-01-01"}, "expires_at"),
+        ({"expires_at": "2999-01-01T00:00:00"}, "expires_at"),
+        ({"limit_cents": 5}, "limit_window"),
+        ({"limit_window": "1d"}, "limit_cents"),
+        ({"limit_cents": -1, "limit_window": "1d"}, "limit_cents"),
+        ({"limit_cents": "5", "limit_window": "1d"}, "limit_cents"),
+        ({"limit_cents": True, "limit_window": "1d"}, "limit_cents"),
+        ({"limit_cents": 5.5, "limit_window": "1d"}, "limit_cents"),
+        ({"limit_cents": 2**60, "limit_window": "1d"}, "limit_cents"),
+        ({"limit_cents": 5, "limit_window": "yearly"}, "limit_window"),
+        ({"rpm_limit": 0}, "rpm_limit"),
+        ({"allowed_models": "sim"}, "allowed_models"),
+        ({"allowed_models": [""]}, "allowed_models"),
+        ({"allowed_models": ["a*b"]}, "allowed_models"),
+        ({"allowed_models": ["a"] * 257}, "allowed_models"),
+        ({"allowed_providers": [None]}, "allowed_providers"),
+        ({"metadata": {"a": 1}}, "metadata"),
+        ({"metadata": {"": "a"}}, "metadata"),
+        ({"metadata": {"a": "x" * 513}}, "metadata"),
+        ({"metadata": {str(n): "" for n in range(17)}}, "metadata"),
+        ({"metadata": []}, "metadata"),
+        ({"secret": "sk-mine"}, "secret"),
+        ({"class": "management"}, "class"),
+        ({"created_by": None}, "created_by"),
+    ],
+)
+async def test_bad_fields_are_named(office: Office, changes: dict[str, Any], field: str) -> None:
+    before = office.count("gatewaykeys")
+    answer = await office.ask("POST", "/keys", {"name": "one", **changes})
+    assert answer.status == 400, answer.body
+    assert set(answer.json) == {"error", "errors"}
+    assert list(answer.json["errors"]) == [field]
+    assert all(isinstance(text, str) and text for text in answer.json["errors"][field])
+    assert office.count("gatewaykeys") == before
+
+
+async def test_all_problems_are_told_at_once_with_the_place_in_a_list(office: Office) -> None:
+    body = {"allowed_models": ["a", 5], "rpm_limit": "x", "nonsense": 1}
+    errors = (await office.ask("POST", "/keys", body)).json["errors"]
+    assert set(errors) == {"name", "allowed_models", "rpm_limit", "nonsense"}
+    assert errors["name"] == ["is required"]
+    assert errors["allowed_models"] == ["[1] must be a string"]
+    assert errors["nonsense"] == ["is not a known field"]
+
+
+async def test_whole_numbers_may_have_a_decimal_point(office: Office) -> None:
+    made = await office.make(limit_cents=5.0, limit_window="1h", rpm_limit=2.0)
+    assert (made["limit_cents"], made["rpm_limit"]) == (5, 2)
+
+
+async def test_a_key_that_an_admin_declared_is_governed_too(office: Office) -> None:
+    office.gateway.put_key("demo")
+    spec = {"accountName": "demo", "class": "Standard", "displayName": "d", "secretName": "s"}
+    office.gateway.records.put("gatewaykeys", {"metadata": {"name": "key-ci-9"}, "spec": spec})
+    shown = await office.show("/keys/key_ci-9")
+    assert (shown["name"], shown["hint"]) == ("d", "")
+    answer = await office.ask("POST", "/keys/key_ci-9/rotate")
+    assert answer.status == 409
+    assert "spec.rotations" in answer.json["error"]
+    assert (await office.ask("DELETE", "/keys/key_ci-9")).status == 200
+
+
+async def test_management_keys_are_not_governed_here(office: Office) -> None:
+    own = "key_" + office.key[3:11]
+    assert (await office.ask("GET", f"/keys/{own}")).status == 404
+    assert (await office.ask("DELETE", f"/keys/{own}")).status == 404
+    listed = (await office.show("/keys"))["data"]
+    assert own not in {key["id"] for key in listed}
+
+
+# --- merge patch
+
+
+async def test_a_merge_patch_sets_clears_and_leaves(office: Office) -> None:
+    made = await office.make(**WHOLE)
+    path = f"/keys/{made['id']}"
+    patch = {"name": "two", "expires_at": None, "rpm_limit": None, "allowed_models": []}
+    patched = await office.ask("PATCH", path, {**patch, "metadata": {"team": None, "x": "y"}})
+    assert patched.status == 200, patched.body
+    shown = await office.show(path)
+    assert shown == patched.json
+    assert (shown["name"], shown["expires_at"], shown["rpm_limit"]) == ("two", None, None)
+    assert (shown["allowed_models"], shown["allowed_providers"]) == ([], [])
+    assert shown["metadata"] == {"x": "y"}
+    assert (shown["limit_cents"], shown["disabled"]) == (500, True)
+    cleared = await office.ask("PATCH", path, {"disabled": None, "metadata": None})
+    assert (cleared.json["disabled"], cleared.json["metadata"]) == (False, {})
+
+
+@pytest.mark.parametrize(
+    ("patch", "limit"),
+    [
+        ({"limit_cents": 700}, (700, "weekly")),
+        ({"limit_window": "daily"}, (500, "daily")),
+        ({"limit_cents": None}, (None, None)),
+        ({"limit_window": None}, (None, None)),
+        ({"limit_cents": None, "limit_window": None}, (None, None)),
+        ({"limit_cents": 1, "limit_window": "1h"}, (1, "1h")),
+        ({}, (500, "weekly")),
+    ],
+)
+async def test_a_limit_is_an_amount_and_a_window(
+    office: Office, patch: dict[str, Any], limit: Any
+) -> None:
+    made = await office.make(**WHOLE)
+    answer = await office.ask("PATCH", f"/keys/{made['id']}", patch)
+    assert (answer.json["limit_cents"], answer.json["limit_window"]) == limit
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [{"limit_cents": 5}, {"limit_window": "1d"}, {"name": None}, {"id": "x"}, {"secret": "x"}],
+)
+async def test_a_patch_that_leads_nowhere_is_400(office: Office, patch: Any) -> None:
+    made = await office.make()
+    answer = await office.ask("PATCH", f"/keys/{made['id']}", patch)
+    assert answer.status == 400
+    assert "errors" in answer.json
+
+
+async def test_notes_are_counted_after_the_merge(office: Office) -> None:
+    made = await office.make(metadata={str(n): "" for n in range(16)})
+    path = f"/keys/{made['id']}"
+    assert (await office.ask("PATCH", path, {"metadata": {"x": ""}})).status == 400
+    swapped = await office.ask("PATCH", path, {"metadata": {"x": "", "0": None}})
+    assert len(swapped.json["metadata"]) == 16
+
+
+async def test_disabled_and_expired_keys_open_nothing_and_say_so(office: Office) -> None:
+    made = await office.make()
+    path = f"/keys/{made['id']}"
+    await office.ask("PATCH", path, {"disabled": True})
+    assert await me(office, made["secret"]) == 401
+    await office.ask("PATCH", path, {"disabled": False, "expires_at": "2020-01-01T00:00:00Z"})
+    assert (await office.show(path))["status"] == "expired"
+    assert await me(office, made["secret"]) == 401
+    await office.ask("PATCH", path, {"expires_at": None})
+    assert await me(office, made["secret"]) == 200
+
+
+async def test_two_who_change_one_key_overwrite_nothing(office: Office) -> None:
+    made = await office.make()
+    path = f"/keys/{made['id']}"
+    patches = [{"name": "new"}, {"rpm_limit": 7}, {"metadata": {"a": "1"}}, {"disabled": True}]
+    answers = await asyncio.gather(*(office.ask("PATCH", path, patch) for patch in patches))
+    assert {answer.status for answer in answers} == {200}
+    shown = await office.show(path)
+    assert (shown["name"], shown["rpm_limit"], shown["disabled"]) == ("new", 7, True)
+    assert shown["metadata"] == {"a": "1"}
+
+
+# --- revoking
+
+
+async def test_revoking_is_for_good_and_may_be_repeated(office: Office) -> None:
+    made = await office.make()
+    path = f"/keys/{made['id']}"
+    first, second = [await office.ask("DELETE", path) for _ in range(2)]
+    assert (first.status, first.body) == (second.status, second.body)
+    assert first.json == {"id": made["id"], "object": "api_key", "deleted": True}
+    assert await me(office, made["secret"]) == 401
+    shown = await office.show(path)
+    assert shown["status"] == "revoked"
+    assert shown["revoked_at"] is not None
+    for method, rest in (("PATCH", ""), ("POST", "/rotate")):
+        answer = await office.ask(method, path + rest, {})
+        assert answer.status == 409
+        assert answer.headers["x-should-retry"] == "false"
+
+
+# --- rotation
+
+
+async def test_a_rotated_key_keeps_its_id_and_its_old_secret_dies(office: Office) -> None:
+    made = await office.make(**{**WHOLE, "disabled": False})
+    answer = await office.ask("POST", f"/keys/{made['id']}/rotate")
+    rotated = answer.json
+    assert answer.status == 200
+    assert answer.headers["cache-control"] == "no-store"
+    assert set(rotated) == FIELDS | {"secret"}
+    assert rotated["secret"] != made["secret"]
+    kept = FIELDS - {"hint", "updated_at", "reset_at"}
+    assert {name: rotated[name] for name in kept} == {name: made[name] for name in kept}
+    assert rotated["hint"].endswith(rotated["secret"][-4:])
+    assert await me(office, made["secret"]) == 401
+    assert await me(office, rotated["secret"]) == 200
+
+
+async def test_in_the_overlap_both_open_and_never_three(office: Office) -> None:
+    made = await office.make()
+    path = f"/keys/{made['id']}"
+    first = (await office.ask("POST", path + "/rotate", {"overlap_seconds": 600})).json
+    assert [await me(office, key["secret"]) for key in (made, first)] == [200, 200]
+    assert (await office.show(path))["hint"] == first["hint"]
+    second = (await office.ask("POST", path + "/rotate", {"overlap_seconds": 600})).json
+    opened = [await me(office, key["secret"]) for key in (made, first, second)]
+    assert opened == [401, 200, 200]
+    last = (await office.ask("POST", path + "/rotate", {"overlap_seconds": 0})).json
+    opened = [await me(office, key["secret"]) for key in (first, second, last)]
+    assert opened == [401, 401, 200]
+
+
+@pytest.mark.parametrize("seconds", [-1, 604_801, "5", 1.5, True])
+async def test_an_overlap_is_up_to_a_week(office: Office, seconds: Any) -> None:
+    made = await office.make()
+    answer = await office.ask("POST", f"/keys/{made['id']}/rotate", {"overlap_seconds": seconds})
+    assert list(answer.json["errors"]) == ["overlap_seconds"]
+
+
+# --- idempotency
+
+
+async def test_a_repeated_create_is_answered_the_same_without_the_secret(office: Office) -> None:
+    first = await office.ask("POST", "/keys", WHOLE, idempotency_key="a")
+    path = f"/keys/{first.json['id']}"
+    await office.ask("PATCH", path, {"name": "later", "limit_cents": None, "disabled": False})
+    await office.ask("POST", path + "/rotate")
+    again = await office.ask("POST", "/keys", WHOLE, idempotency_key=" a ")
+    assert again.status == 201
+    assert again.headers["idempotent-replayed"] == "true"
+    assert "idempotent-replayed" not in first.headers
+    assert again.json == {**first.json, "secret": None}
+    assert (await office.show(path))["name"] == "later"
+
+
+async def test_a_default_that_is_told_or_left_out_is_the_same_input(office: Office) -> None:
+    first = await office.ask("POST", "/keys", {"name": "x"}, idempotency_key="a")
+    again = await office.ask("POST", "/keys", {"name": "x", "rpm_limit": None}, idempotency_key="a")
+    assert again.json["id"] == first.json["id"]
+
+
+async def test_a_key_with_other_input_is_409_and_another_accounts_is_unrelated(
+    office: Office,
+) -> None:
+    first = await office.ask("POST", "/keys", {"name": "x"}, idempotency_key="a")
+    other = await office.ask("POST", "/keys", {"name": "y"}, idempotency_key="a")
+    assert other.status == 409
+    assert other.json["error"] == "Idempotency-Key was already used with different input"
+    foreign = await office.ask(
+        "POST", "/keys", {"name": "y"}, idempotency_key="a", key=office.other_key
+    )
+    assert foreign.status == 201
+    assert foreign.json["id"] != first.json["id"]
+
+
+async def test_a_refused_create_binds_nothing(office: Office) -> None:
+    assert (await office.ask("POST", "/keys", {}, idempotency_key="a")).status == 400
+    assert (await office.ask("POST", "/keys", {"name": "x"}, idempotency_key="a")).status == 201
+
+
+@pytest.mark.parametrize("key", ["", "   ", "x" * 513])
+async def test_a_bad_idempotency_key_is_400(office: Office, key: str) -> None:
+    answer = await office.ask("POST", "/keys", {"name": "x"}, idempotency_key=key)
+    assert (answer.status, set(answer.json)) == (400, {"error"})
+
+
+async def test_many_at_once_with_one_key_make_one(office: Office) -> None:
+    before = office.count("gatewaykeys")
+    calls = [office.ask("POST", "/keys", {"name": "x"}, idempotency_key="a") for _ in range(20)]
+    answers = await asyncio.gather(*calls)
+    assert {answer.status for answer in answers} == {201}
+    assert len({answer.json["id"] for answer in answers}) == 1
+    assert sum(answer.json["secret"] is not None for answer in answers) == 1
+    assert sum("idempotent-replayed" in answer.headers for answer in answers) == 19
+    assert office.count("gatewaykeys") == before + 1
+
+
+async def test_a_repeated_rotation_rotates_once(office: Office) -> None:
+    made = await office.make()
+    path = f"/keys/{made['id']}/rotate"
+    calls = [office.ask("POST", path, {}, idempotency_key="r") for _ in range(8)]
+    answers = await asyncio.gather(*calls)
+    secrets = [answer.json["secret"] for answer in answers if answer.json["secret"]]
+    assert len(secrets) == 1
+    assert sum("idempotent-replayed" in answer.headers for answer in answers) == 7
+    assert await me(office, secrets[0]) == 200
+    other = await office.ask("POST", path, {"overlap_seconds": 5}, idempotency_key="r")
+    assert other.status == 409
+
+
+async def test_a_key_that_rotated_one_may_not_rotate_another(office: Office) -> None:
+    one, two = await office.make(), await office.make()
+    await office.ask("POST", f"/keys/{one['id']}/rotate", {}, idempotency_key="r")
+    answer = await office.ask("POST", f"/keys/{two['id']}/rotate", {}, idempotency_key="r")
+    assert answer.status == 409
+
+
+@pytest.mark.parametrize("applied", [True, False])
+async def test_a_create_whose_answer_is_lost_is_found_again_with_its_secret(
+    office: Office, applied: bool
+) -> None:
+    fault = Fault(RecordOutcomeUnknown("lost"), applied=applied)
+    office.gateway.records.order_faults("create", fault)
+    made = await office.make()
+    assert await me(office, made["secret"]) == 200
+    listed = (await office.show("/keys", "name_contains=one"))["data"]
+    assert [key["id"] for key in listed] == [made["id"]]
+
+
+@pytest.mark.parametrize("applied", [True, False])
+async def test_a_rotation_whose_answer_is_lost_is_done_once(office: Office, applied: bool) -> None:
+    made = await office.make()
+    fault = Fault(RecordOutcomeUnknown("lost"), applied=applied)
+    office.gateway.records.order_faults("patch", fault)
+    body = {"overlap_seconds": 600}
+    rotated = (await office.ask("POST", f"/keys/{made['id']}/rotate", body)).json
+    assert [await me(office, key["secret"]) for key in (made, rotated)] == [200, 200]
+
+
+async def test_without_the_record_it_is_503(office: Office) -> None:
+    made = await office.make()
+    office.gateway.records.away = True
+    for method, path, body in (
+        ("POST", "/keys", {"name": "x"}),
+        ("GET", "/keys", None),
+        ("PATCH", f"/keys/{made['id']}", {"name": "x"}),
+        ("DELETE", f"/keys/{made['id']}", None),
+    ):
+        answer = await office.ask(method, path, body)
+        assert answer.status == 503
+        assert answer.headers["retry-after"] == "1"
+    office.gateway.records.away = False
+    office.gateway.records.order_faults("patch", Fault(RecordUnavailable("busy")))
+    answer = await office.ask("PATCH", f"/keys/{made['id']}", {"name": "x"})
+    assert answer.status == 503

@@ -1,0 +1,183 @@
+"""Lists of Platform Management: pages, cursors, order and filters (contract §3.4, §9)."""
+
+from typing import Any
+
+import pytest
+
+from gateway_core.ports.counters import BudgetState, CountersUnavailable
+from tests.unit.apiserver.gateway import Gateway
+from tests.unit.apiserver.management import Office
+
+MINUTE = "2026-11-21T10:00:00Z"
+
+
+@pytest.fixture
+async def office() -> Office:
+    """An account without any key but its management key; all is made in one second."""
+    gateway = Gateway()
+    gateway.records.clock = lambda: MINUTE
+    gateway.put_account("empty")
+    office = Office(gateway)
+    office.key = gateway.put_key("empty", "Management")
+    return office
+
+
+async def walk(office: Office, query: str) -> list[str]:
+    """The ids of all pages, one after the other."""
+    found: list[str] = []
+    after = ""
+    while True:
+        page = await office.show("/keys", query + after)
+        found += [key["id"] for key in page["data"]]
+        if page["data"]:
+            assert (page["first_id"], page["last_id"]) == (
+                page["data"][0]["id"],
+                page["data"][-1]["id"],
+            )
+        if not page["has_more"]:
+            return found
+        after = f"&after={page['last_id']}"
+
+
+async def test_an_empty_list(office: Office) -> None:
+    page = await office.show("/keys")
+    assert page == {
+        "object": "list",
+        "data": [],
+        "first_id": None,
+        "last_id": None,
+        "has_more": False,
+    }
+
+
+async def test_pages_follow_the_order_of_creation_within_a_second_too(office: Office) -> None:
+    made = [(await office.make(name=f"k{n}"))["id"] for n in range(7)]
+    assert await walk(office, "limit=3&order=asc") == made
+    assert await walk(office, "limit=2") == made[::-1]
+    assert await walk(office, "limit=7&order=desc") == made[::-1]
+    await office.ask("PATCH", f"/keys/{made[0]}", {"name": "changed"})
+    assert await walk(office, "limit=100") == made[::-1]
+
+
+async def test_twenty_at_a_time_the_newest_first_by_default(office: Office) -> None:
+    made = [(await office.make())["id"] for _ in range(21)]
+    page = await office.show("/keys")
+    assert [key["id"] for key in page["data"]] == made[:0:-1]
+    assert page["has_more"] is True
+
+
+async def test_revoked_keys_are_cursors_still(office: Office) -> None:
+    made = [(await office.make())["id"] for _ in range(6)]
+    seen: list[str] = []
+    page = await office.show("/keys", "limit=2&status=active")
+    while True:
+        for key in page["data"]:
+            seen.append(key["id"])
+            await office.ask("DELETE", f"/keys/{key['id']}")
+        if not page["has_more"]:
+            break
+        page = await office.show("/keys", f"limit=2&status=active&after={page['last_id']}")
+    assert seen == made[::-1]
+    assert await walk(office, "status=revoked") == made[::-1]
+
+
+async def test_filters(office: Office) -> None:
+    states: dict[str, dict[str, Any]] = {
+        "active": {},
+        "disabled": {"disabled": True},
+        "expired": {"expires_at": "2020-01-01T00:00:00Z"},
+        "revoked": {},
+    }
+    made = {}
+    for state, fields in states.items():
+        made[state] = (await office.make(name=f"Build {state}", **fields))["id"]
+    await office.ask("DELETE", f"/keys/{made['revoked']}")
+    for state, wire_id in made.items():
+        assert await walk(office, f"status={state}") == [wire_id]
+    assert await walk(office, "name_contains=bUILD%20D") == [made["disabled"]]
+    assert await walk(office, "name_contains=bUILD%20D&status=active") == []
+    assert len(await walk(office, "name_contains=")) == 4
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("limit=0", "limit"),
+        ("limit=101", "limit"),
+        ("limit=x", "limit"),
+        ("limit=1.5", "limit"),
+        ("limit=-1", "limit"),
+        ("limit=", "limit"),
+        ("limit=1&limit=2", "limit"),
+        ("order=up", "order"),
+        ("status=gone", "status"),
+        ("status=", "status"),
+        ("name_contains=" + "x" * 101, "name_contains"),
+        ("stauts=active", "stauts"),
+        ("purpose=", "purpose"),
+    ],
+)
+async def test_bad_queries_are_400(office: Office, query: str, name: str) -> None:
+    answer = await office.ask("GET", "/keys", query=query)
+    assert answer.status == 400
+    assert list(answer.json["errors"]) == [name]
+
+
+async def test_a_query_that_is_no_text_is_400(office: Office) -> None:
+    assert (await office.ask("GET", "/keys", query="name_contains=%ff")).status == 400
+
+
+@pytest.mark.parametrize("cursor", ["x", "", "key_" + "a" * 26, "key_nobody", "KEY"])
+async def test_a_cursor_that_was_never_seen_is_404(office: Office, cursor: str) -> None:
+    answer = await office.ask("GET", "/keys", query=f"after={cursor}")
+    assert (answer.status, answer.json) == (404, {"error": "Key not found."})
+
+
+async def test_what_another_replica_has_made_is_seen_at_once(office: Office) -> None:
+    """The record is read, whatever this replica's tables know."""
+    made = await office.make()
+    office.gateway.keys.forget(made["id"].replace("_", "-", 1))
+    assert await walk(office, "") == [made["id"]]
+
+
+async def test_budgets_are_read_once_for_a_page(office: Office) -> None:
+    made = [await office.make(limit_cents=100, limit_window="1d") for _ in range(3)]
+    asked = []
+
+    async def read_budgets(account: str, budgets: Any) -> list[BudgetState]:
+        asked.append(account)
+        return [BudgetState(budget, 250_000, 0, 1_800_000_000) for budget in budgets]
+
+    office.gateway.counters.read_budgets = read_budgets  # type: ignore[method-assign]
+    page = await office.show("/keys", "limit=2")
+    assert asked == ["empty"]
+    assert [key["remaining_cents"] for key in page["data"]] == [75, 75]
+    assert len(made) == 3
+
+
+async def test_without_counters_what_was_last_seen_is_shown_and_else_null(office: Office) -> None:
+    made = await office.make(limit_cents=100, limit_window="1d")
+    path = f"/keys/{made['id']}"
+
+    async def read_budgets(*_: Any) -> Any:
+        raise CountersUnavailable("away")
+
+    office.gateway.counters.read_budgets = read_budgets  # type: ignore[method-assign]
+    shown = await office.show(path)
+    assert (shown["used_cents"], shown["remaining_cents"], shown["reset_at"]) == (None, None, None)
+    status = {
+        "usedMicros": 400_000,
+        "resetTime": "2026-11-22T10:00:00.5Z",
+        "lastUsedTime": "2026-11-21T10:00:00+00:00",
+    }
+    office.gateway.records.put("gatewaykeys", {**office.read(made["id"]), "status": status})
+    shown = await office.show(path)
+    assert (shown["used_cents"], shown["remaining_cents"]) == (40, 60)
+    assert shown["reset_at"] == "2026-11-22T10:00:00Z"
+    assert shown["last_used_at"] == "2026-11-21T10:00:00Z"
+
+
+async def test_money_that_was_lost_is_rebuilt_before_it_is_shown(office: Office) -> None:
+    made = await office.make(limit_cents=100, limit_window="1d")
+    office.gateway.counters.lose()
+    assert (await office.show(f"/keys/{made['id']}"))["used_cents"] == 0

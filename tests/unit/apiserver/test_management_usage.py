@@ -1,0 +1,186 @@
+"""The report of usage by REST: which days, what is told apart, and nothing twice (contract §9)."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.unit.apiserver.gateway import COMPLETED, Gateway
+from tests.unit.apiserver.management import Office
+
+TODAY = datetime.now(UTC).date()
+
+
+def day(back: int) -> str:
+    return (TODAY - timedelta(days=back)).isoformat()
+
+
+def describe_row(key: str | None, model: str | None, micros: int, **more: Any) -> dict[str, Any]:
+    names = {"keyName": key, "modelId": model, "operation": "sim/reference_to_video"}
+    kept = {name: value for name, value in names.items() if value is not None}
+    return {**kept, "requests": 1, "chargedMicros": micros, **more}
+
+
+@pytest.fixture
+async def office(gateway: Gateway) -> Office:
+    return Office(gateway)
+
+
+def put_day(office: Office, when: str, *rows: dict[str, Any], pending: Any = ()) -> dict[str, Any]:
+    obj = {
+        "metadata": {
+            "name": f"demo-{when}",
+            "labels": {"modelgateway.dev/account": "demo"},
+        },
+        "spec": {"accountName": "demo", "day": when},
+        "status": {"rows": list(rows), "pending": list(pending)},
+    }
+    return office.gateway.records.put("gatewayusages", obj)
+
+
+def put_task(office: Office, name: str, micros: int, when: str) -> dict[str, Any]:
+    status = {**COMPLETED, "chargedMicros": micros, "completionTime": f"{when}T00:00:00Z"}
+    obj = office.gateway.put_task(name, keyName="key-a", status=status)
+    labelled = {**obj["metadata"], "labels": {"modelgateway.dev/account": "demo"}}
+    return office.gateway.records.put("gatewaytasks", {**obj, "metadata": labelled})
+
+
+async def report(office: Office, query: str = "") -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = (await office.show("/usage", query))["data"]
+    return rows
+
+
+async def test_sums_along_each_dimension(office: Office) -> None:
+    put_day(
+        office,
+        day(1),
+        describe_row("key-a", "m1", 10_000, inputTokens=3, outputTokens=4),
+        describe_row("key-a", "m2", 25_000),
+        describe_row(None, None, 5),
+    )
+    put_day(office, day(0), describe_row("key-a", "m1", 100_000), describe_row("key-b", "m1", 1))
+    assert await report(office) == [
+        {
+            "requests": 5,
+            "input_tokens": 3,
+            "output_tokens": 4,
+            "cost_cents": 13,
+            "cost_micros": 135_006,
+        }
+    ]
+    by_day = await report(office, "group_by=day")
+    assert [(row["day"], row["cost_micros"]) for row in by_day] == [
+        (day(1), 35_005),
+        (day(0), 100_001),
+    ]
+    by_key = await report(office, "group_by=key")
+    assert [(row["key_id"], row["cost_micros"]) for row in by_key] == [
+        (None, 5),
+        ("key_a", 135_000),
+        ("key_b", 1),
+    ]
+    one = await report(office, "group_by=model,operation&key_id=key_a")
+    assert [(row["model"], row["operation"], row["requests"]) for row in one] == [
+        ("m1", "sim/reference_to_video", 2),
+        ("m2", "sim/reference_to_video", 1),
+    ]
+    assert await report(office, "group_by=model&group_by=operation&key_id=key_a") == one
+    assert await report(office, "group_by=day&key_id=key_nobody") == []
+
+
+async def test_days_are_chosen_and_both_ends_belong(office: Office) -> None:
+    for back in range(40):
+        put_day(office, day(back), describe_row("key-a", "m", 1))
+    assert (await report(office))[0]["requests"] == 30
+    for query, days in (
+        (f"start={day(39)}&end={day(0)}", 40),
+        (f"start={day(3)}", 4),
+        (f"end={day(35)}", 5),
+        (f"start={day(5)}&end={day(5)}", 1),
+        (f"start={day(5)}T00:00:00Z&end={day(3)}T00:00:00Z", 2),
+        (f"start={day(5)}T23:00:00-02:00&end={day(3)}T00:00:01Z", 2),
+    ):
+        assert (await report(office, query))[0]["requests"] == days, query
+    shown = await office.show("/usage", f"start={day(3)}&group_by=model,day")
+    assert {name: shown[name] for name in ("object", "start", "end", "group_by")} == {
+        "object": "usage",
+        "start": day(3),
+        "end": day(0),
+        "group_by": ["day", "model"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("start=x", "start"),
+        ("start=20261121", "start"),
+        ("start=2026-02-30", "start"),
+        ("start=2026-11-21T00:00:00", "start"),
+        ("end=", "end"),
+        ("start=2026-11-21&end=2026-11-20", "start"),
+        ("start=2026-01-01&end=2026-04-04", "end"),
+        ("group_by=colour", "group_by"),
+        ("group_by=key,key,key,key,key", "group_by"),
+        ("key_id=a&key_id=b", "key_id"),
+        ("limit=5", "limit"),
+    ],
+)
+async def test_bad_queries_are_400(office: Office, query: str, name: str) -> None:
+    answer = await office.ask("GET", "/usage", query=query)
+    assert answer.status == 400
+    assert list(answer.json["errors"]) == [name]
+
+
+async def test_ninety_three_days_are_the_most(office: Office) -> None:
+    assert (
+        await office.ask("GET", "/usage", query="start=2026-01-01&end=2026-04-03")
+    ).status == 200
+    assert (await office.ask("GET", "/usage", query="end=0001-01-01")).status == 200
+
+
+async def test_what_has_ended_is_told_at_once_and_once(office: Office) -> None:
+    task = put_task(office, "task_a", 700, day(0))
+    put_task(office, "task_b", 40, day(50))
+    assert (await report(office))[0]["cost_micros"] == 700
+    named = {"name": "task-a", "uid": task["metadata"]["uid"]}
+    put_day(office, day(0), describe_row("key-a", "m", 700), pending=[named])
+    assert (await report(office))[0]["cost_micros"] == 700
+    labels = {**task["metadata"]["labels"], "modelgateway.dev/folded": "x"}
+    metadata = {**task["metadata"], "labels": labels}
+    office.gateway.records.put("gatewaytasks", {**task, "metadata": metadata})
+    put_day(office, day(0), describe_row("key-a", "m", 700))
+    assert (await report(office))[0]["cost_micros"] == 700
+    assert (await report(office, "group_by=key"))[0]["key_id"] == "key_a"
+
+
+async def test_days_that_were_moved_away_are_read_from_the_store_and_none_twice(
+    office: Office,
+) -> None:
+    for back in (60, 20, 10):
+        moved = put_day(office, day(back), describe_row("key-a", "m", back))
+        meta = moved["metadata"]
+        key = f"usage/demo/{day(back)}.{meta['uid']}.json"
+        await office.gateway.store.put(key, orjson.dumps(moved))
+        if back != 10:
+            # the last one has been kept, and its object is not gone yet
+            office.gateway.records.remove("gatewayusages", meta["name"])
+    by_day = await report(office, f"group_by=day&start={day(30)}")
+    assert [(row["day"], row["cost_micros"]) for row in by_day] == [(day(20), 20), (day(10), 10)]
+    assert (await report(office, f"start={day(60)}"))[0]["cost_micros"] == 90
+
+
+async def test_another_accounts_usage_is_not_told(office: Office) -> None:
+    put_day(office, day(0), describe_row("key-a", "m", 5))
+    put_task(office, "task_a", 700, day(0))
+    answer = await office.ask("GET", "/usage", query="key_id=key_a", key=office.other_key)
+    assert answer.json["data"][0]["requests"] == 0
+
+
+async def test_without_record_or_store_it_is_503(office: Office) -> None:
+    office.gateway.store.away = True
+    assert (await office.ask("GET", "/usage")).status == 503
+    office.gateway.store.away = False
+    office.gateway.records.away = True
+    assert (await office.ask("GET", "/usage")).status == 503

@@ -1,0 +1,143 @@
+"""The key and guardrails that a task made with kubectl names: as REST would judge a call's."""
+
+from typing import Any
+
+import pytest
+
+from gateway_core.ports.counters import Budget
+from tests.fakes.clock import in_virtual_time
+from tests.unit.operator.stage import QUOTE, Stage
+
+REFUSED: dict[str, tuple[dict[str, Any] | None, dict[str, Any], str]] = {
+    "unknown": (None, {}, "Key key-a does not exist in account demo."),
+    "another account's": ({"accountName": "guest"}, {}, "Key key-a does not exist in account demo"),
+    "revoked": (
+        {"revoked": True, "disabled": True},
+        {},
+        "Key key-a opens nothing: the key is revoked.",
+    ),
+    "disabled": (
+        {"disabled": True},
+        {},
+        "Key key-a opens nothing: the key is disabled by spec.disabled.",
+    ),
+    "expired": (
+        {"expirationTime": "2026-11-21T09:59:59Z"},
+        {},
+        "Key key-a opens nothing: spec.expirationTime is over.",
+    ),
+    "a management key": ({"class": "Management"}, {}, "Key key-a is a management key"),
+    "not for the model": (
+        {"allowedModels": ["other*"]},
+        {},
+        "Model sim-q4 is not allowed for key key-a.",
+    ),
+    "not for the provider": (
+        {"allowedProviders": []},
+        {},
+        "Model sim-q4 is not allowed for key key-a.",
+    ),
+    "of a viewer": (
+        {"createdBy": "vera"},
+        {},
+        "Key key-a may create nothing: who made it is a viewer.",
+    ),
+    "of a removed member": (
+        {"createdBy": "rita"},
+        {},
+        "Key key-a opens nothing: user rita, who made the key, is no member of account demo.",
+    ),
+    "of a suspended user": (
+        {"createdBy": "sam"},
+        {},
+        "Key key-a opens nothing: user sam, who made the key, is suspended.",
+    ),
+    "with a guardrail that it has not": (
+        {},
+        {"guardrailNames": ["grd-a"]},
+        "The guardrails of key key-a are: none. spec.request.guardrailNames must name them.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_key_that_rest_would_refuse_is_refused(case: str) -> None:
+    key, request, text = REFUSED[case]
+
+    @in_virtual_time
+    async def run() -> None:
+        stage = Stage()
+        stage.put_user("vera", "viewer")
+        stage.put_user("rita", None)
+        stage.put_user("sam", "owner", suspended=True)
+        if key is not None:
+            stage.put_key(**key)
+        await stage.boot()
+        name = await stage.apply(keyName="key-a", **request)
+        failure = (await stage.finish(name))["failure"]
+        assert text in failure["message"]
+        denied = "not allowed" in text
+        assert failure["code"] == ("model_not_allowed" if denied else "invalid_request")
+        assert not stage.upstream.jobs
+        assert await stage.balance() == (0, 0)
+
+    run()
+
+
+@in_virtual_time
+async def test_a_members_key_serves_a_task_made_by_hand() -> None:
+    stage = Stage()
+    stage.put_user("mia", "member")
+    stage.put_key(createdBy="mia", allowedModels=["sim-*"])
+    await stage.boot()
+    assert (await stage.finish(await stage.apply(keyName="key-a")))["phase"] == "Completed"
+
+
+@in_virtual_time
+async def test_guardrails_without_a_key_are_refused() -> None:
+    stage = Stage()
+    stage.put_guardrail("grd-a")
+    await stage.boot()
+    name = await stage.apply(guardrailNames=["grd-a"])
+    assert "goes with spec.request.keyName" in (await stage.finish(name))["failure"]["message"]
+
+
+@in_virtual_time
+async def test_a_guardrail_decides_on_what_is_made_by_hand_too() -> None:
+    stage = Stage()
+    stage.put_key()
+    stage.put_guardrail("grd-team", "key-a", deniedModels=["sim-*"])
+    await stage.boot()
+    name = await stage.apply(keyName="key-a", guardrailNames=["grd-team"])
+    failure = (await stage.finish(name))["failure"]
+    assert failure["message"] == 'Model sim-q4 is not allowed for guardrail "team".'
+    silent = await stage.apply("task-silent", keyName="key-a")
+    text = (await stage.finish(silent))["failure"]["message"]
+    assert "The guardrails of key key-a are: grd-team." in text, "leaving one out is no way around"
+
+
+@in_virtual_time
+async def test_a_key_with_too_many_guardrails_is_closed() -> None:
+    stage = Stage()
+    stage.put_key()
+    for number in range(9):
+        stage.put_guardrail(f"grd-{number}", "key-a")
+    await stage.boot()
+    name = await stage.apply(keyName="key-a")
+    assert "more than 8 guardrails" in (await stage.finish(name))["failure"]["message"]
+
+
+@in_virtual_time
+async def test_a_key_that_is_applied_with_its_task_is_waited_for() -> None:
+    stage = Stage()
+    await stage.boot()
+    name = await stage.apply(keyName="key-a", guardrailNames=["grd-a"])
+    await stage.pass_time(4)
+    stage.put_key()
+    await stage.pass_time(3)
+    stage.put_guardrail("grd-a", "key-a")
+    assert (await stage.finish(name))["phase"] == "Completed"
+    [key, pool] = await stage.counters.read_budgets(
+        "demo", [Budget("key/key-a"), Budget("guardrail/grd-a")]
+    )
+    assert (key.used, pool.used) == (QUOTE, QUOTE)

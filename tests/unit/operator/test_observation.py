@@ -1,0 +1,338 @@
+"""What the operator shows of its work: counts and times, how much there is, traces, log lines."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import structlog
+from prometheus_client import CollectorRegistry
+
+from gateway_core.contract.names import (
+    REQUEST_ID_ANNOTATION,
+    TRACEPARENT_ANNOTATION,
+    name_to_id,
+)
+from gateway_core.contract.task import GatewayTask
+from gateway_core.ports.upstream import (
+    JobInput,
+    JobReport,
+    JobState,
+    OutputRejected,
+    UpstreamBusy,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamGone,
+    UpstreamRejected,
+    UpstreamUnclear,
+)
+from gateway_operator.calls import UpstreamCalls, name_outcome
+from gateway_operator.census import Census, Counted
+from gateway_operator.heartbeat import Heartbeat
+from gateway_operator.metrics import Metrics
+from gateway_operator.tasktraces import TaskTraces
+from tests.fakes.clock import in_virtual_time
+from tests.fakes.tracing import FakeSpan, FakeTracer
+from tests.fakes.upstream import FakeUpstream, Outcome
+from tests.unit.operator.stage import Operator, Stage
+from tests.unit.operator.surroundings import read_now
+
+TRACE = "a" * 32
+PARENT = f"00-{TRACE}-{'b' * 16}-01"
+
+
+class NotingUpstream(FakeUpstream):
+    """Keeps what it was given, and what a line logged at that moment would have said."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.inputs: list[JobInput] = []
+        self.bound: list[dict[str, Any]] = []
+
+    async def submit(self, job: JobInput) -> str:
+        self.inputs.append(job)
+        self.bound.append(dict(structlog.contextvars.get_contextvars()))
+        return await super().submit(job)
+
+
+class Shown:
+    """What Prometheus would be shown."""
+
+    def __init__(self, *registries: CollectorRegistry) -> None:
+        self._registries = registries
+
+    def read(self, name: str, **labels: str) -> float | None:
+        found = [r.get_sample_value(name, labels) for r in self._registries]
+        return next((value for value in found if value is not None), None)
+
+
+def show(operator: Operator) -> Shown:
+    census = CollectorRegistry()
+    census.register(Census(list_parts(operator), read_now))
+    return Shown(operator.tools.metrics.registry, census)
+
+
+def list_parts(operator: Operator) -> Counted:
+    tools = operator.tools
+
+    async def renew() -> None:
+        """Nothing beats here."""
+
+    return Counted(
+        live=tools.live,
+        queue=tools.queue,
+        folding=tools.folding,
+        copies=tools.outputs.places,
+        lanes=tools.courier.lanes,
+        heartbeat=Heartbeat(renew, 10),
+    )
+
+
+@in_virtual_time
+async def test_a_task_leaves_its_figures() -> None:
+    stage = Stage()
+    operator = await stage.boot()
+    shown = show(operator)
+    await stage.finish(await stage.admit(callbackUrl="https://hooks.example.com/x"))
+    assert shown.read("gateway_tasks_ended_total", reason="Completed") == 1
+    assert shown.read("gateway_task_duration_seconds_count", phase="Completed") == 1
+    assert shown.read("gateway_task_submit_delay_seconds_count") == 1
+    assert shown.read("gateway_task_detection_lag_seconds_count") == 1
+    assert shown.read("gateway_tasks_folded_total") == 1
+    assert shown.read("gateway_callback_attempts_total", state="Delivered") == 1
+    assert shown.read("gateway_callback_attempt_duration_seconds_count") == 1
+    assert shown.read("gateway_callback_delay_seconds_count") == 1
+    for call in ("submit", "poll", "copy"):
+        labels = {"provider": "simulated", "call": call}
+        made = shown.read("gateway_upstream_calls_total", outcome="ok", **labels)
+        assert made
+        assert shown.read("gateway_upstream_call_duration_seconds_count", **labels) == made
+
+
+@in_virtual_time
+async def test_the_lag_of_an_end_is_from_when_it_was_seen_also_where_copying_fails_first() -> None:
+    upstream = FakeUpstream()
+    upstream.fetches.append(UpstreamBusy("later", retry_after=20.0))
+    stage = Stage(upstream)
+    operator = await stage.boot()
+    await stage.finish(await stage.admit(), seconds=120)
+    total = show(operator).read("gateway_task_detection_lag_seconds_sum")
+    assert total is not None
+    assert 20 <= total < 40
+
+
+@in_virtual_time
+async def test_failures_are_counted_by_what_they_were() -> None:
+    upstream = FakeUpstream()
+    upstream.submissions.extend([Outcome.BUSY, Outcome.UNCLEAR_WITHOUT_JOB])
+    upstream.polls.extend([UpstreamGone("who?"), JobReport(JobState.FAILED, message="no")])
+    stage = Stage(upstream)
+    operator = await stage.boot()
+    await stage.finish(await stage.admit(), seconds=200)
+    shown = show(operator)
+
+    def count(call: str, outcome: str) -> float | None:
+        labels = {"provider": "simulated", "call": call, "outcome": outcome}
+        return shown.read("gateway_upstream_calls_total", **labels)
+
+    assert (count("submit", "busy"), count("submit", "unclear")) == (1, 1)
+    assert count("poll", "gone") == 1
+    assert shown.read("gateway_tasks_ended_total", reason="GenerationFailed") == 1
+    assert shown.read("gateway_task_duration_seconds_count", phase="Failed") == 1
+    assert shown.read("gateway_task_detection_lag_seconds_count") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "word"),
+    [
+        (UpstreamRejected("x"), "rejected"),
+        (OutputRejected("x"), "rejected"),
+        (UpstreamBusy("x"), "busy"),
+        (UpstreamDenied("x"), "denied"),
+        (UpstreamUnclear("x"), "unclear"),
+        (UpstreamGone("x"), "gone"),
+        (UpstreamError("x"), "unclear"),
+    ],
+)
+def test_each_failure_has_a_word(error: UpstreamError, word: str) -> None:
+    assert name_outcome(error) == word
+
+
+def test_a_call_that_is_cut_short_is_counted_as_such() -> None:
+    metrics = Metrics()
+    calls = UpstreamCalls(metrics, TaskTraces())
+
+    def cut() -> None:
+        with calls.time("p", "poll"):
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        cut()
+    labels = {"provider": "p", "call": "poll", "outcome": "cut_short"}
+    assert Shown(metrics.registry).read("gateway_upstream_calls_total", **labels) == 1
+
+
+@in_virtual_time
+async def test_the_census_tells_of_tasks_by_phase_and_of_those_overdue() -> None:
+    stage = Stage(FakeUpstream(seconds=500))
+    operator = await stage.boot()
+    shown = show(operator)
+    assert shown.read("gateway_tasks", phase="Running") == 0
+    assert shown.read("gateway_task_oldest_age_seconds", phase="Running") == 0
+    names = [await stage.admit(deadline=300) for _ in range(3)]
+    await stage.wait(lambda: all(stage.status(n).get("phase") == "Running" for n in names))
+    await stage.wait(lambda: shown.read("gateway_tasks", phase="Running") == 3)
+    await stage.pass_time(30)
+    age = shown.read("gateway_task_oldest_age_seconds", phase="Running")
+    assert age is not None
+    assert 30 <= age < 32
+    assert shown.read("gateway_tasks_overdue") == 0
+    assert shown.read("gateway_work_queue_tasks", state="scheduled") == 3
+    # the controller would end them; a census of the same tasks an hour later
+    late = CollectorRegistry()
+    late.register(Census(list_parts(operator), lambda: read_now() + timedelta(hours=1)))
+    assert late.get_sample_value("gateway_tasks_overdue") == 3
+    await stage.kill()
+
+
+def spans_of(tracer: FakeTracer, name: str) -> list[FakeSpan]:
+    return list(tracer.named(name))
+
+
+STEPS = ("take in", "submit", "poll", "copy", "complete", "close")
+
+
+@in_virtual_time
+async def test_every_step_is_a_span_of_the_trace_that_the_object_names() -> None:
+    tracer = FakeTracer()
+    stage = Stage(FakeUpstream(seconds=20))
+    stage.tracer, stage.annotations = tracer, {TRACEPARENT_ANNOTATION: PARENT}
+    await stage.boot()
+    name = await stage.admit(callbackUrl="https://hooks.example.com/x")
+    await stage.finish(name)
+    await stage.wait(lambda: all(span.is_ended for span in tracer.spans), what="the spans' end")
+    for step in (*STEPS, "callback attempt"):
+        [span] = spans_of(tracer, step)
+        assert str(span.parent) == PARENT, step
+        assert span.facts["gateway.task"] == name
+    [poll] = spans_of(tracer, "poll")
+    assert [event for event, _ in poll.events] == ["poll"] * stage.upstream.count("poll")
+    assert poll.events[-1][1] == {"outcome": "succeeded"}
+
+
+@in_virtual_time
+async def test_the_trace_goes_on_after_a_kill() -> None:
+    tracer = FakeTracer()
+    stage = Stage(FakeUpstream(seconds=20))
+    stage.tracer, stage.annotations = tracer, {TRACEPARENT_ANNOTATION: PARENT}
+    await stage.boot()
+    name = await stage.admit()
+    await stage.wait(lambda: stage.status(name).get("phase") == "Running")
+    await stage.restart()
+    await stage.finish(name)
+    assert {span.context.trace_id for span in tracer.spans} == {TRACE}
+    assert {span.name for span in tracer.spans} == set(STEPS)
+
+
+@in_virtual_time
+async def test_a_task_of_kubectls_is_one_trace_too_named_by_its_uid() -> None:
+    tracer = FakeTracer()
+    stage = Stage()
+    stage.tracer = tracer
+    await stage.boot()
+    name = await stage.apply()
+    await stage.finish(name)
+    uid = stage.uid(name).replace("-", "")
+    if len(uid) == 32:
+        assert {span.context.trace_id for span in tracer.spans} == {uid}
+    assert {span.parent for span in tracer.spans} == {None}
+
+
+@in_virtual_time
+async def test_a_step_that_fails_is_a_failed_span_without_the_providers_words() -> None:
+    tracer = FakeTracer()
+    upstream = FakeUpstream()
+    upstream.submissions.append(Outcome.REJECTED)
+    stage = Stage(upstream)
+    stage.tracer = tracer
+    await stage.boot()
+    await stage.finish(await stage.admit())
+    [span] = spans_of(tracer, "submit")
+    assert span.problem == "UpstreamRejected"
+
+
+@pytest.mark.parametrize("tells", [True, False])
+@in_virtual_time
+async def test_providers_are_told_of_the_trace_only_where_that_is_wanted(tells: bool) -> None:
+    tracer = FakeTracer()
+    upstream = NotingUpstream()
+    stage = Stage(upstream)
+    stage.tracer = tracer
+    operator = await stage.boot()
+    operator.tools.traces = TaskTraces(tracer, tells_providers=tells)
+    operator.tools.calls = UpstreamCalls(operator.tools.metrics, operator.tools.traces)
+    await stage.finish(await stage.admit())
+    [span] = spans_of(tracer, "submit")
+    told = [job.traceparent for job in upstream.inputs]
+    assert told == [str(span.context) if tells else None]
+
+
+@in_virtual_time
+async def test_what_is_logged_about_a_task_names_it_its_account_request_and_trace() -> None:
+    upstream = NotingUpstream()
+    stage = Stage(upstream)
+    stage.annotations = {TRACEPARENT_ANNOTATION: PARENT, REQUEST_ID_ANNOTATION: "req_1"}
+    await stage.boot()
+    first = await stage.admit()
+    stage.annotations = {}
+    second = await stage.apply("task-by-hand")
+    for name in (first, second):
+        await stage.finish(name)
+    by_task = {entry["task"]: entry for entry in upstream.bound}
+    common = {"account": "demo"}
+    known = {"request_id": "req_1", "trace_id": TRACE}
+    assert by_task[name_to_id(first)] == {**common, **known, "task": name_to_id(first)}
+    assert by_task[name_to_id(second)] == {**common, "task": name_to_id(second)}
+
+
+@in_virtual_time
+async def test_the_sweep_tells_the_age_of_the_oldest_reservations() -> None:
+    stage = Stage(FakeUpstream(seconds=500))
+    operator = await stage.boot()
+    shown = show(operator)
+    await stage.admit()
+    await stage.pass_time(400)
+    age = shown.read("gateway_reservation_oldest_age_seconds", state="running")
+    assert age is not None
+    assert 300 < age < 400
+    assert shown.read("gateway_reservation_oldest_age_seconds", state="unaccounted") == 0
+    done = shown.read("gateway_sweep_last_success_timestamp_seconds", sweep="holds")
+    assert done is not None
+    assert 0 <= read_now().timestamp() - done <= 61
+    await stage.kill()
+
+
+def test_only_a_good_annotation_is_a_parent() -> None:
+    tracer = FakeTracer()
+    traces = TaskTraces(tracer)
+    for text in ("nonsense", "", "00-" + "0" * 32 + "-" + "b" * 16 + "-01"):
+        task = GatewayTask.model_validate(
+            {
+                "metadata": {
+                    "name": "task-a",
+                    "uid": "12345678-1234-1234-1234-123456789abc",
+                    "annotations": {TRACEPARENT_ANNOTATION: text},
+                },
+                "spec": {
+                    "request": {
+                        "accountName": "demo",
+                        "service": "sim",
+                        "action": "reference_to_video",
+                        "modelId": "m",
+                        "input": "{}",
+                    }
+                },
+            }
+        )
+        traces.begin(task, "take in").end()
+    assert {span.parent for span in tracer.spans} == {None}
+    assert {s.context.trace_id for s in tracer.spans} == {"123456781234123412341234" + "56789abc"}

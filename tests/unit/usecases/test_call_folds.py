@@ -1,0 +1,362 @@
+"""The journal folded by several that are halted and killed anywhere: every call counts once (I7).
+
+All the while the account's ledger is read, as a rebuild of the counters reads it: at no moment does
+it say other than what the journal's calls have cost.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import cycle
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway_core.contract.usage import GatewayUsage
+from gateway_core.domain.journal import (
+    CallRecord,
+    JournalDamaged,
+    decode_object,
+    encode_object,
+    name_object,
+    parse_name,
+)
+from gateway_core.domain.windows import sum_window
+from gateway_core.ports.objects import Entry
+from gateway_core.ports.records import (
+    Missing,
+    Outdated,
+    RecordOutcomeUnknown,
+    RecordUnavailable,
+)
+from gateway_core.usecases import callfolds
+from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.callfolds import divide_objects, fold_calls
+from gateway_core.usecases.ledgers import read_ledger
+from gateway_core.usecases.usage import FoldDeferred
+from gateway_operator.retention.closing import Closing
+from gateway_operator.retention.rules import Rules
+from tests.fakes.clock import in_virtual_time
+from tests.fakes.objects import FakeObjects
+from tests.fakes.records import FakeRecords, Fault
+
+NOW = datetime(2026, 11, 21, 23, 58, tzinfo=UTC)
+LATER = NOW + timedelta(minutes=4)
+USAGES = GatewayUsage.plural
+
+
+def make_record(number: int, micros: int = 5, **changes: Any) -> CallRecord:
+    base: dict[str, Any] = {
+        "call": f"call-{number}",
+        "account": "demo",
+        "time": NOW,
+        "model_id": "m",
+        "operation": "llm/chat",
+        "micros": micros,
+        "key_name": "key-a",
+        "guardrail_names": ("grd-x",),
+        "input_tokens": 10,
+        "output_tokens": 3,
+        "cached_tokens": 2,
+    }
+    return CallRecord(**{**base, **changes})
+
+
+async def store_object(
+    store: FakeObjects, process: str, sequence: int, *records: CallRecord
+) -> None:
+    await store.put(name_object(process, sequence), encode_object(process, sequence, records))
+
+
+class Paused:
+    """Records or a store as one folder reaches them: each call waits before and after."""
+
+    def __init__(self, port: Any, pauses: Iterator[float]) -> None:
+        self._port = port
+        self._pauses = pauses
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._port, name)
+        return self._list if name == "list_entries" else partial(self._call, method)
+
+    async def _call(self, method: Callable[..., Any], *given_: Any, **named: Any) -> Any:
+        await asyncio.sleep(next(self._pauses))
+        answer = await method(*given_, **named)
+        await asyncio.sleep(next(self._pauses))
+        return answer
+
+    async def _list(self, prefix: str) -> Any:
+        entries = [entry async for entry in self._port.list_entries(prefix)]
+        await asyncio.sleep(next(self._pauses))
+        for entry in entries:
+            yield entry
+
+
+async def fold_round(
+    records: Any, store: Any, most: int = 3, last_seen: dict[str, float] | None = None
+) -> None:
+    """One round of one folder: some of the oldest objects of each process.
+
+    Processes are taken for ended once none of them has been seen for longer than a rebuild takes.
+    """
+    backlog = Backlog(store)
+    numbers = await backlog.list_sequences()
+    now = asyncio.get_running_loop().time()
+    seen = last_seen if last_seen is not None else {}
+    seen.update(dict.fromkeys(numbers, now))
+    objects = await backlog.read((p, n) for p, some in numbers.items() for n in some[:most])
+    for part in divide_objects(objects):
+        _, left = await fold_calls(
+            records, backlog, part, lambda p: now - seen.get(p, 0) > 1, LATER
+        )
+        objects = [obj for obj in objects if obj.process not in left]
+    await backlog.remove(objects)
+
+
+async def fold_always(records: Any, store: Any) -> None:
+    seen: dict[str, float] = {}
+    while True:
+        with suppress(FoldDeferred, Outdated, Missing):
+            await fold_round(records, store, last_seen=seen)
+        await asyncio.sleep(0.03)
+
+
+PAUSES = st.lists(st.sampled_from([0.0, 0.0, 0.01, 0.02, 0.5]), min_size=1, max_size=9)
+
+
+@settings(
+    phases=[__import__("hypothesis").Phase.generate],
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(
+    calls=st.lists(
+        st.tuples(
+            st.sampled_from(["p", "q", "r"]), st.integers(0, 99), st.sampled_from([NOW, LATER])
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    folders=st.lists(PAUSES, min_size=1, max_size=3),
+    kills=st.lists(st.tuples(st.sampled_from([0.01, 0.05, 0.5]), st.integers(0, 4)), max_size=4),
+    marks=st.sampled_from([3, 256]),
+)
+def test_every_call_counts_once(
+    calls: list[tuple[str, int, datetime]],
+    folders: list[list[float]],
+    kills: list[tuple[float, int]],
+    marks: int,
+) -> None:
+    @in_virtual_time
+    async def play() -> None:
+        records, store = FakeRecords(), FakeObjects()
+        expected: list[int] = []
+
+        async def check() -> None:
+            # what is stored while the ledger is read may be in it or not
+            least = sum(expected)
+            ledger = await read_ledger(records, Backlog(store), "demo")
+            assert least == ledger.charged == sum(ledger.by_day.values())
+            for subject in ("key/key-a", "guardrail/grd-x") if least else ():
+                buckets = ledger.spent[subject]
+                assert buckets.total == sum_window(buckets, "1d", LATER) == least
+
+        def begin(pauses: list[float]) -> asyncio.Task[None]:
+            clock = cycle(pauses)
+            paused = Paused(records, clock), Paused(store, clock)
+            return asyncio.create_task(fold_always(*paused))
+
+        running = [begin(pauses) for pauses in folders]
+        sequences = dict.fromkeys("pqr", 0)
+        with patch.object(callfolds, "MOST_JOURNALS", marks):
+            for number, (process, micros, time) in enumerate(calls):
+                sequences[process] += 1
+                record = make_record(number, micros, time=time)
+                await store_object(store, process, sequences[process], record)
+                expected.append(micros)
+                await check()
+                await asyncio.sleep(0.02)
+            for seconds, victim in kills:
+                await asyncio.sleep(seconds)
+                running[victim % len(running)].cancel()
+                await check()
+            for task in running:
+                assert task.cancelled() or not task.done() or task.exception() is None
+            for _ in range(12):
+                await asyncio.sleep(0.3)
+                await check()
+            for task in running:
+                task.cancel()
+            seen: dict[str, float] = {}
+            for _ in range(12):
+                with suppress(FoldDeferred):
+                    await fold_round(records, store, last_seen=seen)
+                await asyncio.sleep(1.1)
+            await check()
+        assert store.contents == {}
+        status = [obj["status"] for obj in records.list_objects(USAGES)]
+        assert sum(s["chargedMicros"] for s in status) == sum(expected)
+        assert sum(s["requests"] for s in status) == len(calls)
+        assert sum(s["inputTokens"] for s in status) == 10 * len(calls)
+
+    play()
+
+
+class LaggingObjects(FakeObjects):
+    """A store whose listings leave out `hidden`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden: set[str] = set()
+
+    async def list_entries(self, prefix: str, *, start_after: str | None = None) -> Any:
+        async for entry in super().list_entries(prefix, start_after=start_after):
+            assert isinstance(entry, Entry)
+            if entry.key not in self.hidden:
+                yield entry
+
+
+@pytest.mark.parametrize("hidden", [{1}, {2}, {1, 2}, {2, 3}, {3}])
+def test_what_a_listing_leaves_out_is_not_skipped(hidden: set[int]) -> None:
+    @in_virtual_time
+    async def play() -> None:
+        records, store = FakeRecords(), LaggingObjects()
+        for number in range(1, 5):
+            await store_object(store, "p", number, make_record(number))
+        store.hidden = {name_object("p", number) for number in hidden}
+        assert (await read_ledger(records, Backlog(store), "demo")).charged == 20
+        await fold_round(records, store, most=10)
+        [usage] = records.list_objects(USAGES)
+        assert usage["status"]["chargedMicros"] == 20
+        assert usage["status"]["journal"] == [{"process": "p", "sequence": 4}]
+        store.hidden = set()
+        assert store.contents == {}
+
+    play()
+
+
+@in_virtual_time
+async def test_what_cannot_be_folded_holds_up_no_other_account() -> None:
+    records, store = FakeRecords(), FakeObjects()
+    await store_object(store, "p", 1, make_record(1), make_record(2, account="other"))
+    for part in divide_objects(await Backlog(store).read_all()):
+        if part.account == "demo":
+            records.order_faults("get", Fault(RecordUnavailable("away")))
+            with pytest.raises(RecordUnavailable):
+                await fold_calls(records, Backlog(store), part, lambda _: False, NOW)
+        else:
+            assert await fold_calls(records, Backlog(store), part, lambda _: False, NOW) == (
+                1,
+                set(),
+            )
+    await fold_round(records, store)
+    assert [o["status"]["requests"] for o in records.list_objects(USAGES)] == [1, 1]
+
+
+@in_virtual_time
+async def test_a_write_whose_answer_is_lost_adds_once() -> None:
+    records, store = FakeRecords(), FakeObjects()
+    await store_object(store, "p", 1, make_record(1))
+    records.order_faults("patch_status", Fault(RecordOutcomeUnknown("?"), applied=True))
+    await fold_round(records, store)
+    [usage] = records.list_objects(USAGES)
+    assert usage["status"]["requests"] == 1
+
+
+@in_virtual_time
+async def test_a_halted_folder_that_wakes_after_the_mark_was_dropped_adds_nothing() -> None:
+    records, store = FakeRecords(), FakeObjects()
+    await store_object(store, "p", 1, make_record(1))
+    old = Backlog(store)
+    [part] = divide_objects(await old.read_all())
+    with patch.object(callfolds, "MOST_JOURNALS", 1):
+        await fold_round(records, store)
+        await store_object(store, "q", 1, make_record(2))
+        await fold_round(records, store)
+        [usage] = records.list_objects(USAGES)
+        assert usage["status"]["journal"] == [{"process": "q", "sequence": 1}]
+        assert await fold_calls(records, old, part, lambda _: True, NOW) == (0, set())
+    [usage] = records.list_objects(USAGES)
+    assert usage["status"]["requests"] == 2
+
+
+@in_virtual_time
+async def test_without_room_for_marks_a_fold_waits() -> None:
+    records, store = FakeRecords(), FakeObjects()
+    for process in ("p", "q"):
+        await store_object(store, process, 1, make_record(1))
+    with patch.object(callfolds, "MOST_JOURNALS", 1):
+        [part] = divide_objects(await Backlog(store).read_all())
+        folded = await fold_calls(records, Backlog(store), part, lambda _: False, NOW)
+        assert folded == (1, {"q"})
+    assert (await read_ledger(records, Backlog(store), "demo")).charged == 10
+
+
+@in_virtual_time
+async def test_a_day_is_not_closed_while_the_journal_has_something_of_it() -> None:
+    records, store = FakeRecords(), FakeObjects()
+    await store_object(store, "p", 1, make_record(1))
+    [part] = divide_objects(await Backlog(store).read_all())
+    await fold_calls(records, Backlog(store), part, lambda _: False, NOW)
+    closing = Closing(records, store, Rules(), lambda: NOW + timedelta(days=20))
+    assert await closing.sweep() == 0
+    await fold_round(records, store)
+    assert await closing.sweep() == 1
+    assert (await read_ledger(records, Backlog(store), "demo")).charged == 5
+
+
+def test_an_object_is_read_as_it_was_written() -> None:
+    record, plain = make_record(1), CallRecord("call-b", "demo", NOW, "m", "s/a")
+    data = encode_object("p", 7, [record, plain])
+    key = name_object("p", 7)
+    assert key == "journal/p/00000000000000000007.json"
+    assert decode_object(key, data).records == (record, plain)
+    assert parse_name(key) == ("p", 7)
+    assert parse_name("journal/p/7.json") is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b'{"process":"p","sequence":8,"calls":[]}',
+        b'{"process":"p","sequence":7,"calls":[{}]}',
+        encode_object("p", 7, [make_record(1)]).replace(b'"micros":5', b'"micros":-5'),
+        encode_object("p", 7, [make_record(1)]).replace(b'"micros":5', b'"micros":"5"'),
+    ],
+)
+def test_a_damaged_object_is_told_of(data: bytes) -> None:
+    with pytest.raises(JournalDamaged):
+        decode_object(name_object("p", 7), data)
+
+
+@in_virtual_time
+async def test_a_journal_that_cannot_be_read_lets_no_rebuild_go_wrong() -> None:
+    records, store = FakeRecords(), FakeObjects()
+    await store.put(name_object("p", 1), b"{}")
+    with pytest.raises(RecordUnavailable, match="journal"):
+        await read_ledger(records, Backlog(store), "demo")
+    store.away = True
+    with pytest.raises(RecordUnavailable, match="journal"):
+        await read_ledger(records, Backlog(store), "demo")
+
+
+@in_virtual_time
+async def test_a_ledger_tells_how_far_it_found_each_journal() -> None:
+    records, store = FakeRecords(), FakeObjects()
+    for number in (1, 2):
+        await store_object(store, "p", number, make_record(number))
+    await store_object(store, "q", 1, make_record(3, account="other"))
+    await fold_round(records, store)
+    await store_object(store, "p", 3, make_record(4))
+    await store_object(store, "r", 1, make_record(5, account="other"))
+    ledger = await read_ledger(records, Backlog(store), "demo")
+    assert ledger.journals == {"p": 3, "r": 1}
+    assert ledger.charged == 15

@@ -1,0 +1,164 @@
+"""The writer of the usage journal: soon, in order, never twice, and bounded."""
+
+import asyncio
+
+import pytest
+
+from gateway_core.domain.journal import CallRecord, decode_object, name_object
+from gateway_core.ports.objects import StoredObject, StoreUnavailable
+from gateway_core.usecases import journal
+from gateway_core.usecases.journal import (
+    PAUSE_SECONDS,
+    JournalClosed,
+    JournalWriter,
+    name_process,
+)
+from tests.fakes.clock import in_virtual_time
+from tests.fakes.objects import FakeObjects
+from tests.unit.usecases.test_call_folds import make_record
+
+
+class Store(FakeObjects):
+    """Fails so many puts, after or before it has taken the bytes; each takes `seconds`."""
+
+    def __init__(self, *faults: str, seconds: float = 0.0) -> None:
+        super().__init__()
+        self.faults = list(faults)
+        self.seconds = seconds
+        self.puts: list[tuple[str, bytes]] = []
+
+    async def put(self, key: str, data: bytes) -> StoredObject:
+        self.puts.append((key, data))
+        await asyncio.sleep(self.seconds)
+        fault = self.faults.pop(0) if self.faults else ""
+        if fault == "refused":
+            raise StoreUnavailable("away")
+        stored = await super().put(key, data)
+        if fault == "unacknowledged":
+            raise StoreUnavailable("no answer")
+        return stored
+
+    def list_records(self) -> list[CallRecord]:
+        objects = [decode_object(key, data) for key, data in sorted(self.contents.items())]
+        assert [obj.sequence for obj in objects] == list(range(1, len(objects) + 1))
+        return [record for obj in objects for record in obj.records]
+
+
+@in_virtual_time
+async def test_a_lone_record_is_stored_at_once() -> None:
+    store = Store()
+    writer = JournalWriter(store, "p")
+    running = asyncio.create_task(writer.run())
+    await writer.add(make_record(1))
+    assert writer.unsafe == 1
+    await asyncio.sleep(0.01)
+    assert (store.list_records(), writer.unsafe) == ([make_record(1)], 0)
+    running.cancel()
+
+
+@in_virtual_time
+async def test_nothing_is_at_risk_for_a_second_and_there_is_an_object_a_second() -> None:
+    store = Store(seconds=0.1)
+    writer = JournalWriter(store, "p")
+    running = asyncio.create_task(writer.run())
+    loop = asyncio.get_running_loop()
+    added: dict[str, float] = {}
+    oldest = 0.0
+    for number in range(500):
+        await writer.add(make_record(number))
+        added[f"call-{number}"] = loop.time()
+        await asyncio.sleep(0.02)
+        stored = {record.call for record in store.list_records()}
+        unsafe = [at for call, at in added.items() if call not in stored]
+        oldest = max([oldest, *(loop.time() - at for at in unsafe)])
+    assert oldest < 1.0
+    assert len(store.contents) <= 500 * 0.02 / PAUSE_SECONDS + 2
+    running.cancel()
+
+
+@pytest.mark.parametrize("fault", ["refused", "unacknowledged"])
+def test_a_failed_put_is_repeated_byte_for_byte_before_any_other(fault: str) -> None:
+    @in_virtual_time
+    async def play() -> None:
+        store = Store(*[fault] * 9)
+        writer = JournalWriter(store, "p")
+        running = asyncio.create_task(writer.run())
+        for number in range(50):
+            await writer.add(make_record(number))
+            await asyncio.sleep(0.3)
+        await writer.close()
+        assert len(set(store.puts[:10])) == 1
+        assert store.list_records() == [make_record(number) for number in range(50)]
+        await running
+
+    play()
+
+
+@in_virtual_time
+async def test_a_graceful_end_stores_everything_and_takes_no_more() -> None:
+    store = Store("refused", "refused", seconds=0.05)
+    writer = JournalWriter(store, "p")
+    running = asyncio.create_task(writer.run())
+    for number in range(3):
+        await writer.add(make_record(number))
+    await writer.close()
+    assert len(store.list_records()) == 3
+    with pytest.raises(JournalClosed):
+        await writer.add(make_record(9))
+    await running
+
+
+@in_virtual_time
+async def test_who_has_too_much_waits_and_nothing_is_lost() -> None:
+    store = Store()
+    store.away = True
+    writer = JournalWriter(store, "p", most_buffered=10)
+    running = asyncio.create_task(writer.run())
+    adding = [asyncio.create_task(writer.add(make_record(number))) for number in range(25)]
+    await asyncio.sleep(60)
+    assert sum(task.done() for task in adding) == writer.unsafe == 10
+    store.away = False
+    await asyncio.gather(*adding)
+    await writer.close()
+    assert {record.call for record in store.list_records()} == {f"call-{n}" for n in range(25)}
+    await running
+
+
+@in_virtual_time
+async def test_an_object_holds_so_many_records_and_a_full_one_is_not_waited_for() -> None:
+    store = Store()
+    writer = JournalWriter(store, "p")
+    running = asyncio.create_task(writer.run())
+    for number in range(journal.MOST_RECORDS * 2 + 1):
+        await writer.add(make_record(number))
+    await asyncio.sleep(PAUSE_SECONDS / 2)
+    assert writer.unsafe <= 1
+    sizes = [len(decode_object(*item).records) for item in sorted(store.contents.items())]
+    assert max(sizes) <= journal.MOST_RECORDS
+    running.cancel()
+
+
+@in_virtual_time
+async def test_an_object_is_told_of_before_and_after() -> None:
+    store, told = Store(seconds=0.1), list[tuple[str, int, int]]()
+    writer = JournalWriter(
+        store,
+        "p",
+        sent=lambda records, n: told.append(("sent", n, len(records))),
+        stored=lambda records, n: told.append(("stored", n, len(records))),
+    )
+    running = asyncio.create_task(writer.run())
+    await writer.add(make_record(1))
+    await asyncio.sleep(0.05)
+    assert told == [("sent", 1, 1)]
+    await writer.close()
+    assert told == [("sent", 1, 1), ("stored", 1, 1)]
+    await running
+
+
+def test_a_process_is_named_as_its_host_and_as_no_other() -> None:
+    name = name_process("api", "Model.Gateway_API-7f9c-" + "x" * 80)
+    assert name.startswith("api-model-gateway-api-7f9c-x")
+    assert len(name) <= 63
+    assert name != name_process("api", "Model.Gateway_API-7f9c-" + "x" * 80)
+    assert name_object(name, 1).startswith(f"journal/{name}/")

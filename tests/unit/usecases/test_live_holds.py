@@ -1,0 +1,263 @@
+"""Holds and charges of calls without objects, with the counters lost at any time.
+
+At the end the counters say what the record says, which is what the calls have cost: each once.
+"""
+
+import asyncio
+import random
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway_core.domain.journal import CallRecord
+from gateway_core.ports.counters import CountersStale, CountersUnavailable, Hold
+from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.ledgers import read_ledger, rebuild_ledger
+from gateway_core.usecases.liveholds import KEEP_SECONDS, LiveHolds
+from tests.fakes.clock import in_virtual_time
+from tests.fakes.counters import FakeCounters
+from tests.fakes.records import FakeRecords
+from tests.unit.usecases.test_call_folds import fold_round
+from tests.unit.usecases.test_journal import Store
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+TODAY = "2026-11-21"
+SUBJECTS = ("key/key-a",)
+
+
+class Bench:
+    """One process's calls on counters that can be lost; `kill` leaves nothing of it."""
+
+    def __init__(self, name: str = "p", *, store: Store | None = None) -> None:
+        self.records, self.store = FakeRecords(), store or Store(seconds=0.05)
+        self.counters = FakeCounters(NOW.timestamp())
+        self.start(name)
+
+    def start(self, name: str) -> None:
+        self.live = LiveHolds(self.counters, self.rebuild, self.store, name)
+        self.running = asyncio.create_task(self.live.run())
+
+    async def kill(self) -> None:
+        self.running.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.running
+
+    async def rebuild(self, account: str) -> bool:
+        await asyncio.sleep(0.01)
+        return await rebuild_ledger(self.records, Backlog(self.store), self.counters, account)
+
+    async def begin(self, call: str, micros: int = 100) -> None:
+        """Admission: the hold is taken, then the call is seen to."""
+        hold = Hold(call, micros, SUBJECTS)
+        while True:
+            try:
+                await self.counters.hold("demo", hold)
+                break
+            except CountersStale:
+                await self.rebuild("demo")
+            except CountersUnavailable:
+                await asyncio.sleep(0.1)
+        self.live.begin("demo", hold)
+
+    async def end(self, call: str, micros: int) -> None:
+        await self.live.end(
+            CallRecord(
+                call=call,
+                account="demo",
+                time=NOW,
+                model_id="m",
+                operation="llm/chat",
+                micros=micros,
+                key_name="key-a",
+            )
+        )
+
+    async def figures(self) -> tuple[int, int, int]:
+        """Charged, held, and what the key was charged; by the counters."""
+        spending = await self.counters.read_spending("demo", TODAY)
+        spent = self.counters._money["demo"].spent
+        return spending.charged, spending.held, spent["key/key-a"].total if spent else 0
+
+
+@in_virtual_time
+async def test_a_call_is_charged_at_its_end_and_forgotten_once_it_is_stored() -> None:
+    bench = Bench()
+    await bench.begin("call-a")
+    assert await bench.figures() == (0, 100, 0)
+    await bench.end("call-a", 30)
+    assert await bench.figures() == (30, 0, 30)
+    await asyncio.sleep(1)
+    assert (len(bench.live), await bench.figures()) == (0, (30, 0, 30))
+    await bench.kill()
+
+
+@in_virtual_time
+async def test_holds_are_taken_again_after_a_rebuild() -> None:
+    bench = Bench()
+    await bench.begin("call-a")
+    await bench.begin("call-b", 50)
+    bench.counters.lose()
+    await bench.rebuild("demo")
+    await bench.live.retake("demo")
+    assert await bench.figures() == (0, 150, 0)
+    bench.counters.lose()
+    await asyncio.sleep(KEEP_SECONDS + 1)
+    assert await bench.figures() == (0, 150, 0)
+    await bench.kill()
+
+
+@in_virtual_time
+async def test_the_hold_of_a_long_call_stays_young() -> None:
+    bench = Bench()
+    await bench.begin("call-a")
+    for _ in range(30):
+        bench.counters.now += 10
+        await asyncio.sleep(10)
+        assert await bench.counters.list_holds("demo", 120) == []
+    await bench.kill()
+
+
+@in_virtual_time
+async def test_a_process_that_is_gone_lets_its_holds_grow_old() -> None:
+    bench = Bench()
+    await bench.begin("call-a")
+    await bench.kill()
+    bench.counters.now += 130
+    await asyncio.sleep(130)
+    assert [hold.task for hold in await bench.counters.list_holds("demo", 120)] == ["call-a"]
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.01, 0.03, 0.06, 0.3])
+@pytest.mark.parametrize("before", ["hold", "end", "stored"])
+def test_counters_lost_and_rebuilt_at_any_moment_say_the_same(before: str, wait: float) -> None:
+    @in_virtual_time
+    async def play() -> None:
+        bench = Bench()
+        await bench.begin("call-a")
+        if before == "hold":
+            bench.counters.lose()
+            await asyncio.sleep(wait)
+        await bench.end("call-a", 30)
+        if before == "end":
+            bench.counters.lose()
+            await asyncio.sleep(wait)
+            await bench.rebuild("demo")
+        if before == "stored":
+            await asyncio.sleep(wait)
+            bench.counters.lose()
+            await bench.rebuild("demo")
+        await asyncio.sleep(KEEP_SECONDS + 2)
+        assert await bench.figures() == (30, 0, 30)
+        assert len(bench.live) == 0
+        await bench.kill()
+
+    play()
+
+
+@in_virtual_time
+async def test_a_call_that_ends_while_the_counters_are_away_is_charged_when_they_are_back() -> None:
+    bench = Bench()
+    await bench.begin("call-a")
+    bench.counters.away = True
+    await bench.end("call-a", 30)
+    await asyncio.sleep(30)
+    assert len(bench.store.list_records()) == 1, "the record waits for no counters"
+    bench.counters.away = False
+    await asyncio.sleep(2)
+    assert await bench.figures() == (30, 0, 30)
+    await bench.kill()
+
+
+@in_virtual_time
+async def test_a_graceful_end_leaves_record_and_counters_equal() -> None:
+    bench = Bench()
+    for number in range(5):
+        await bench.begin(f"call-{number}")
+        await bench.end(f"call-{number}", 10)
+    await bench.live.close()
+    await bench.kill()
+    assert (await read_ledger(bench.records, Backlog(bench.store), "demo")).charged == 50
+    assert await bench.figures() == (50, 0, 50)
+
+
+STEPS = st.lists(
+    st.sampled_from(["begin", "begin", "end", "end", "lose", "rebuild", "away", "fold", "wait"]),
+    max_size=40,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    steps=STEPS,
+    pauses=st.lists(st.sampled_from([0.0, 0.004, 0.02, 0.06, 0.4, 1.0]), min_size=1, max_size=8),
+    faults=st.lists(st.sampled_from(["", "", "refused", "unacknowledged"]), max_size=8),
+    seed=st.integers(0, 99),
+)
+def test_whatever_is_lost_the_counters_come_to_what_the_record_says(
+    steps: list[str], pauses: list[float], faults: list[str], seed: int
+) -> None:
+    @in_virtual_time
+    async def play() -> None:
+        bench = Bench(store=Store(*faults, seconds=0.05))
+        choice = random.Random(seed)
+        live: list[str] = []
+        charged = 0
+        for number, step in enumerate(steps):
+            call = f"call-{number}"
+            if step == "begin":
+                bench.counters.away = False
+                await bench.begin(call)
+                live.append(call)
+            elif step == "end" and live:
+                micros = choice.choice([0, 7, 30])
+                charged += micros
+                await bench.end(live.pop(choice.randrange(len(live))), micros)
+            elif step == "lose":
+                bench.counters.lose()
+            elif step == "rebuild":
+                with suppress(CountersUnavailable):
+                    await bench.rebuild("demo")
+            elif step == "away":
+                bench.counters.away = not bench.counters.away
+            elif step == "fold":
+                await fold_round(bench.records, bench.store)
+            await asyncio.sleep(pauses[number % len(pauses)])
+        bench.counters.away = False
+        await bench.rebuild("demo")
+        await asyncio.sleep(KEEP_SECONDS + 10)
+        key = charged
+        assert await bench.figures() == (charged, 100 * len(live), key)
+        assert len(bench.live) == len(live)
+        # and once more from the record alone
+        ledger = await read_ledger(bench.records, Backlog(bench.store), "demo")
+        assert ledger.charged == charged
+        await bench.kill()
+
+    play()
+
+
+@in_virtual_time
+async def test_two_processes_see_to_their_own() -> None:
+    bench = Bench()
+    first = bench.live
+    await bench.begin("call-a")
+    bench.start("q")
+    await bench.begin("call-b")
+    bench.counters.lose()
+    await asyncio.sleep(KEEP_SECONDS + 2)
+    assert await bench.figures() == (0, 200, 0)
+    await bench.end("call-b", 5)
+    assert (len(first), len(bench.live)) == (1, 1)
+
+
+def test_a_call_that_was_never_begun_is_no_call() -> None:
+    @in_virtual_time
+    async def play() -> None:
+        bench = Bench()
+        with pytest.raises(KeyError):
+            await bench.end("call-z", 1)
+
+    play()

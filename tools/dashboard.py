@@ -1,0 +1,424 @@
+"""The Grafana dashboard of the chart, made of a table of panels; used by `tools/generate.py`."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+_JOBS = 'namespace="$namespace",service=~"$service"'
+_RATE = "$__rate_interval"
+_WIDTH, _HEIGHT, _COLUMNS = 8, 8, 24
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A PromQL query: JOBS stands for the processes chosen, RATE for the interval of rates."""
+
+    expr: str
+    legend: str
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A graph; `unit` is Grafana's word for it."""
+
+    title: str
+    unit: str
+    text: str
+    queries: tuple[Query, ...]
+    stacked: bool = False
+
+
+def _rate(metric: str, by: str, labels: str = "") -> str:
+    return f"sum by ({by}) (rate({metric}{{JOBS{labels}}}[RATE]))"
+
+
+def _quantiles(metric: str, by: str = "", labels: str = "", legend: str = "") -> tuple[Query, ...]:
+    group = f"le, {by}" if by else "le"
+    return tuple(
+        Query(
+            f"histogram_quantile({share},"
+            f" sum by ({group}) (rate({metric}_bucket{{JOBS{labels}}}[RATE])))",
+            f"p{share * 100:g} {legend}".strip(),
+        )
+        for share in (0.5, 0.99)
+    )
+
+
+_NOT_OPERATIONS = ',surface!="operations"'
+
+ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
+    (
+        "Requests",
+        (
+            Panel(
+                "Requests by surface and status",
+                "reqps",
+                "Probes and scrapes left out.",
+                (
+                    Query(
+                        _rate("gateway_http_requests_total", "surface, status", _NOT_OPERATIONS),
+                        "{{surface}} {{status}}",
+                    ),
+                ),
+                stacked=True,
+            ),
+            Panel(
+                "Requests by class of account",
+                "reqps",
+                "",
+                (
+                    Query(
+                        _rate("gateway_http_requests_total", "account_class", _NOT_OPERATIONS),
+                        "{{account_class}}",
+                    ),
+                ),
+                stacked=True,
+            ),
+            Panel(
+                "Time to answer",
+                "s",
+                "From a request's head to the end of its answer.",
+                _quantiles(
+                    "gateway_http_request_duration_seconds",
+                    "route",
+                    _NOT_OPERATIONS,
+                    "{{route}}",
+                ),
+            ),
+        ),
+    ),
+    (
+        "Admission and money",
+        (
+            Panel(
+                "Paid calls by outcome",
+                "reqps",
+                "created, replayed, or the code of the refusal.",
+                (Query(_rate("gateway_admissions_total", "outcome"), "{{outcome}}"),),
+                stacked=True,
+            ),
+            Panel(
+                "Exchanges with Redis",
+                "s",
+                "Each paid call waits for one; those of one tick share it.",
+                (
+                    *_quantiles("gateway_counters_round_trip_seconds", "pod", "", "{{pod}}"),
+                    Query(_rate("gateway_counters_unanswered_total", "pod"), "lost/s {{pod}}"),
+                ),
+            ),
+            Panel(
+                "Oldest reservation",
+                "s",
+                "unaccounted: of no task that is under way; the sweeper ends it.",
+                (
+                    Query(
+                        "max by (state) (gateway_reservation_oldest_age_seconds{JOBS})",
+                        "{{state}}",
+                    ),
+                    Query("sum(increase(gateway_stray_holds_total{JOBS}[1h]))", "stray in 1 h"),
+                ),
+            ),
+        ),
+    ),
+    (
+        "Tasks",
+        (
+            Panel(
+                "Tasks by phase",
+                "short",
+                "Completed and Failed ones wait for their callback or for being closed.",
+                (Query("sum by (phase) (gateway_tasks{JOBS})", "{{phase}}"),),
+                stacked=True,
+            ),
+            Panel(
+                "Ends by reason",
+                "ops",
+                "",
+                (Query(_rate("gateway_tasks_ended_total", "reason"), "{{reason}}"),),
+                stacked=True,
+            ),
+            Panel(
+                "Oldest task by phase, and overdue ones",
+                "s",
+                "",
+                (
+                    Query("max by (phase) (gateway_task_oldest_age_seconds{JOBS})", "{{phase}}"),
+                    Query("sum(gateway_tasks_overdue{JOBS})", "overdue (tasks)"),
+                ),
+            ),
+            Panel(
+                "From creation to the job, and to the end",
+                "s",
+                "",
+                (
+                    *_quantiles("gateway_task_submit_delay_seconds", "", "", "job"),
+                    *_quantiles("gateway_task_duration_seconds", "phase", "", "{{phase}}"),
+                ),
+            ),
+            Panel(
+                "Detection lag",
+                "s",
+                "From the end of the job until it is in the record.",
+                _quantiles("gateway_task_detection_lag_seconds"),
+            ),
+            Panel(
+                "Work queue",
+                "short",
+                "",
+                (
+                    Query("sum by (state) (gateway_work_queue_tasks{JOBS})", "{{state}}"),
+                    Query("sum(gateway_journal_objects{JOBS})", "journal objects not folded"),
+                    Query("sum(gateway_copies_waiting{JOBS})", "waiting to be copied"),
+                    Query("sum(gateway_copies_running{JOBS})", "being copied"),
+                    Query(_rate("gateway_work_failures_total", "pod"), "failures/s {{pod}}"),
+                ),
+            ),
+            Panel(
+                "Usage: what waits to be folded",
+                "short",
+                "Ended tasks, and objects of the journal of calls that leave none.",
+                (
+                    Query("sum(gateway_usage_fold_waiting{JOBS})", "tasks"),
+                    Query("max(gateway_journal_objects{JOBS})", "objects of the journal"),
+                ),
+            ),
+            Panel(
+                "Usage: folded",
+                "ops",
+                "",
+                (
+                    Query("sum(rate(gateway_tasks_folded_total{JOBS}[RATE]))", "tasks"),
+                    Query("sum(rate(gateway_calls_folded_total{JOBS}[RATE]))", "calls"),
+                ),
+            ),
+            Panel(
+                "Finished tasks removed",
+                "ops",
+                "By retention.",
+                (Query("sum(rate(gateway_tasks_removed_total{JOBS}[RATE]))", "tasks"),),
+            ),
+        ),
+    ),
+    (
+        "Providers",
+        (
+            Panel(
+                "Calls that failed",
+                "percentunit",
+                "Of all calls to the provider.",
+                (
+                    Query(
+                        _rate("gateway_upstream_calls_total", "provider, outcome", ',outcome!="ok"')
+                        + " / on (provider) group_left "
+                        + _rate("gateway_upstream_calls_total", "provider"),
+                        "{{provider}} {{outcome}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Calls",
+                "reqps",
+                "",
+                (
+                    Query(
+                        _rate("gateway_upstream_calls_total", "provider, call"),
+                        "{{provider}} {{call}}",
+                    ),
+                ),
+                stacked=True,
+            ),
+            Panel(
+                "Time of a call",
+                "s",
+                "The wait for a free place among the provider's calls included.",
+                _quantiles(
+                    "gateway_upstream_call_duration_seconds",
+                    "provider, call",
+                    "",
+                    "{{provider}} {{call}}",
+                ),
+            ),
+            Panel(
+                "Notices of providers",
+                "ops",
+                "",
+                (Query(_rate("gateway_notices_total", "outcome"), "{{outcome}}"),),
+                stacked=True,
+            ),
+        ),
+    ),
+    (
+        "Callbacks",
+        (
+            Panel(
+                "Attempts by what they left",
+                "ops",
+                "",
+                (Query(_rate("gateway_callback_attempts_total", "state"), "{{state}}"),),
+                stacked=True,
+            ),
+            Panel(
+                "From the end to the delivery, and one attempt",
+                "s",
+                "",
+                (
+                    *_quantiles("gateway_callback_delay_seconds", "", "", "delivery"),
+                    *_quantiles("gateway_callback_attempt_duration_seconds", "", "", "attempt"),
+                ),
+            ),
+            Panel(
+                "Lanes",
+                "short",
+                "",
+                (
+                    Query("sum(gateway_callbacks_running{JOBS})", "under way"),
+                    Query("sum(gateway_callbacks_waiting{JOBS})", "waiting"),
+                ),
+            ),
+        ),
+    ),
+    (
+        "Processes",
+        (
+            Panel(
+                "Silence of watches",
+                "s",
+                "Healthy below 5 s; the heartbeat of the feed below 15 s.",
+                (
+                    Query(
+                        "max by (pod, kind) (gateway_watch_silence_seconds{JOBS})",
+                        "{{pod}} {{kind}}",
+                    ),
+                    Query(
+                        "max by (pod) (gateway_feed_heartbeat_age_seconds{JOBS})", "feed {{pod}}"
+                    ),
+                ),
+            ),
+            Panel(
+                "Event loop's lag, p99",
+                "s",
+                "",
+                (_quantiles("gateway_event_loop_lag_seconds", "pod", "", "{{pod}}")[1],),
+            ),
+            Panel(
+                "CPU",
+                "short",
+                "Cores.",
+                (Query("rate(process_cpu_seconds_total{JOBS}[RATE])", "{{pod}}"),),
+            ),
+            Panel(
+                "Memory",
+                "bytes",
+                "Resident.",
+                (Query("process_resident_memory_bytes{JOBS}", "{{pod}}"),),
+            ),
+            Panel(
+                "Objects known",
+                "short",
+                "",
+                (
+                    Query("max by (kind) (gateway_watch_objects{JOBS})", "{{kind}}"),
+                    Query("max(gateway_tasks_finished{JOBS})", "finished tasks"),
+                ),
+            ),
+            Panel(
+                "Shards owned, versions",
+                "short",
+                "",
+                (
+                    Query("sum(gateway_shard_owned{JOBS})", "shards"),
+                    Query(
+                        "count by (component, version) (gateway_build_info{JOBS})",
+                        "{{component}} {{version}}",
+                    ),
+                ),
+            ),
+        ),
+    ),
+)
+
+
+def list_queries() -> list[str]:
+    """Every query as the dashboard holds it."""
+    return [_fill(q.expr) for _, panels in ROWS for panel in panels for q in panel.queries]
+
+
+def build_dashboard() -> str:
+    """The dashboard as Grafana reads it."""
+    panels: list[dict[str, Any]] = []
+    top = 0
+    for title, row in ROWS:
+        place = {"x": 0, "y": top, "w": _COLUMNS, "h": 1}
+        panels.append(_number(panels, {"type": "row", "title": title, "gridPos": place}))
+        top += 1
+        for index, panel in enumerate(row):
+            x, line = index * _WIDTH % _COLUMNS, index * _WIDTH // _COLUMNS
+            place = {"x": x, "y": top + line * _HEIGHT, "w": _WIDTH, "h": _HEIGHT}
+            panels.append(_number(panels, _draw(panel, place)))
+        top += -(-len(row) * _WIDTH // _COLUMNS) * _HEIGHT
+    dashboard = {
+        "uid": "model-gateway",
+        "title": "Model Gateway",
+        "tags": ["model-gateway"],
+        "schemaVersion": 39,
+        "editable": True,
+        "refresh": "30s",
+        "time": {"from": "now-3h", "to": "now"},
+        "templating": {"list": [_SOURCE, *map(_make_variable, ("namespace", "service"))]},
+        "panels": panels,
+    }
+    return json.dumps(dashboard, indent=1, ensure_ascii=False) + "\n"
+
+
+_SOURCE = {"name": "datasource", "label": "Source", "type": "datasource", "query": "prometheus"}
+
+
+def _make_variable(name: str) -> dict[str, Any]:
+    chosen = '{namespace="$namespace"}' if name == "service" else ""
+    query = f"label_values(gateway_build_info{chosen}, {name})"
+    several = name == "service"
+    return {
+        "name": name,
+        "label": name.capitalize(),
+        "type": "query",
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "query": {"query": query, "refId": name},
+        "refresh": 2,
+        "multi": several,
+        "includeAll": several,
+        **({"current": {"text": ["All"], "value": ["$__all"]}} if several else {}),
+    }
+
+
+def _number(before: list[dict[str, Any]], panel: dict[str, Any]) -> dict[str, Any]:
+    return {"id": len(before) + 1, **panel}
+
+
+def _draw(panel: Panel, place: dict[str, int]) -> dict[str, Any]:
+    return {
+        "type": "timeseries",
+        "title": panel.title,
+        "description": panel.text,
+        "gridPos": place,
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "fieldConfig": {
+            "defaults": {
+                "unit": panel.unit,
+                "min": 0,
+                "custom": {
+                    "fillOpacity": 20 if panel.stacked else 0,
+                    "stacking": {"mode": "normal" if panel.stacked else "none"},
+                },
+            },
+            "overrides": [],
+        },
+        "options": {"legend": {"displayMode": "list"}, "tooltip": {"mode": "multi"}},
+        "targets": [
+            {"refId": chr(ord("A") + index), "expr": _fill(q.expr), "legendFormat": q.legend}
+            for index, q in enumerate(panel.queries)
+        ],
+    }
+
+
+def _fill(expr: str) -> str:
+    return expr.replace("JOBS", _JOBS).replace("RATE", _RATE)
