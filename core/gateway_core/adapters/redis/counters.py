@@ -19,7 +19,7 @@ import structlog
 
 from gateway_core.adapters.redis.arguments import (
     check_micros,
-    describe_budget,
+    describe_budgets,
     describe_moment,
     describe_window,
     join_subjects,
@@ -130,7 +130,7 @@ class RedisCounters:
                 b"" if call.funds is None else call.funds,
                 _RATE_USES[call.rate],
                 join_subjects(hold.subjects) if hold else b"",
-                *(part for budget in call.budgets for part in describe_budget(budget, now)),
+                *describe_budgets(call.budgets, now),
             )
         )
         state = None
