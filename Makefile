@@ -78,7 +78,7 @@ clean: setup ## End the local run and remove its state (.local)
 ##@ Development
 
 .PHONY: generate
-generate: setup ## Write what is generated from the code (CRDs, and what the chart has of them)
+generate: setup ## Write what is generated from the code (CRDs, what the chart has of them, docs/gatewayctl.md)
 	@$(BIN)/python -m tools.generate
 
 .PHONY: check-generated

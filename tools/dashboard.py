@@ -158,7 +158,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             Panel(
                 "Detection lag",
                 "s",
-                "From the end of the job until it is in the record.",
+                "From the poll that first saw the end of the job until it is in the record.",
                 _quantiles("gateway_task_detection_lag_seconds"),
             ),
             Panel(
@@ -167,12 +167,35 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "",
                 (
                     Query("sum by (state) (gateway_work_queue_tasks{JOBS})", "{{state}}"),
-                    Query("sum(gateway_usage_fold_waiting{JOBS})", "waiting to be folded"),
                     Query("sum(gateway_journal_objects{JOBS})", "journal objects not folded"),
                     Query("sum(gateway_copies_waiting{JOBS})", "waiting to be copied"),
                     Query("sum(gateway_copies_running{JOBS})", "being copied"),
                     Query(_rate("gateway_work_failures_total", "pod"), "failures/s {{pod}}"),
                 ),
+            ),
+            Panel(
+                "Usage: what waits to be folded",
+                "short",
+                "Ended tasks, and objects of the journal of calls that leave none.",
+                (
+                    Query("sum(gateway_usage_fold_waiting{JOBS})", "tasks"),
+                    Query("max(gateway_journal_objects{JOBS})", "objects of the journal"),
+                ),
+            ),
+            Panel(
+                "Usage: folded",
+                "ops",
+                "",
+                (
+                    Query("sum(rate(gateway_tasks_folded_total{JOBS}[RATE]))", "tasks"),
+                    Query("sum(rate(gateway_calls_folded_total{JOBS}[RATE]))", "calls"),
+                ),
+            ),
+            Panel(
+                "Finished tasks removed",
+                "ops",
+                "By retention.",
+                (Query("sum(rate(gateway_tasks_removed_total{JOBS}[RATE]))", "tasks"),),
             ),
         ),
     ),

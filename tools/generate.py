@@ -1,4 +1,4 @@
-"""Writes what is generated: CRDs, the chart's files that follow from others, docs/metrics.md.
+"""Writes what is generated: CRDs, the chart's files that follow from others, references in docs.
 
 Run by `make generate`; `make check-generated` fails on drift.
 """
@@ -14,6 +14,7 @@ from tools.chart import (
     template_crd,
     template_simulator_objects,
 )
+from tools.commands import build_command_reference
 from tools.dashboard import build_dashboard
 from tools.metrics import build_reference
 
@@ -54,6 +55,9 @@ def main() -> None:
     (CHART / "files" / "simulator.yaml").write_text(header + objects)
     (CHART / "files" / "dashboard.json").write_text(build_dashboard())
     (ROOT / "docs" / "metrics.md").write_text(build_reference())
+
+    introduction = (ROOT / "docs" / "gatewayctl.in.md").read_text()
+    (ROOT / "docs" / "gatewayctl.md").write_text(build_command_reference(introduction))
 
 
 def _write_folder(folder: Path, files: dict[str, str]) -> None:

@@ -1,6 +1,7 @@
 """`gatewayctl keys` and `guardrails` on a real API server."""
 
 import base64
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -79,16 +80,54 @@ def test_limits_are_set_and_cleared(gatewayctl, read, key):
     gatewayctl("keys", "limit", "set", key["name"], "5", "--window", "fortnightly", code=2)
 
 
-def test_used_and_reset_are_what_the_operator_saw(gatewayctl, patch_status, key):
-    gatewayctl("keys", "limit", "set", key["name"], "1", "--window", "weekly")
-    status = {"usedMicros": 300_000, "used": "0.30", "resetTime": "2026-11-23T00:00:00Z"}
-    patch_status("gatewaykey", key["name"], status)
-    said = gatewayctl("keys", "describe", key["name"], "-o", "json").document
+def test_used_and_reset_are_counted_from_the_usage(
+    gatewayctl, control_plane, patch_status, tmp_path, account, key
+):
+    now = datetime.now(UTC)
+    name = f"{account}-{now:%Y-%m-%d}"
+    obj = {
+        "apiVersion": "modelgateway.dev/v1alpha1",
+        "kind": "GatewayUsage",
+        "metadata": {"name": name},
+        "spec": {"accountName": account, "day": f"{now:%Y-%m-%d}"},
+    }
+    path = tmp_path / "usage.json"
+    path.write_text(json.dumps(obj))
+    control_plane.kubectl("create", "-f", str(path))
+    minute = now.hour * 60 + now.minute
+    entry = {
+        "subject": f"key/{key['name']}",
+        "chargedMicros": 300_000,
+        "minutes": f"{minute}:300000",
+        "hours": f"{now.hour}:300000",
+        "lastTime": f"{now:%Y-%m-%dT%H:%M:%SZ}",
+    }
+    patch_status("gatewayusage", name, {"chargedMicros": 300_000, "spent": [entry]})
+    gatewayctl("fund", account, "1")
+
+    def show(window):
+        gatewayctl("keys", "limit", "set", key["name"], "1", "--window", window)
+        return gatewayctl("keys", "describe", key["name"], "-o", "json").document
+
+    said = show("weekly")
     assert (said["limit"], said["used"], said["remaining"]) == ("1.00", "0.30", "0.70")
-    assert said["resets_at"] == "2026-11-23T00:00:00Z"
-    shown = gatewayctl("keys", "describe", key["name"]).out
-    assert "1.00 weekly" in shown
-    assert "2026-11-23T00:00:00Z" in shown
+    monday = (now + timedelta(days=7 - now.weekday())).strftime("%Y-%m-%dT00:00:00Z")
+    assert (said["resets_at"], said["last_used_at"]) == (monday, entry["lastTime"])
+    said = show("1h")
+    leaves = datetime.fromisoformat(said["resets_at"]) - now.replace(second=0, microsecond=0)
+    assert (said["used"], leaves) == ("0.30", timedelta(minutes=61))
+    # lists tell what the operator has last seen
+    patch_status("gatewaykey", key["name"], {"usedMicros": 300_000, "used": "0.30"})
+    shown = gatewayctl("keys", "list", "-a", account).out
+    assert "1.00 1h" in shown
+    assert " 0.30 " in shown
+    seen = gatewayctl("accounts", "describe", account, "-o", "json").document
+    assert (seen["balance"], seen["charged"]) == ("0.70", "0.30")
+    # a guardrail of which nothing was used
+    made = gatewayctl("guardrails", "create", account, "--name", "G", "-o", "json").document
+    gatewayctl("guardrails", "limit", "set", made["name"], "2", "--window", "1d")
+    said = gatewayctl("guardrails", "describe", made["name"], "-o", "json").document
+    assert (said["used"], said["remaining"], said["resets_at"]) == ("0.00", "2.00", None)
 
 
 def test_limit_and_window_go_together(gatewayctl, account):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.servers.tenants import open_tenant
+from tests.servers.tenants import make_key, open_tenant, wait_status
 from tests.servers.world import World
 
 
@@ -22,5 +22,18 @@ def key(world):
     async def make():
         async with open_tenant(world, unlimited=True, requestsPerMinute=1_000_000) as client:
             return client.key
+
+    return asyncio.run(make())
+
+
+@pytest.fixture(scope="session")
+def management_key(world):
+    """The management key of an account that has no other."""
+
+    async def make():
+        async with open_tenant(world) as client:
+            key = make_key(world, client.account, "Management").plaintext
+            await wait_status(client, 200, "/api/v1/management/keys", key=key)
+            return key
 
     return asyncio.run(make())

@@ -27,6 +27,25 @@ OPERATIONS = (
 )
 FOR_ANYBODY = OPERATIONS[4:]
 """Answered without a key, but not with a bad one."""
+BELOW_MANAGEMENT = "/api/v1/management/"
+_KEY, _GUARDRAIL = "keys/{key_id}", "guardrails/{guardrail_id}"
+GOVERNING = tuple(
+    f"{method} {BELOW_MANAGEMENT}{path}"
+    for path, methods in {
+        "keys": ("GET", "POST"),
+        _KEY: ("GET", "PATCH", "DELETE"),
+        f"{_KEY}/rotate": ("POST",),
+        "guardrails": ("GET", "POST"),
+        _GUARDRAIL: ("GET", "PATCH", "DELETE"),
+        f"{_GUARDRAIL}/assignments": ("GET", "POST"),
+        f"{_GUARDRAIL}/assignments/remove": ("POST",),
+        "usage": ("GET",),
+        "members": ("GET",),
+        "members/{user_id}": ("PATCH",),
+    }.items()
+    for method in methods
+)
+"""Platform Management, with a management key."""
 BAD_KEYS = ("", "nonsense", "sk-aaaaaaaa_" + "A" * 38)
 SHAPE_CHECKS = (
     "not_a_server_error",
@@ -80,7 +99,9 @@ def test_document_names_where_it_is_served_and_how_to_call(world, document):
     labels = {
         f"{method.upper()} {path}" for path, ops in document["paths"].items() for method in ops
     }
-    assert labels == set(OPERATIONS)
+    governing = {label for label in labels if BELOW_MANAGEMENT in label}
+    assert labels - governing == set(OPERATIONS)
+    assert governing == set(GOVERNING)
     ids = [
         operation["operationId"]
         for methods in document["paths"].values()
@@ -151,6 +172,31 @@ def test_prices_are_told_to_anybody_and_fit_the_document(world, schema, label):
 
     call()
     assert set(seen) == {200}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("label", GOVERNING)
+def test_every_answer_to_a_management_key_fits_the_document(
+    world, key, management_key, schema, label
+):
+    """Fewer calls for each than of tasks: the same generator is run on fakes with more."""
+    operation, seen = find(schema, label), collections.Counter()
+    keys = st.sampled_from([management_key] * 4 + [key, *BAD_KEYS])
+
+    @settings(SETTINGS, max_examples=12)
+    @given(case=operation.as_strategy(), chosen=keys)
+    def call(case, chosen):
+        case.headers.pop("Authorization", None)
+        base = world.env["GATEWAY_BASE_URL"]
+        answer = case.call(base_url=base, headers=authorize(chosen))
+        case.validate_response(answer, checks=[CHECKS.get_one(name) for name in SHAPE_CHECKS])
+        seen[answer.status_code, chosen] += 1
+
+    call()
+    assert {status for status, chosen in seen if chosen == key} <= {403}
+    assert {status for status, chosen in seen if chosen in BAD_KEYS} <= {401}
+    assert any(chosen == management_key for _, chosen in seen)
 
 
 @pytest.mark.slow

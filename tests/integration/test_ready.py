@@ -145,6 +145,11 @@ MODELS = {
         "PriceMissing",
         "540p",
     ),
+    "a price by what it does not make": (
+        {"prices": [{"inputPerMillionMicros": 1}]},
+        "InvalidPrice",
+        "by call and by second",
+    ),
     "an unknown action": ({"action": "text_to_song"}, "UnknownAction", "reference_to_video"),
     "a rule for no field": (
         {"fields": [{"name": "colour", "supported": False}]},

@@ -21,9 +21,23 @@ async def test_nothing_leaks_from_a_run_with_careless_callers_and_a_chatty_provi
         {"path": "/api/v1/me", "headers": {"Authorization": f"Basic {key}"}},
         {"path": "/api/v1/me", "headers": {"Authorization": f"Bearer  {key}"}},
         {"path": "/api/v1/me", "headers": {"X-Api-Key": key, "Cookie": f"key={key}"}},
+        {"path": "/api/v1/me", "headers": {"X-Client-Request-Id": key}},
+        {"path": "/api/v1/me", "headers": {"X-Client-Request-Id": f"Bearer:{key}"}},
+        {"path": "/api/v1/me", "headers": {"traceparent": key, "tracestate": f"k={key}"}},
+        {"path": f"/{key}", "key": None},
+        {"path": f"/api/v1/{key}/{key}/{key}"},
+        {"path": f"/api/v1/sim/reference_to_video/{key}"},
+        {"path": f"/api/v1/management/keys/{key}"},
+        {"path": f"/notices/{key}", "key": None},
+        {"path": "/api/v1/me", "headers": {"Authorization": f"Bearer {key}x"}},
+        {"path": "/api/v1/me", "headers": {"Authorization": key.swapcase()}},
     ]
     for call in careless:
         await client.request("GET", **call)
+    await client.request(
+        "POST", client.tasks_path, headers={"Idempotency-Key": key}, body=client.body(prompt="")
+    )
+    await client.request("POST", client.tasks_path, body={key: key})
     revoked = make_key(world, client.account)
     await wait_status(client, 200, key=revoked.plaintext)
     world.patch("gatewaykey", revoked.name, {"revoked": True})

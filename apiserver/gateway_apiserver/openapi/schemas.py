@@ -53,7 +53,7 @@ def describe_quote(
         params["required"] = [name for name in params["required"] if name != "model"]
         params["properties"]["model"]["type"] = ["string", "null"]
         params["properties"]["model"]["enum"] = [*models, None]
-        form = _close(
+        form = close_schema(
             {
                 "service": {"type": "string", "const": service},
                 "action": {"type": "string", "const": action},
@@ -84,11 +84,11 @@ def describe_components() -> dict[str, Schema]:
     """Every named schema; the task's representations take no other property (contract §2.3)."""
     task_id = {"type": "string", "pattern": TASK_ID_PATTERN}
     text = {"type": "string", "minLength": 1}
-    video = _close({"url": {"type": "string", "format": "uri"}})
-    usage = _close({"cost": {"type": "number", "minimum": 0, "description": "US dollars."}})
+    video = close_schema({"url": {"type": "string", "format": "uri"}})
+    usage = close_schema({"cost": {"type": "number", "minimum": 0, "description": "US dollars."}})
     field_errors = {"type": "array", "items": text, "minItems": 1}
     return {
-        "TaskAccepted": _close(
+        "TaskAccepted": close_schema(
             {
                 "id": task_id,
                 "status": {"const": "processing"},
@@ -96,8 +96,8 @@ def describe_components() -> dict[str, Schema]:
             },
             optional=("task_replayed",),
         ),
-        "TaskProcessing": _close({"id": task_id, "status": {"const": "processing"}}),
-        "TaskCompleted": _close(
+        "TaskProcessing": close_schema({"id": task_id, "status": {"const": "processing"}}),
+        "TaskCompleted": close_schema(
             {
                 "id": task_id,
                 "status": {"const": "completed"},
@@ -105,15 +105,15 @@ def describe_components() -> dict[str, Schema]:
                 "usage": usage,
             }
         ),
-        "TaskFailed": _close({"id": task_id, "status": {"const": "failed"}, "error": text}),
-        "Error": _close({"error": text}),
-        "FieldErrors": _close(
+        "TaskFailed": close_schema({"id": task_id, "status": {"const": "failed"}, "error": text}),
+        "Error": close_schema({"error": text}),
+        "FieldErrors": close_schema(
             {"error": text, "errors": {"type": "object", "additionalProperties": field_errors}}
         ),
-        "Me": _inline(Me.model_json_schema()),
-        "Balance": _inline(Balance.model_json_schema()),
-        "PriceList": _inline(PriceList.model_json_schema()),
-        "PriceQuote": _inline(QuoteAnswer.model_json_schema()),
+        "Me": inline_schema(Me.model_json_schema()),
+        "Balance": inline_schema(Balance.model_json_schema()),
+        "PriceList": inline_schema(PriceList.model_json_schema()),
+        "PriceQuote": inline_schema(QuoteAnswer.model_json_schema()),
     }
 
 
@@ -165,7 +165,8 @@ def _shared_default(field: Field, models: Iterable[Model]) -> Any:
     return defaults[0] if all(value == defaults[0] for value in defaults) else None
 
 
-def _close(properties: dict[str, Schema], optional: tuple[str, ...] = ()) -> Schema:
+def close_schema(properties: dict[str, Schema], optional: tuple[str, ...] = ()) -> Schema:
+    """An object of these properties and no other."""
     return {
         "type": "object",
         "additionalProperties": False,
@@ -174,7 +175,7 @@ def _close(properties: dict[str, Schema], optional: tuple[str, ...] = ()) -> Sch
     }
 
 
-def _inline(schema: Schema) -> Schema:
+def inline_schema(schema: Schema) -> Schema:
     """A pydantic schema without definitions of its own, closed."""
     definitions = schema.pop("$defs", {})
 
@@ -186,7 +187,7 @@ def _inline(schema: Schema) -> Schema:
         if "$ref" in node:
             return resolve(definitions[node["$ref"].rpartition("/")[2]])
         node = {key: resolve(value) for key, value in node.items() if key != "title"}
-        return {**node, "additionalProperties": False} if node.get("type") == "object" else node
+        return {"additionalProperties": False, **node} if node.get("type") == "object" else node
 
     resolved: Schema = resolve(schema)
     return resolved

@@ -1,17 +1,21 @@
 """`gatewayctl accounts`: who pays, and under which limits."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gateway_cli.admin.amounts import parse_dollars
 from gateway_cli.admin.documents import describe_account
+from gateway_cli.admin.figures import complete_account
 from gateway_cli.admin.options import AccountName, Namespace, RequestsPerMinute, Yes
 from gateway_cli.admin.session import confirm, on_cluster
 from gateway_cli.admin.webhooks import app as webhooks_app
 from gateway_cli.output import Column, Output, print_done, print_list, print_one
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.key import GatewayKey
+
+if TYPE_CHECKING:
+    from gateway_cli.admin.objects import GatewayObjects
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 app.add_typer(webhooks_app, name="webhook-secret")
@@ -62,7 +66,7 @@ StorageBytes = Annotated[
 
 @app.command("list")
 def list_accounts(namespace: Namespace = None, output: Output = "table") -> None:
-    """All accounts, with their balances as of the operator's last look."""
+    """All accounts, with their money as of the operator's last look, which is once a minute."""
     found = on_cluster(namespace, lambda objects: objects.list_all(GatewayAccount))
     print_list([describe_account(obj) for obj in found], COLUMNS, output, noun="accounts")
 
@@ -70,8 +74,11 @@ def list_accounts(namespace: Namespace = None, output: Output = "table") -> None
 @app.command()
 def describe(account: AccountName, namespace: Namespace = None, output: Output = "table") -> None:
     """One account: its money, its limits, and what keeps it from being usable."""
-    found = on_cluster(namespace, lambda objects: objects.get(GatewayAccount, account))
-    print_one(describe_account(found), LINES, output)
+
+    async def run(objects: "GatewayObjects") -> dict[str, Any]:
+        return await complete_account(objects, await objects.get(GatewayAccount, account))
+
+    print_one(describe_account(on_cluster(namespace, run)), LINES, output)
 
 
 @app.command()

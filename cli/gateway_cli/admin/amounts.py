@@ -10,8 +10,8 @@ import typer
 
 from gateway_core.contract.money import MAX_MICROS, MICROS_PER_DOLLAR
 
-_DOLLARS = re.compile(r"\$?(\d{1,10})(?:\.(\d{1,6}))?")
-_PERIOD = re.compile(r"(\d{1,9})([smhdw]?)")
+_DOLLARS = re.compile(r"\$?(\d{1,10})(?:\.(\d{1,6}))?", re.ASCII)
+_PERIOD = re.compile(r"(\d{1,9})([smhdw]?)", re.ASCII)
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 MOST_SECONDS = 100 * 366 * 86_400
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway_cli.cluster.calls import Object
+from gateway_cli.cluster import Object
 from gateway_core.contract.money import to_decimal_text
 from gateway_core.contract.names import name_to_id
 
@@ -21,7 +21,7 @@ def dollars(micros: int | None) -> str | None:
 
 
 def describe_account(obj: Object) -> Document:
-    """A GatewayAccount. The balance is as of the operator's last look."""
+    """A GatewayAccount, with the money that its status has."""
     spec, status = obj["spec"], obj.get("status") or {}
     funds = spec.get("funds") or {}
     paid, bonus = funds.get("paidMicros", 0), funds.get("bonusMicros", 0)
@@ -146,7 +146,7 @@ def describe_task(obj: Object) -> Document:
 
 
 def _describe_limit(limit: Mapping[str, Any] | None, status: Mapping[str, Any]) -> Document:
-    """A budget and what is left of it, as of the operator's last look."""
+    """A budget, and what the status has used of it."""
     most = limit["micros"] if limit else None
     used = status.get("usedMicros")
     left = None if most is None or used is None else max(0, most - used)

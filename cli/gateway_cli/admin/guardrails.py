@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway_cli.admin.documents import describe_guardrail
+from gateway_cli.admin.figures import complete_budget
 from gateway_cli.admin.limits import (
     BUDGET_LINES,
     Clearable,
@@ -35,7 +36,7 @@ from gateway_cli.output import Column, Output, print_done, print_list, print_one
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
 from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.limits import MOST_GUARDRAILS
+from gateway_core.contract.limits import MOST_GUARDRAILS, subject_of_guardrail
 from gateway_core.contract.names import ACCOUNT_LABEL, id_to_name
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ Description = Annotated[str | None, typer.Option(help="What it is for.")]
 def list_guardrails(
     account: AccountFilter = None, namespace: Namespace = None, output: Output = "table"
 ) -> None:
-    """All guardrails, or those of one account, with what their pools have spent."""
+    """All guardrails, or those of one account, with what was used as of the last minute."""
     selector = {"spec.accountName": account}
     found = on_cluster(namespace, lambda objects: objects.list_all(GatewayGuardrail, **selector))
     print_list([describe_guardrail(obj) for obj in found], COLUMNS, output, noun="guardrails")
@@ -98,9 +99,13 @@ def describe(
     guardrail: GuardrailName, namespace: Namespace = None, output: Output = "table"
 ) -> None:
     """One guardrail: what it restricts, which keys share it, and what they have used."""
-    name = id_to_name(guardrail)
-    found = on_cluster(namespace, lambda objects: objects.get(GatewayGuardrail, name))
-    print_one(describe_guardrail(found), LINES, output)
+
+    async def run(objects: "GatewayObjects") -> dict[str, Any]:
+        name = id_to_name(guardrail)
+        found = await objects.get(GatewayGuardrail, name)
+        return await complete_budget(objects, found, subject_of_guardrail(name))
+
+    print_one(describe_guardrail(on_cluster(namespace, run)), LINES, output)
 
 
 @app.command()

@@ -1,12 +1,13 @@
 """`gatewayctl keys`: what opens the API for an account, and how far."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gateway_cli.admin.amounts import parse_period
 from gateway_cli.admin.documents import describe_key
+from gateway_cli.admin.figures import complete_budget
 from gateway_cli.admin.keymaking import create as create_key
 from gateway_cli.admin.keymaking import print_secret
 from gateway_cli.admin.limits import BUDGET_LINES, Clearable, merge_given, set_fields, show_limit
@@ -29,7 +30,11 @@ from gateway_cli.admin.tokens import find_key_ring, rotate_tokens
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.output import Column, Output, print_done, print_list, print_one
 from gateway_core.contract.key import MOST_OVERLAP_SECONDS, GatewayKey
+from gateway_core.contract.limits import subject_of_key
 from gateway_core.contract.names import id_to_name
+
+if TYPE_CHECKING:
+    from gateway_cli.admin.objects import GatewayObjects
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 limit_app = typer.Typer(
@@ -77,7 +82,7 @@ LINES = (
 def list_keys(
     account: AccountFilter = None, namespace: Namespace = None, output: Output = "table"
 ) -> None:
-    """All keys, or those of one account, with what they have spent as of the last look."""
+    """All keys, or those of one account, with what they have used as of the last minute."""
     selector = {"spec.accountName": account}
     found = on_cluster(namespace, lambda objects: objects.list_all(GatewayKey, **selector))
     print_list([describe_key(obj) for obj in found], COLUMNS, output, noun="keys")
@@ -86,8 +91,12 @@ def list_keys(
 @app.command()
 def describe(key: KeyName, namespace: Namespace = None, output: Output = "table") -> None:
     """One key: what it may do, what it has used of its limit, and when that resets."""
-    found = on_cluster(namespace, lambda objects: objects.get(GatewayKey, id_to_name(key)))
-    print_one(describe_key(found), LINES, output)
+
+    async def run(objects: "GatewayObjects") -> dict[str, Any]:
+        found = await objects.get(GatewayKey, id_to_name(key))
+        return await complete_budget(objects, found, subject_of_key(found["metadata"]["name"]))
+
+    print_one(describe_key(on_cluster(namespace, run)), LINES, output)
 
 
 @app.command("set")
@@ -175,7 +184,7 @@ def rotate(
     if overlap > MOST_OVERLAP_SECONDS:
         raise typer.BadParameter("--overlap is at most 7d")
 
-    async def run(objects: Any) -> tuple[dict[str, Any], str | None]:
+    async def run(objects: "GatewayObjects") -> tuple[dict[str, Any], str | None]:
         name = id_to_name(key)
         spec = _refuse_revoked(await objects.get(GatewayKey, name))["spec"]
         if "secretName" in spec:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway_cli.admin.completion import complete_accounts
 from gateway_cli.admin.documents import describe_user
 from gateway_cli.admin.options import AccountFilter, Namespace, OfAccount, UserName, Yes
 from gateway_cli.admin.session import confirm, on_cluster
@@ -64,7 +65,12 @@ def create(
     user: Annotated[str, typer.Argument(help="Its name: lowercase letters, digits, dashes.")],
     email: Annotated[str, typer.Option(help="The person's address.")],
     display_name: Annotated[str | None, typer.Option(help="The person's name.")] = None,
-    account: AccountFilter = None,
+    account: Annotated[
+        str | None,
+        typer.Option(
+            "--account", "-a", help="A first membership.", autocompletion=complete_accounts
+        ),
+    ] = None,
     role: RoleOption = "member",
     namespace: Namespace = None,
     output: Output = "table",

@@ -24,7 +24,7 @@ _OVER_BUDGET = (
     " `gatewayctl keys describe` tells an admin the limit and when it resets, and `gatewayctl keys"
     " limit set` raises it"
 )
-_TOO_FAST = "too many calls in a minute: it may be repeated after {} s"
+_TOO_FAST = "too many calls in a minute: it may be repeated after {:.0f} s"
 
 
 class RestError(Exception):

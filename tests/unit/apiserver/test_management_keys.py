@@ -3,11 +3,13 @@
 import asyncio
 import re
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from gateway_core.contract.keys import parse_key
 from gateway_core.ports.records import RecordOutcomeUnknown, RecordUnavailable
+from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import Fault
 from tests.unit.apiserver.gateway import Gateway
 from tests.unit.apiserver.management import Office
@@ -414,6 +416,26 @@ async def test_a_rotation_whose_answer_is_lost_is_done_once(office: Office, appl
     body = {"overlap_seconds": 600}
     rotated = (await office.ask("POST", f"/keys/{made['id']}/rotate", body)).json
     assert [await me(office, key["secret"]) for key in (made, rotated)] == [200, 200]
+
+
+@in_virtual_time
+async def test_a_record_that_hangs_is_given_up_after_ten_seconds() -> None:
+    office = Office(Gateway())
+    made = await office.make()
+    path = f"/keys/{made['id']}"
+    hanging = asyncio.Event()
+
+    async def hang(*_: Any, **__: Any) -> Any:
+        await hanging.wait()
+
+    records = office.gateway.records
+    began = asyncio.get_running_loop().time()
+    with patch.object(records, "patch", hang), patch.object(records, "create", hang):
+        assert (await office.ask("PATCH", path, {"name": "x"})).status == 504
+        assert (await office.ask("POST", "/keys", {"name": "x"})).status == 504
+    with patch.object(records, "get", hang):
+        assert (await office.ask("GET", path)).status == 503
+    assert asyncio.get_running_loop().time() - began < 31
 
 
 async def test_without_the_record_it_is_503(office: Office) -> None:

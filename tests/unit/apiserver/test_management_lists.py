@@ -127,8 +127,11 @@ async def test_a_query_that_is_no_text_is_400(office: Office) -> None:
     assert (await office.ask("GET", "/keys", query="name_contains=%ff")).status == 400
 
 
-@pytest.mark.parametrize("cursor", ["x", "", "key_" + "a" * 26, "key_nobody", "KEY"])
+@pytest.mark.parametrize("cursor", ["x", "", "key_" + "a" * 26, "key_nobody", "KEY", "key-named"])
 async def test_a_cursor_that_was_never_seen_is_404(office: Office, cursor: str) -> None:
+    spec = {"accountName": "empty", "class": "Standard", "displayName": "d", "secretName": "s"}
+    office.gateway.records.put("gatewaykeys", {"metadata": {"name": "key-named"}, "spec": spec})
+    assert (await office.ask("GET", "/keys", query="after=key_named")).status == 200
     answer = await office.ask("GET", "/keys", query=f"after={cursor}")
     assert (answer.status, answer.json) == (404, {"error": "Key not found."})
 

@@ -86,7 +86,8 @@ async def test_sums_along_each_dimension(office: Office) -> None:
         ("m2", "sim/reference_to_video", 1),
     ]
     assert await report(office, "group_by=model&group_by=operation&key_id=key_a") == one
-    assert await report(office, "group_by=day&key_id=key_nobody") == []
+    for unknown in ("key_nobody", "key-a", ""):
+        assert await report(office, f"group_by=day&key_id={unknown}") == []
 
 
 async def test_days_are_chosen_and_both_ends_belong(office: Office) -> None:

@@ -44,7 +44,8 @@ class AssignmentRoutes:
         keys = (await self._holdings.list_all(KEYS, call.account)).objects
         after = None
         if query.after is not None:
-            cursor = keys.get(id_to_name(query.after))
+            name = self._holdings.check_id(KEYS, call.account, query.after)
+            cursor = None if name is None else keys.get(name)
             if cursor is None:
                 raise unknown(KEYS)
             after = find_position(cursor)

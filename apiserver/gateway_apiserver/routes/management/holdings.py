@@ -126,15 +126,16 @@ class Holdings:
         Raises OutcomeUnknown where it was sent and not acknowledged within 10 s, Unavailable.
         """
         name, sent = obj["metadata"]["name"], False
-        async for _ in _attempts():
+        async for left in _attempts():
             try:
-                made = await self._records.create(kind.plural, obj)
+                async with asyncio.timeout(left):
+                    made = await self._records.create(kind.plural, obj)
             except AlreadyExists:
                 found = await self.look_up(kind, name)
                 if found is None:
                     continue
                 return found, _request_id(found) == _request_id(obj)
-            except RecordOutcomeUnknown:
+            except (RecordOutcomeUnknown, TimeoutError):
                 sent = True
                 continue
             except RecordUnavailable as error:
@@ -154,16 +155,17 @@ class Holdings:
         its own change. Raises as `find` and `create` do.
         """
         sent = False
-        async for _ in _attempts():
+        async for left in _attempts():
             obj = await self.find(kind, account, wire_id)
             patch = decide(obj)
             if patch is None:
                 return obj
             try:
-                changed = await self._records.patch(kind.plural, obj, patch)
+                async with asyncio.timeout(left):
+                    changed = await self._records.patch(kind.plural, obj, patch)
             except (Outdated, Missing):
                 continue
-            except RecordOutcomeUnknown:
+            except (RecordOutcomeUnknown, TimeoutError):
                 sent = True
                 continue
             except RecordUnavailable as error:
@@ -218,12 +220,15 @@ def unknown(kind: Kind) -> NotFound:
     return NotFound(f"{kind.title} not found.")
 
 
-async def _attempts() -> AsyncIterator[None]:
-    """Turns for ten seconds, with pauses that keep those who want the same apart."""
+async def _attempts() -> AsyncIterator[float]:
+    """Turns for ten seconds, and what is left of them.
+
+    There are pauses between, which keep those who want the same apart.
+    """
     deadline = time.monotonic() + GIVE_UP_SECONDS
     pause = _PAUSE_SECONDS
-    while time.monotonic() < deadline:
-        yield
+    while (left := deadline - time.monotonic()) > 0:
+        yield left
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
         pause = min(_LONGEST_PAUSE_SECONDS, pause * 1.5)
 
@@ -232,8 +237,9 @@ async def _attempts() -> AsyncIterator[None]:
 async def _answering(kind: Kind) -> AsyncIterator[None]:
     """Goes around what is told by the Kubernetes API, which may be away."""
     try:
-        yield
-    except (RecordUnavailable, RecordOutcomeUnknown) as error:
+        async with asyncio.timeout(GIVE_UP_SECONDS):
+            yield
+    except (RecordUnavailable, RecordOutcomeUnknown, TimeoutError) as error:
         raise _unavailable(kind) from error
 
 

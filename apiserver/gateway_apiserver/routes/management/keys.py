@@ -95,7 +95,8 @@ class KeyRoutes:
         listing = await self._holdings.list_all(KEYS, call.account)
         after = None
         if query.after is not None:
-            cursor = listing.objects.get(id_to_name(query.after))
+            name = self._holdings.check_id(KEYS, call.account, query.after)
+            cursor = None if name is None else listing.objects.get(name)
             if cursor is None:
                 raise unknown(KEYS)
             after = find_position(cursor)

@@ -66,9 +66,9 @@ Moment = Annotated[
     AfterValidator(_to_utc),
     Field(json_schema_extra={"format": "date-time", "pattern": "^[2-9][0-9]{3}-"}),
 ]
-Cents = Annotated[int, BeforeValidator(_take_whole), Field(ge=0, le=MAX_MICROS // MICROS_PER_CENT)]
-Rate = Annotated[int, BeforeValidator(_take_whole), Field(ge=1, le=1_000_000)]
-Seconds = Annotated[int, BeforeValidator(_take_whole), Field(ge=0, le=MOST_OVERLAP_SECONDS)]
+Cents = Annotated[int, Field(ge=0, le=MAX_MICROS // MICROS_PER_CENT), BeforeValidator(_take_whole)]
+Rate = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(_take_whole)]
+Seconds = Annotated[int, Field(ge=0, le=MOST_OVERLAP_SECONDS), BeforeValidator(_take_whole)]
 Entry = Annotated[
     str,
     Field(min_length=1, max_length=253, json_schema_extra={"pattern": r"^[^*]*\*?$"}),
@@ -194,7 +194,7 @@ class ListQuery(Query):
     after: Annotated[
         str | None, Field(description="The id of the last item of the page before.")
     ] = None
-    limit: Annotated[int, BeforeValidator(_read_number), Field(strict=True, ge=1, le=100)] = 20
+    limit: Annotated[int, Field(strict=True, ge=1, le=100), BeforeValidator(_read_number)] = 20
     order: Annotated[
         Literal["asc", "desc"], Field(description="By creation, the newest first by default.")
     ] = "desc"

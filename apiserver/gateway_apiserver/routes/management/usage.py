@@ -96,7 +96,9 @@ class UsageRoutes:
                 )
         except (RecordUnavailable, StoreUnavailable) as error:
             raise Unavailable("The usage cannot be read now.") from error
-        key_name = None if query.key_id is None else id_to_name(query.key_id)
+        key_name = None
+        if query.key_id is not None:
+            key_name = id_to_name(query.key_id) if query.key_id.startswith("key_") else ""
         dimensions = [name for name in DIMENSIONS if name in query.group_by]
         shown = [_show_line(line, dimensions) for line in sum_lines(lines, dimensions, key_name)]
         return show(

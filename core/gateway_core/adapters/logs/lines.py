@@ -6,9 +6,11 @@ what a `kill -9` can cost.
 
 import asyncio
 import os
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Literal
 
 import orjson
@@ -51,8 +53,15 @@ class LineWriter:
                 rest = rest[os.write(self._fd, rest) :]
 
 
+@lru_cache(maxsize=2)
+def _format_second(second: int) -> str:
+    """A second as the others begin, which very many lines have in common."""
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
 def _read_time() -> str:
-    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    second, nanos = divmod(time.time_ns(), 1_000_000_000)
+    return f"{_format_second(second)}.{nanos // 1000:06d}Z"
 
 
 def _render_json(event: str, logger: str, facts: Mapping[str, Any]) -> bytes:

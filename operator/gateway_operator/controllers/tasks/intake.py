@@ -191,7 +191,7 @@ class Intake:
             requests_per_minute=account.spec.requests_per_minute,
             hold=make_hold(task, micros),
             funds=None if account.spec.unlimited else _funds_of(account),
-            counted=False,
+            rate="skip",
             budgets=() if policy is None else policy.budgets,
         )
         answer = await self._tools.counters.admit(call)
@@ -199,7 +199,7 @@ class Intake:
             await self._holds.rebuild(account.metadata.name)
             raise _NotYet
         if answer.exceeded is not None:
-            raise self._limits.refuse_hold(task, answer.exceeded, micros)
+            raise self._limits.refuse_hold(answer.exceeded, micros)
         if answer.underfunded:
             raise Unacceptable(
                 Reason.INSUFFICIENT_BALANCE, "The account's balance does not cover the task."

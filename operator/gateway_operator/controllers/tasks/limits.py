@@ -37,7 +37,7 @@ class Limits:
         self._tools = tools
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def refuse_hold(self, task: GatewayTask, state: BudgetState, micros: int) -> Unacceptable:
+    def refuse_hold(self, state: BudgetState, micros: int) -> Unacceptable:
         """The refusal of a task whose `micros` do not fit in a budget."""
         title = self._name_subject(state.budget.subject)
         text = describe_limit(state, title, micros)
@@ -59,7 +59,7 @@ class Limits:
             state = await self._find_exceeded(task, held)
             if state is None:
                 return True
-            refusal = self.refuse_hold(task, state, held)
+            refusal = self.refuse_hold(state, held)
             await self._tools.fail(obj, task, refusal.reason, str(refusal), refusal.limit)
             await self._release(task)
         return False
@@ -89,16 +89,22 @@ class Limits:
             return
 
     def _list_budgets(self, task: GatewayTask) -> list[Budget]:
-        """The limits of all that the task counts under; a guardrail that is gone has none."""
+        """The limits of all that the task counts under.
+
+        What is gone has none, nor has another account's that was made under the name since.
+        """
         request, found = task.spec.request, list[tuple[str, Rules]]()
+        account = request.account_name
         key = self._tools.keys.get(request.key_name) if request.key_name else None
-        if key is not None and key.spec.limit is not None:
+        if key is not None and key.spec.account_name == account and key.spec.limit is not None:
             found.append((subject_of_key(key.metadata.name), read_rules(dump_spec(key))))
         for name in request.guardrail_names or ():
             guardrail = self._tools.policies.find_guardrail(name)
-            if guardrail is not None and guardrail.rules.limit is not None:
+            if guardrail is not None and guardrail.account == account:
                 found.append((subject_of_guardrail(name), guardrail.rules))
-        budgets = (make_budget(subject, rules) for subject, rules in found)
+        budgets = (
+            make_budget(subject, rules) for subject, rules in found if rules.limit is not None
+        )
         return [budget for budget in budgets if budget is not None]
 
     def _name_subject(self, subject: str) -> str:

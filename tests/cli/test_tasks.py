@@ -1,0 +1,128 @@
+"""`gatewayctl tasks list|describe|cancel|redeliver` and `usage` on a real API server."""
+
+import json
+import secrets
+
+import pytest
+
+
+@pytest.fixture
+def make_task(control_plane, tmp_path):
+    """Makes a GatewayTask as the API would; its name."""
+
+    def run(account, **request):
+        name = f"task-{secrets.token_hex(4)}"
+        whole = {
+            "accountName": account,
+            "service": "sim",
+            "action": "reference_to_video",
+            "modelId": "q4",
+            "input": "{}",
+            **request,
+        }
+        obj = {
+            "apiVersion": "modelgateway.dev/v1alpha1",
+            "kind": "GatewayTask",
+            "metadata": {"name": name},
+            "spec": {"request": whole},
+        }
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(obj))
+        control_plane.kubectl("create", "-f", str(path))
+        return name
+
+    return run
+
+
+def test_a_task_is_listed_described_and_cancelled_once(
+    gatewayctl, read, patch_status, account, make_task
+):
+    name = make_task(account)
+    assert name in gatewayctl("tasks", "list", "-a", account).out
+    assert "no tasks" in gatewayctl("tasks", "list", "-a", account, "--phase", "Failed").err
+    described = gatewayctl("tasks", "describe", name.replace("-", "_", 1), "-o", "json").document
+    assert (described["name"], described["operation"]) == (name, "sim/reference_to_video")
+    said = gatewayctl("tasks", "cancel", name, "-o", "json").document
+    assert said["desired_state"] == "Cancelled"
+    assert read("gatewaytask", name)["spec"]["desiredState"] == "Cancelled"
+    failure = {"code": "cancelled", "message": "The task was cancelled."}
+    patch_status("gatewaytask", name, {"phase": "Failed", "failure": failure, "chargedMicros": 0})
+    assert "has ended: Failed" in gatewayctl("tasks", "cancel", name, code=4).err
+    shown = gatewayctl("tasks", "describe", name).out
+    assert "The task was cancelled." in shown
+
+
+def test_a_callback_is_delivered_once_more_when_there_is_one_to_deliver(
+    gatewayctl, read, patch_status, account, make_task
+):
+    without = make_task(account)
+    assert "no callback" in gatewayctl("tasks", "redeliver", without, code=4).err
+    name = make_task(account, callbackUrl="https://example.com/hook")
+    assert "has not ended" in gatewayctl("tasks", "redeliver", name, code=4).err
+    patch_status("gatewaytask", name, {"phase": "Failed", "chargedMicros": 0})
+    for count in (1, 2):
+        gatewayctl("tasks", "redeliver", name)
+        assert read("gatewaytask", name)["spec"]["redeliveries"] == count
+
+
+def test_usage_is_told_by_day_model_and_account_with_totals(
+    gatewayctl, control_plane, patch_status, account, tmp_path
+):
+    days = {
+        "2026-11-20": [("key-a", "q4", 3, 300_000), ("key-b", "q4", 1, 100_000)],
+        "2026-11-21": [("key-a", "v3", 2, 2_000_000)],
+    }
+    for day, rows in days.items():
+        name = f"{account}-{day}"
+        obj = {
+            "apiVersion": "modelgateway.dev/v1alpha1",
+            "kind": "GatewayUsage",
+            "metadata": {"name": name},
+            "spec": {"accountName": account, "day": day},
+        }
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(obj))
+        control_plane.kubectl("create", "-f", str(path))
+        status = {
+            "requests": sum(row[2] for row in rows),
+            "chargedMicros": sum(row[3] for row in rows),
+            "rows": [
+                {
+                    "keyName": key,
+                    "modelId": model,
+                    "operation": "sim/reference_to_video",
+                    "requests": requests,
+                    "chargedMicros": micros,
+                }
+                for key, model, requests, micros in rows
+            ],
+        }
+        patch_status("gatewayusage", name, status)
+
+    def ask(*options):
+        return gatewayctl("usage", account, *options, "-o", "json").document
+
+    by_day = ask()
+    assert [(row["day"], row["requests"], row["cost"]) for row in by_day["items"]] == [
+        ("2026-11-20", 4, "0.40"),
+        ("2026-11-21", 2, "2.00"),
+    ]
+    assert (by_day["totals"]["requests"], by_day["totals"]["cost"]) == (6, "2.40")
+    by_key = ask("--by", "key", "--by", "model", "--since", "2026-11-20")
+    assert [(row["key"], row["model"], row["cost_micros"]) for row in by_key["items"]] == [
+        ("key-a", "q4", 300_000),
+        ("key-a", "v3", 2_000_000),
+        ("key-b", "q4", 100_000),
+    ]
+    assert [row["day"] for row in ask("--until", "2026-11-20")["items"]] == ["2026-11-20"]
+    everybody = gatewayctl("usage", "-o", "json").document["items"]
+    assert {"account": account, "cost": "2.40"}.items() <= next(
+        row for row in everybody if row["account"] == account
+    ).items()
+    lines = gatewayctl("usage", account, "--by", "model").out.splitlines()
+    assert lines[0].split() == [
+        *["MODEL", "REQUESTS", "FAILED", "INPUT", "TOKENS", "OUTPUT", "TOKENS", "COST", "(USD)"]
+    ]
+    assert lines[-1].split() == ["6", "0", "0", "0", "2.40"]
+    gatewayctl("usage", account, "--since", "2026-11-21", "--until", "2026-11-20", code=2)
+    gatewayctl("usage", "nobody", code=4)

@@ -1,0 +1,181 @@
+"""What a running gateway shows of itself: metrics, and one trace a task whatever dies."""
+
+import json
+import secrets
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tools.dashboard import list_queries
+from tools.metrics import list_metrics
+
+from gateway_core.contract.names import TRACEPARENT_ANNOTATION
+from tests.chart.queries import OTHERS, check_query
+from tests.servers import otlp
+from tests.servers.leaks import list_secrets
+from tests.servers.receivers import Receiver, answer
+from tests.servers.world import World, read_task, wait_for
+
+STEPS = {"take in", "submit", "poll", "copy", "complete", "callback attempt", "close"}
+TOP = "POST /api/v1/{service}/{action}"
+
+
+@pytest.fixture(scope="module")
+def collector():
+    with otlp.Receiver() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def world(collector):
+    """All processes, API and operator tracing, their logs as in production."""
+    env = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+        "OTEL_EXPORTER_OTLP_HEADERS": "x-collector-token=a-token",
+        "OTEL_BSP_SCHEDULE_DELAY": "100",
+        "GATEWAY_LOG_FORMAT": "json",
+    }
+    with World(extra_env={"api": env, "operator": env}) as running:
+        yield running
+
+
+@pytest.mark.slow
+async def test_a_task_is_one_trace_though_the_operator_is_killed(world, collector):
+    told = secrets.token_hex(16)
+    async with world.client() as client, Receiver() as receiver:
+        await client.simulate({"behaviour": "seconds", "seconds": "3"})
+        created = await client.request(
+            "POST",
+            client.tasks_path,
+            headers={"traceparent": f"00-{told}-{'b' * 16}-01"},
+            body=client.body(callback_url=receiver.plan("end", answer(200))),
+        )
+        assert created.status == 202, created.raw
+        task = created.body["id"]
+        named = read_task(world, task)["metadata"]["annotations"][TRACEPARENT_ANNOTATION]
+        trace = named.split("-")[1]
+        assert trace != told
+
+        def names():
+            return {span.name for span in collector.of_trace(trace)}
+
+        def is_polled():
+            return (
+                read_task(world, task)["status"].get("phase") == "Running" and "submit" in names()
+            )
+
+        await wait_for(is_polled, what="the job, and its span")
+        world.run.kill("operator")
+        world.run.restart("operator")
+        await client.wait_terminal([task])
+        await wait_for(lambda: names() >= {TOP, "reserve", "record", *STEPS}, what="the spans")
+    spans = collector.of_trace(trace)
+    ids = {span.id for span in spans}
+    [top] = [span for span in spans if not span.parent]
+    assert (top.name, top.service) == (TOP, "model-gateway-api")
+    assert named.split("-")[2] == top.id
+    assert top.links == (told,), "a client's trace is no parent"
+    assert all(span.parent in ids for span in spans if span is not top), "it is one tree"
+    for span in spans:
+        is_step = span.name in STEPS
+        assert span.service == ("model-gateway-operator" if is_step else "model-gateway-api")
+        if is_step:
+            assert span.parent == top.id
+            assert span.facts["gateway.task"] == task.replace("_", "-", 1)
+    [poll] = [span for span in spans if span.name == "poll"]
+    assert set(poll.events) == {"poll"}
+    assert top.facts["http.response.status_code"] == 202
+    assert collector.headers[-1]["x-collector-token"] == "a-token"
+    # the same trace finds the lines of the log
+    lines = [json.loads(line) for line in world.log("api").splitlines() if trace in line]
+    assert [line["task"] for line in lines if line["event"] == "answered"] == [task]
+
+
+async def test_no_span_metric_or_line_holds_a_secret(world, collector):
+    async with world.client() as client:
+        key = client.key
+        for path in (f"/{key}", f"/v1/models?key={key}", f"/api/v1/{key}/x/{key}"):
+            await client.request("GET", path)
+        await client.request(
+            "GET", "/api/v1/me", headers={"X-Client-Request-Id": key, "traceparent": key}
+        )
+        await client.request("DELETE", f"/api/v1/x?key={key}", headers={"tracestate": f"a={key}"})
+        done = (await client.create()).body["id"]
+        await client.wait_terminal([done])
+        shown = "".join([await scrape(world, "api"), await scrape(world, "operator")])
+    await wait_for(lambda: len(collector.spans) > 5, what="spans")
+    places = {
+        "spans": b"".join(collector.raw),
+        "metrics": shown.encode(),
+        "api's log": world.log("api").encode(),
+        "operator's log": world.log("operator").encode(),
+    }
+    forms = list_secrets(world) | {"the collector's token": [b"a-token"]}
+    found = [
+        f"{what} in {place}"
+        for what, forms in forms.items()
+        for place, content in places.items()
+        if any(form in content for form in forms)
+    ]
+    assert found == []
+
+
+async def test_the_processes_show_what_the_reference_says_and_nothing_else(world):
+    for process, name in (("api", "API"), ("operator", "Operator")):
+        families = text_string_to_metric_families(await scrape(world, process))
+        shown = {f.name + ("_total" if f.type == "counter" else "") for f in families}
+        own = {name for name in shown if name.startswith("gateway_")}
+        assert own == {metric.name for metric in list_metrics()[name]}
+        assert {"process_cpu_seconds_total", "process_resident_memory_bytes"} <= shown
+
+
+async def test_every_figure_has_the_labels_of_the_reference(world):
+    async with world.client() as client:
+        await client.wait_terminal([(await client.create()).body["id"]])
+    known = {
+        name: labels
+        for metrics in list_metrics().values()
+        for metric in metrics
+        for name, labels in metric.series.items()
+    }
+    shown = set[str]()
+    for process in ("api", "operator"):
+        for family in text_string_to_metric_families(await scrape(world, process)):
+            for sample in family.samples:
+                if sample.name.startswith("gateway_"):
+                    assert set(sample.labels) == known[sample.name], sample.name
+                    shown.add(sample.name)
+    asked = {name for query in list_queries() for name in check_query(query)} - set(OTHERS)
+    # what has not happened here has no series yet
+    silent = {"gateway_notices_total", *(n for n in asked if n.startswith("gateway_callback_"))}
+    assert asked - silent <= shown
+
+
+async def test_the_gauges_tell_of_a_healthy_gateway(world):
+    async def read(process, name, **labels):
+        for family in text_string_to_metric_families(await scrape(world, process)):
+            for sample in family.samples:
+                if sample.name == name and labels.items() <= sample.labels.items():
+                    return sample.value
+        return None
+
+    for process in ("api", "operator"):
+        silence = await read(process, "gateway_watch_silence_seconds", kind="gatewayaccounts")
+        assert silence < 10
+        assert await read(process, "gateway_watch_objects", kind="gatewayaccounts") >= 1
+        assert await read(process, "gateway_counters_round_trip_seconds_count") > 0
+        assert await read(process, "gateway_event_loop_lag_seconds_count") > 0
+        assert await read(process, "gateway_build_info", component=process) == 1
+    assert await read("operator", "gateway_feed_heartbeat_age_seconds") < 60
+    assert await read("operator", "gateway_tasks_overdue") == 0
+
+
+async def scrape(world, process):
+    port = getattr(world.config.ports, process)
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/metrics") as response,
+    ):
+        assert response.status == 200
+        assert "version=" in response.headers["Content-Type"]
+        return await response.text()

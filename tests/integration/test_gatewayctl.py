@@ -1,0 +1,123 @@
+"""gatewayctl against the whole gateway: tasks with a key, and what an admin sees of them."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+from typer.testing import CliRunner
+
+from gateway_cli.__main__ import app
+from gateway_cli.local.client import is_mp4
+from tests.servers.world import wait_for
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self):
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def gatewayctl(world, client):
+    """Runs commands with the client's key in their environment."""
+    runner = CliRunner(env={**world.env, "GATEWAY_API_KEY": client.key})
+
+    async def run(*arguments, code=0):
+        # a command has an event loop of its own
+        done = await asyncio.to_thread(runner.invoke, app, [str(word) for word in arguments])
+        assert done.exit_code == code, (done.output, done.exception)
+        assert client.key not in done.output
+        return Said(done.exit_code, done.stdout, done.stderr)
+
+    return run
+
+
+CREATE = (
+    *("tasks", "create", "--prompt", "A lighthouse at dawn"),
+    *("--image", "https://example.com/lighthouse.png", "--field", "duration_seconds=3"),
+)
+
+
+@pytest.mark.slow
+async def test_a_task_is_made_followed_and_its_video_fetched(client, gatewayctl, tmp_path):
+    folder = tmp_path / "videos"
+    said = await gatewayctl(*CREATE, "--download", folder, "-o", "json")
+    task = said.document
+    assert (task["status"], task["usage"]) == ("completed", {"cost": 0.18})
+    (path,) = task["files"]
+    assert path == str(folder / f"{task['id']}-1.mp4")
+    with open(path, "rb") as file:
+        assert is_mp4(file.read())
+    key = re.search(r"Idempotency-Key: (\S+)", said.err)[1]
+    assert task["idempotency_key"] == key
+    assert f"Waiting for {task['id']}" in said.err
+    # the same key finds the same task, and another input is refused with it
+    again = (await gatewayctl(*CREATE, "--idempotency-key", key, "-o", "json")).document
+    assert (again["id"], again["task_replayed"]) == (task["id"], True)
+    other = await gatewayctl(
+        *CREATE, "--field", "duration_seconds=4", "--idempotency-key", key, code=4
+    )
+    assert "409" in other.err
+    # an admin sees it, and what it came to
+    name = task["id"].replace("_", "-", 1)
+    seen = (await gatewayctl("tasks", "describe", name, "-o", "json")).document
+    assert (seen["phase"], seen["cost"], seen["account"]) == ("Completed", "0.18", client.account)
+
+    async def is_counted():
+        usage = (await gatewayctl("usage", client.account, "--by", "model", "-o", "json")).document
+        return usage["totals"]["cost"] == "0.18"
+
+    await wait_for(is_counted, what="the usage")
+
+
+@pytest.mark.slow
+async def test_exit_codes_tell_how_a_task_fares(world, client, gatewayctl, simulate):
+    await simulate(
+        {"behaviour": "stall", "match": {"prompt_contains": "Endless"}},
+        {"behaviour": "fail", "message": "Refused.", "match": {"prompt_contains": "Refuse"}},
+    )
+    endless = (await gatewayctl(*CREATE, "--field", "prompt=Endless", "-o", "json")).document["id"]
+    waited = await gatewayctl("tasks", "wait", endless, "--timeout", "1s", "-o", "json", code=3)
+    assert waited.document["status"] == "processing"
+    assert (await gatewayctl("tasks", "get", endless, code=3)).out
+    await gatewayctl("tasks", "cancel", endless.replace("_", "-", 1))
+    ended = (await gatewayctl("tasks", "wait", endless, "-o", "json", code=1)).document
+    assert ended["error"] == "The task was cancelled."
+    failed = await gatewayctl(*CREATE, "--field", "prompt=Refuse", "--wait", code=1)
+    assert "Refused." in failed.out
+    assert "404" in (await gatewayctl("tasks", "get", "task_none", code=4)).err
+    wrong = await gatewayctl("tasks", "create", "--field", "colour=red", code=4)
+    assert "colour" in wrong.err
+    assert "prompt" in wrong.err
+
+
+@pytest.mark.slow
+async def test_an_interrupted_wait_says_that_the_task_goes_on(world, client, gatewayctl, simulate):
+    await simulate({"behaviour": "stall", "match": {"prompt_contains": "Endless"}})
+    task = (await gatewayctl(*CREATE, "--field", "prompt=Endless", "-o", "json")).document["id"]
+    command = [sys.executable, "-m", "gateway_cli", "tasks", "wait", task]
+    env = {**os.environ, **world.env, "GATEWAY_API_KEY": client.key}
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        # it says after three seconds that it is at work
+        assert "Waiting" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (130, "")
+    assert "goes on" in err
+    assert "Traceback" not in err
+    await gatewayctl("tasks", "cancel", task.replace("_", "-", 1))

@@ -1,0 +1,96 @@
+"""What objects are shown as, whoever wrote them and however (contract §0.3, §9)."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gateway_apiserver.routes.management.budgets import BudgetView
+from gateway_apiserver.routes.management.pages import find_position
+from gateway_apiserver.routes.management.shapes import Key, render_key
+from gateway_core.contract.names import SEQUENCE_ANNOTATION
+from gateway_core.ports.records import WatchExpired
+from tests.fakes.records import Fault
+from tests.unit.apiserver.gateway import Gateway
+from tests.unit.apiserver.management import Office
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+MADE = "2026-11-21T10:00:00Z"
+
+
+def show(
+    spec: dict[str, Any], meta: dict[str, Any] | None = None, status: dict[str, Any] | None = None
+) -> Key:
+    obj = {
+        "metadata": {"name": "key-a", "creationTimestamp": MADE, **(meta or {})},
+        "spec": {"accountName": "demo", "displayName": "d", **spec},
+        "status": status or {},
+    }
+    budget = BudgetView(None, None, None)
+    return render_key(obj, now=NOW, creator=None, guardrails=(), budget=budget)
+
+
+def test_a_change_is_dated_by_whoever_wrote_and_not_by_the_operators_looks() -> None:
+    fields = [
+        {"manager": "api", "time": MADE},
+        {"manager": "kubectl", "time": "2026-11-21T11:00:00Z"},
+        {"manager": "operator", "time": "2026-11-21T11:30:00Z", "subresource": "status"},
+        {"manager": "old"},
+    ]
+    assert show({}, {"managedFields": fields}).updated_at == "2026-11-21T11:00:00Z"
+    assert show({}).updated_at == MADE
+
+
+def test_a_revocation_by_kubectl_is_dated_by_the_operator() -> None:
+    condition = {
+        "type": "Ready",
+        "reason": "Revoked",
+        "lastTransitionTime": "2026-11-21T11:00:00Z",
+    }
+    spec = {"revoked": True}
+    assert show(spec, status={"conditions": [condition]}).revoked_at == "2026-11-21T11:00:00Z"
+    other = {**condition, "reason": "Disabled"}
+    assert show(spec, status={"conditions": [other]}).revoked_at is None
+    assert show({}, status={"conditions": [condition]}).revoked_at is None
+
+
+def test_times_are_in_utc_with_whole_seconds_however_they_were_declared() -> None:
+    shown = show({"expirationTime": "2026-11-21T14:00:00.75+02:30"})
+    assert (shown.expires_at, shown.status) == ("2026-11-21T11:30:00Z", "expired")
+
+
+def test_the_hint_is_of_the_token_that_stays() -> None:
+    old = {"hint": "old", "expirationTime": "2999-01-01T00:00:00Z"}
+    assert show({"tokens": [old, {"hint": "new"}]}).hint == "new"
+    assert show({"tokens": [old]}).hint == "old"
+    assert show({}, status={"tokens": [{"hint": "operator's"}]}).hint == "operator's"
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "9" * 5000, "\u0663"])
+def test_a_place_that_an_admin_has_scribbled_on_is_still_one(text: str) -> None:
+    meta = {"name": "key-a", "creationTimestamp": MADE, "annotations": {SEQUENCE_ANNOTATION: text}}
+    assert find_position({"metadata": meta}) == (MADE, 0, "key-a")
+
+
+async def test_scribbled_notes_of_replays_harm_nothing(gateway: Gateway) -> None:
+    office = Office(gateway)
+    made = await office.make()
+    for text in ("nonsense", "{}", "[1]", '[["a"]]'):
+        obj = office.read(made["id"])
+        notes = {**obj["metadata"]["annotations"], "modelgateway.dev/replays": text}
+        gateway.records.put(
+            "gatewaykeys", {**obj, "metadata": {**obj["metadata"], "annotations": notes}}
+        )
+        path = f"/keys/{made['id']}/rotate"
+        answer = await office.ask("POST", path, {}, idempotency_key=f"a{len(text)}")
+        assert (answer.status, answer.json["secret"] is None) == (200, False)
+
+
+async def test_a_list_whose_pages_have_aged_out_is_begun_anew(gateway: Gateway) -> None:
+    office = Office(gateway)
+    made = await office.make()
+    gateway.records.order_faults("list_page", Fault(WatchExpired("compacted")))
+    shown = (await office.show("/keys"))["data"]
+    assert made["id"] in {key["id"] for key in shown}
+    gateway.records.order_faults("list_page", *[Fault(WatchExpired("compacted"))] * 3)
+    assert (await office.ask("GET", "/keys")).status == 503

@@ -1,0 +1,80 @@
+"""Money, times and periods as they are typed."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway_cli.admin.amounts import parse_day, parse_dollars, parse_moment, parse_period
+from gateway_core.contract.money import MAX_MICROS, to_decimal_text
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("12", 12_000_000),
+        ("12.5", 12_500_000),
+        ("12.50", 12_500_000),
+        ("$12.50", 12_500_000),
+        ("0.000001", 1),
+        ("0.1", 100_000),
+        ("9007199254.740991", MAX_MICROS),
+    ],
+)
+def test_dollars_are_exact(text: str, micros: int) -> None:
+    assert parse_dollars(text) == micros
+
+
+@given(st.integers(0, MAX_MICROS))
+def test_what_is_printed_is_read_as_the_same(micros: int) -> None:
+    assert parse_dollars(to_decimal_text(micros)) == micros
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "-1", "+1", "1,000", "12,50", "1e3", "0.0000001", ".5", "5.", "inf", "\u0661\u0662", "$"],
+)
+def test_what_is_no_amount_is_told_how_one_is_written(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match=r"12\.50"):
+        parse_dollars(text)
+
+
+def test_more_than_can_be_counted_is_refused() -> None:
+    with pytest.raises(typer.BadParameter, match="more than"):
+        parse_dollars("9007199254.740992")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("15m", 900), ("24h", 86_400), ("7D", 604_800), ("2w", 1_209_600)],
+)
+def test_periods(text: str, seconds: int) -> None:
+    assert parse_period(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "1.5h", "-1h", "1y", "1h30m", "soon", "999999999w"])
+def test_what_is_no_period_is_a_usage_error(text: str) -> None:
+    with pytest.raises(typer.BadParameter):
+        parse_period(text)
+
+
+def test_moments_are_times_dates_or_periods_from_now() -> None:
+    assert parse_moment("2126-01-31T18:00:00+02:00") == "2126-01-31T16:00:00Z"
+    assert parse_moment("2126-01-31") == "2126-01-31T00:00:00Z"
+    in_a_day = datetime.fromisoformat(parse_moment("1d")) - datetime.now(UTC)
+    assert timedelta(hours=23, minutes=59) < in_a_day <= timedelta(days=1)
+
+
+@pytest.mark.parametrize("text", ["2126-01-31T18:00:00", "2020-01-01", "tomorrow", "2126-13-01"])
+def test_what_is_no_moment_to_come_is_a_usage_error(text: str) -> None:
+    with pytest.raises(typer.BadParameter):
+        parse_moment(text)
+
+
+def test_days() -> None:
+    assert parse_day("2026-11-21") == "2026-11-21"
+    for text in ("2026-11-31", "21.11.2026", "today"):
+        with pytest.raises(typer.BadParameter):
+            parse_day(text)

@@ -1,0 +1,195 @@
+"""The REST client of `gatewayctl tasks`: what it repeats, what it explains, what it keeps apart."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from gateway_cli.rest import client as client_module
+from gateway_cli.rest.client import TaskApi
+from gateway_cli.rest.errors import EXIT_REFUSED, EXIT_UNAVAILABLE, RestError, read_refusal
+
+ACCEPTED = {"id": "task_a", "status": "processing"}
+
+
+class Server:
+    """Answers as it is told, in order; the last answer stays."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, dict[str, str], Any]] = [(202, {}, ACCEPTED)]
+        self.seen: list[web.Request] = []
+        self.video: Callable[[web.Request], web.StreamResponse] | None = None
+
+    async def answer(self, request: web.Request) -> web.Response:
+        await request.read()
+        self.seen.append(request)
+        status, headers, body = self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
+        return web.json_response(body, status=status, headers=headers)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[tuple[Server, str]]:
+    told = Server()
+    app = web.Application()
+    app.router.add_route("*", "/api/{rest:.*}", told.answer)
+
+    async def media(request: web.Request) -> web.StreamResponse:
+        told.seen.append(request)
+        if request.path.endswith("cut"):
+            response = web.StreamResponse(headers={"Content-Length": "100"})
+            await response.prepare(request)
+            await response.write(b"half")
+            assert request.transport is not None
+            request.transport.close()
+            return response
+        if request.path.endswith("gone"):
+            return web.Response(status=410)
+        return web.Response(body=b"v" * 200_000)
+
+    app.router.add_get("/media/{rest:.*}", media)
+    running = TestServer(app)
+    await running.start_server()
+    yield told, str(running.make_url("")).rstrip("/")
+    await running.close()
+
+
+@pytest.fixture
+async def api(server: tuple[Server, str]) -> AsyncIterator[TaskApi]:
+    async with TaskApi(server[1], "sk-secret", "sim/reference_to_video") as opened:
+        yield opened
+
+
+async def test_a_create_is_repeated_with_its_key_after_errors_that_pass(
+    api: TaskApi, server: tuple[Server, str]
+) -> None:
+    told, _ = server
+    told.answers = [
+        (503, {"Retry-After": "0"}, {"error": "Try again."}),
+        (429, {"Retry-After": "0"}, {"error": "Too fast."}),
+        (202, {}, ACCEPTED),
+    ]
+    assert await api.create({"model": "q4"}, "one-key") == ACCEPTED
+    assert [request.headers["Idempotency-Key"] for request in told.seen] == ["one-key"] * 3
+    assert {request.path for request in told.seen} == {"/api/v1/sim/reference_to_video"}
+
+
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 409, 413, 429])
+async def test_what_is_refused_for_good_is_not_repeated(
+    api: TaskApi, server: tuple[Server, str], status: int
+) -> None:
+    told, _ = server
+    headers = {"x-should-retry": "false"} if status == 429 else {}
+    told.answers = [(status, headers, {"error": "No."})]
+    with pytest.raises(RestError, match="No") as refusal:
+        await api.create({}, "key")
+    assert refusal.value.exit_code == EXIT_REFUSED
+    assert len(told.seen) == 1
+
+
+async def test_errors_that_do_not_pass_end_it(api: TaskApi, server: tuple[Server, str]) -> None:
+    told, _ = server
+    told.answers = [
+        (500, {"Retry-After": "0", "X-Request-Id": "req_1"}, {"error": "Something went wrong."})
+    ]
+    with pytest.raises(RestError, match="req_1") as refusal:
+        await api.get("task_a")
+    assert refusal.value.exit_code == EXIT_UNAVAILABLE
+    assert len(told.seen) == client_module.ATTEMPTS
+
+
+@pytest.mark.parametrize("body", [{"status": "processing"}, [], "text", None])
+async def test_an_answer_that_is_no_task_is_not_taken_for_one(
+    api: TaskApi, server: tuple[Server, str], body: Any
+) -> None:
+    server[0].answers = [(200, {}, body)]
+    with pytest.raises(RestError, match="no task"):
+        await api.get("task_a")
+
+
+async def test_nobody_at_the_address_is_told_with_the_variable_to_check(
+    unused_tcp_port_of: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "ATTEMPTS", 1)
+    base = f"http://127.0.0.1:{unused_tcp_port_of}"
+    async with TaskApi(base, "sk-secret", "sim/reference_to_video") as api:
+        with pytest.raises(RestError, match="GATEWAY_BASE_URL") as refusal:
+            await api.get("task_a")
+    assert "sk-secret" not in str(refusal.value)
+    assert refusal.value.exit_code == EXIT_UNAVAILABLE
+
+
+@pytest.fixture
+def unused_tcp_port_of() -> int:
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+async def test_a_video_is_fetched_whole_and_without_the_key(
+    api: TaskApi, server: tuple[Server, str], tmp_path: Path
+) -> None:
+    seen: list[tuple[int, int]] = []
+    path = tmp_path / "task_a-1.mp4"
+    url = f"{server[1]}/media/ok?token=t"
+    await api.download(url, path, lambda here, total: seen.append((here, total)))
+    assert path.read_bytes() == b"v" * 200_000
+    assert seen[-1] == (200_000, 200_000)
+    assert "Authorization" not in server[0].seen[-1].headers
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["cut", "gone"])
+async def test_half_a_video_is_none(
+    api: TaskApi, server: tuple[Server, str], tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / "task_a-1.mp4"
+    path.write_bytes(b"of an earlier time")
+    with pytest.raises(RestError) as refusal:
+        await api.download(f"{server[1]}/media/{name}?token=secret", path, lambda *_: None)
+    assert "secret" not in str(refusal.value)
+    assert path.read_bytes() == b"of an earlier time"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+async def test_a_folder_that_cannot_be_written_is_told_of(
+    api: TaskApi, server: tuple[Server, str], tmp_path: Path
+) -> None:
+    with pytest.raises(RestError, match="cannot be written"):
+        await api.download(f"{server[1]}/media/ok", tmp_path / "none" / "a.mp4", lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "words"),
+    [
+        (401, {}, ["GATEWAY_API_KEY"]),
+        (402, {}, ["gatewayctl fund"]),
+        (403, {}, ["management", "viewer", "keys describe"]),
+        (429, {"Retry-After": "7"}, ["minute", "7"]),
+        (429, {"x-should-retry": "false"}, ["limit", "keys describe", "keys limit set"]),
+    ],
+)
+def test_each_refusal_says_what_to_do(
+    status: int, headers: dict[str, str], words: list[str]
+) -> None:
+    text = str(read_refusal(status, headers, {"error": "No."}))
+    assert text.startswith(f"{status}: No.")
+    for word in words:
+        assert word in text
+
+
+def test_wrong_fields_are_named() -> None:
+    body = {"error": "Invalid.", "errors": {"prompt": ["is blank"], "colour": ["is unknown"]}}
+    text = str(read_refusal(400, {}, body))
+    assert "prompt: is blank" in text
+    assert "colour: is unknown" in text
+
+
+@pytest.mark.parametrize("body", [None, [], "<html>", {"detail": "x"}])
+def test_an_answer_of_something_else_is_no_crash(body: Any) -> None:
+    assert str(read_refusal(418, {}, body)).startswith("418")
