@@ -113,7 +113,7 @@ async def test_filters(office: Office) -> None:
         ("status=gone", "status"),
         ("status=", "status"),
         ("name_contains=" + "x" * 101, "name_contains"),
-        ("stauts=active", "stauts"),
+        ("states=active", "states"),
         ("purpose=", "purpose"),
     ],
 )

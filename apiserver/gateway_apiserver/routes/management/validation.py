@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from gateway_core.contract.errors import InvalidRequest
 
@@ -74,7 +73,7 @@ def refuse_fields(problems: Mapping[str, list[str]]) -> InvalidRequest:
     return InvalidRequest(f"The request is invalid: {names}.", errors=problems, param=only)
 
 
-def _describe(detail: ErrorDetails) -> str:
+def _describe(detail: Mapping[str, Any]) -> str:
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
         return "is not a known field"
