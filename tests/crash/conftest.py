@@ -16,6 +16,14 @@ def world():
         yield running
 
 
+@pytest.fixture(scope="module")
+def unattended_world():
+    """A gateway whose own operator has been ended: tests bring theirs."""
+    with World() as running:
+        running.run.kill("operator")
+        yield running
+
+
 @pytest.fixture
 async def payer(world):
     """A client of an account of its own, with money and a rate for any load.

@@ -7,7 +7,7 @@ within seconds. Calls under way hold more until they end, which only the API kno
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from gateway_cli.cluster.calls import Object
+from gateway_cli.cluster import Object
 from gateway_cli.cluster.errors import Forbidden
 from gateway_core.contract.account import Funds
 from gateway_core.contract.limits import SpendLimit
