@@ -158,7 +158,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             Panel(
                 "Detection lag",
                 "s",
-                "From the end of the job until it is in the record.",
+                "From the poll that first saw the end of the job until it is in the record.",
                 _quantiles("gateway_task_detection_lag_seconds"),
             ),
             Panel(

@@ -24,6 +24,7 @@ from gateway_core.ports.counters import (
     CountersStale,
     CountersUnavailable,
     Hold,
+    RateUse,
 )
 from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.records import RecordError
@@ -69,7 +70,9 @@ class LocalWindows:
         self._clock = clock
         self._calls: dict[tuple[str, str], deque[float]] = {}
 
-    def admit(self, account: AccountRecord, budgets: Sequence[Budget] = ()) -> AdmissionAnswer:
+    def admit(
+        self, account: AccountRecord, budgets: Sequence[Budget] = (), rate: RateUse = "count"
+    ) -> AdmissionAnswer:
         """Counts one call against this process's part of each limit, or against none."""
         now = self._clock()
         windows = [self._open(account.name, "", account.requests_per_minute, now)]
@@ -84,8 +87,9 @@ class LocalWindows:
             state = RateState(last.limit, 0, math.ceil(last.free_at))
             wait = max(1, math.ceil(last.free_at - now))
             return AdmissionAnswer(rate=state, rate_exceeded=True, retry_after=wait)
-        for window in windows:
-            window.calls.append(now)
+        if rate == "count":
+            for window in windows:
+                window.calls.append(now)
         tightest = min(windows, key=lambda window: (window.left, -window.free_at))
         return AdmissionAnswer(
             RateState(tightest.limit, tightest.left, math.ceil(tightest.free_at))
@@ -121,7 +125,11 @@ class RateGate:
         self._rebuilds: dict[str, asyncio.Task[bool]] = {}
 
     async def admit(
-        self, account: AccountRecord, hold: Hold | None, budgets: tuple[Budget, ...] = ()
+        self,
+        account: AccountRecord,
+        hold: Hold | None,
+        budgets: tuple[Budget, ...] = (),
+        rate: RateUse = "count",
     ) -> AdmissionAnswer:
         """The counters' answer; `stale` in it means that no hold could be taken.
 
@@ -129,13 +137,11 @@ class RateGate:
         guardrails, cannot be served without the counters.
         """
         funds = None if account.unlimited else account.funds
-        call = AdmissionCall(
-            account.name, account.requests_per_minute, hold, funds, budgets=budgets
-        )
+        call = AdmissionCall(account.name, account.requests_per_minute, hold, funds, rate, budgets)
         try:
             answer = await self._counters.admit(call)
         except CountersUnavailable as error:
-            return self._admit_alone(account, budgets, error)
+            return self._admit_alone(account, budgets, rate, error)
         if self._outage_began is not None:
             self._outage_began = None
             self._local.clear()
@@ -144,7 +150,7 @@ class RateGate:
             return answer
         try:
             # the call has its place in the rate already
-            again = await self._counters.admit(replace(call, counted=False))
+            again = await self._counters.admit(replace(call, rate="skip"))
         except CountersUnavailable:
             return answer
         return replace(again, rate=answer.rate)
@@ -189,7 +195,11 @@ class RateGate:
         return datetime.fromtimestamp(self._clock(), UTC)
 
     def _admit_alone(
-        self, account: AccountRecord, budgets: tuple[Budget, ...], error: CountersUnavailable
+        self,
+        account: AccountRecord,
+        budgets: tuple[Budget, ...],
+        rate: RateUse,
+        error: CountersUnavailable,
     ) -> AdmissionAnswer:
         now = self._clock()
         if self._outage_began is None:
@@ -200,4 +210,4 @@ class RateGate:
             raise Unavailable(
                 "The gateway cannot check limits now.", retry_after=_RETRY_SECONDS
             ) from error
-        return self._local.admit(account, budgets)
+        return self._local.admit(account, budgets, rate)

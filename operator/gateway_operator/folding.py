@@ -1,7 +1,8 @@
 """Folds ended tasks into usage objects in batches: what the closing of a task waits for.
 
 The first of an account's day is written at once, what comes within a pause after it together: a
-lone task is closed without delay, and a busy account costs one write in that time.
+lone task is closed without delay, and a busy account costs one write in that time. Where a write
+takes long, as the object of an account with a thousand keys in use does, the pause is longer too.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from gateway_core.ports.records import Object, Records
 from gateway_core.usecases.usage import MOST_FOLDED, FoldDeferred, fold_tasks, is_folded
 from gateway_operator.metrics import Metrics
 
+_MOST_PAUSE = 10.0
 _MOST_BATCHES = 1000
 """Accounts and days kept in memory between two batches of theirs."""
 
@@ -76,12 +78,14 @@ class Folding:
         loop = asyncio.get_running_loop()
         if not batch.full.is_set():
             try:
-                async with asyncio.timeout(batch.written + self._pause - loop.time()):
+                pause = max(self._pause, min(_MOST_PAUSE, 4 * batch.took))
+                async with asyncio.timeout(batch.written + pause - loop.time()):
                     await batch.full.wait()
             except TimeoutError:
                 pass
         chosen = dict(list(batch.waiting.items())[: self._most])
         marked = set(batch.marked)
+        begun = loop.time()
         try:
             done = await fold_tasks(
                 self._records, account, day, list(chosen.values()), marked, self._now()
@@ -94,6 +98,7 @@ class Folding:
             batch.marked -= marked
             self._metrics.folded.inc(len(done))
         batch.written = loop.time()
+        batch.took = batch.written - begun
         for uid in done:
             batch.waiting.pop(uid, None)
         if len(batch.waiting) < self._most:
@@ -117,4 +122,5 @@ class _Batch:
         self.turn = asyncio.Lock()
         self.full = asyncio.Event()
         self.written = float("-inf")
+        self.took = 0.0
         self.users = 0

@@ -37,8 +37,8 @@ class Metrics:
         )
         self.detection_lag = self._histogram(
             "gateway_task_detection_lag_seconds",
-            "From the end of a task's job, as its provider tells it or else as it was first seen,"
-            " until that is in the record.",
+            "From the poll that first saw the end of a task's job until that is in the record; the"
+            " job may have ended up to one poll interval before.",
             _LAGS,
         )
         self._calls = self._counter(

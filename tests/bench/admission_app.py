@@ -30,6 +30,7 @@ from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.user import GatewayUser
 from gateway_core.ports.counters import Hold
+from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.ledgers import rebuild_ledger
 
 MICROS = 1000
@@ -57,7 +58,10 @@ class Routes:
                 parts.peppers,
             ),
             PolicyView(parts.keys, parts.guardrails, records),
-            RateGate(parts.counters, partial(rebuild_ledger, records, parts.counters)),
+            RateGate(
+                parts.counters,
+                partial(rebuild_ledger, records, Backlog(parts.store), parts.counters),
+            ),
             Failpoints(""),
             maintenance=False,
         )

@@ -116,6 +116,8 @@ def test_used_and_reset_are_counted_from_the_usage(
     said = show("1h")
     leaves = datetime.fromisoformat(said["resets_at"]) - now.replace(second=0, microsecond=0)
     assert (said["used"], leaves) == ("0.30", timedelta(minutes=61))
+    # lists tell what the operator has last seen
+    patch_status("gatewaykey", key["name"], {"usedMicros": 300_000, "used": "0.30"})
     shown = gatewayctl("keys", "list", "-a", account).out
     assert "1.00 1h" in shown
     assert " 0.30 " in shown

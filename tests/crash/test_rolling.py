@@ -17,7 +17,7 @@ import pytest
 from tests.crash.history import check_money, is_closed
 from tests.servers.balancer import Balancer
 from tests.servers.replica import Replica
-from tests.servers.world import TERMINAL, World, check_invariants, wait_for
+from tests.servers.world import TERMINAL, check_invariants, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 
@@ -26,11 +26,9 @@ CLIENTS = 6
 
 
 @pytest.fixture(scope="module")
-def world():
-    """A gateway whose own operator has been ended; its own API is behind no balancer."""
-    with World() as running:
-        running.run.kill("operator")
-        yield running
+def world(unattended_world):
+    """Its own API, if any client asks it, is behind no balancer."""
+    return unattended_world
 
 
 @pytest.fixture

@@ -10,17 +10,15 @@ from tests.crash.guarantees import Load, make_models
 from tests.crash.history import check_money, is_closed
 from tests.servers.replica import Replica
 from tests.servers.tenants import describe_task, unique
-from tests.servers.world import World, check_invariants, list_tasks, wait_for
+from tests.servers.world import check_invariants, list_tasks, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def world():
-    """A gateway whose own operator has been ended: the tests bring theirs."""
-    with World() as running:
-        running.run.kill("operator")
-        yield running
+def world(unattended_world):
+    """Its own API, if any client asks it, is behind no balancer."""
+    return unattended_world
 
 
 @pytest.fixture

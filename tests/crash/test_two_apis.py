@@ -206,6 +206,11 @@ async def test_money_is_one_over_both(world, bases, price, edge, refusal):
         counts = collections.Counter(answer.status for answer in answers)
         assert counts == {202: ENOUGH_FOR, refusal: CREATES - ENOUGH_FOR}, counts
         assert len(list_objects(client)) == ENOUGH_FOR
+        client.history.accepted += [a.body["id"] for a in answers if a.status == 202]
+        ended = await client.wait_terminal(client.history.accepted)
+        assert {body["status"] for body in ended.values()} == {"completed"}
+        await check_money(world, client)
+        assert (await post(0)).status == refusal, "what was held is charged"
 
 
 async def test_a_killed_api_loses_nothing_and_the_other_goes_on(world, second):

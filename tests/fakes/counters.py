@@ -107,6 +107,7 @@ class FakeCounters:
                 state = self._state_of(money, budget)
                 spent = state.used + state.held
                 if budget.limit is not None and spent + call.hold.micros > budget.limit:
+                    self._uncount(call)
                     return AdmissionAnswer(rate, exceeded=state)
             wanted = money.held + money.charged + call.hold.micros
             if call.funds is not None and wanted > call.funds:
@@ -117,7 +118,7 @@ class FakeCounters:
     def _count(self, call: AdmissionCall) -> tuple[AdmissionAnswer | None, RateState]:
         """The rejection, if it is one, and the tightest rate."""
         limits = {"": call.requests_per_minute}
-        if call.counted:
+        if call.rate != "skip":
             limits |= {
                 budget.subject: budget.requests_per_minute
                 for budget in call.budgets
@@ -129,7 +130,7 @@ class FakeCounters:
             logs[subject] = [at for at in known if at > self.now - WINDOW]
             self._rates[call.account, subject] = logs[subject]
         full = [s for s, limit in limits.items() if len(logs[s]) >= limit]
-        if call.counted and full:
+        if call.rate != "skip" and full:
             free, limit = max(
                 ((logs[s][len(logs[s]) - limits[s]] + WINDOW, limits[s]) for s in full),
                 key=lambda pair: pair[0],
@@ -140,11 +141,17 @@ class FakeCounters:
         states = []
         for subject, limit in limits.items():
             log = logs[subject]
-            if call.counted:
+            if call.rate == "count":
                 log.append(self.now)
             oldest = log[0] if log else self.now
             states.append(RateState(limit, max(0, limit - len(log)), math.ceil(oldest + WINDOW)))
         return None, min(states, key=lambda state: (state.remaining, -state.reset))
+
+    def _uncount(self, call: AdmissionCall) -> None:
+        """Takes back what `_count` counted."""
+        if call.rate == "count":
+            for subject in ("", *(b.subject for b in call.budgets if b.requests_per_minute)):
+                self._rates[call.account, subject].pop()
 
     async def hold(self, account: str, hold: Hold) -> bool:
         _check_micros(hold.micros)

@@ -18,10 +18,10 @@ from gateway_core.adapters.objectstore.s3 import store as store_module
 from gateway_core.adapters.objectstore.s3.client import build_client
 from gateway_core.adapters.objectstore.s3.store import S3Store
 from gateway_core.ports.objects import ObjectMissing, ObjectTooLarge, StoreUnavailable
-from tests.servers.redis_server import find_free_port
 from tests.servers.s3_faults import Call, S3Faults
 from tests.servers.s3_server import S3Server
 from tests.servers.s3_store import open_bucket
+from tests.servers.serverprocess import find_free_port
 
 MIB = 1024 * 1024
 

@@ -72,11 +72,32 @@ class TestRates:
         account, counters = await start(store), store.counters
         budget = Budget(KEY, 9, "1h", requests_per_minute=1)
         await counters.admit(ask(account, "a", 1, budget))
-        again = replace(ask(account, "b", 1, budget), counted=False)
+        again = replace(ask(account, "b", 1, budget), rate="skip")
         answer = await counters.admit(again)
         assert (answer.held, answer.rate_exceeded) == (True, False)
         store.advance(account, 61)
         assert not (await counters.admit(ask(account, "c", 1, budget))).rate_exceeded
+
+    async def test_a_call_that_is_refused_anyway_only_looks(self, store: CountersStore) -> None:
+        account, counters = name_account(), store.counters
+        refused = replace(count(account, (KEY, 2)), rate="look")
+        assert [(await counters.admit(refused)).rate.remaining for _ in range(3)] == [2, 2, 2]
+        await counters.admit(count(account, (KEY, 2)))
+        assert (await counters.admit(refused)).rate.remaining == 1
+        await counters.admit(count(account, (KEY, 2)))
+        rejected = await counters.admit(refused)
+        assert rejected.rate_exceeded
+        assert rejected.retry_after > 0
+
+    async def test_what_no_budget_has_room_for_does_not_count(self, store: CountersStore) -> None:
+        account, counters = await start(store), store.counters
+        budget = Budget(KEY, 9, "1h", requests_per_minute=2)
+        await counters.admit(ask(account, "a", 9, budget))
+        for _ in range(3):
+            exceeded = await counters.admit(ask(account, "b", 1, budget))
+            assert (exceeded.exceeded is None, exceeded.rate_exceeded) == (False, False)
+        assert (await counters.admit(count(account, (KEY, 2)))).rate.remaining == 0
+        assert (await counters.admit(count(account, limit=300))).rate.remaining == 297
 
     async def test_what_a_pool_counts_is_its_keys_together(self, store: CountersStore) -> None:
         account = name_account()

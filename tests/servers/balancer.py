@@ -6,19 +6,18 @@ for `lag` seconds, since nodes hear of it when they do; connections that stand a
 
 import asyncio
 import itertools
-import threading
-from typing import Self
+
+from tests.servers.threadserver import ThreadServer
 
 PROBE_SECONDS = 0.1
 
 
-class Balancer:
+class Balancer(ThreadServer):
     """Usable from any thread, as a context manager."""
 
     def __init__(self, *, lag: float = 1.0) -> None:
+        super().__init__()
         self._lag = lag
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._backends: dict[int, float] = {}  # port -> when it was ready last
         self._turns = itertools.count()
         self._server: asyncio.Server
@@ -26,17 +25,6 @@ class Balancer:
         self.refused = 0
         """Connections that no backend took."""
         self.port = 0
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._call(self._open())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._call(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
     @property
     def base_url(self) -> str:
@@ -51,24 +39,19 @@ class Balancer:
         """Whether a backend gets new connections."""
         return port in self._choose()
 
-    def _call(self, work):
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
-
     def _choose(self) -> list[int]:
         now = self._loop.time()
         return [port for port, ready in self._backends.items() if now - ready <= self._lag]
 
-    async def _open(self) -> None:
+    async def open(self) -> None:
+        """Begins to serve."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
         self._probing = asyncio.create_task(self._probe())
 
-    async def _close(self) -> None:
+    async def close(self) -> None:
+        """Serves no more."""
         self._server.close()
-        tasks = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _probe(self) -> None:
         while True:

@@ -8,7 +8,7 @@ says `answers`, another the second time where there are two.
 import asyncio
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -109,6 +109,21 @@ CORPUS: tuple[HostileUrl, ...] = (
 )
 
 
+def tell_addresses(host: str, port: int, addresses: Iterable[str]) -> list[ResolveResult]:
+    """What a resolver answers that holds `host` to be at `addresses`."""
+    return [
+        ResolveResult(
+            hostname=host,
+            host=address,
+            port=port,
+            family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+            proto=0,
+            flags=socket.AI_NUMERICHOST,
+        )
+        for address in addresses
+    ]
+
+
 class LyingResolver(AbstractResolver):
     """Resolves the corpus's names as it says, addresses to themselves, and nothing else."""
 
@@ -134,17 +149,7 @@ class LyingResolver(AbstractResolver):
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
             )
             addresses = tuple(str(entry[4][0]) for entry in found)
-        return [
-            ResolveResult(
-                hostname=host,
-                host=address,
-                port=port,
-                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                proto=0,
-                flags=socket.AI_NUMERICHOST,
-            )
-            for address in addresses
-        ]
+        return tell_addresses(host, port, addresses)
 
     async def close(self) -> None:
         """Has nothing open."""

@@ -11,14 +11,15 @@ import hashlib
 import hmac
 import itertools
 import secrets
-import threading
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import aiohttp
 from aiohttp import web
+
+from tests.servers.threadserver import ThreadServer
 
 VIDEO = b"\x00\x00\x00\x18ftypmp42" + bytes(1000)
 NEVER = float("inf")
@@ -61,7 +62,7 @@ class Fault:
 
 
 @dataclass
-class OperationsProvider:
+class OperationsProvider(ThreadServer):
     """The provider. `seconds` is how long a job takes, `lag` until the list shows it."""
 
     seconds: float = 1.0
@@ -74,6 +75,7 @@ class OperationsProvider:
     notify_times: int = 1
 
     def __post_init__(self) -> None:
+        super().__init__()
         self.journal: list[Operation] = []
         self.calls: Counter[str] = Counter()
         self.notified: list[int] = []
@@ -81,20 +83,7 @@ class OperationsProvider:
         self._faults: deque[Fault] = deque()
         self._ids = itertools.count(1)
         self._key = secrets.token_hex(8)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._errands: set[asyncio.Task[None]] = set()
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._await(self._start())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._await(self._stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
     @property
     def url(self) -> str:
@@ -122,10 +111,8 @@ class OperationsProvider:
             job.ends, job.outcome = time.monotonic(), outcome
             self._loop.call_soon_threadsafe(self._tell, job)
 
-    def _await(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
-
-    async def _start(self) -> None:
+    async def open(self) -> None:
+        """Begins to serve."""
         self._client = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5))
         app = web.Application()
         method = "POST" if self.signed else "PUT"
@@ -141,7 +128,8 @@ class OperationsProvider:
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         self.port = self._runner.addresses[0][1]
 
-    async def _stop(self) -> None:
+    async def close(self) -> None:
+        """Serves no more."""
         for errand in list(self._errands):
             errand.cancel()
         await self._client.close()

@@ -1,17 +1,16 @@
 """A TCP proxy that can be cut or fall silent: the network between a process and its server."""
 
 import asyncio
-import threading
-from typing import Self
+
+from tests.servers.threadserver import ThreadServer
 
 
-class Proxy:
+class Proxy(ThreadServer):
     """Forwards connections to `target`; usable from any thread, as a context manager."""
 
     def __init__(self, target: int) -> None:
+        super().__init__()
         self._target = target
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._writers: set[asyncio.StreamWriter] = set()
         self._flowing: asyncio.Event  # of connections to come, and of those made since
         self._server: asyncio.Server
@@ -19,20 +18,9 @@ class Proxy:
         self._mute_after: int | None = None
         self.port = 0
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._call(self._open())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._call(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
     def cut(self) -> None:
         """Closes every connection; new ones are taken."""
-        self._call(self._cut())
+        self.run(self._cut())
 
     def fall_silent(self) -> None:
         """Keeps connections open, takes new ones, and forwards nothing."""
@@ -40,7 +28,7 @@ class Proxy:
 
     def freeze(self) -> None:
         """Forwards nothing on the connections there are, ever; new ones work."""
-        self._call(self._freeze())
+        self.run(self._freeze())
 
     def refuse(self) -> None:
         """Closes every connection, and each new one at once."""
@@ -59,27 +47,22 @@ class Proxy:
         """Forwards again what fell silent."""
         self._loop.call_soon_threadsafe(self._flowing.set)
 
-    def _call(self, work):
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
-
     async def _freeze(self) -> None:
         self._flowing.clear()
         self._flowing = asyncio.Event()
         self._flowing.set()
 
-    async def _open(self) -> None:
+    async def open(self) -> None:
+        """Begins to serve."""
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
-    async def _close(self) -> None:
+    async def close(self) -> None:
+        """Serves no more."""
         self._server.close()
         await self._cut()
-        tasks = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _cut(self) -> None:
         for writer in list(self._writers):

@@ -6,34 +6,27 @@ disk. `S3Server.settings` is what a process of the gateway is told of it.
 
 import os
 import secrets
-import shutil
-import signal
-import subprocess
-import tempfile
-import time
 import urllib.request
-from pathlib import Path
-from typing import Self
+from collections.abc import Mapping, Sequence
 
 import boto3
 from botocore.config import Config
 from tools.programs import find_program
 
-from tests.servers.redis_server import find_free_port
+from tests.servers.serverprocess import ServerProcess
 
-START_SECONDS = 20
 REGION = "us-east-1"
 
 
-class S3Server:
+class S3Server(ServerProcess):
     """One server with the bucket `objects`; `with` starts it and ends it with all it holds."""
 
+    name = "s3"
     bucket = "objects"
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="s3-test-"))
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port = find_free_port()
+        super().__init__()
+        self._has_bucket = False
         self.access_key = "test" + secrets.token_hex(8)
         self.secret_key = secrets.token_hex(20)
 
@@ -58,18 +51,12 @@ class S3Server:
             **self.credentials,
         }
 
-    def __enter__(self) -> Self:
-        try:
-            self.start()
+    def start(self) -> None:
+        """Starts it with what it held before, or with the bucket and nothing in it."""
+        super().start()
+        if not self._has_bucket:
             self.client().create_bucket(Bucket=self.bucket)
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
+            self._has_bucket = True
 
     def client(self):
         """A plain client, for what the adapter has no word for."""
@@ -98,58 +85,26 @@ class S3Server:
         for name in self.list_names():
             client.delete_object(Bucket=self.bucket, Key=name)
 
-    def start(self) -> None:
-        """Starts it with what it held before, and waits until it answers."""
+    def command(self) -> Sequence[str]:
+        """A gateway onto files, which keep all it holds over a kill."""
         for name in ("data", "sidecar"):
-            (self._folder / name).mkdir(exist_ok=True)
-        log = self._folder / "s3.log"
-        command = [
-            *(
-                str(find_program("versitygw")),
-                "--port",
-                f"127.0.0.1:{self.port}",
-                "--health",
-                "/healthz",
-            ),
-            *("--region", REGION, "--quiet", "--keep-alive"),
+            (self.folder / name).mkdir(exist_ok=True)
+        return (
+            *(str(find_program("versitygw")), "--port", f"127.0.0.1:{self.port}"),
+            *("--health", "/healthz", "--region", REGION, "--quiet", "--keep-alive"),
             # not every filesystem has the extended attributes it would use otherwise
-            *("posix", "--sidecar", str(self._folder / "sidecar"), str(self._folder / "data")),
-        ]
-        env = {
+            *("posix", "--sidecar", str(self.folder / "sidecar"), str(self.folder / "data")),
+        )
+
+    def environment(self) -> Mapping[str, str]:
+        """Its credentials, and nothing of the tests'."""
+        return {
             "PATH": os.environ["PATH"],
             "ROOT_ACCESS_KEY_ID": self.access_key,
             "ROOT_SECRET_ACCESS_KEY": self.secret_key,
         }
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env
-            )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"versitygw did not start: {log.read_text()[-2000:]}")
-            time.sleep(0.02)
 
-    def kill(self) -> None:
-        """Ends it with SIGKILL."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
-            self._process = None
-
-    def stop(self) -> None:
-        """Halts it: connections stay open and nothing is answered."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        """Ends the halt."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
-
-    def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/healthz", timeout=0.5) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
+    def answers(self) -> bool:
+        """Whether it says that it is well."""
+        with urllib.request.urlopen(f"{self.url}/healthz", timeout=0.5) as answer:
+            return answer.status == 200

@@ -155,12 +155,26 @@ def describe_task(
     return describe("Task", name, {"request": request})
 
 
+def describe_guardrail(name: str, account: str, *keys: Key, **spec: Any) -> dict[str, Any]:
+    """A GatewayGuardrail of these keys."""
+    whole = {"accountName": account, "displayName": name, "keyNames": [key.name for key in keys]}
+    return describe("Guardrail", name, {**whole, **spec})
+
+
 @asynccontextmanager
-async def open_tenant(world: World, **spec: Any) -> AsyncIterator[Client]:
-    """A client of a new account, once the API knows both account and key."""
+async def open_tenant(
+    world: World, *, limit: Mapping[str, Any] | None = None, **spec: Any
+) -> AsyncIterator[Client]:
+    """A client of a new account, once the API knows both account and key.
+
+    `limit` is the key's, and that of a guardrail of its own.
+    """
     account = unique("acct")
-    key, key_object = describe_key(world, account)
-    world.apply(describe_account(account, **spec), key_object)
+    limits = {} if limit is None else {"limit": limit}
+    key, key_object = describe_key(world, account, **limits)
+    pool = describe_guardrail(unique("grd"), account, key, **limits)
+    guardrails = [] if limit is None else [pool]
+    world.apply(describe_account(account, **spec), key_object, *guardrails)
     async with world.client(key.plaintext, account) as client:
         await wait_known(client)
         yield client

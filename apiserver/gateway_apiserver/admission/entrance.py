@@ -5,8 +5,9 @@
       → credit limit 429 → balance 402 → the call goes on
 
 What can be decided without the counters is planned first and kept back, so that they are asked
-once: the call is counted whatever becomes of it, and money is held only where nothing else stands
-in the way. The answer then follows the contract's order, the rate before everything.
+once: the call is counted whatever becomes of it, but for what it may not do (403) and what no
+budget has room for (429), and money is held only where nothing else stands in the way. The answer
+then follows the contract's order, the rate before everything.
 
 Each surface brings its plan, as `admission.tasks` does.
 """
@@ -24,6 +25,7 @@ from gateway_apiserver.rates import RateGate
 from gateway_apiserver.trace import Header, Trace
 from gateway_core.contract.errors import (
     CreditLimitExceeded,
+    Forbidden,
     GatewayError,
     InsufficientBalance,
     RateLimited,
@@ -31,7 +33,7 @@ from gateway_core.contract.errors import (
 )
 from gateway_core.contract.money import to_decimal_text
 from gateway_core.domain.roles import Act
-from gateway_core.ports.counters import AdmissionAnswer, Hold
+from gateway_core.ports.counters import AdmissionAnswer, Hold, RateUse
 from gateway_core.ports.tracing import SpanKind
 from gateway_core.usecases.limits import describe_limit
 from gateway_core.usecases.policies import Policy
@@ -106,10 +108,12 @@ class Entrance:
         except GatewayError as error:
             problem = error
         hold = None if planned is None else planned.hold
+        # what the call may not do does not count, yet the rate is answered first (§12.1)
+        rate: RateUse = "look" if isinstance(problem, Forbidden) else "count"
         if hold is not None:
             self._failpoints.reach("before-reserve")
         with trace.span.child("reserve", kind=SpanKind.CLIENT):
-            answer = await self._gate.admit(payer.account, hold, payer.policy.budgets)
+            answer = await self._gate.admit(payer.account, hold, payer.policy.budgets, rate)
         if answer.rate_exceeded:
             raise RateLimited(answer.rate, answer.retry_after)
         if answer.exceeded is None:

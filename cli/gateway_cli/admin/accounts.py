@@ -6,7 +6,7 @@ import typer
 
 from gateway_cli.admin.amounts import parse_dollars
 from gateway_cli.admin.documents import describe_account
-from gateway_cli.admin.figures import read_figures
+from gateway_cli.admin.figures import complete_account
 from gateway_cli.admin.options import AccountName, Namespace, RequestsPerMinute, Yes
 from gateway_cli.admin.session import confirm, on_cluster
 from gateway_cli.admin.webhooks import app as webhooks_app
@@ -66,15 +66,9 @@ StorageBytes = Annotated[
 
 @app.command("list")
 def list_accounts(namespace: Namespace = None, output: Output = "table") -> None:
-    """All accounts, with what is left of what was paid in; calls under way hold some of it."""
-
-    async def run(objects: "GatewayObjects") -> list[dict[str, Any]]:
-        found = await objects.list_all(GatewayAccount)
-        figures = await read_figures(objects) if found else None
-        return [figures.complete_account(obj) if figures else obj for obj in found]
-
-    accounts = [describe_account(obj) for obj in on_cluster(namespace, run)]
-    print_list(accounts, COLUMNS, output, noun="accounts")
+    """All accounts, with their money as of the operator's last look, which is once a minute."""
+    found = on_cluster(namespace, lambda objects: objects.list_all(GatewayAccount))
+    print_list([describe_account(obj) for obj in found], COLUMNS, output, noun="accounts")
 
 
 @app.command()
@@ -82,9 +76,7 @@ def describe(account: AccountName, namespace: Namespace = None, output: Output =
     """One account: its money, its limits, and what keeps it from being usable."""
 
     async def run(objects: "GatewayObjects") -> dict[str, Any]:
-        found = await objects.get(GatewayAccount, account)
-        figures = await read_figures(objects, account)
-        return figures.complete_account(found) if figures else found
+        return await complete_account(objects, await objects.get(GatewayAccount, account))
 
     print_one(describe_account(on_cluster(namespace, run)), LINES, output)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway_cli.cluster.calls import Object
+from gateway_cli.cluster import Object
 from gateway_core.contract.money import to_decimal_text
 from gateway_core.contract.names import name_to_id
 

@@ -1,77 +1,52 @@
-"""What accounts were charged, and what keys and guardrails have used of their limits.
+"""What one account was charged, and what one key or guardrail has used of its limit, as of now.
 
-Counted from GatewayUsage, as a rebuild counts it: what ended is in it within seconds. Calls under
-way hold more until they end, which only the API knows.
+Counted from GatewayUsage by what the operator shows in statuses once a minute: what ended is in it
+within seconds. Calls under way hold more until they end, which only the API knows.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from gateway_cli.cluster.calls import Object
-from gateway_cli.cluster.errors import Forbidden, NotServed
+from gateway_cli.cluster import Object
+from gateway_cli.cluster.errors import Forbidden
+from gateway_core.contract.account import Funds
+from gateway_core.contract.limits import SpendLimit
 from gateway_core.contract.usage import GatewayUsage
+from gateway_core.domain.standings import tell_balance, tell_spending
 from gateway_core.domain.usage import sum_usage
-from gateway_core.domain.windows import find_reset, sum_window
 
 if TYPE_CHECKING:
     from gateway_cli.admin.objects import GatewayObjects
 
 
-class Figures:
-    """The usage of some accounts, read once."""
-
-    def __init__(self, usages: list[Object], now: datetime) -> None:
-        self._now = now
-        self._by_account: dict[str, list[Object]] = defaultdict(list)
-        for obj in usages:
-            self._by_account[obj["spec"]["accountName"]].append(obj)
-
-    def complete_account(self, obj: Object) -> Object:
-        """The account with its money as of now in its status."""
-        funds = obj["spec"].get("funds") or {}
-        paid = funds.get("paidMicros", 0) + funds.get("bonusMicros", 0)
-        charged = sum_usage(self._by_account.get(obj["metadata"]["name"], [])).charged
-        return _with_status(obj, {"balanceMicros": paid - charged, "chargedMicros": charged})
-
-    def complete_budget(self, obj: Object, subject: str) -> Object:
-        """The key or guardrail with what it has used, and when that becomes less, in its status.
-
-        In its limit's window; without a limit what it has ever spent.
-        """
-        usages = self._by_account.get(obj["spec"]["accountName"], [])
-        window = (obj["spec"].get("limit") or {}).get("window", "lifetime")
-        spent = sum_usage(usages, [subject]).spent[subject].freeze()
-        used = sum_window(spent, window, self._now)
-        trailing = window in ("1h", "1d", "7d")
-        reset = None if trailing and not used else find_reset(spent, window, self._now)
-        figures = {
-            "usedMicros": used,
-            "resetTime": reset.strftime("%Y-%m-%dT%H:%M:%SZ") if reset else None,
-            "lastUsedTime": _find_last(usages, subject),
-        }
-        return _with_status(obj, figures)
+async def complete_account(objects: "GatewayObjects", obj: Object) -> Object:
+    """The account with its money as of now in its status."""
+    usage = await _read_usage(objects, obj["metadata"]["name"])
+    if usage is None:
+        return obj
+    funds = Funds.model_validate(obj["spec"].get("funds") or {})
+    return _with_status(obj, tell_balance(funds, sum_usage(usage).charged))
 
 
-async def read_figures(objects: "GatewayObjects", account: str | None = None) -> Figures | None:
-    """The figures of one account, or of all; None where usage may not be read.
+async def complete_budget(objects: "GatewayObjects", obj: Object, subject: str) -> Object:
+    """The key or guardrail with what it has used, and when that becomes less, in its status."""
+    usage = await _read_usage(objects, obj["spec"]["accountName"])
+    if usage is None:
+        return obj
+    limit = obj["spec"].get("limit")
+    spent = sum_usage(usage, [subject]).spent[subject]
+    parsed = SpendLimit.model_validate(limit) if limit else None
+    fields = tell_spending(parsed, spent, datetime.now(UTC))
+    return _with_status(obj, {**fields, **({"lastUsedTime": spent.last} if spent.last else {})})
 
-    Without them an object's own status is shown.
-    """
+
+async def _read_usage(objects: "GatewayObjects", account: str) -> list[Object] | None:
+    """The account's usage; None where it may not be read: the status is shown as it is."""
     try:
-        usages = await objects.list_all(GatewayUsage, **{"spec.accountName": account})
-    except (Forbidden, NotServed):
+        return await objects.list_all(GatewayUsage, **{"spec.accountName": account})
+    except Forbidden:
         return None
-    return Figures(usages, datetime.now(UTC))
 
 
-def _find_last(usages: list[Object], subject: str) -> str | None:
-    """When the subject was last charged; not known of one that shares its entry with others."""
-    entries = (entry for obj in usages for entry in (obj.get("status") or {}).get("spent") or ())
-    times = [entry["lastTime"] for entry in entries if entry["subject"] == subject]
-    return max(times, default=None)
-
-
-def _with_status(obj: Object, figures: Mapping[str, Any]) -> Object:
-    return {**obj, "status": {**(obj.get("status") or {}), **figures}}
+def _with_status(obj: Object, fields: dict[str, Any]) -> Object:
+    return {**obj, "status": {**(obj.get("status") or {}), **fields}}

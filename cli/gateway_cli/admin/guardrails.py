@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway_cli.admin.documents import describe_guardrail
-from gateway_cli.admin.figures import Figures, read_figures
+from gateway_cli.admin.figures import complete_budget
 from gateway_cli.admin.limits import (
     BUDGET_LINES,
     Clearable,
@@ -88,15 +88,10 @@ Description = Annotated[str | None, typer.Option(help="What it is for.")]
 def list_guardrails(
     account: AccountFilter = None, namespace: Namespace = None, output: Output = "table"
 ) -> None:
-    """All guardrails, or those of one account, with what their pools have spent."""
-
-    async def run(objects: "GatewayObjects") -> list[dict[str, Any]]:
-        found = await objects.list_all(GatewayGuardrail, **{"spec.accountName": account})
-        figures = await read_figures(objects, account) if found else None
-        return [_complete(obj, figures) for obj in found]
-
-    shown = [describe_guardrail(obj) for obj in on_cluster(namespace, run)]
-    print_list(shown, COLUMNS, output, noun="guardrails")
+    """All guardrails, or those of one account, with what was used as of the last minute."""
+    selector = {"spec.accountName": account}
+    found = on_cluster(namespace, lambda objects: objects.list_all(GatewayGuardrail, **selector))
+    print_list([describe_guardrail(obj) for obj in found], COLUMNS, output, noun="guardrails")
 
 
 @app.command()
@@ -106,8 +101,9 @@ def describe(
     """One guardrail: what it restricts, which keys share it, and what they have used."""
 
     async def run(objects: "GatewayObjects") -> dict[str, Any]:
-        found = await objects.get(GatewayGuardrail, id_to_name(guardrail))
-        return _complete(found, await read_figures(objects, found["spec"]["accountName"]))
+        name = id_to_name(guardrail)
+        found = await objects.get(GatewayGuardrail, name)
+        return await complete_budget(objects, found, subject_of_guardrail(name))
 
     print_one(describe_guardrail(on_cluster(namespace, run)), LINES, output)
 
@@ -295,11 +291,6 @@ def _refuse_many(guardrails: list[dict[str, Any]], name: str, keys: list[str]) -
                 f"key {key} has {MOST_GUARDRAILS} guardrails, the most there may be;"
                 " nothing is assigned"
             )
-
-
-def _complete(obj: dict[str, Any], figures: Figures | None) -> dict[str, Any]:
-    subject = subject_of_guardrail(obj["metadata"]["name"])
-    return figures.complete_budget(obj, subject) if figures else obj
 
 
 def _print_changed(obj: dict[str, Any], text: str, output: Any) -> None:

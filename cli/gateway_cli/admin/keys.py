@@ -7,7 +7,7 @@ import typer
 
 from gateway_cli.admin.amounts import parse_period
 from gateway_cli.admin.documents import describe_key
-from gateway_cli.admin.figures import Figures, read_figures
+from gateway_cli.admin.figures import complete_budget
 from gateway_cli.admin.keymaking import create as create_key
 from gateway_cli.admin.keymaking import print_secret
 from gateway_cli.admin.limits import BUDGET_LINES, Clearable, merge_given, set_fields, show_limit
@@ -82,15 +82,10 @@ LINES = (
 def list_keys(
     account: AccountFilter = None, namespace: Namespace = None, output: Output = "table"
 ) -> None:
-    """All keys, or those of one account, with what they have spent."""
-
-    async def run(objects: "GatewayObjects") -> list[dict[str, Any]]:
-        found = await objects.list_all(GatewayKey, **{"spec.accountName": account})
-        figures = await read_figures(objects, account) if found else None
-        return [_complete(obj, figures) for obj in found]
-
-    shown = [describe_key(obj) for obj in on_cluster(namespace, run)]
-    print_list(shown, COLUMNS, output, noun="keys")
+    """All keys, or those of one account, with what they have used as of the last minute."""
+    selector = {"spec.accountName": account}
+    found = on_cluster(namespace, lambda objects: objects.list_all(GatewayKey, **selector))
+    print_list([describe_key(obj) for obj in found], COLUMNS, output, noun="keys")
 
 
 @app.command()
@@ -99,7 +94,7 @@ def describe(key: KeyName, namespace: Namespace = None, output: Output = "table"
 
     async def run(objects: "GatewayObjects") -> dict[str, Any]:
         found = await objects.get(GatewayKey, id_to_name(key))
-        return _complete(found, await read_figures(objects, found["spec"]["accountName"]))
+        return await complete_budget(objects, found, subject_of_key(found["metadata"]["name"]))
 
     print_one(describe_key(on_cluster(namespace, run)), LINES, output)
 
@@ -227,11 +222,6 @@ def _refuse_revoked(obj: dict[str, Any]) -> dict[str, Any]:
     if obj["spec"].get("revoked"):
         raise ClusterError(f"key {obj['metadata']['name']} is revoked; make another one")
     return obj
-
-
-def _complete(obj: dict[str, Any], figures: Figures | None) -> dict[str, Any]:
-    subject = subject_of_key(obj["metadata"]["name"])
-    return figures.complete_budget(obj, subject) if figures else obj
 
 
 def _print_changed(obj: dict[str, Any], text: str, output: Any) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from gateway_cli.cluster.calls import FIELD_MANAGER, MERGE_PATCH, ClusterCalls, Object
+from gateway_cli.cluster import Object
+from gateway_cli.cluster.calls import FIELD_MANAGER, MERGE_PATCH, ClusterCalls
 from gateway_cli.cluster.errors import ClusterError, Conflict, NotServed, NotThere
 from gateway_core.contract.names import API_VERSION
 from gateway_core.contract.resource import Resource

@@ -6,6 +6,7 @@ from typing import Any
 
 import aiohttp
 
+from gateway_cli.cluster import Object
 from gateway_cli.cluster.errors import Unreachable, read_refusal
 
 FIELD_MANAGER = "gatewayctl"
@@ -15,8 +16,6 @@ APPLY_PATCH = "application/apply-patch+yaml"
 ATTEMPTS = 5
 PAUSE_SECONDS = 1.0
 """A call that the API server is too busy for has done nothing, and is repeated as often."""
-
-Object = dict[str, Any]
 
 
 class ClusterCalls:

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from gateway_cli.cluster.calls import APPLY_PATCH, FIELD_MANAGER, ClusterCalls, Object
+from gateway_cli.cluster import Object
+from gateway_cli.cluster.calls import APPLY_PATCH, FIELD_MANAGER, ClusterCalls
 from gateway_cli.cluster.errors import (
     Conflict,
     NotServed,

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from gateway_cli.cluster.calls import Object
+from gateway_cli.cluster import Object
 from gateway_cli.cluster.errors import ClusterError
 
 _FIRST = ("Namespace", "Secret", "ConfigMap", "GatewayProvider", "GatewayModel", "GatewayAccount")

@@ -62,20 +62,25 @@ class BudgetState:
     reset: int | None
 
 
+RateUse = Literal["count", "look", "skip"]
+"""What a call has to do with the rates: it counts in them if it passes; it is refused whatever they
+say, and only looked at; or it is past them already."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdmissionCall:
     """One paid call at the door: counted in the rates, and holding money where `hold` is given.
 
     `funds` is all the account ever had paid in; None where the account is unlimited. `budgets` are
-    those that must allow the call: their calls a minute where it is `counted`, their limits where
-    it wants a hold. A call that is not `counted` is past the rates already.
+    those that must allow the call: their calls a minute unless `rate` is `skip`, their limits where
+    it wants a hold.
     """
 
     account: str
     requests_per_minute: int
     hold: Hold | None
     funds: int | None
-    counted: bool = True
+    rate: RateUse = "count"
     budgets: tuple[Budget, ...] = ()
 
 
@@ -86,7 +91,8 @@ class AdmissionAnswer:
     `rate` is the tightest of the account's and the budgets' (§12.4): the one with the least left,
     of equals the one that is free again last. `exceeded` is the first budget that the hold does
     not fit in, as it stands without it. `held` is whether the hold stands now, `stale` that money
-    must be rebuilt and nothing was held; the rates are counted in any of these cases. `retry_after`
+    must be rebuilt and nothing was held; the rates are counted in any of these cases but
+    `rate_exceeded` and `exceeded`. `retry_after`
     is 0 unless `rate_exceeded`.
     """
 

@@ -213,3 +213,13 @@ async def test_a_viewer_is_refused_before_anything_else(gateway: Gateway) -> Non
     answer = await gateway.create(b"{", key=key)
     assert answer.status == 403
     assert not any(name.startswith("x-ratelimit") for name in answer.headers)
+
+
+async def test_what_is_forbidden_or_beyond_a_limit_does_not_count(gateway: Gateway) -> None:
+    key = gateway.put_key("demo", **limit(1))
+    assert (await gateway.create(key=key)).headers["x-ratelimit-remaining-rpm"] == "299"
+    assert (await gateway.create(key=key)).status == 429
+    forbidden = gateway.put_key("demo", allowedModels=[])
+    refused = await gateway.create(key=forbidden)
+    assert (refused.status, refused.headers["x-ratelimit-remaining-rpm"]) == (403, "299")
+    assert (await gateway.create()).headers["x-ratelimit-remaining-rpm"] == "298"

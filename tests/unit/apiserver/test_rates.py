@@ -277,4 +277,4 @@ class TestGateInAnOutage:
         self.counters.away = False
         self.counters.admit = spy  # type: ignore[method-assign]
         await self.gate.admit(record(), Hold("t", 1))
-        assert [call.counted for call in calls] == [True, False]
+        assert [call.rate for call in calls] == ["count", "skip"]

@@ -1,7 +1,6 @@
 """Keys that are declared: made once, found again, rotated, and never put into a foreign Secret."""
 
 import asyncio
-from collections import deque
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -454,7 +453,7 @@ class TestTrouble:
     @in_virtual_time
     async def test_a_write_that_was_not_acknowledged_makes_no_second_key(self) -> None:
         scene = Scene()
-        scene.secrets.faults = deque([Fault(RecordOutcomeUnknown("lost"), applied=True)])
+        scene.secrets.faults.append(Fault(RecordOutcomeUnknown("lost"), applied=True))
         await scene.start()
         plaintext = scene.plaintext()
         await asyncio.sleep(10)
@@ -465,7 +464,7 @@ class TestTrouble:
     @in_virtual_time
     async def test_a_secret_that_another_replica_has_made_meanwhile_counts(self) -> None:
         scene = Scene()
-        scene.secrets.faults = deque([Fault(Outdated("faster"))])
+        scene.secrets.faults.append(Fault(Outdated("faster")))
         await scene.start()
         assert scene.reason == "Available"
         assert scene.opens(scene.plaintext())

@@ -174,6 +174,21 @@ async def test_it_counts_in_the_pools_that_it_was_let_in_with() -> None:
 
 
 @in_virtual_time
+async def test_a_name_that_changed_hands_restricts_no_stranger() -> None:
+    stage = Stage()
+    stage.put_key()
+    stage.put_guardrail("grd-a", "key-a", **limit(9))
+    stage.records.remove("gatewayproviders", "simulated")
+    await stage.boot()
+    name = await stage.admit(keyName="key-a", guardrailNames=["grd-a"])
+    await stage.pass_time(10)
+    stage.put_key(accountName="guest", **limit(0))
+    stage.put_guardrail("grd-a", "key-a", accountName="guest", **limit(0))
+    await stage.pass_time(10)
+    assert not stage.is_ended(name)
+
+
+@in_virtual_time
 async def test_a_task_that_does_not_wait_costs_no_look() -> None:
     stage = Stage(FakeUpstream(seconds=20))
     stage.counters = counters = LoggingCounters()

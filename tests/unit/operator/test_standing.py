@@ -218,7 +218,7 @@ class TestKeys:
         scene = Scene()
         scene.put_key(expirationTime="2026-11-21T22:00:00Z")
         await scene.settle()
-        begin = asyncio.get_running_loop().time()
+        begin, passed = asyncio.get_running_loop().time(), 0.0
         while scene.ready("gatewaykeys", "key")["status"] == "True":
             await asyncio.sleep(60)
             passed = asyncio.get_running_loop().time() - begin

@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestServer
 
 from gateway_core.adapters.egress import EgressRefused, guarded_connector
 from gateway_core.domain.addresses import AddressPolicy, AddressRefused
+from tests.servers.hostile_urls import tell_addresses
 
 STRICT = AddressPolicy()
 LOOPBACK = AddressPolicy(allowed=(ip_network("127.0.0.0/8"), ip_network("::1/128")))
@@ -26,17 +27,7 @@ class LyingResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        return [
-            ResolveResult(
-                hostname=host,
-                host=address,
-                port=port,
-                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                proto=0,
-                flags=socket.AI_NUMERICHOST,
-            )
-            for address in self._addresses
-        ]
+        return tell_addresses(host, port, self._addresses)
 
     async def close(self) -> None:
         pass

@@ -98,7 +98,11 @@ class Paused:
 
 
 async def fold_round(
-    records: Any, store: Any, most: int = 3, last_seen: dict[str, float] | None = None
+    records: Any,
+    store: Any,
+    most: int = 3,
+    last_seen: dict[str, float] | None = None,
+    now: datetime = LATER,
 ) -> None:
     """One round of one folder: some of the oldest objects of each process.
 
@@ -106,13 +110,13 @@ async def fold_round(
     """
     backlog = Backlog(store)
     numbers = await backlog.list_sequences()
-    now = asyncio.get_running_loop().time()
+    clock = asyncio.get_running_loop().time()
     seen = last_seen if last_seen is not None else {}
-    seen.update(dict.fromkeys(numbers, now))
+    seen.update(dict.fromkeys(numbers, clock))
     objects = await backlog.read((p, n) for p, some in numbers.items() for n in some[:most])
     for part in divide_objects(objects):
         _, left = await fold_calls(
-            records, backlog, part, lambda p: now - seen.get(p, 0) > 1, LATER
+            records, backlog, part, lambda p: clock - seen.get(p, 0) > 1, now
         )
         objects = [obj for obj in objects if obj.process not in left]
     await backlog.remove(objects)

@@ -29,7 +29,7 @@ def check_micros(micros: int) -> int:
 
 def join_subjects(subjects: Sequence[str]) -> str:
     """Subjects as the scripts take them, a space before each; no subject has one in it."""
-    return "".join(f" {subject}" for subject in subjects)
+    return " " + " ".join(subjects) if subjects else ""
 
 
 def describe_window(budget: Budget, now: float) -> tuple[Argument, ...]:
@@ -45,14 +45,23 @@ def _find_span(window: Window, minute: int) -> Span:
     return find_span(window, datetime.fromtimestamp(minute * MINUTE, UTC))
 
 
-def describe_budget(budget: Budget, now: float) -> tuple[Argument, ...]:
-    """What the admission is told of one budget."""
-    return (
-        budget.subject,
-        b"" if budget.requests_per_minute is None else budget.requests_per_minute,
-        b"" if budget.limit is None else budget.limit,
-        *describe_window(budget, now),
-    )
+def describe_budgets(budgets: tuple[Budget, ...], now: float) -> tuple[Argument, ...]:
+    """What the admission is told of all budgets of a call."""
+    return _describe_budgets(budgets, int(now // MINUTE)) if budgets else ()
+
+
+@lru_cache(maxsize=4096)
+def _describe_budgets(budgets: tuple[Budget, ...], minute: int) -> tuple[Argument, ...]:
+    """Of one key's calls in one minute all but the first find it here."""
+    told: list[Argument] = []
+    for budget in budgets:
+        told += (
+            budget.subject,
+            b"" if budget.requests_per_minute is None else budget.requests_per_minute,
+            b"" if budget.limit is None else budget.limit,
+            *describe_window(budget, minute * MINUTE),
+        )
+    return tuple(told)
 
 
 def describe_moment(at: datetime, now: float) -> tuple[Argument, ...]:

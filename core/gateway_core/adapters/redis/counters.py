@@ -11,7 +11,7 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 
@@ -19,7 +19,7 @@ import structlog
 
 from gateway_core.adapters.redis.arguments import (
     check_micros,
-    describe_budget,
+    describe_budgets,
     describe_moment,
     describe_window,
     join_subjects,
@@ -55,6 +55,7 @@ from gateway_core.ports.counters import (
     Hold,
     KeptCalls,
     Ledger,
+    RateUse,
     Spending,
 )
 
@@ -72,6 +73,7 @@ _CALL_STATES: tuple[CallState, ...] = ("gone", "held", "charged")
 
 _log = structlog.get_logger(__name__)
 
+_RATE_USES: Mapping[RateUse, int] = {"skip": 0, "count": 1, "look": 2}
 _HELD, _UNDERFUNDED, _STALE, _EXCEEDED = 1, 2, 3, 4
 
 
@@ -126,9 +128,9 @@ class RedisCounters:
                 hold.task if hold else b"",
                 check_micros(hold.micros) if hold else 0,
                 b"" if call.funds is None else call.funds,
-                int(call.counted),
+                _RATE_USES[call.rate],
                 join_subjects(hold.subjects) if hold else b"",
-                *(part for budget in call.budgets for part in describe_budget(budget, now)),
+                *describe_budgets(call.budgets, now),
             )
         )
         state = None

@@ -191,7 +191,7 @@ class Intake:
             requests_per_minute=account.spec.requests_per_minute,
             hold=make_hold(task, micros),
             funds=None if account.spec.unlimited else _funds_of(account),
-            counted=False,
+            rate="skip",
             budgets=() if policy is None else policy.budgets,
         )
         answer = await self._tools.counters.admit(call)

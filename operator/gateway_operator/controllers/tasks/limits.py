@@ -89,16 +89,22 @@ class Limits:
             return
 
     def _list_budgets(self, task: GatewayTask) -> list[Budget]:
-        """The limits of all that the task counts under; a guardrail that is gone has none."""
+        """The limits of all that the task counts under.
+
+        What is gone has none, nor has another account's that was made under the name since.
+        """
         request, found = task.spec.request, list[tuple[str, Rules]]()
+        account = request.account_name
         key = self._tools.keys.get(request.key_name) if request.key_name else None
-        if key is not None and key.spec.limit is not None:
+        if key is not None and key.spec.account_name == account and key.spec.limit is not None:
             found.append((subject_of_key(key.metadata.name), read_rules(dump_spec(key))))
         for name in request.guardrail_names or ():
             guardrail = self._tools.policies.find_guardrail(name)
-            if guardrail is not None and guardrail.rules.limit is not None:
+            if guardrail is not None and guardrail.account == account:
                 found.append((subject_of_guardrail(name), guardrail.rules))
-        budgets = (make_budget(subject, rules) for subject, rules in found)
+        budgets = (
+            make_budget(subject, rules) for subject, rules in found if rules.limit is not None
+        )
         return [budget for budget in budgets if budget is not None]
 
     def _name_subject(self, subject: str) -> str:

@@ -1,6 +1,7 @@
 -- Counts one call in the account's rate and the budgets', and where a task is named takes its hold.
 -- ARGV 2 calls a minute  3 task, or ''  4 micros  5 funds, or '' for unlimited
---      6 '1' where the call counts in the rates, '0' where only its hold is wanted
+--      6 '1' where the call counts in the rates if it passes, '2' where it is refused whatever they
+--      say, '0' where it is past them and only wants its hold
 --      7 the hold's subjects, a space before each
 --      then for each budget: subject, calls a minute or '', limit or '', window, grain, first bucket
 -- Returns {limit, remaining, reset in Unix seconds, seconds to wait or 0 where admitted, outcome of the
@@ -9,7 +10,7 @@ local MINUTE = 60000000
 local NOT_ASKED, HELD, UNDERFUNDED, STALE, EXCEEDED = 0, 1, 2, 3, 4
 local BUDGET = 6
 
-local counted = ARGV[6] ~= '0'
+local asked, counted = ARGV[6] ~= '0', ARGV[6] == '1'
 local now = read_clock()
 
 local function open_log(key, limit)
@@ -28,7 +29,7 @@ local function open_log(key, limit)
 end
 
 local logs = {open_log(PREFIX .. 'rate', tonumber(ARGV[2]))}
-if counted then
+if asked then
   for i = 8, #ARGV, BUDGET do
     if ARGV[i + 1] ~= '' then
       logs[#logs + 1] = open_log(PREFIX .. 'rate:' .. ARGV[i], tonumber(ARGV[i + 1]))
@@ -95,4 +96,8 @@ local function hold()
 end
 
 rate[5] = ARGV[3] == '' and NOT_ASKED or hold()
+if counted and rate[5] == EXCEEDED then
+  -- what a spent budget refuses does not count
+  for _, log in ipairs(logs) do redis.call('RPOP', log.key) end
+end
 return rate

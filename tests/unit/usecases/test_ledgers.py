@@ -1,0 +1,209 @@
+"""An account's figures are the same after the counters are lost, whatever was under way (I7).
+
+Tasks and calls begin and end at random, folds and moved days lag behind at random. The counters are
+told of each hold and charge as it happens; then they are emptied and rebuilt from the record.
+"""
+
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway_core.contract.guardrail import GatewayGuardrail
+from gateway_core.contract.key import GatewayKey
+from gateway_core.contract.limits import list_subjects
+from gateway_core.contract.names import ACCOUNT_LABEL, FOLDED_LABEL
+from gateway_core.contract.task import GatewayTask
+from gateway_core.domain import spending
+from gateway_core.domain.journal import CallRecord
+from gateway_core.ports.counters import Budget, BudgetState, Hold, Ledger, Spending
+from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.ledgers import read_ledger, rebuild_ledger
+from gateway_core.usecases.usage import FoldDeferred, fold_tasks
+from gateway_operator.retention.closing import Closing
+from gateway_operator.retention.rules import Rules
+from tests.fakes.clock import in_virtual_time
+from tests.fakes.counters import FakeCounters
+from tests.fakes.objects import FakeObjects
+from tests.fakes.records import FakeRecords
+from tests.unit.usecases.test_call_folds import fold_round, store_object
+
+START = datetime(2026, 2, 26, 22, 40, tzinfo=UTC)
+WINDOWS = ("1h", "1d", "7d", "daily", "weekly", "monthly", "lifetime")
+KEYS = ("key-a", "key-b", None)
+GUARDRAILS = ((), ("grd-x",), ("grd-x", "grd-y"))
+SUBJECTS = ("key/key-a", "key/key-b", "guardrail/grd-x", "guardrail/grd-y")
+TASKS = GatewayTask.plural
+
+
+class Town:
+    """One account's record and counters, kept side by side."""
+
+    def __init__(self) -> None:
+        self.records, self.store = FakeRecords(), FakeObjects()
+        self.now = START
+        self.counters = FakeCounters(START.timestamp())
+        self.open: list[str] = []
+        self.ended: list[dict[str, Any]] = []
+        self.sequences = {"p": 0, "q": 0}
+        self.number = 0
+
+    async def begin(self) -> None:
+        token = await self.counters.begin_rebuild("demo")
+        assert token is not None
+        assert await self.counters.finish_rebuild("demo", token, Ledger(0))
+
+    def pass_time(self, minutes: int) -> None:
+        self.now += timedelta(minutes=minutes)
+        self.counters.now = self.now.timestamp()
+
+    async def take(self, key: str | None, guardrails: tuple[str, ...], micros: int) -> None:
+        """A task is admitted."""
+        self.number += 1
+        name = f"task-{self.number}"
+        request = {
+            "accountName": "demo",
+            "service": "s",
+            "action": "a",
+            "modelId": "m",
+            "keyName": key,
+            "guardrailNames": list(guardrails),
+            "reservedMicros": micros,
+        }
+        metadata = {"name": name, "labels": {ACCOUNT_LABEL: "demo"}}
+        self.records.put(TASKS, {"metadata": metadata, "spec": {"request": request}})
+        await self.counters.hold("demo", Hold(name, micros, list_subjects(request)))
+        self.open.append(name)
+
+    async def end(self, place: int, micros: int) -> None:
+        """A task ends, is settled, and waits to be folded."""
+        if not self.open:
+            return
+        task = await self.records.get(TASKS, self.open.pop(place % len(self.open)))
+        status = {
+            "phase": "Completed",
+            "work": "Settled",
+            "chargedMicros": micros,
+            "completionTime": self.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        self.ended.append(self.records.put(TASKS, {**task, "status": status}))
+        await self.counters.settle("demo", task["metadata"]["name"], micros, self.now)
+
+    async def call(self, process: str, key: str | None, guardrails: tuple[str, ...]) -> None:
+        """A call is made, settled, and written into its process's journal."""
+        self.number += 1
+        record = CallRecord(
+            call=f"call-{self.number}",
+            account="demo",
+            time=self.now,
+            model_id="m",
+            operation="llm/chat",
+            micros=self.number * 11,
+            key_name=key,
+            guardrail_names=guardrails,
+        )
+        await self.counters.hold("demo", Hold(record.call, 10_000, record.subjects))
+        await self.counters.settle("demo", record.call, record.micros, record.time)
+        self.sequences[process] += 1
+        await store_object(self.store, process, self.sequences[process], record)
+
+    async def fold(self, *, mark: bool) -> None:
+        """The oldest ended tasks are folded, marked or not yet, and gone or not."""
+        days = {task["status"]["completionTime"][:10] for task in self.ended[:3]}
+        for day in days:
+            part = [t for t in self.ended[:3] if t["status"]["completionTime"][:10] == day]
+            with suppress(FoldDeferred):
+                await fold_tasks(self.records, "demo", day, part, (), self.now)
+                if not mark:
+                    continue
+                for task in part:
+                    self.ended.remove(task)
+                    newest = await self.records.get(TASKS, task["metadata"]["name"])
+                    labels = {"labels": {FOLDED_LABEL: "20260101T000000Z"}}
+                    await self.records.patch(TASKS, newest, {"metadata": labels})
+
+    async def move_days(self) -> None:
+        await Closing(self.records, self.store, Rules(), lambda: self.now).sweep()
+
+    async def figures(self) -> tuple[Spending, list[BudgetState]]:
+        budgets = [Budget(subject, 10**9, window) for subject in SUBJECTS for window in WINDOWS]  # type: ignore[arg-type]
+        today = self.now.date().isoformat()
+        return (
+            await self.counters.read_spending("demo", today),
+            await self.counters.read_budgets("demo", budgets),
+        )
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["take", "take", "end", "end", "call", "fold", "mark", "journal", "move"]),
+        st.sampled_from([0, 0, 1, 7, 40, 61, 700, 1500, 6000]),
+        st.sampled_from(KEYS),
+        st.sampled_from(GUARDRAILS),
+        st.integers(0, 2000),
+    ),
+    max_size=30,
+)
+
+
+async def play(town: Town, steps: list[Any]) -> None:
+    await town.begin()
+    for what, minutes, key, guardrails, micros in steps:
+        town.pass_time(minutes)
+        match what:
+            case "take":
+                await town.take(key, guardrails, micros)
+            case "end":
+                await town.end(micros, micros)
+            case "call":
+                await town.call("pq"[micros % 2], key, guardrails)
+            case "fold" | "mark":
+                await town.fold(mark=what == "mark")
+            case "journal":
+                await fold_round(town.records, town.store, most=1 + micros % 3, now=town.now)
+            case "move":
+                await town.move_days()
+
+
+@settings(
+    phases=[__import__("hypothesis").Phase.generate],
+    max_examples=1500,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(STEPS)
+def test_figures_are_equal_before_and_after_a_loss(steps: list[Any]) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        town = Town()
+        await play(town, steps)
+        before = await town.figures()
+        town.counters.lose()
+        assert await rebuild_ledger(town.records, Backlog(town.store), town.counters, "demo")
+        assert await town.figures() == before
+
+    run()
+
+
+@in_virtual_time
+async def test_who_shares_an_entry_with_others_is_found_by_its_object() -> None:
+    town = Town()
+    await town.begin()
+    for kind, name in ((GatewayKey, "key-a"), (GatewayKey, "key-b"), (GatewayGuardrail, "grd-x")):
+        spec = {"accountName": "demo", "displayName": "x"}
+        town.records.put(kind.plural, {"metadata": {"name": name}, "spec": spec})
+    spec = {"accountName": "other", "displayName": "x"}
+    town.records.put(GatewayKey.plural, {"metadata": {"name": "key-o"}, "spec": spec})
+    was, spending.MOST_SUBJECTS = spending.MOST_SUBJECTS, 3
+    try:
+        for key in ("key-a", "key-b", "key-c"):
+            await town.take(key, (), 50)
+            await town.end(0, 30)
+            await town.fold(mark=True)
+    finally:
+        spending.MOST_SUBJECTS = was
+    ledger = await read_ledger(town.records, Backlog(town.store), "demo")
+    totals = {subject: buckets.total for subject, buckets in ledger.spent.items()}
+    assert totals == {"key/key-a": 30, "key/key-b": 60, "guardrail/grd-x": 0}
