@@ -71,8 +71,9 @@ class ByGatewayctl:
 
     async def read_why(self, taken):
         shown = (await self._run("keys", "describe", self._key)).stdout
-        said = [re.search(rf"^{name} +(.+?) *$", shown, re.M)[1] for name in NAMES_OF_WHY]
-        return said == ["0.20 weekly", to_dollars(taken), next_monday()]
+        # nothing resets while nothing is used: the line comes with the first charge
+        said = [re.findall(rf"^{name} +(.+?) *$", shown, re.M) for name in NAMES_OF_WHY]
+        return said == [["0.20 weekly"], [to_dollars(taken)], [next_monday()]]
 
     async def lift(self):
         await self._run("keys", "limit", "clear", self._key)
