@@ -35,20 +35,20 @@ class Span:
         """What others name as their parent; None where nothing is traced."""
         return None
 
-    def child(self, _name: str, *, kind: SpanKind = SpanKind.INTERNAL) -> "Span":
+    def child(self, name: str, *, kind: SpanKind = SpanKind.INTERNAL) -> "Span":
         """A span below this one."""
         return self
 
-    def rename(self, _name: str) -> None:
+    def rename(self, name: str) -> None:
         """Gives the span the name that was not known at its beginning."""
 
-    def tell(self, _facts: Facts) -> None:
+    def tell(self, facts: Facts) -> None:
         """Adds attributes."""
 
-    def note(self, _event: str, _facts: Facts | None = None) -> None:
+    def note(self, event: str, facts: Facts | None = None) -> None:
         """Adds an event, as of now."""
 
-    def fail(self, _problem: str) -> None:
+    def fail(self, problem: str) -> None:
         """Marks the span as failed. The text must be clean of secrets."""
 
     def end(self) -> None:
@@ -103,7 +103,7 @@ class _NoTracer:
 
     def start(
         self,
-        _name: str,
+        name: str,
         *,
         kind: SpanKind = SpanKind.INTERNAL,
         parent: TraceContext | None = None,
