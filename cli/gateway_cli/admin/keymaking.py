@@ -154,7 +154,8 @@ def _is_followed(obj: dict[str, Any]) -> bool:
 
 
 def _read_notes(entries: list[str] | None) -> dict[str, str] | None:
-    notes = dict(entry.partition("=")[::2] for entry in entries or ())
+    parts = [entry.partition("=") for entry in entries or ()]
+    notes = {name: text for name, _, text in parts}
     if any("=" not in entry or entry.startswith("=") for entry in entries or ()):
         raise typer.BadParameter("a note is written NAME=TEXT")
     return notes or None

@@ -30,7 +30,7 @@ class By(StrEnum):
     DAY = "day"
 
 
-SUMS = ("requests", "failed", "input_tokens", "output_tokens", "cost_micros")
+SUMS: tuple[str, ...] = ("requests", "failed", "input_tokens", "output_tokens", "cost_micros")
 _FIELDS = {
     "requests": "requests",
     "failed": "failed",

@@ -8,6 +8,7 @@ from gateway_apiserver.routes.management.requests import ListQuery
 from gateway_apiserver.routes.management.shapes import render_member
 from gateway_apiserver.routes.management.validation import read_query
 from gateway_core.contract.errors import NotFound
+from gateway_core.contract.user import Role
 from gateway_core.ports.caches import Table
 
 
@@ -20,7 +21,7 @@ class MemberRoutes:
     async def list_members(self, call: Call) -> Answer:
         """A page of the account's members, as this process knows them."""
         query = read_query(ListQuery, call.query)
-        members = {
+        members: dict[str, tuple[UserRecord, Role]] = {
             str(user.id): (user, role)
             for _, user in list(self._users.items())
             if (role := user.find_role(call.account)) is not None

@@ -99,7 +99,7 @@ class UsageRoutes:
         key_name = None
         if query.key_id is not None:
             key_name = id_to_name(query.key_id) if query.key_id.startswith("key_") else ""
-        dimensions = [name for name in DIMENSIONS if name in query.group_by]
+        dimensions: list[Dimension] = [name for name in DIMENSIONS if name in query.group_by]
         shown = [_show_line(line, dimensions) for line in sum_lines(lines, dimensions, key_name)]
         return show(
             {
