@@ -3,8 +3,8 @@
 Shard 0's owner does it. Once a minute it lists which usage objects have changed, and reads those of
 their accounts; an account whose spec has changed (it was funded), or whose key or guardrail has, is
 looked at soon after. So an object is written at most once a minute, and once more for a change of
-such a spec, and only where it shows something else. Decisions are made by the counters, never by
-what is shown here.
+such a spec, and only where it shows something else. What did not come off is done again soon.
+Decisions are made by the counters, never by what is shown here.
 """
 
 import asyncio
@@ -34,6 +34,8 @@ from gateway_core.usecases.usage import list_usage
 
 LOOK_SECONDS = 60.0
 SOON_SECONDS = 1.0
+AGAIN_SECONDS = 3.0
+"""Until the next attempt at what did not come off: another has written, or the record is away."""
 _AT_ONCE = 4
 
 _log = structlog.get_logger(__name__)
@@ -81,8 +83,9 @@ class Balances:
                 _log.warning("balances not looked at", error=str(error))
             except Exception:  # the boundary: one odd object must not end what others show
                 _log.exception("balances not looked at")
+            again = loop.time() + AGAIN_SECONDS if self._changed else next_look
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(next_look):
+                async with asyncio.timeout_at(min(again, next_look)):
                     await self._wake.wait()
                     await asyncio.sleep(SOON_SECONDS)
             self._wake.clear()
@@ -119,7 +122,7 @@ class Balances:
     async def _see_to(
         self, accounts: Iterable[str], versions: Mapping[str, Versions] | None = None
     ) -> list[str]:
-        """Those of the accounts that show what the record says now."""
+        """Those of the accounts that show what the record says now; the others are due again."""
         slots = asyncio.Semaphore(_AT_ONCE)
         keys, guardrails = self._group(self._keys), self._group(self._guardrails)
 
@@ -130,10 +133,26 @@ class Balances:
                     return None
                 members = [*keys.get(name, ()), *guardrails.get(name, ())]
                 known = versions is None or name in versions
-                usage = await list_usage(self._records, name) if known else []
-                return name if await self._show_account(account, members, usage) else None
+                try:
+                    usage = await list_usage(self._records, name) if known else []
+                    if await self._show_account(account, members, usage):
+                        return name
+                except RecordError as error:
+                    _log.warning("balance not shown", account=name, error=str(error))
+                except Exception:  # the boundary: it is looked at again with the next minute's
+                    _log.exception("balance not shown", account=name)
+                    self._seen.pop(name, None)
+                    return None
+                self._changed.add(name)
+                self._seen.pop(name, None)
+                return None
 
-        shown = await asyncio.gather(*map(see_to, accounts))
+        wanted = set(accounts)
+        try:
+            shown = await asyncio.gather(*map(see_to, wanted))
+        except BaseException:
+            self._changed |= wanted
+            raise
         return [name for name in shown if name is not None]
 
     async def _show_account(
@@ -170,7 +189,7 @@ class Balances:
         except Missing:
             return True
         except Outdated:
-            # it has changed a moment ago: the next look sees it
+            # it has changed a moment ago, which the table does not show yet
             return False
         return True
 

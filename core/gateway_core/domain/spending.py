@@ -25,9 +25,12 @@ MINUTES_SPENT = 75
 DAYS_SPENT = 40
 """A month, and the days that have objects of their own."""
 MOST_BUCKET_BYTES = 384 * 1024
-"""All minutes and hours of one object, as text."""
+"""All minutes and hours of one object, or all its days, as text."""
 _STEPS = ((1, 1), (5, 1), (15, 1), (30, 1), (60, 1), (60, 3), (60, 6), (120, 24))
 """Widths in minutes and hours that are tried one after the other."""
+_DAY_STEPS = (2, 3, 5, 10, 20, DAYS_SPENT)
+"""The same in days, of past days."""
+_DAY_BYTES = len("2026-01-01:,")
 
 Entry = dict[str, Any]
 
@@ -118,6 +121,7 @@ def absorb_spending(
             for subject, entry in entries.items():
                 if (subject == shared or subject not in parts) and name_others(subject) == shared:
                     _absorb(entry, part, number)
+    _fit_days(entries.values())
     return list(entries.values())
 
 
@@ -198,7 +202,7 @@ def _absorb(entry: Entry, part: Mapping[str, Any], day: int) -> None:
 
 def _fit(entries: Iterable[Entry], oldest_minute: int) -> None:
     """Makes buckets coarser where there is more of them than an object is to hold."""
-    if _measure(entries) <= MOST_BUCKET_BYTES:
+    if _measure(entries, "minutes", "hours") <= MOST_BUCKET_BYTES:
         return
     for minute_step, hour_step in _STEPS:
         for entry in entries:
@@ -207,12 +211,27 @@ def _fit(entries: Iterable[Entry], oldest_minute: int) -> None:
             hours = _coarsen(_parse(entry.get("hours")), hour_step)
             _write(entry, minutes=_coarsen(kept, minute_step), hours=hours)
         # some room, so that it is not to be done again with the next run
-        if _measure(entries) <= MOST_BUCKET_BYTES * 3 // 4:
+        if _measure(entries, "minutes", "hours") <= MOST_BUCKET_BYTES * 3 // 4:
             return
 
 
-def _measure(entries: Iterable[Entry]) -> int:
-    return sum(len(e.get("minutes") or "") + len(e.get("hours") or "") for e in entries)
+def _fit_days(entries: Iterable[Entry]) -> None:
+    """The same for days."""
+    if _measure(entries, "days") <= MOST_BUCKET_BYTES:
+        return
+    days = {e["subject"]: _parse_days(e["days"]) for e in entries if e.get("days")}
+    for step in _DAY_STEPS:
+        days = {subject: _coarsen(parts, step) for subject, parts in days.items()}
+        size = sum(_DAY_BYTES + len(str(sum_)) for p in days.values() for sum_ in p.values())
+        if size <= MOST_BUCKET_BYTES * 3 // 4:
+            break
+    for entry in entries:
+        if entry["subject"] in days:
+            entry["days"] = _format_days(days[entry["subject"]])
+
+
+def _measure(entries: Iterable[Entry], *grains: str) -> int:
+    return sum(len(entry.get(grain) or "") for entry in entries for grain in grains)
 
 
 def _coarsen(parts: Mapping[int, int], step: int) -> dict[int, int]:

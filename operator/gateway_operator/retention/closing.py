@@ -20,6 +20,7 @@ from gateway_core.ports.records import (
     Missing,
     Object,
     Outdated,
+    RecordError,
     RecordOutcomeUnknown,
     Records,
 )
@@ -45,20 +46,29 @@ class Closing:
         self._now = now
 
     async def sweep(self) -> int:
-        """Moves the days that are due; how many. Raises what the ports raise."""
+        """Moves the days that are due; how many. Raises what the ports raise.
+
+        What fails for one account is raised after all the others have been seen to.
+        """
         last = self._now().astimezone(UTC).date() - timedelta(days=self._rules.usage_days + 1)
         moved = 0
         due = await self._list_days(last.isoformat())
         waiting = await self._list_waiting() if due else set[str]()
-        for _, name in due:
-            if name in waiting:
+        failed: dict[str, RecordError] = {}
+        for _, name, account in due:
+            if name in waiting or account in failed:
                 continue
             try:
                 moved += await self._move(await self._records.get(GatewayUsage.plural, name))
             except (Outdated, Missing, RecordOutcomeUnknown) as error:
                 _log.info("a day of usage is left to the next sweep", error=str(error))
+            except RecordError as error:
+                _log.warning("a day of usage is not moved", usage=name, error=str(error))
+                failed[account] = error
         if moved:
             _log.info("days of usage moved away", days=moved)
+        for error in failed.values():
+            raise error
         return moved
 
     async def _list_waiting(self) -> set[str]:
@@ -68,17 +78,18 @@ class Closing:
             for part in divide_objects(await self._backlog.read_all())
         }
 
-    async def _list_days(self, last: str) -> list[tuple[str, str]]:
-        """Days up to `last` and the names of their objects, oldest first.
+    async def _list_days(self, last: str) -> list[tuple[str, str, str]]:
+        """Days up to `last`, the names of their objects, and of whom they are, oldest first.
 
         No objects: those of all accounts fall due at the same midnight.
         """
-        found: list[tuple[str, str]] = []
+        found: list[tuple[str, str, str]] = []
         token = None
         while True:
             page = await self._records.list_page(GatewayUsage.plural, limit=100, token=token)
-            days = ((obj["spec"].get("day"), obj["metadata"]["name"]) for obj in page.items)
-            found += [(day, name) for day, name in days if day and day <= last]
+            specs = ((obj["spec"], obj["metadata"]["name"]) for obj in page.items)
+            days = ((spec.get("day"), name, spec["accountName"]) for spec, name in specs)
+            found += [entry for entry in days if entry[0] and entry[0] <= last]
             token = page.next_token
             if token is None:
                 return sorted(found)

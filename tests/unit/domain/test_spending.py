@@ -16,7 +16,13 @@ from gateway_core.contract.limits import Window
 from gateway_core.contract.resource import skeleton
 from gateway_core.contract.usage import MOST_SUBJECTS, GatewayUsage, usage_name
 from gateway_core.domain import spending
-from gateway_core.domain.spending import MINUTES_SPENT, Spending, add_spending, sum_spending
+from gateway_core.domain.spending import (
+    MINUTES_SPENT,
+    Spending,
+    absorb_spending,
+    add_spending,
+    sum_spending,
+)
 from gateway_core.domain.usage import Charge, absorb_day, add_charges, sum_usage
 from gateway_core.domain.windows import Buckets, sum_window
 
@@ -191,6 +197,26 @@ def test_an_object_stays_below_what_etcd_takes(spent: Any, most: int) -> None:
     assert len(json.dumps(table, separators=(",", ":"))) < most
     status = {"spent": table}
     GatewayUsage.model_validate(make_object("2026-11-21", status))
+
+
+def test_the_sum_of_past_days_stays_below_what_etcd_takes() -> None:
+    names = [f"key/{str(n).rjust(76, 'k')}" for n in range(MOST_SUBJECTS)]
+    part = [
+        {"subject": name, "chargedMicros": 2**53 // 100, "lastTime": "2026-11-21T12:00:00Z"}
+        for name in names
+    ]
+    days = [(START + timedelta(days=n)).date() for n in range(40)]
+    before: list[dict[str, Any]] = []
+    for day in days:
+        before = absorb_spending(before, part, day.isoformat())
+        assert len(json.dumps(before, separators=(",", ":"))) < 1_200_000, day
+    status = {"spent": before}
+    GatewayUsage.model_validate(make_object(None, status))
+    found = sum_spending([make_object(None, status)], ())[names[0]].days
+    assert sum(found.values()) == 40 * (2**53 // 100), "nothing is dropped"
+    for back in (1, 7, 30):
+        late = [sum_ for day, sum_ in found.items() if day > max(found) - back]
+        assert sum(late) >= back * (2**53 // 100)
 
 
 def test_a_rebuild_reads_minutes_of_the_newest_days_only() -> None:

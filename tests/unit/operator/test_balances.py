@@ -13,8 +13,8 @@ from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.names import ACCOUNT_LABEL
 from gateway_core.contract.usage import GatewayUsage
 from gateway_core.domain.usage import Charge, add_charges
-from gateway_core.ports.records import Outdated
-from gateway_operator.balances import LOOK_SECONDS, Balances
+from gateway_core.ports.records import Outdated, RecordUnavailable
+from gateway_operator.balances import AGAIN_SECONDS, LOOK_SECONDS, SOON_SECONDS, Balances
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import FakeRecords, Fault
 from tests.fakes.tables import FakeTable
@@ -185,6 +185,52 @@ def test_a_write_that_comes_too_late_is_made_up_for(scene: Scene) -> None:
         await scene.balances.look()
         await scene.balances.look()
         assert scene.show(GatewayAccount, "demo")["chargedMicros"] == 300_000
+
+    play()
+
+
+@pytest.mark.parametrize("method", ["patch_status", "list_page"])
+@pytest.mark.parametrize("error", [Outdated("changed"), RecordUnavailable("away"), KeyError("odd")])
+def test_funds_are_shown_though_the_first_attempts_fail(
+    scene: Scene, method: str, error: Exception
+) -> None:
+    @in_virtual_time
+    async def play() -> None:
+        scene.charge(300_000)
+        running = asyncio.create_task(scene.balances.run())
+        await scene.pass_time(5)
+        owner = {"name": "O", "email": "o@example.com"}
+        funds = {"paidMicros": 9_000_000}
+        scene.records.order_faults(method, Fault(error), Fault(error))
+        scene.put(
+            GatewayAccount, "demo", generation=2, displayName="Demo", owner=owner, funds=funds
+        )
+        soon = SOON_SECONDS + 2 * (AGAIN_SECONDS + SOON_SECONDS)
+        await scene.pass_time(3 * LOOK_SECONDS if isinstance(error, KeyError) else soon + 1)
+        assert scene.show(GatewayAccount, "demo")["balance"] == "8.70"
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+    play()
+
+
+def test_one_account_that_fails_holds_up_no_other(scene: Scene) -> None:
+    @in_virtual_time
+    async def play() -> None:
+        owner = {"name": "O", "email": "o@example.com"}
+        names = [f"other-{number}" for number in range(8)]
+        for name in names:
+            scene.put(GatewayAccount, name, displayName=name, owner=owner)
+        scene.charge(300_000)
+        before = len(scene.records.calls)
+        scene.records.order_faults("patch_status", *[Fault(RecordUnavailable("away"))] * 4)
+        await scene.balances.look()
+        shown = [name for name in (*names, "demo") if scene.show(GatewayAccount, name)]
+        assert len(shown) == 5
+        assert len(scene.records.calls) > before
+        await scene.balances.look()
+        assert all(scene.show(GatewayAccount, name) for name in (*names, "demo"))
 
     play()
 

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import weakref
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -209,6 +210,19 @@ class CountedRecords(FakeRecords):
         self.held -= 1
 
 
+class RefusingRecords(FakeRecords):
+    """Takes no status of one object."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._refused = name
+
+    async def patch_status(self, plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
+        if obj["metadata"]["name"] == self._refused:
+            raise RecordUnavailable("too large")
+        return await super().patch_status(plural, obj, status)
+
+
 class TestDaysOfUsage:
     @in_virtual_time
     async def test_those_past_are_moved_and_the_sum_stays(self) -> None:
@@ -261,6 +275,21 @@ class TestDaysOfUsage:
             records.put(USAGES, {"metadata": metadata, "spec": day, "status": {"chargedMicros": 1}})
         assert await Closing(records, FakeObjects(), Rules(), lambda: NOW).sweep() == 450
         assert records.most_held <= 200
+
+    @in_virtual_time
+    async def test_what_is_refused_for_one_account_holds_up_no_other(self) -> None:
+        records = RefusingRecords("demo-0-before")
+        for account, day in ((0, "2026-11-01"), (0, "2026-11-03"), (1, "2026-11-02")):
+            spec = {"accountName": f"demo-{account}", "day": day}
+            metadata = {"name": f"demo-{account}-{day}"}
+            status = {"chargedMicros": 1}
+            records.put(USAGES, {"metadata": metadata, "spec": spec, "status": status})
+        with pytest.raises(RecordUnavailable, match="too large"):
+            await Closing(records, FakeObjects(), Rules(), lambda: NOW).sweep()
+        left = {obj["metadata"]["name"]: obj for obj in records.list_objects(USAGES)}
+        assert left["demo-1-before"]["status"]["throughDay"] == "2026-11-02"
+        assert "demo-1-2026-11-02" not in left
+        assert {"demo-0-2026-11-01", "demo-0-2026-11-03"} <= set(left), "none goes out of turn"
 
     @in_virtual_time
     async def test_a_day_waits_for_runs_that_are_not_marked(self) -> None:
