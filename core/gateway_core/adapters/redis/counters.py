@@ -2,9 +2,9 @@
 
 An account's keys begin with `gw:{<namespace>/<account>}:`, the braces keeping them together in a
 cluster; their shapes are told in `lua/account.lua`. Money counts only while `money` carries the
-`run_id` of the running server and as many members as `holds` and `pools` have, and a subject's buckets only while
-they carry the same total as its pool: after a restart, a FLUSHALL, an eviction or the return of an
-old snapshot it is stale until rebuilt.
+`run_id` of the running server and as many members as `holds` and `pools` have, and a subject's
+buckets only while they carry the same total as its pool: after a restart, a FLUSHALL, an eviction
+or the return of an old snapshot it is stale until rebuilt.
 """
 
 import asyncio
