@@ -67,8 +67,8 @@ class Closing:
                 failed[account] = error
         if moved:
             _log.info("days of usage moved away", days=moved)
-        for error in failed.values():
-            raise error
+        if failed:
+            raise next(iter(failed.values()))
         return moved
 
     async def _list_waiting(self) -> set[str]:
