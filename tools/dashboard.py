@@ -180,6 +180,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 (
                     Query("sum(gateway_usage_fold_waiting{JOBS})", "tasks"),
                     Query("max(gateway_journal_objects{JOBS})", "objects of the journal"),
+                    Query("max(gateway_journals_damaged{JOBS})", "journals damaged"),
                 ),
             ),
             Panel(

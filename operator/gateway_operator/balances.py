@@ -54,7 +54,9 @@ class Balances:
         keys: Table[GatewayKey],
         guardrails: Table[GatewayGuardrail],
         now: Callable[[], datetime],
+        note: Callable[[], None] = lambda: None,
     ) -> None:
+        """`note` is called at the start, and after each look at which nothing has failed."""
         self._records = records
         self._accounts = accounts
         self._keys = keys
@@ -67,6 +69,9 @@ class Balances:
         self._wake = asyncio.Event()
         for table, kind in self._tables():
             table.subscribe(partial(self._hear, table, kind))
+        self._failures = 0
+        self._note = note
+        note()
 
     async def run(self) -> None:
         """Never returns."""
@@ -101,8 +106,11 @@ class Balances:
             if self._seen.get(name) != versions.get(name, ())
             or (name in self._due and self._due[name] <= now)
         }
+        failures = self._failures
         seen_to = await self._see_to(due | self._take_changed(), versions)
         self._seen.update({name: versions.get(name, ()) for name in seen_to})
+        if self._failures == failures:
+            self._note()
 
     async def _list_versions(self) -> dict[str, Versions]:
         found: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
@@ -138,8 +146,10 @@ class Balances:
                     if await self._show_account(account, members, usage):
                         return name
                 except RecordError as error:
+                    self._failures += 1
                     _log.warning("balance not shown", account=name, error=str(error))
                 except Exception:  # the boundary: it is looked at again with the next minute's
+                    self._failures += 1
                     _log.exception("balance not shown", account=name)
                     self._seen.pop(name, None)
                     return None

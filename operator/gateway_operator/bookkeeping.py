@@ -6,16 +6,17 @@ adds nothing to the days whose marks say so.
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 import structlog
 
-from gateway_core.domain.journal import JournalDamaged, JournalObject
+from gateway_core.domain.journal import JournalDamaged
 from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.records import RecordError
-from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.backlog import Backlog, Name
 from gateway_core.usecases.callfolds import DayPart, divide_objects, fold_calls
 from gateway_operator.controllers.tasks.tools import Tools
+from gateway_operator.courses import Course
 
 MOST_OBJECTS = 400
 """Objects in one round, at most."""
@@ -24,13 +25,14 @@ IDLE_SECONDS = 5.0
 ENDED_SECONDS = 3600.0
 """How long nothing has to be left of a process's journal for its marks to be dropped: whoever has
 read what was there, a rebuild or a halted owner, is done with it by then."""
+SWEEP = "journal"
 _FOLDS_AT_ONCE = 8
 
 _log = structlog.get_logger(__name__)
 
 
 class Bookkeeping:
-    """Rounds over the journal, each from its oldest objects on."""
+    """Rounds over the journal, each from where the one before has ended, listed anew at the end."""
 
     def __init__(self, tools: Tools, pause_seconds: float, *, most: int = MOST_OBJECTS) -> None:
         self._tools = tools
@@ -39,6 +41,8 @@ class Bookkeeping:
         self._most = most
         self._begun = time.monotonic()
         self._last_seen: dict[str, float] = {}
+        self._courses: dict[str, Course] = {}
+        tools.metrics.note_sweep(SWEEP, tools.now())
 
     async def run(self) -> None:
         """Folds until cancelled, whatever fails."""
@@ -47,10 +51,12 @@ class Bookkeeping:
             found = 0
             try:
                 found = await self.fold()
+                self._tools.metrics.note_sweep(SWEEP, self._tools.now())
+                if found and self._has_more():
+                    await asyncio.sleep(0)
+                    continue
             except (RecordError, StoreUnavailable) as error:
                 _log.warning("the journal is not folded", error=str(error))
-            except JournalDamaged as error:
-                _log.error("the journal is damaged and not folded", error=str(error))
             except Exception:  # the boundary: what cannot be folded now is there to be looked at
                 _log.exception("the journal is not folded")
             # a quarter of the time at most: accounts may be many, and the work on tasks goes first
@@ -58,43 +64,93 @@ class Bookkeeping:
             await asyncio.sleep(max(self._pause if found else IDLE_SECONDS, 3 * took))
 
     async def fold(self) -> int:
-        """One round; how many objects there were in it. What the ports raise; JournalDamaged."""
-        numbers = await self._backlog.list_sequences()
-        self._note_processes(numbers)
-        self._tools.metrics.journal_objects.set(sum(map(len, numbers.values())))
-        objects = await self._read(numbers)
-        stuck: set[tuple[str, int]] = set()
+        """One round; how many objects there were in it. What the ports raise."""
+        again = not self._has_more()
+        if again:
+            await self._list()
+        self._note_processes(self._courses)
+        asked = self._choose(again=again)
+        found = await self._backlog.read((p, n) for p, numbers in asked.items() for n in numbers)
+        self._halt(found.damaged)
+        parts = divide_objects(
+            [obj for obj in found.objects if not self._courses[obj.process].is_behind(obj.sequence)]
+        )
+        stuck: list[tuple[str, tuple[str, str], int]] = []
         slots = asyncio.Semaphore(_FOLDS_AT_ONCE)
 
-        async def fold_part(part: DayPart) -> None:
+        async def fold_part(whole: DayPart) -> None:
+            name = (whole.account, whole.day)
+            part = DayPart(*name)
+            for process, entries in whole.by_process.items():
+                first_left = self._courses[process].find_left(name, asked[process])
+                for entry in entries:
+                    if entry[0].sequence < first_left:
+                        part.by_process[process].append(entry)
+                    else:
+                        stuck.append((process, name, entry[0].sequence))
             async with slots:
-                for process in await self._fold_part(part):
-                    stuck.update((process, obj.sequence) for obj, _ in part.by_process[process])
+                for process in await self._fold_part(part) if part.by_process else ():
+                    stuck.extend((process, name, o.sequence) for o, _ in part.by_process[process])
 
-        await asyncio.gather(*(fold_part(part) for part in divide_objects(objects)))
+        await asyncio.gather(*map(fold_part, parts))
+        for process, numbers in asked.items():
+            self._courses[process].take_in(
+                numbers,
+                there=[obj.sequence for obj in found.objects if obj.process == process],
+                stuck=[(name, n) for whose, name, n in stuck if whose == process],
+            )
+        await self._remove_done()
+        self._tell()
+        return len(found.objects)
+
+    async def _list(self) -> None:
+        listing = await self._backlog.list_sequences()
+        before, self._courses = self._courses, {}
+        for process, numbers in listing.numbers.items():
+            self._courses[process] = course = before.get(process) or Course()
+            course.list_anew(numbers)
+        self._halt(listing.damaged)
+
+    def _has_more(self) -> bool:
+        return any(course.has_more() for course in self._courses.values())
+
+    def _choose(self, *, again: bool) -> dict[str, list[int]]:
+        """The oldest of each process, as many of each; what is stuck only `again` after a listing.
+
+        Where a day cannot be written now, the others' are read on past it.
+        """
+        wanting = {p: c for p, c in self._courses.items() if c.has_more() or (again and c.stuck)}
+        share = max(1, self._most // max(1, len(wanting)))
+        return {p: course.choose(share, again=again) for p, course in wanting.items()}
+
+    def _halt(self, damaged: dict[Name, JournalDamaged]) -> None:
+        for (process, sequence), error in damaged.items():
+            self._courses[process].halt(sequence)
+            _log.error("a journal is damaged and not folded any more", error=str(error))
+
+    async def _remove_done(self) -> None:
+        done = {process: course.find_done() for process, course in self._courses.items()}
         self._tools.failpoints.reach("before-journal-removal")
-        await self._backlog.remove(_select_done(objects, stuck))
+        await self._backlog.remove((p, n) for p, numbers in done.items() for n in numbers)
+        for process, numbers in done.items():
+            self._courses[process].forget(numbers)
         self._tools.failpoints.reach("after-journal-removal")
-        return len(objects)
 
-    async def _read(self, numbers: dict[str, list[int]]) -> list[JournalObject]:
-        """The oldest of each process, in order, as many of each; of a damaged journal none."""
-        share = max(1, self._most // max(1, len(numbers)))
-        objects: list[JournalObject] = []
-        for process, sequences in numbers.items():
-            try:
-                objects += await self._backlog.read((process, n) for n in sequences[:share])
-            except JournalDamaged as error:
-                _log.error("a journal is damaged and not folded any more", error=str(error))
-        return objects
+    def _tell(self) -> None:
+        metrics, courses = self._tools.metrics, self._courses.values()
+        metrics.journal_objects.set(sum(course.count_left() for course in courses))
+        metrics.journals_damaged.set(sum(course.halted is not None for course in courses))
 
     async def _fold_part(self, part: DayPart) -> Collection[str]:
         """The processes of which not all could be folded."""
         tools, now = self._tools, self._tools.now()
         try:
             added, left = await fold_calls(tools.records, self._backlog, part, self._is_ended, now)
-        except RecordError as error:
+        except (RecordError, StoreUnavailable) as error:
             _log.info("calls not folded", account=part.account, day=part.day, error=str(error))
+            return part.by_process
+        except Exception:  # the boundary: one odd day must not hold up those of others
+            _log.exception("calls not folded", account=part.account, day=part.day)
             return part.by_process
         tools.metrics.folded_calls.inc(added)
         tools.failpoints.reach("after-journal-fold")
@@ -109,17 +165,3 @@ class Bookkeeping:
 
     def _is_ended(self, process: str) -> bool:
         return time.monotonic() - self._last_seen.get(process, self._begun) > ENDED_SECONDS
-
-
-def _select_done(
-    objects: Sequence[JournalObject], stuck: set[tuple[str, int]]
-) -> list[JournalObject]:
-    """Of each process those before the first one that was not folded everywhere."""
-    done: list[JournalObject] = []
-    halted: set[str] = set()
-    for obj in objects:
-        if (obj.process, obj.sequence) in stuck:
-            halted.add(obj.process)
-        if obj.process not in halted:
-            done.append(obj)
-    return done

@@ -200,10 +200,20 @@ async def run_operator(
                 for part in (queue.run, heartbeat.run, janitor.run, wanted.run)
             ]
             if settings.shards.owns_rest:
-                schedule = Schedule(*plan_sweeps(tools, settings.rules, settings.sweep_seconds))
+
+                def note_sweep(name: str) -> None:
+                    metrics.note_sweep(name, _read_clock())
+
+                sweeps = plan_sweeps(tools, settings.rules, settings.sweep_seconds)
+                schedule = Schedule(note_sweep, *sweeps)
                 bookkeeping = Bookkeeping(tools, settings.fold_seconds)
                 balances = Balances(
-                    records, tables.accounts, tables.keys, tables.guardrails, _read_clock
+                    records,
+                    tables.accounts,
+                    tables.keys,
+                    tables.guardrails,
+                    _read_clock,
+                    partial(note_sweep, "balances"),
                 )
                 running += [
                     group.create_task(_run_part(part))

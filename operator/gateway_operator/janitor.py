@@ -43,6 +43,8 @@ class Janitor:
         self._pause = sweep_seconds
         self._suspects: dict[str, int] = {}
         self.missed = 0
+        for name in ("open_tasks", "holds", "ended_tasks"):
+            tools.metrics.note_sweep(name, tools.now())
 
     async def run(self) -> None:
         """Sweeps until cancelled, whatever fails."""

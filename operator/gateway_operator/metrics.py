@@ -77,7 +77,8 @@ class Metrics:
         )
         self._sweeps = Gauge(
             "gateway_sweep_last_success_timestamp_seconds",
-            "When each sweep of the repairs last came to its end, in Unix time.",
+            "When each sweep (repairs, retention, the journal, balances) last came to its end"
+            " without an error, or when its process has started, in Unix time.",
             ["sweep"],
             registry=self.registry,
         )
@@ -95,6 +96,11 @@ class Metrics:
         self.journal_objects = Gauge(
             "gateway_journal_objects",
             "Objects of the usage journal that were not folded yet, as of the last look.",
+            registry=self.registry,
+        )
+        self.journals_damaged = Gauge(
+            "gateway_journals_damaged",
+            "Processes whose usage journal has an object that cannot be read, as of the last look.",
             registry=self.registry,
         )
         self.removed = self._counter(
@@ -163,5 +169,5 @@ class Metrics:
         self._oldest_holds.labels("unaccounted").set(unaccounted)
 
     def note_sweep(self, name: str, moment: datetime) -> None:
-        """Takes in that a sweep has come to its end."""
+        """Takes in that a sweep has come to its end, or that the process has started."""
         self._sweeps.labels(name).set(moment.timestamp())

@@ -73,10 +73,9 @@ class Closing:
 
     async def _list_waiting(self) -> set[str]:
         """Names of the usage objects of which something is in the journal, folded or not."""
-        return {
-            usage_name(part.account, part.day)
-            for part in divide_objects(await self._backlog.read_all())
-        }
+        # one that cannot be read is folded nowhere, so it is in no day's mark
+        found = await self._backlog.read_whole()
+        return {usage_name(part.account, part.day) for part in divide_objects(found.objects)}
 
     async def _list_days(self, last: str) -> list[tuple[str, str, str]]:
         """Days up to `last`, the names of their objects, and of whom they are, oldest first.

@@ -45,10 +45,13 @@ def plan_sweeps(tools: Tools, rules: Rules, sweep_seconds: float) -> tuple[Sweep
 
 
 class Schedule:
-    """Runs sweeps until cancelled, whatever fails."""
+    """Runs sweeps until cancelled, whatever fails; `note` is told of each that has not, by name."""
 
-    def __init__(self, *sweeps: Sweep) -> None:
+    def __init__(self, note: Callable[[str], None], *sweeps: Sweep) -> None:
+        self._note = note
         self._sweeps = sweeps
+        for sweep in sweeps:
+            note(sweep.name)
 
     async def run(self) -> None:
         """Never returns."""
@@ -61,6 +64,7 @@ class Schedule:
         while True:
             try:
                 await sweep.run()
+                self._note(sweep.name)
             except (RecordError, StoreUnavailable) as error:
                 _log.warning("sweep cut short", sweep=sweep.name, error=str(error))
             except Exception:  # the boundary: one odd object must not end what others need

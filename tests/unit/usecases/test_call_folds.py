@@ -109,17 +109,18 @@ async def fold_round(
     Processes are taken for ended once none of them has been seen for longer than a rebuild takes.
     """
     backlog = Backlog(store)
-    numbers = await backlog.list_sequences()
+    numbers = (await backlog.list_sequences()).numbers
     clock = asyncio.get_running_loop().time()
     seen = last_seen if last_seen is not None else {}
     seen.update(dict.fromkeys(numbers, clock))
-    objects = await backlog.read((p, n) for p, some in numbers.items() for n in some[:most])
+    names = ((p, n) for p, some in numbers.items() for n in some[:most])
+    objects = (await backlog.read(names)).objects
     for part in divide_objects(objects):
         _, left = await fold_calls(
             records, backlog, part, lambda p: clock - seen.get(p, 0) > 1, now
         )
         objects = [obj for obj in objects if obj.process not in left]
-    await backlog.remove(objects)
+    await backlog.remove((obj.process, obj.sequence) for obj in objects)
 
 
 async def fold_always(records: Any, store: Any) -> None:
