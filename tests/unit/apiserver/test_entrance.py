@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import pytest
 
@@ -25,7 +24,7 @@ from gateway_core.contract.errors import (
 )
 from gateway_core.ports.counters import Budget, Hold
 from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.ledgers import rebuild_ledger
+from gateway_core.usecases.ledgers import Rebuilder
 from tests.unit.apiserver.gateway import PEPPERS, Gateway
 
 COST = 400_000
@@ -53,7 +52,7 @@ class Surface:
             (gateway.users, "gatewayusers"),
         )
         keys, accounts, users = (ReadThrough(table, records, kind) for table, kind in tables)
-        rebuild = partial(rebuild_ledger, records, Backlog(gateway.store), gateway.counters)
+        rebuild = Rebuilder(records, Backlog(gateway.store), gateway.counters).rebuild
         self.entrance = Entrance(
             Authenticator(keys, accounts, users, PEPPERS),
             PolicyView(gateway.keys, gateway.guardrails, records),
