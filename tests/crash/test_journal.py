@@ -97,7 +97,9 @@ def call(world, account):
 
 @pytest.fixture
 async def counters(world):
-    redis = RedisCounters(f"redis://127.0.0.1:{world.config.ports.redis}/0")
+    redis = RedisCounters(
+        f"redis://127.0.0.1:{world.config.ports.redis}/0", namespace=world.config.namespace
+    )
     yield redis
     await redis.close()
 

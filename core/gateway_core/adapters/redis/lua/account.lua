@@ -1,5 +1,5 @@
 -- What the scripts on an account's money begin with; the keys, and whether they can be trusted.
--- KEYS 1 `gw:{<account>}:money`; the account's other keys lie beside it, in the same slot.
+-- KEYS 1 `gw:{<namespace>/<account>}:money`; the account's other keys lie beside it, in the same slot.
 -- ARGV 1 the run_id of the server
 --   money    HASH of epoch, generation, members, pools, held, charged, day:<date>,
 --            journal:<process> (how far the last rebuild found it)
