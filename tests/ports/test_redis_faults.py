@@ -86,14 +86,14 @@ async def test_an_old_snapshot_does_not_pass_for_money(
     with Redis(port=server.port) as direct:
         direct.save()
         await asyncio.to_thread(server.restart)
-        assert direct.hget("gw:{demo}:money", "charged") == b"12"
+        assert direct.hget("gw:{default/demo}:money", "charged") == b"12"
     assert (await counters.admit(CALL)).stale
     assert not await counters.finish_rebuild(ACCOUNT, token, Ledger(0))
     await rebuild(counters, ACCOUNT, LEDGER)
     assert (await counters.read_spending(ACCOUNT, DAY)).charged == 12
 
 
-@pytest.mark.parametrize("lost", ["FLUSHALL", "gw:{demo}:money", "gw:{demo}:holds"])
+@pytest.mark.parametrize("lost", ["FLUSHALL", "gw:{default/demo}:money", "gw:{default/demo}:holds"])
 async def test_what_is_emptied_under_a_running_server_is_stale(
     server: RedisServer, counters: RedisCounters, lost: str
 ) -> None:
@@ -151,11 +151,11 @@ async def test_a_halted_server_is_unavailable_within_the_time_out_and_then_serve
 async def test_what_it_cannot_do_for_one_account_is_told_from_what_it_can_do_for_nobody(
     server: RedisServer, counters: RedisCounters
 ) -> None:
-    other = AdmissionCall("other", 300, None, None)
+    broken, other = (AdmissionCall(name, 300, None, None) for name in (ACCOUNT, "other"))
     with Redis(port=server.port) as direct:
         direct.set("gw:{demo}:rate", "no list")
         answers = await asyncio.gather(
-            counters.admit(CALL), counters.admit(other), return_exceptions=True
+            counters.admit(broken), counters.admit(other), return_exceptions=True
         )
         assert isinstance(answers[0], CountersRefused)
         assert not isinstance(answers[1], BaseException)
@@ -203,7 +203,7 @@ async def test_a_clock_set_back_by_an_hour_does_not_shut_the_door_for_one(
 ) -> None:
     with Redis(port=server.port) as direct:
         ahead = int((time.time() + 3600) * 1_000_000)
-        direct.rpush("gw:{demo}:rate", *[ahead] * 300)
+        direct.rpush("gw:{default/demo}:rate", *[ahead] * 300)
     answer = await counters.admit(AdmissionCall(ACCOUNT, 300, None, None))
     assert not answer.rate_exceeded
     assert answer.rate.remaining == 299
