@@ -153,7 +153,7 @@ async def test_what_it_cannot_do_for_one_account_is_told_from_what_it_can_do_for
 ) -> None:
     broken, other = (AdmissionCall(name, 300, None, None) for name in (ACCOUNT, "other"))
     with Redis(port=server.port) as direct:
-        direct.set("gw:{demo}:rate", "no list")
+        direct.set("gw:{default/demo}:rate", "no list")
         answers = await asyncio.gather(
             counters.admit(broken), counters.admit(other), return_exceptions=True
         )
