@@ -58,7 +58,9 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         registry = CollectorRegistry()
         process = ProcessMetrics(registry, "api")
         tracer = await stack.enter_async_context(open_tracer("api"))
-        counters = RedisCounters(settings.redis_url, note=process.note_round_trip)
+        counters = RedisCounters(
+            settings.redis_url, namespace=settings.namespace, note=process.note_round_trip
+        )
         stack.push_async_callback(counters.close)
         preparing = asyncio.create_task(counters.prepare(PREPARE_SECONDS))
         store = await stack.enter_async_context(open_store(settings))

@@ -108,7 +108,9 @@ async def run_operator(
         metrics = Metrics()
         process = ProcessMetrics(metrics.registry, "operator")
         tracer = await stack.enter_async_context(open_tracer("operator"))
-        counters = RedisCounters(settings.redis_url, note=process.note_round_trip)
+        counters = RedisCounters(
+            settings.redis_url, namespace=settings.namespace, note=process.note_round_trip
+        )
         stack.push_async_callback(counters.close)
         store = await stack.enter_async_context(open_store(settings))
         tables = _build_tables(records)

@@ -97,5 +97,5 @@ async def measure_admission(world: World, key: str, report: Report) -> None:
         report.add("admission: scripts run a call", told["calls"] / calls, "1", at_most=1.0)
         report.add("admission: other commands sent a call", others / calls, "1")
         report.add("admission: Redis CPU a call", told["usec"] / calls / 1000, "ms")
-    redis.delete(*redis.scan_iter(f"gw:{{{ACCOUNT}}}:*"))
+    redis.delete(*redis.scan_iter(f"gw:{{*/{ACCOUNT}}}:*"))
     redis.close()

@@ -2,11 +2,13 @@
 
 import base64
 import json
+import secrets
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from gateway_cli.cluster.calls import APPLY_PATCH, MERGE_PATCH, ClusterCalls
 from gateway_core.domain.webhooks import read_secret
 
 
@@ -162,3 +164,61 @@ def test_users_have_one_role_an_account(gatewayctl, read, account):
     assert "no users" in gatewayctl("users", "list", "--account", account).err
     gatewayctl("users", "grant", "zoe", "--account", "none", "--role", "admin", code=4)
     gatewayctl("users", "delete", "zoe", "--yes")
+
+
+def describe_account(name, **funds):
+    """A file's account with those funds, or with none."""
+    spec = {"displayName": "Acme", "owner": {"name": "Ann", "email": "ann@example.com"}}
+    return json.dumps(
+        {
+            "apiVersion": "modelgateway.dev/v1alpha1",
+            "kind": "GatewayAccount",
+            "metadata": {"name": name},
+            "spec": {**spec, **({"funds": funds} if funds else {})},
+        }
+    )
+
+
+def test_applying_an_account_again_takes_back_nothing_that_was_paid_in(gatewayctl, read):
+    name = f"acct-{secrets.token_hex(4)}"
+
+    def apply(*options, **funds):
+        said = gatewayctl("apply", "-f", "-", *options, stdin=describe_account(name, **funds))
+        return read("gatewayaccount", name)["spec"]["funds"], said.refusal
+
+    first = {"paidMicros": 100_000_000, "bonusMicros": 0}
+    assert apply(**first) == (first, "")
+    assert "had applied" not in gatewayctl("fund", name, "20").refusal
+    gatewayctl("fund", name, "5", "--bonus")
+    more = {"paidMicros": 120_000_000, "bonusMicros": 5_000_000}
+    for _ in range(2):
+        funds, said = apply(**first)
+        assert funds == more
+        assert "paidMicros of 120.00 USD" in said
+        assert "names 100.00 USD" in said
+    # the file that names funds no more would take its own figures with it
+    funds, said = apply()
+    assert funds == more
+    assert "names none" in said
+    gatewayctl("fund", name, "1")
+    assert apply(paidMicros=200_000_000)[0] == {**more, "paidMicros": 200_000_000}
+    assert apply("--lower-funds", **first) == (first, "")
+
+
+def test_money_that_is_added_while_an_account_is_applied_stays(
+    gatewayctl, read, monkeypatch, account
+):
+    send, payments = ClusterCalls._send, ["7", "8"]
+
+    async def pay_before(self, method, path, body, query, content_type):
+        if content_type == APPLY_PATCH and payments:
+            micros = (await send(self, "GET", path, None, None, "application/json"))[1]
+            funds = (micros["spec"].get("funds") or {}).get("paidMicros", 0)
+            more = {"spec": {"funds": {"paidMicros": funds + int(payments.pop()) * 1_000_000}}}
+            assert (await send(self, "PATCH", path, more, None, MERGE_PATCH))[0] == 200
+        return await send(self, method, path, body, query, content_type)
+
+    monkeypatch.setattr(ClusterCalls, "_send", pay_before)
+    gatewayctl("apply", "-f", "-", stdin=describe_account(account, paidMicros=1))
+    assert not payments
+    assert read("gatewayaccount", account)["spec"]["funds"]["paidMicros"] == 15_000_000

@@ -51,7 +51,9 @@ def sum_subjects(tasks):
 @asynccontextmanager
 async def open_counters(world):
     """The counters of the world's Redis."""
-    counters = RedisCounters(f"redis://127.0.0.1:{world.config.ports.redis}/0")
+    counters = RedisCounters(
+        f"redis://127.0.0.1:{world.config.ports.redis}/0", namespace=world.config.namespace
+    )
     try:
         yield counters
     finally:

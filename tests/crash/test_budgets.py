@@ -135,7 +135,7 @@ async def lose_a_part(world, client):
     with Redis(port=world.config.ports.redis) as direct:
 
         def find():
-            return list(direct.scan_iter(f"gw:{{{client.account}}}:spent:*:guardrail/*"))
+            return list(direct.scan_iter(f"gw:{{*/{client.account}}}:spent:*:guardrail/*"))
 
         direct.delete(*await wait_for(find, what="a charge in the pool"))
 

@@ -83,7 +83,7 @@ class RedisStore:
         self._now = now.timestamp()
 
     def advance(self, account: str, seconds: float) -> None:
-        prefix, micros = f"gw:{{{account}}}:", round(seconds * 1_000_000)
+        prefix, micros = f"gw:{{default/{account}}}:", round(seconds * 1_000_000)
         self._now += seconds
         for rate in self.direct.scan_iter(f"{prefix}rate*"):
             times = self.direct.lrange(rate, 0, -1)

@@ -86,8 +86,8 @@ async def test_a_settlement_that_finds_a_part_missing_charges_nowhere(store: Red
     with pytest.raises(CountersStale):
         await store.counters.settle(ACCOUNT, "a", 3, NOON)
     assert store.direct.hgetall(kept) == before
-    assert store.direct.hget("gw:{demo}:money", "charged") == "12"
-    assert store.direct.hget("gw:{demo}:holds", "a")
+    assert store.direct.hget("gw:{default/demo}:money", "charged") == "12"
+    assert store.direct.hget("gw:{default/demo}:holds", "a")
 
 
 async def test_after_kill_or_an_old_snapshot_budgets_are_stale_until_rebuilt(
@@ -112,7 +112,7 @@ async def test_a_rebuild_leaves_nothing_of_the_former_and_nothing_that_expires(
     direct = store.direct
     before = list_keys(direct, "gw:*:spent:*")
     assert len(before) == 2
-    direct.hdel("gw:{demo}:money", "epoch")
+    direct.hdel("gw:{default/demo}:money", "epoch")
     await rebuild(store.counters, ACCOUNT, LEDGER)
     after = list_keys(direct, "gw:*:spent:*")
     assert len(after) == 2
@@ -122,7 +122,7 @@ async def test_a_rebuild_leaves_nothing_of_the_former_and_nothing_that_expires(
 
 async def test_what_an_unfinished_rebuild_staged_expires(store: RedisStore) -> None:
     direct, counters = store.direct, store.counters
-    direct.hdel("gw:{demo}:money", "epoch")
+    direct.hdel("gw:{default/demo}:money", "epoch")
     token = await counters.begin_rebuild(ACCOUNT)
     assert token is not None
     await counters.abandon_rebuild(ACCOUNT, token)
@@ -135,7 +135,7 @@ async def test_what_an_unfinished_rebuild_staged_expires(store: RedisStore) -> N
 
 async def test_a_rebuild_of_which_a_part_was_evicted_is_none(store: RedisStore) -> None:
     direct, counters = store.direct, store.counters
-    direct.hdel("gw:{demo}:money", "epoch")
+    direct.hdel("gw:{default/demo}:money", "epoch")
     token = await counters.begin_rebuild(ACCOUNT)
     assert token is not None
     short = RedisCounters("redis://unused")
@@ -149,7 +149,7 @@ class _Forgetful:
 
     def __init__(self, counters: RedisCounters, direct: Redis, token: str) -> None:
         self._link, self._direct = counters._link, direct
-        self._lost = f"gw:{{{ACCOUNT}}}:spent:{token}:{POOL}"
+        self._lost = f"gw:{{default/{ACCOUNT}}}:spent:{token}:{POOL}"
 
     async def run(self, commands: list[object]) -> list[object]:
         replies = await self._link.run(commands)  # type: ignore[arg-type]

@@ -105,7 +105,9 @@ async def main(account: str, key: str) -> None:
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     loop.add_signal_handler(signal.SIGUSR1, resting.set)
     store = DirectoryStore(Path(os.environ["GATEWAY_STORE_DIR"]))
-    counters = RedisCounters(os.environ["GATEWAY_REDIS_URL"])
+    counters = RedisCounters(
+        os.environ["GATEWAY_REDIS_URL"], namespace=os.environ["GATEWAY_NAMESPACE"]
+    )
     connection = await asyncio.to_thread(find_connection)
     async with KubeRecords(connection, os.environ["GATEWAY_NAMESPACE"]) as records:
         rebuild = partial(rebuild_ledger, records, Backlog(store), counters)

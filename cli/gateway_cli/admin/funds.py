@@ -14,6 +14,7 @@ from gateway_cli.admin.amounts import format_time
 from gateway_cli.admin.documents import dollars
 from gateway_cli.admin.options import AccountName, Dollars, Namespace
 from gateway_cli.admin.session import on_cluster
+from gateway_cli.cluster.calls import FIELD_MANAGER
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.output import Output, print_done, print_note
 from gateway_core.contract.account import GatewayAccount
@@ -151,10 +152,14 @@ def read_references(obj: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def find_declarers(obj: dict[str, Any]) -> list[str]:
-    """Who has applied the account's funds: a GitOps controller, the chart's first objects, …"""
+    """Who has applied the account's funds, such as a GitOps controller.
+
+    Not `gatewayctl apply`, which leaves money there that was added.
+    """
     return [
         entry["manager"]
         for entry in obj["metadata"].get("managedFields") or ()
         if (entry.get("operation") == "Apply" or entry.get("manager") == CLIENT_SIDE_APPLY)
+        and entry.get("manager") != FIELD_MANAGER
         and "f:funds" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
     ]

@@ -5,6 +5,7 @@ that is starting, and kinds whose CRD was accepted a moment ago.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -21,10 +22,14 @@ from gateway_cli.cluster.errors import (
 
 PATIENCE_SECONDS = 60.0
 PAUSE_SECONDS = 0.5
+MOST_ATTEMPTS = 8
+"""How often an object is adapted anew because somebody else's change came between."""
 _PASSING = (Conflict, NotServed, NotThere, Overloaded, Unreachable)
 """Not now, but perhaps in a moment."""
 
 Result = TypeVar("Result")
+Adapt = Callable[[Object | None], Object]
+"""What to apply, by what is there: None where nothing is."""
 
 
 class ClusterApi:
@@ -35,18 +40,27 @@ class ClusterApi:
         self._patience = patience
         self._resources: dict[tuple[str, str], tuple[str, bool]] = {}
 
-    async def apply(self, obj: Object) -> None:
+    async def apply(self, obj: Object, adapt: Adapt | None = None) -> None:
         """Server-side apply: makes or changes the fields given, leaves all others.
+
+        With `adapt`, what it makes of the object that is there is applied in place of `obj`; if it
+        names the version that it was made of, it is made anew after somebody else's change.
 
         Raises:
             ClusterError: it is refused, or the kind is not served in time.
         """
         name = obj["metadata"]["name"]
-        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
 
-        async def send() -> Object:
-            path = await self._find_path(obj)
-            return await self._calls.call("PATCH", f"{path}/{name}", obj, query, APPLY_PATCH)
+        async def send() -> None:
+            path = f"{await self._find_path(obj)}/{name}"
+            if adapt is None:
+                await self._apply(path, obj)
+                return
+            for _ in range(1, MOST_ATTEMPTS):
+                with contextlib.suppress(Conflict):
+                    await self._apply(path, adapt(await self._find(path)))
+                    return
+            await self._apply(path, adapt(await self._find(path)))
 
         await self._insist(send)
 
@@ -63,6 +77,16 @@ class ClusterApi:
             return await self._calls.call("POST", path, obj, {"fieldManager": FIELD_MANAGER})
 
         return await self._insist(send)
+
+    async def _apply(self, path: str, obj: Object) -> None:
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        await self._calls.call("PATCH", path, obj, query, APPLY_PATCH)
+
+    async def _find(self, path: str) -> Object | None:
+        try:
+            return await self._calls.call("GET", path)
+        except NotThere:
+            return None
 
     async def _find_path(self, obj: Object) -> str:
         """The path of the collection that `obj` belongs to."""

@@ -111,7 +111,7 @@ class Policies(Generic[T]):
     def find(self, key_name: str, account: str, rules: Rules) -> Policy:
         """The policy of a key of `account` with these rules, as the table of guardrails has it."""
         known = self._known.get(key_name)
-        if known is not None and known[0] is rules and known[1] == account:
+        if known is not None and known[0] == rules and known[1] == account:
             return known[2]
         listed = self._of_key.get(key_name, {}).values()
         chosen = select_guardrails(listed, account=account, key_name=key_name)

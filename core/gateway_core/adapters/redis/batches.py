@@ -2,17 +2,24 @@
 
 Used by `RedisCounters` for the short calls of the request path. Most of what a call costs is
 the taking and giving back of a connection and the waking of the event loop, shared this way.
+
+Nobody waits long for a server that does not answer: what waits when an exchange fails fails with
+it, since it would only meet the same after one more time-out each. A server that answers late keeps
+a call waiting for its turn no longer than an exchange may take.
 """
 
 import asyncio
 from collections import deque
 
-from gateway_core.adapters.redis.link import RedisLink, Reply, check_reply
+from gateway_core.adapters.redis.link import COMMAND_SECONDS, RedisLink, Reply, check_reply
 from gateway_core.adapters.redis.scripts import ScriptCall
 from gateway_core.ports.counters import CountersUnavailable
 
 MAX_BATCH = 128
-"""Calls sent at once; bounds what one failed exchange takes down with it."""
+"""Calls sent at once; bounds how long the server works on one exchange."""
+
+Waiting = tuple[ScriptCall, asyncio.Future[Reply], float]
+"""A call, whom to tell, and until when it may wait for its turn, by the loop's clock."""
 
 
 class CommandBatcher:
@@ -20,7 +27,7 @@ class CommandBatcher:
 
     def __init__(self, link: RedisLink) -> None:
         self._link = link
-        self._waiting: deque[tuple[ScriptCall, asyncio.Future[Reply]]] = deque()
+        self._waiting: deque[Waiting] = deque()
         self._busy = False
         self._drain_task: asyncio.Task[None] | None = None
 
@@ -30,12 +37,16 @@ class CommandBatcher:
         A caller that gives up while it waits for its turn is never sent.
         """
         if self._busy:
-            future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-            self._waiting.append((call, future))
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[Reply] = loop.create_future()
+            self._waiting.append((call, future, loop.time() + COMMAND_SECONDS))
             return check_reply(await future)
         self._busy = True
         try:
             replies = await self._link.run([call])
+        except CountersUnavailable as error:
+            self._fail_waiting(error)
+            raise
         finally:
             if self._waiting:
                 self._drain_task = asyncio.create_task(self._drain())
@@ -50,16 +61,21 @@ class CommandBatcher:
         finally:
             self._busy = False
             # Only where the loop is ending under us is anybody left.
-            for _, future in self._waiting:
+            for _, future, _ in self._waiting:
                 future.cancel()
             self._waiting.clear()
 
     async def _run_batch(self) -> None:
         batch: list[tuple[ScriptCall, asyncio.Future[Reply]]] = []
+        now = asyncio.get_running_loop().time()
         while self._waiting and len(batch) < MAX_BATCH:
-            entry = self._waiting.popleft()
-            if not entry[1].done():
-                batch.append(entry)
+            call, future, until = self._waiting.popleft()
+            if future.done():
+                continue
+            if until < now:
+                future.set_exception(CountersUnavailable("Redis answers too slowly"))
+            else:
+                batch.append((call, future))
         if not batch:
             return
         try:
@@ -68,6 +84,8 @@ class CommandBatcher:
             for _, future in batch:
                 if not future.done():
                     future.set_exception(_copy(error))
+            if isinstance(error, CountersUnavailable):
+                self._fail_waiting(error)
         except BaseException:
             for _, future in batch:
                 future.cancel()
@@ -76,6 +94,12 @@ class CommandBatcher:
             for (_, future), reply in zip(batch, replies, strict=True):
                 if not future.done():
                     future.set_result(reply)
+
+    def _fail_waiting(self, error: CountersUnavailable) -> None:
+        for _, future, _ in self._waiting:
+            if not future.done():
+                future.set_exception(_copy(error))
+        self._waiting.clear()
 
 
 def _copy(error: Exception) -> Exception:

@@ -1,10 +1,10 @@
 """`Counters` on Redis. Chosen by the processes' `compose` modules.
 
-An account's keys begin with `gw:{<account>}:`, the braces keeping them together in a cluster; their
-shapes are told in `lua/account.lua`. Money counts only while `money` carries the `run_id` of the
-running server and as many members as `holds` and `pools` have, and a subject's buckets only while
-they carry the same total as its pool: after a restart, a FLUSHALL, an eviction or the return of an
-old snapshot it is stale until rebuilt.
+An account's keys begin with `gw:{<namespace>/<account>}:`, the braces keeping them together in a
+cluster; their shapes are told in `lua/account.lua`. Money counts only while `money` carries the
+`run_id` of the running server and as many members as `holds` and `pools` have, and a subject's
+buckets only while they carry the same total as its pool: after a restart, a FLUSHALL, an eviction
+or the return of an old snapshot it is stale until rebuilt.
 """
 
 import asyncio
@@ -74,23 +74,26 @@ _CALL_STATES: tuple[CallState, ...] = ("gone", "held", "charged")
 _log = structlog.get_logger(__name__)
 
 _RATE_USES: Mapping[RateUse, int] = {"skip": 0, "count": 1, "look": 2}
-_HELD, _UNDERFUNDED, _STALE, _EXCEEDED = 1, 2, 3, 4
+_HELD, _UNDERFUNDED, _STALE, _EXCEEDED, _BUSY = 1, 2, 3, 4, 5
 
 
 class RedisCounters:
     """The counters in the Redis at `url`; for one event loop. See `ports.counters.Counters`.
 
-    `clock` tells the Unix time that windows of spending turn by.
+    `namespace` is the gateway's: several may share a Redis, and know accounts of one name. `clock`
+    tells the Unix time that windows of spending turn by.
     """
 
     def __init__(
         self,
         url: str,
         *,
+        namespace: str = "default",
         max_connections: int = 16,
         clock: Callable[[], float] = time.time,
         note: NoteRoundTrip | None = None,
     ) -> None:
+        self._head = f"gw:{{{namespace}/"
         self._link = RedisLink(url, max_connections=max_connections, note=note)
         self._clock = clock
         self._batcher = CommandBatcher(self._link)
@@ -121,7 +124,7 @@ class RedisCounters:
         """One EVALSHA, together with those of other callers; see the port."""
         hold, now = call.hold, self._clock()
         limit, remaining, reset, wait, outcome, *exceeded = await self._batcher.call(
-            _name_call(
+            self._name_call(
                 ADMIT,
                 call.account,
                 call.requests_per_minute,
@@ -144,6 +147,7 @@ class RedisCounters:
             underfunded=outcome == _UNDERFUNDED,
             held=outcome == _HELD,
             stale=outcome == _STALE,
+            busy=outcome == _BUSY,
             exceeded=state,
         )
 
@@ -151,7 +155,7 @@ class RedisCounters:
         """See the port."""
         micros, subjects = check_micros(hold.micros), join_subjects(hold.subjects)
         return bool(
-            await self._batcher.call(_name_call(HOLD, account, hold.task, micros, subjects))
+            await self._batcher.call(self._name_call(HOLD, account, hold.task, micros, subjects))
         )
 
     async def settle(self, account: str, task: str, charged: int, at: datetime) -> bool:
@@ -159,31 +163,31 @@ class RedisCounters:
         day, oldest_day, *buckets = describe_moment(at, self._clock())
         remembered = CHARGED_SECONDS * 1_000_000
         micros = check_micros(charged)
-        call = _name_call(SETTLE, account, task, micros, day, oldest_day, remembered, *buckets)
+        call = self._name_call(SETTLE, account, task, micros, day, oldest_day, remembered, *buckets)
         return bool(await self._batcher.call(call))
 
     async def keep(self, account: str, process: str, calls: Sequence[str]) -> KeptCalls:
         """See the port."""
-        call = _name_call(KEEP, account, process, CHARGED_SECONDS * 1_000_000, *calls)
+        call = self._name_call(KEEP, account, process, CHARGED_SECONDS * 1_000_000, *calls)
         counted, *states = await self._batcher.call(call)
         return KeptCalls(tuple(_CALL_STATES[state] for state in states), counted)
 
     async def read_spending(self, account: str, day: str) -> Spending:
         """See the port."""
-        charged, held, today = await self._batcher.call(_name_call(SPENDING, account, day))
+        charged, held, today = await self._batcher.call(self._name_call(SPENDING, account, day))
         return Spending(charged=charged, held=held, charged_today=today)
 
     async def read_budgets(self, account: str, budgets: Sequence[Budget]) -> list[BudgetState]:
         """See the port."""
         now = self._clock()
         asked = ((budget.subject, *describe_window(budget, now)) for budget in budgets)
-        call = _name_call(BUDGETS, account, *(part for one in asked for part in one))
+        call = self._name_call(BUDGETS, account, *(part for one in asked for part in one))
         told = await self._batcher.call(call)
         return [read_state(b, now, *figures) for b, figures in zip(budgets, told, strict=True)]
 
     async def list_holds(self, account: str, min_age_seconds: float) -> list[Hold]:
         """See the port. A rebuilt hold is as old as the rebuild."""
-        call = _name_call(HOLDS, account, int(min_age_seconds * 1_000_000))
+        call = self._name_call(HOLDS, account, int(min_age_seconds * 1_000_000))
         flat = check_reply((await self._link.run([call]))[0])
         holds = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
         return [
@@ -196,22 +200,22 @@ class RedisCounters:
         accounts: set[str] = set()
         cursor: bytes = b"0"
         while True:
-            scan: Command = (b"SCAN", cursor, b"MATCH", b"gw:{*}:money", b"COUNT", CHUNK)
+            scan: Command = (b"SCAN", cursor, b"MATCH", f"{self._head}*}}:money", b"COUNT", CHUNK)
             cursor, keys = check_reply((await self._link.run([scan]))[0])
-            accounts.update(key.decode()[4 : -len("}:money")] for key in keys)
+            accounts.update(key.decode()[len(self._head) : -len("}:money")] for key in keys)
             if cursor == b"0":
                 return sorted(accounts)
 
     async def begin_rebuild(self, account: str) -> str | None:
         """See the port."""
-        call = _name_call(BEGIN_REBUILD, account, secrets.token_hex(8), REBUILD_SECONDS)
+        call = self._name_call(BEGIN_REBUILD, account, secrets.token_hex(8), REBUILD_SECONDS)
         token = await self._batcher.call(call)
         return None if token is None else token.decode()
 
     async def finish_rebuild(self, account: str, token: str, ledger: Ledger) -> bool:
         """See the port. All is staged beside what is in use, and put in its place in one step."""
         pools = _sum_pools(ledger)
-        finish = _name_call(
+        finish = self._name_call(
             FINISH_REBUILD,
             account,
             token,
@@ -227,7 +231,7 @@ class RedisCounters:
             ),
         )
         now = await self._read_clock()
-        commands = _stage(f"gw:{{{account}}}:", token, ledger, pools, now)
+        commands = _stage(self._name_keys(account), token, ledger, pools, now)
         while chunk := list(islice(commands, CHUNK)):
             for reply in await self._link.run(chunk):
                 check_reply(reply)
@@ -235,16 +239,19 @@ class RedisCounters:
 
     async def abandon_rebuild(self, account: str, token: str) -> None:
         """See the port."""
-        await self._batcher.call(_name_call(ABANDON_REBUILD, account, token))
+        await self._batcher.call(self._name_call(ABANDON_REBUILD, account, token))
+
+    def _name_keys(self, account: str) -> str:
+        """What the account's keys begin with."""
+        return f"{self._head}{account}}}:"
+
+    def _name_call(self, script: Script, account: str, *arguments: Argument) -> ScriptCall:
+        return ScriptCall(script, (f"{self._head}{account}}}:money",), arguments)
 
     async def _read_clock(self) -> int:
         """The server's time in microseconds."""
         seconds, micros = check_reply((await self._link.run([(b"TIME",)]))[0])
         return int(seconds) * 1_000_000 + int(micros)
-
-
-def _name_call(script: Script, account: str, *arguments: Argument) -> ScriptCall:
-    return ScriptCall(script, (f"gw:{{{account}}}:money",), arguments)
 
 
 def _sum_pools(ledger: Ledger) -> dict[str, int]:

@@ -1,5 +1,5 @@
 -- What the scripts on an account's money begin with; the keys, and whether they can be trusted.
--- KEYS 1 `gw:{<account>}:money`; the account's other keys lie beside it, in the same slot.
+-- KEYS 1 `gw:{<namespace>/<account>}:money`; the account's other keys lie beside it, in the same slot.
 -- ARGV 1 the run_id of the server
 --   money    HASH of epoch, generation, members, pools, held, charged, day:<date>,
 --            journal:<process> (how far the last rebuild found it)
@@ -39,6 +39,26 @@ end
 -- From then on all of the account's money is stale: a part of it is missing.
 local function disown()
   redis.call('HDEL', MONEY, 'epoch')
+end
+
+-- Amount, subjects with a space before each, and since when it stands, as text; nil where there is none.
+local function read_hold(task)
+  local value = redis.call('HGET', HOLDS, task)
+  if not value then return nil end
+  local micros, since, subjects = string.match(value, '^(%d+):(%d+)(.*)$')
+  return micros, subjects, since
+end
+
+-- To be followed by note_sizes.
+local function drop_hold(task, micros, subjects)
+  redis.call('HDEL', HOLDS, task)
+  if micros == '0' then return end
+  redis.call('HINCRBY', MONEY, 'held', '-' .. micros)
+  for subject in string.gmatch(subjects, '%S+') do
+    if redis.call('HINCRBY', POOLS, 'held ' .. subject, '-' .. micros) == 0 then
+      redis.call('HDEL', POOLS, 'held ' .. subject)
+    end
+  end
 end
 
 local function take_hold(task, micros, subjects, now)
