@@ -78,7 +78,7 @@ class KeyRoutes:
         wire_id = self._mint.mint_random(KEY_PREFIX, call.account)
         if idempotency_key is not None:
             # what is left out is the same as what it then is (contract §2.2)
-            intent = make_intent(call, idempotency_key, _DEFAULTS | values)
+            intent = make_intent(call, idempotency_key, {**_DEFAULTS, **values})
             wire_id = self._mint.mint_keyed(
                 KEY_PREFIX, call.account, "POST", call.template, idempotency_key
             )
