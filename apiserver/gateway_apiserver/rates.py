@@ -146,14 +146,18 @@ class RateGate:
             self._outage_began = None
             self._local.clear()
             _log.info("the counters are back")
-        if not answer.stale or not await self.rebuild(account.name):
+        if not answer.stale:
             return answer
         try:
-            # the call has its place in the rate already
-            again = await self._counters.admit(replace(call, rate="skip"))
-        except CountersUnavailable:
-            return answer
-        return replace(again, rate=answer.rate)
+            # nothing is counted of a call whose money could not be looked at
+            if await self.rebuild(account.name):
+                answer = await self._counters.admit(call)
+            if answer.stale:
+                counted = await self._counters.admit(replace(call, hold=None))
+                answer = replace(counted, stale=True)
+        except CountersUnavailable as error:
+            return self._admit_alone(account, budgets, rate, error)
+        return answer
 
     async def rebuild(self, account: str) -> bool:
         """Whether the account's money is back, rebuilt from the record within 5 s.

@@ -58,10 +58,12 @@ class KeyReused(Conflict):
 
 
 class WinnerUndecided(Unavailable):
-    """An equal call was first, and its task cannot be seen yet; the hold is that task's."""
+    """A call of the same name was first, and its task cannot be seen yet; the hold is its."""
 
     def __init__(self) -> None:
-        super().__init__("An equal request is being decided.", retry_after=1)
+        super().__init__(
+            "Another request with this Idempotency-Key is being decided.", retry_after=1
+        )
 
 
 class TaskRecorder:
@@ -82,7 +84,8 @@ class TaskRecorder:
             WinnerUndecided: one of its name is there, and could not be read within 10 s.
             OutcomeUnknown: sent and not acknowledged within 10 s; it may be there.
             Unavailable: the Kubernetes API is away, and nothing was sent.
-            Internal: the Kubernetes API refuses the object, which is a defect of ours.
+            Internal: the Kubernetes API refuses the object, which is a defect of ours, and nothing
+                was sent before.
         """
         begin = self._clock()
         deadline, refuse_at = begin + GIVE_UP_SECONDS, begin + REFUSE_SECONDS
@@ -108,7 +111,10 @@ class TaskRecorder:
                 pass
             except (Refused, RecordError) as error:
                 _log.error("a task was refused", task=obj["metadata"]["name"], error=str(error))
-                raise Internal("The task could not be recorded.") from error
+                # what was sent before may be there, and be what this one is refused for: a quota is
+                # looked at before the name
+                defect = Internal("The task could not be recorded.")
+                raise (defect if nothing_sent else verdict) from error
             pause = _PAUSES[min(attempt, len(_PAUSES) - 1)]
             attempt += 1
             if self._clock() + pause >= (refuse_at if nothing_sent else deadline):

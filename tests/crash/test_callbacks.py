@@ -31,7 +31,7 @@ async def test_operator_killed_around_an_attempt(world, tally, step):
         await client.simulate({"behaviour": "seconds", "seconds": "0.3-1"})
         creations = []
         for kill in range(kills):
-            world.run.restart("operator", {**env, "GATEWAY_FAILPOINTS": f"{step}:{HIT}"})
+            world.restart_doomed("operator", {**env, "GATEWAY_FAILPOINTS": f"{step}:{HIT}"})
             for number in range(TASKS_A_KILL):
                 url = receiver.plan(f"{kill}-{number}", answer(500), answer(500))
                 key = f"{step}-{secrets.token_hex(4)}"

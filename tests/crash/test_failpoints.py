@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from gateway_apiserver.failpoints import NAMES as API_STEPS
-from gateway_cli.local.errors import ProcessFailedError
 from gateway_operator.failpoints import NAMES as OPERATOR_STEPS
 from tests.crash.history import check_money, is_closed
 from tests.crash.shares import share
@@ -58,12 +57,7 @@ async def test_process_killed_at_a_step_loses_and_doubles_nothing(
     await payer.simulate({"behaviour": "seconds", "seconds": "0.3-1"})
     creations = []
     for _ in range(kills):
-        # those that the last kill left behind may take it to the step before it is ready
-        try:
-            world.run.restart(process, {"GATEWAY_FAILPOINTS": f"{step}:{HIT}"})
-        except ProcessFailedError as error:
-            if "SIGKILL" not in str(error):
-                raise
+        world.restart_doomed(process, {"GATEWAY_FAILPOINTS": f"{step}:{HIT}"})
         for _ in range(TASKS_A_KILL):
             key = f"{step}-{secrets.token_hex(4)}"
             creations.append(asyncio.create_task(payer.create_surely(key, duration_seconds=3)))

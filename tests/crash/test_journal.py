@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway_cli.local.errors import ProcessFailedError
 from gateway_cli.local.processes import describe_gateway
 from gateway_core.adapters.redis.counters import RedisCounters
 from gateway_core.contract.limits import subject_of_key
@@ -170,12 +169,7 @@ STEPS = (("after-journal-fold", 2), ("before-journal-removal", 3), ("after-journ
 async def test_an_operator_killed_at_each_step_folds_nothing_twice(world, account, call, counters):
     caller = call()
     for step, hit in STEPS:
-        # what the last kill left behind may take it to the step before it is ready
-        try:
-            world.run.restart("operator", {"GATEWAY_FAILPOINTS": f"{step}:{hit}"})
-        except ProcessFailedError as error:
-            if "SIGKILL" not in str(error):
-                raise
+        world.restart_doomed("operator", {"GATEWAY_FAILPOINTS": f"{step}:{hit}"})
         await wait_for(lambda: not world.is_alive("operator"), what=f"death at {step}", seconds=40)
     world.run.restart("operator", {})
     caller.end()

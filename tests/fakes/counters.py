@@ -101,8 +101,14 @@ class FakeCounters:
             return AdmissionAnswer(rate)
         money = self._money.get(call.account)
         if money is None:
+            self._uncount(call)
             return AdmissionAnswer(rate, stale=True)
-        if call.hold.task not in money.holds and not self._was_charged(money, call.hold.task):
+        if self._was_charged(money, call.hold.task):
+            return AdmissionAnswer(rate, held=True)
+        standing, _ = money.holds.get(call.hold.task, (None, 0))
+        if standing not in (None, call.hold):
+            return AdmissionAnswer(rate, busy=True)
+        if standing is None:
             for budget in call.budgets:
                 state = self._state_of(money, budget)
                 spent = state.used + state.held
@@ -112,7 +118,7 @@ class FakeCounters:
             wanted = money.held + money.charged + call.hold.micros
             if call.funds is not None and wanted > call.funds:
                 return AdmissionAnswer(rate, underfunded=True)
-            money.holds[call.hold.task] = (call.hold, self.now)
+        money.holds[call.hold.task] = (call.hold, self.now)
         return AdmissionAnswer(rate, held=True)
 
     def _count(self, call: AdmissionCall) -> tuple[AdmissionAnswer | None, RateState]:
@@ -156,10 +162,11 @@ class FakeCounters:
     async def hold(self, account: str, hold: Hold) -> bool:
         _check_micros(hold.micros)
         money = self._find_money(account)
-        if hold.task in money.holds or self._was_charged(money, hold.task):
+        if self._was_charged(money, hold.task):
             return False
-        money.holds[hold.task] = (hold, self.now)
-        return True
+        standing, since = money.holds.get(hold.task, (None, self.now))
+        money.holds[hold.task] = (hold, since)
+        return standing is None
 
     async def settle(self, account: str, task: str, charged: int, at: datetime) -> bool:
         _check_micros(charged)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -12,6 +13,7 @@ from gateway_core.contract.money import MAX_MICROS
 from gateway_core.ports.counters import (
     AdmissionAnswer,
     AdmissionCall,
+    Budget,
     CountersStale,
     Hold,
     Ledger,
@@ -130,7 +132,7 @@ class TestRate:
 
 
 class TestMoney:
-    async def test_money_is_stale_until_rebuilt_and_the_rate_counts_meanwhile(
+    async def test_money_is_stale_until_rebuilt_and_nothing_is_counted_of_who_asks(
         self, store: CountersStore
     ) -> None:
         account = name_account()
@@ -140,6 +142,7 @@ class TestMoney:
         assert answer.rate.remaining == 299
         unlimited = await store.counters.admit(call_with_hold(account, "t", 5, funds=None))
         assert (unlimited.stale, unlimited.held) == (True, False)
+        assert (await store.counters.admit(call(account))).rate.remaining == 299
         for refused in (
             store.counters.hold(account, Hold("t", 5)),
             store.counters.settle(account, "t", 5, AT),
@@ -179,9 +182,58 @@ class TestMoney:
         assert (await store.counters.admit(asked)).held
         again = await store.counters.admit(asked)
         assert (again.held, again.underfunded) == (True, False)
-        assert not await store.counters.hold(account, Hold("a", 7))
+        assert not await store.counters.hold(account, Hold("a", 100))
         assert await store.counters.list_holds(account, 0) == [Hold("a", 100)]
         assert (await store.counters.read_spending(account, DAY)).held == 100
+
+    async def test_a_hold_asked_for_again_begins_anew_in_age(self, store: CountersStore) -> None:
+        account = name_account()
+        await rebuild(store.counters, account)
+        asked = call_with_hold(account, "a", 100, funds=100)
+        await store.counters.admit(asked)
+        store.advance(account, 130)
+        assert (await store.counters.admit(asked)).held
+        assert await store.counters.list_holds(account, 100) == []
+
+    @pytest.mark.parametrize(
+        "other", [Hold("a", 100, ("key/a",)), Hold("a", 9, ("key/b",)), Hold("a", 100)]
+    )
+    async def test_a_hold_that_differs_is_anothers(self, store: CountersStore, other: Hold) -> None:
+        """Two calls with one Idempotency-Key: none goes on with money held for the other."""
+        account, counters = name_account(), store.counters
+        await rebuild(counters, account)
+        asked = AdmissionCall(account, 300, Hold("a", 9, ("key/a",)), funds=50)
+        assert (await counters.admit(asked)).held
+        store.advance(account, 130)
+        for funds in (50, None):
+            busy = await counters.admit(replace(asked, hold=other, funds=funds))
+            assert (busy.busy, busy.held, busy.underfunded, busy.stale) == (True,) + (False,) * 3
+        assert busy.rate.remaining == 298
+        assert await counters.list_holds(account, 120) == [Hold("a", 9, ("key/a",))]
+        assert (await counters.read_spending(account, DAY)).held == 9
+        assert (await counters.admit(asked)).held
+
+    async def test_the_record_puts_a_hold_right(self, store: CountersStore) -> None:
+        account, counters = name_account(), store.counters
+        subjects = ("key/a", "key/b", "guardrail/c")
+        await rebuild(counters, account)
+        await counters.hold(account, Hold("other", 1, subjects))
+        await counters.hold(account, Hold("a", 9, ("key/a", "guardrail/c")))
+        store.advance(account, 130)
+        for right in (
+            Hold("a", 40, ("key/b", "guardrail/c")),
+            Hold("a", 0, ()),
+            Hold("a", 40, ("key/b", "guardrail/c")),
+        ):
+            assert await counters.hold(account, right) is False
+            assert right in await counters.list_holds(account, 120)
+        states = await counters.read_budgets(account, [Budget(name) for name in subjects])
+        assert [state.held for state in states] == [1, 41, 41]
+        assert (await counters.read_spending(account, DAY)).held == 41
+        assert await counters.settle(account, "a", 7, AT)
+        states = await counters.read_budgets(account, [Budget(name) for name in subjects])
+        assert [(state.used, state.held) for state in states] == [(0, 1), (7, 1), (7, 1)]
+        assert await counters.read_spending(account, DAY) == Spending(7, 1, 7)
 
     async def test_a_rejected_rate_holds_nothing(self, store: CountersStore) -> None:
         account = name_account()
@@ -345,16 +397,18 @@ class TestMoney:
             task = f"t{number}"
             known = task in holds or task in done
             if kind == "admit":
+                busy = holds.get(task, micros) != micros
                 fits = known or charged + sum(holds.values()) + micros <= funds
                 answer = await store.counters.admit(
                     call_with_hold(account, task, micros, funds=funds)
                 )
-                assert (answer.held, answer.underfunded) == (fits, not fits)
+                assert (answer.held, answer.underfunded) == (fits and not busy, not fits)
+                assert answer.busy == busy
                 if fits and not known:
                     holds[task] = micros
             elif kind == "hold":
                 assert await store.counters.hold(account, Hold(task, micros)) is not known
-                if not known:
+                if task not in done:
                     holds[task] = micros
             else:
                 settled = await store.counters.settle(account, task, micros, AT)

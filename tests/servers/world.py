@@ -23,6 +23,7 @@ from yarl import URL
 
 from gateway_cli.local.background import BackgroundRun
 from gateway_cli.local.config import LocalConfig
+from gateway_cli.local.errors import ProcessFailedError
 from gateway_cli.local.ports import Ports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,6 +122,17 @@ class World:
     def log(self, name: str) -> str:
         """The log of a process."""
         return self.run.run.log_of(name).read_text(errors="replace")
+
+    def restart_doomed(self, process: str, env: Mapping[str, str]) -> None:
+        """Restarts a process that is to be killed at a step.
+
+        What the last kill has left behind may take it there before it is ready.
+        """
+        try:
+            self.run.restart(process, dict(env))
+        except ProcessFailedError as error:
+            if "SIGKILL" not in str(error):
+                raise
 
     def is_alive(self, name: str) -> bool:
         """Whether a process runs."""

@@ -22,6 +22,7 @@ from gateway_apiserver.entries import AccountRecord
 from gateway_apiserver.errors import list_rate_headers
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.rates import RateGate
+from gateway_apiserver.recording import WinnerUndecided
 from gateway_apiserver.trace import Header, Trace
 from gateway_core.contract.errors import (
     CreditLimitExceeded,
@@ -134,6 +135,8 @@ class Entrance:
 
 def _check_money(payer: Payer, answer: AdmissionAnswer, micros: int) -> None:
     """Raises where the money is not held: it fails closed (§12.5)."""
+    if answer.busy:
+        raise WinnerUndecided
     if answer.stale and (payer.policy.limited or not payer.account.unlimited):
         raise Unavailable("The account's balance is being recounted.")
     if answer.exceeded is not None:

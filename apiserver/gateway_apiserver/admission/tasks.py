@@ -76,9 +76,10 @@ class _Replay:
 
 @dataclass(frozen=True, slots=True)
 class _Creation:
-    """A task is made."""
+    """A task is made; a `keyed` one by any of the calls with its Idempotency-Key."""
 
     task_id: str
+    keyed: bool
     draft: Draft
     model: Model
     hold: Hold
@@ -161,7 +162,8 @@ class TaskAdmission:
         model = find_model(draft)
         payer.policy.check(call.service, draft.model_id)
         micros = price_draft(draft, model, self._clock())
-        return _Creation(task_id, draft, model, payer.make_hold(id_to_name(task_id), micros))
+        hold = payer.make_hold(id_to_name(task_id), micros)
+        return _Creation(task_id, key is not None, draft, model, hold)
 
     async def _create(self, call: TaskCall, payer: Payer, plan: _Creation) -> Acceptance:
         try:
@@ -170,11 +172,11 @@ class TaskAdmission:
             with call.trace.span.child("record", kind=SpanKind.CLIENT):
                 recorded = await self._recorder.record(obj)
             self._failpoints.reach("after-create")
-        except (OutcomeUnknown, KeyReused, WinnerUndecided):
-            # the hold stays: the task may be there, and then it needs it
-            raise
-        except GatewayError:
-            await self._entrance.release(payer, plan.hold)
+        except GatewayError as error:
+            # the hold stays where the task may be there, of this call or of another with the same
+            # Idempotency-Key: then it needs it, and else the sweeper ends it
+            if not plan.keyed and not isinstance(error, OutcomeUnknown | WinnerUndecided):
+                await self._entrance.release(payer, plan.hold)
             raise
         self._tasks.offer(recorded.object)
         return Acceptance(plan.task_id, recorded.replayed)

@@ -91,9 +91,9 @@ class AdmissionAnswer:
     `rate` is the tightest of the account's and the budgets' (§12.4): the one with the least left,
     of equals the one that is free again last. `exceeded` is the first budget that the hold does
     not fit in, as it stands without it. `held` is whether the hold stands now, `stale` that money
-    must be rebuilt and nothing was held; the rates are counted in any of these cases but
-    `rate_exceeded` and `exceeded`. `retry_after`
-    is 0 unless `rate_exceeded`.
+    must be rebuilt and nothing was held, `busy` that another hold stands under the task's name, and
+    nothing was changed. The rates are counted in any of these cases but `rate_exceeded`, `exceeded`
+    and `stale`, whose `rate` is told as if it were. `retry_after` is 0 unless `rate_exceeded`.
     """
 
     rate: RateState
@@ -102,6 +102,7 @@ class AdmissionAnswer:
     underfunded: bool = False
     held: bool = False
     stale: bool = False
+    busy: bool = False
     exceeded: BudgetState | None = None
 
 
@@ -156,17 +157,21 @@ class Counters(Protocol):
     async def admit(self, call: AdmissionCall) -> AdmissionAnswer:
         """Counts and holds in one atomic round trip.
 
-        A hold is keyed by its task: taking it again changes nothing, nor does taking it for a task
-        that was charged in the last 10 minutes. It is taken in the account and in all its subjects,
-        or nowhere: in each budget charged + held + its amount must be within the limit. A rejected
-        rate, the account's or a budget's, counts nowhere and holds nothing. The window is any
-        trailing 60 s of the store's clock, and a call made `retry_after` seconds after a rejected
-        one finds its slot free (contract §12).
+        A hold is keyed by its task: taking it again only has it begin anew in age, and taking it
+        for a task that was charged in the last 10 minutes changes nothing. One that stands for
+        another amount or under other subjects is another call's: the answer is `busy`. It is taken
+        in the account and in all its subjects, or nowhere: in each budget charged + held + its
+        amount must be within the limit. A rejected rate, the account's or a budget's, counts
+        nowhere and holds nothing. The window is any trailing 60 s of the store's clock, and a call
+        made `retry_after` seconds after a rejected one finds its slot free (contract §12).
         """
         ...
 
     async def hold(self, account: str, hold: Hold) -> bool:
         """Takes a hold whatever the balance, once per task; whether it is new. CountersStale.
+
+        It is what the record says: a hold that stands for another amount or under other subjects
+        becomes this one, in the account and in all pools, and keeps its age; it is not new.
 
         None is taken for a task that was charged in the last 10 minutes, by whom it ever was: of
         two owners of a task one may be late.

@@ -91,6 +91,16 @@ class TestLostMoney:
         gateway.counters.lose()
         assert (await gateway.create()).status == 402
 
+    async def test_a_spent_budget_that_a_rebuild_shows_is_not_counted(
+        self, gateway: Gateway
+    ) -> None:
+        limited = gateway.put_key("demo", limit={"micros": 500_000, "window": "weekly"})
+        assert (await gateway.create(key=limited)).status == 202
+        gateway.counters.lose()
+        refused = await gateway.create(key=limited)
+        assert (refused.status, set(RATE) & set(refused.headers)) == (429, set())
+        assert rate_of(await gateway.create())[1] == 299
+
     async def test_many_calls_wait_for_one_rebuild(self, gateway: Gateway) -> None:
         gateway.counters.lose()
         answers = await asyncio.gather(*(gateway.create() for _ in range(20)))
@@ -266,7 +276,7 @@ class TestGateInAnOutage:
         answer = await self.gate.admit(record(requests_per_minute=1), None)
         assert (answer.rate_exceeded, answer.retry_after) == (True, 55)
 
-    async def test_the_second_asking_of_a_rebuild_does_not_count(self) -> None:
+    async def test_a_call_that_waits_for_a_rebuild_is_counted_once(self) -> None:
         calls: list[AdmissionCall] = []
         admit = self.counters.admit
 
@@ -276,5 +286,34 @@ class TestGateInAnOutage:
 
         self.counters.away = False
         self.counters.admit = spy  # type: ignore[method-assign]
-        await self.gate.admit(record(), Hold("t", 1))
-        assert [call.rate for call in calls] == ["count", "skip"]
+        token = await self.counters.begin_rebuild("a")
+        assert token is not None
+
+        async def finish(_: str) -> bool:
+            return await self.counters.finish_rebuild("a", token, Ledger(0))
+
+        account = record(requests_per_minute=9)
+        answer = await RateGate(self.counters, finish).admit(account, Hold("t", 1))
+        assert (answer.held, answer.rate.remaining, len(calls)) == (True, 8, 2)
+        assert (await self.gate.admit(account, None)).rate.remaining == 7
+
+    async def test_so_is_one_whose_money_stays_lost(self) -> None:
+        self.counters.away = False
+        account = record(requests_per_minute=2)
+        answers = [await self.gate.admit(account, Hold("t", 1)) for _ in range(3)]
+        assert [(a.stale, a.rate.remaining) for a in answers[:2]] == [(True, 1), (True, 0)]
+        assert answers[2].rate_exceeded
+
+    async def test_counters_that_go_away_during_a_rebuild_are_done_without(self) -> None:
+        async def leave(_: str) -> bool:
+            self.counters.away = True
+            return True
+
+        gate = RateGate(self.counters, leave, clock=lambda: self.now)
+        self.counters.away = False
+        answer = await gate.admit(record(), Hold("t", 1))
+        assert (answer.held, answer.rate.remaining) == (False, 1)
+        assert (await gate.admit(record(), Hold("t", 1))).rate.remaining == 0
+        self.counters.away = False
+        with pytest.raises(Unavailable):
+            await gate.admit(record(unlimited=False), Hold("t", 1))

@@ -119,6 +119,30 @@ class TestGivingUp:
         assert await gateway.held() == 500_000
 
 
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("applied", [False, True])
+async def test_a_refusal_after_an_answer_that_was_lost_is_504_and_the_hold_stays(
+    gateway: Gateway, key: str | None, applied: bool
+) -> None:
+    """The first may have landed, and fill the quota that the second is refused for."""
+    create, asked = gateway.records.create, 0
+
+    async def refuse(plural: str, obj: Mapping[str, Any]) -> Object:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            raise Refused("exceeded quota")
+        if applied:
+            await create(plural, obj)
+        raise RecordOutcomeUnknown("cut")
+
+    gateway.records.create = refuse  # type: ignore[method-assign]
+    answer = await gateway.create(idempotency_key=key)
+    assert answer.status == 504
+    assert gateway.task_count() == applied
+    assert await gateway.held() == 500_000
+
+
 async def test_a_short_absence_is_bridged(gateway: Gateway) -> None:
     gateway.records.order_faults("create", *[Fault(RecordUnavailable("x"))] * 2)
     assert (await gateway.create()).status == 202

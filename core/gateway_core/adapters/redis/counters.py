@@ -74,7 +74,7 @@ _CALL_STATES: tuple[CallState, ...] = ("gone", "held", "charged")
 _log = structlog.get_logger(__name__)
 
 _RATE_USES: Mapping[RateUse, int] = {"skip": 0, "count": 1, "look": 2}
-_HELD, _UNDERFUNDED, _STALE, _EXCEEDED = 1, 2, 3, 4
+_HELD, _UNDERFUNDED, _STALE, _EXCEEDED, _BUSY = 1, 2, 3, 4, 5
 
 
 class RedisCounters:
@@ -147,6 +147,7 @@ class RedisCounters:
             underfunded=outcome == _UNDERFUNDED,
             held=outcome == _HELD,
             stale=outcome == _STALE,
+            busy=outcome == _BUSY,
             exceeded=state,
         )
 

@@ -194,6 +194,8 @@ class Intake:
             rate="skip",
             budgets=() if policy is None else policy.budgets,
         )
+        # an earlier attempt's hold, at another price, does until the intent is recorded: then it
+        # becomes what is recorded
         answer = await self._tools.counters.admit(call)
         if answer.stale:
             await self._holds.rebuild(account.metadata.name)

@@ -41,6 +41,26 @@ local function disown()
   redis.call('HDEL', MONEY, 'epoch')
 end
 
+-- Amount, subjects with a space before each, and since when it stands, as text; nil where there is none.
+local function read_hold(task)
+  local value = redis.call('HGET', HOLDS, task)
+  if not value then return nil end
+  local micros, since, subjects = string.match(value, '^(%d+):(%d+)(.*)$')
+  return micros, subjects, since
+end
+
+-- To be followed by note_sizes.
+local function drop_hold(task, micros, subjects)
+  redis.call('HDEL', HOLDS, task)
+  if micros == '0' then return end
+  redis.call('HINCRBY', MONEY, 'held', '-' .. micros)
+  for subject in string.gmatch(subjects, '%S+') do
+    if redis.call('HINCRBY', POOLS, 'held ' .. subject, '-' .. micros) == 0 then
+      redis.call('HDEL', POOLS, 'held ' .. subject)
+    end
+  end
+end
+
 local function take_hold(task, micros, subjects, now)
   redis.call('HSET', HOLDS, task, micros .. ':' .. string.format('%.0f', now) .. subjects)
   redis.call('HINCRBY', MONEY, 'held', micros)

@@ -7,7 +7,7 @@
 -- Returns {limit, remaining, reset in Unix seconds, seconds to wait or 0 where admitted, outcome of the
 -- hold}, the first three of the tightest rate; of the budget exceeded its place, and as tell_budget
 local MINUTE = 60000000
-local NOT_ASKED, HELD, UNDERFUNDED, STALE, EXCEEDED = 0, 1, 2, 3, 4
+local NOT_ASKED, HELD, UNDERFUNDED, STALE, EXCEEDED, BUSY = 0, 1, 2, 3, 4, 5
 local BUDGET = 6
 
 local asked, counted = ARGV[6] ~= '0', ARGV[6] == '1'
@@ -82,7 +82,12 @@ end
 local function hold()
   local task, micros = ARGV[3], ARGV[4]
   if not is_current() then return STALE end
-  if redis.call('HEXISTS', HOLDS, task) == 1 or redis.call('ZSCORE', CHARGED, task) then
+  if redis.call('ZSCORE', CHARGED, task) then return HELD end
+  local standing, subjects = read_hold(task)
+  if standing then
+    -- One for another amount, or in other pools, is another call's: none was asked for this one.
+    if standing ~= micros or subjects ~= ARGV[7] then return BUSY end
+    redis.call('HSET', HOLDS, task, micros .. ':' .. string.format('%.0f', now) .. subjects)
     return HELD
   end
   local problem = find_exceeded()
@@ -96,8 +101,8 @@ local function hold()
 end
 
 rate[5] = ARGV[3] == '' and NOT_ASKED or hold()
-if counted and rate[5] == EXCEEDED then
-  -- what a spent budget refuses does not count
+if counted and (rate[5] == EXCEEDED or rate[5] == STALE) then
+  -- What a spent budget refuses does not count, nor what is to be asked again.
   for _, log in ipairs(logs) do redis.call('RPOP', log.key) end
 end
 return rate

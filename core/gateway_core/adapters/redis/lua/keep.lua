@@ -6,9 +6,8 @@ if not is_current() then return refuse_stale() end
 local now = string.format('%.0f', read_clock())
 local told = {tonumber(redis.call('HGET', MONEY, 'journal:' .. ARGV[2]) or '0')}
 for i = 4, #ARGV do
-  local value = redis.call('HGET', HOLDS, ARGV[i])
-  if value then
-    local micros, subjects = string.match(value, '^(%d+):%d+(.*)$')
+  local micros, subjects = read_hold(ARGV[i])
+  if micros then
     redis.call('HSET', HOLDS, ARGV[i], micros .. ':' .. now .. subjects)
     told[#told + 1] = 1
   elseif redis.call('ZSCORE', CHARGED, ARGV[i]) then

@@ -6,9 +6,8 @@ local WINDOWS = {{'1h', 7}, {'1d', 8}, {'7d', 8}, {'daily', 9}, {'weekly', 9}, {
 local GRAINS = {{'m', 7, 10}, {'h', 8, 11}, {'d', 9, 12}}
 
 if not is_current() then return refuse_stale() end
-local value = redis.call('HGET', HOLDS, ARGV[2])
-if not value then return 0 end
-local micros, names = string.match(value, '^(%d+):%d+(.*)$')
+local micros, names = read_hold(ARGV[2])
+if not micros then return 0 end
 local subjects = {}
 for subject in string.gmatch(names, '%S+') do
   subjects[#subjects + 1] = subject
@@ -54,15 +53,7 @@ local function charge(subject)
   end
 end
 
-redis.call('HDEL', HOLDS, ARGV[2])
-if micros ~= '0' then
-  redis.call('HINCRBY', MONEY, 'held', '-' .. micros)
-  for _, subject in ipairs(subjects) do
-    if redis.call('HINCRBY', POOLS, 'held ' .. subject, '-' .. micros) == 0 then
-      redis.call('HDEL', POOLS, 'held ' .. subject)
-    end
-  end
-end
+drop_hold(ARGV[2], micros, names)
 if ARGV[3] ~= '0' then
   redis.call('HINCRBY', MONEY, 'charged', ARGV[3])
   for _, subject in ipairs(subjects) do charge(subject) end

@@ -1,0 +1,119 @@
+"""Two calls with one Idempotency-Key at once (contract §2.2): each is paid for by its own hold."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from gateway_core.contract.limits import list_subjects
+from gateway_core.ports.counters import Hold
+from gateway_core.ports.objects import StoreUnavailable
+from tests.unit.apiserver.gateway import Gateway, body
+
+LARGE = "a" * 9000
+"""A prompt whose input goes to the object store, before its task is recorded."""
+
+
+class HaltedPut:
+    """Has the first input wait on its way to the store, then arrive or fail."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.reached, self.goes_on, self.fails = asyncio.Event(), asyncio.Event(), False
+        self._put = gateway.store.put
+        gateway.store.put = self._wait  # type: ignore[method-assign]
+
+    async def _wait(self, *args: Any) -> Any:
+        if not self.reached.is_set():
+            self.reached.set()
+            await self.goes_on.wait()
+            if self.fails:
+                raise StoreUnavailable("x")
+        return await self._put(*args)
+
+
+async def held(gateway: Gateway) -> Counter[str]:
+    """What is held, in all and by subject, as the counters have it."""
+    return _add_up(await gateway.counters.list_holds("demo", 0))
+
+
+def recorded(gateway: Gateway) -> Counter[str]:
+    """What should be held, as the tasks in the record have it."""
+    requests = [task["spec"]["request"] for task in gateway.records.list_objects("gatewaytasks")]
+    return _add_up([Hold("", r["reservedMicros"], list_subjects(r)) for r in requests])
+
+
+def _add_up(holds: list[Hold]) -> Counter[str]:
+    sums = Counter[str]()
+    for hold in holds:
+        for name in ("", *hold.subjects):
+            sums[name] += hold.micros
+    return sums
+
+
+async def test_a_dearer_call_does_not_go_on_with_the_firsts_hold(gateway: Gateway) -> None:
+    gateway.put_account("demo", funds={"paidMicros": 600_000})
+    put = HaltedPut(gateway)
+    first = asyncio.create_task(gateway.create(body(prompt=LARGE), idempotency_key="k"))
+    await put.reached.wait()
+    dearer = body(prompt="b", duration_seconds=10)
+    second = await gateway.create(dearer, idempotency_key="k")
+    assert (second.status, second.headers["retry-after"]) == (503, "1")
+    assert gateway.task_count() == 0
+    put.goes_on.set()
+    assert (await first).status == 202
+    assert (await held(gateway))[""] == 500_000
+    assert await held(gateway) == recorded(gateway)
+    assert (await gateway.create(dearer, idempotency_key="k")).status == 409
+
+
+async def test_nor_does_one_by_a_key_that_may_spend_nothing(gateway: Gateway) -> None:
+    spent = gateway.put_key("demo", limit={"micros": 0, "window": "weekly"})
+    put = HaltedPut(gateway)
+    sent = body(prompt=LARGE)
+    first = asyncio.create_task(gateway.create(sent, idempotency_key="k"))
+    await put.reached.wait()
+    second = await gateway.create(sent, idempotency_key="k", key=spent)
+    assert (second.status, second.headers["retry-after"]) == (503, "1")
+    assert gateway.task_count() == 0
+    put.goes_on.set()
+    made = await first
+    assert await held(gateway) == recorded(gateway)
+    assert set(recorded(gateway)) == {"", f"key/key-{gateway.key[3:11]}"}
+    again = await gateway.create(sent, idempotency_key="k", key=spent)
+    assert again.json == {**made.json, "task_replayed": True}
+
+
+async def test_an_equal_call_that_fails_leaves_the_hold_to_the_others_task(
+    gateway: Gateway,
+) -> None:
+    put = HaltedPut(gateway)
+    put.fails = True
+    sent = body(prompt=LARGE)
+    first = asyncio.create_task(gateway.create(sent, idempotency_key="k"))
+    await put.reached.wait()
+    assert (await gateway.create(sent, idempotency_key="k")).status == 202
+    put.goes_on.set()
+    assert (await first).status == 503
+    assert (await held(gateway))[""] == 500_000
+    assert await held(gateway) == recorded(gateway)
+
+
+async def test_a_repeat_after_a_failure_goes_on_with_the_hold_that_was_left(
+    gateway: Gateway,
+) -> None:
+    gateway.put_account("demo", funds={"paidMicros": 500_000})
+    sent = body(prompt=LARGE)
+    put = HaltedPut(gateway)
+    put.fails = True
+    put.goes_on.set()
+    assert (await gateway.create(sent, idempotency_key="k")).status == 503
+    assert await gateway.held() == 500_000
+    assert (await gateway.create(sent, idempotency_key="k")).status == 202
+    assert await held(gateway) == recorded(gateway)
+
+
+async def test_without_a_key_a_call_that_fails_gives_its_hold_back(gateway: Gateway) -> None:
+    put = HaltedPut(gateway)
+    put.fails = True
+    put.goes_on.set()
+    assert (await gateway.create(body(prompt=LARGE))).status == 503
+    assert await gateway.held() == 0
