@@ -1,8 +1,11 @@
 """Writing the usage journal: one of these in each process that takes calls which leave no object.
 
-Records are buffered for less than a second, and stored together as one object; what is buffered or
-under way is all that a process's death loses. An object that the store does not take is offered
-again, the same bytes under the same key, for as long as the process lives; no other goes before it.
+Records are buffered and stored together as one object; what is buffered or under way is all that a
+process's death loses. That is less than a second's calls while a put takes less than half of one:
+the pause is shorter by what puts take of late. With slower ones it is what ended in the time of
+two, as the next begins only when the last is known to be stored. An object that the store does not
+take is offered again, the same bytes under the same key, for as long as the process lives; no other
+goes before it.
 """
 
 import asyncio
@@ -19,11 +22,13 @@ from gateway_core.domain.journal import CallRecord, encode_object, name_object
 from gateway_core.ports.objects import ObjectStore
 
 PAUSE_SECONDS = 0.75
-"""From one object to the next, so that with the store's own time it is less than a second."""
+"""From the begin of one object to that of the next, at most."""
+RISK_SECONDS = 0.95
+"""How old a record may become until it is stored: a pause and a put together."""
 MOST_RECORDS = 5000
 """Records in one object, of some 300 bytes each."""
 MOST_BUFFERED = 50_000
-"""Records in memory; who has another one then waits."""
+"""Records in memory; who gives one beyond that waits before it goes on to its next call."""
 RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 Listener = Callable[[Sequence[CallRecord], int], None]
@@ -33,7 +38,7 @@ _log = structlog.get_logger(__name__)
 
 
 class JournalClosed(Exception):
-    """The process is about to end: it takes no calls any more."""
+    """The journal takes nothing any more; what the call has cost is recorded nowhere."""
 
 
 def name_process(role: str, host: str) -> str:
@@ -67,7 +72,10 @@ class JournalWriter:
         self._buffer: deque[CallRecord] = deque()
         self._sending: tuple[CallRecord, ...] = ()
         self._sequence = 0
-        self._changed = asyncio.Condition()
+        self._put_seconds = 0.0
+        # set at once with what they tell of, so that no cancellation comes between
+        self._some, self._enough = asyncio.Event(), asyncio.Event()
+        self._stored_some = asyncio.Condition()
         self._closed = False
 
     @property
@@ -75,50 +83,57 @@ class JournalWriter:
         """Records that a death of the process would lose."""
         return len(self._buffer) + len(self._sending)
 
-    async def add(self, record: CallRecord) -> None:
-        """Takes a record; waits while there are too many. JournalClosed."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._closed or self.unsafe < self._most)
-            if self._closed:
-                raise JournalClosed
-            self._buffer.append(record)
-            self._changed.notify_all()
+    def add(self, record: CallRecord) -> None:
+        """Takes a record at once, however many there are. JournalClosed."""
+        if self._closed:
+            _log.error("a call ended too late", call=record.call, lost_micros=record.micros)
+            raise JournalClosed(record.call)
+        self._buffer.append(record)
+        self._some.set()
+        if len(self._buffer) >= MOST_RECORDS:
+            self._enough.set()
+
+    async def wait_for_room(self) -> None:
+        """Returns once there are not too many; who has given a record waits here for the store."""
+        async with self._stored_some:
+            await self._stored_some.wait_for(lambda: self.unsafe <= self._most)
 
     async def run(self) -> None:
         """Writes until cancelled, or until all is stored after `close`."""
         loop = asyncio.get_running_loop()
-        written = float("-inf")
+        begun = float("-inf")
         while True:
-            async with self._changed:
-                await self._changed.wait_for(lambda: self._closed or self._buffer)
-                if not self._buffer:
-                    return
-            if not self._closed and len(self._buffer) < MOST_RECORDS:
-                await self._wait_full(written + self._pause - loop.time())
-            written = loop.time()
+            await self._some.wait()
+            if not self._buffer:
+                return
+            pause = min(self._pause, RISK_SECONDS - self._put_seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(begun + pause):
+                    await self._enough.wait()
+            begun = loop.time()
             await self._write()
+            # a quick one among slow ones is no reason to wait longer
+            took = min(loop.time() - begun, RISK_SECONDS)
+            self._put_seconds = max(took, self._put_seconds * 0.8)
 
     async def close(self) -> None:
         """Takes no more; returns once everything is stored. `run` has to go on meanwhile."""
-        async with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-            await self._changed.wait_for(lambda: not self.unsafe)
-
-    async def _wait_full(self, seconds: float) -> None:
-        if seconds <= 0:
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds), self._changed:
-                await self._changed.wait_for(
-                    lambda: self._closed or len(self._buffer) >= MOST_RECORDS
-                )
+        self._closed = True
+        self._some.set()
+        self._enough.set()
+        async with self._stored_some:
+            await self._stored_some.wait_for(lambda: not self.unsafe)
 
     async def _write(self) -> None:
         """Stores one object; returns once it is known to be stored."""
         records = tuple(islice(self._buffer, MOST_RECORDS))
         for _ in records:
             self._buffer.popleft()
+        if not self._closed:
+            if not self._buffer:
+                self._some.clear()
+            if len(self._buffer) < MOST_RECORDS:
+                self._enough.clear()
         self._sending = records
         self._sequence += 1
         self._sent(records, self._sequence)
@@ -135,6 +150,6 @@ class JournalWriter:
                 _log.warning("journal not stored", key=key, error=str(error), records=self.unsafe)
                 await asyncio.sleep(wait)
         self._stored(records, self._sequence)
-        async with self._changed:
+        async with self._stored_some:
             self._sending = ()
-            self._changed.notify_all()
+            self._stored_some.notify_all()

@@ -9,6 +9,7 @@ from gateway_core.ports.objects import StoredObject, StoreUnavailable
 from gateway_core.usecases import journal
 from gateway_core.usecases.journal import (
     PAUSE_SECONDS,
+    RISK_SECONDS,
     JournalClosed,
     JournalWriter,
     name_process,
@@ -49,30 +50,55 @@ async def test_a_lone_record_is_stored_at_once() -> None:
     store = Store()
     writer = JournalWriter(store, "p")
     running = asyncio.create_task(writer.run())
-    await writer.add(make_record(1))
+    writer.add(make_record(1))
     assert writer.unsafe == 1
     await asyncio.sleep(0.01)
     assert (store.list_records(), writer.unsafe) == ([make_record(1)], 0)
     running.cancel()
 
 
+@pytest.mark.parametrize(
+    ("seconds", "at_risk"), [(0.1, 0.86), (0.3, 0.96), (0.45, 0.96), (0.6, 1.22)]
+)
+def test_what_is_at_risk_is_younger_than_a_second_while_a_put_takes_less_than_half_of_one(
+    seconds: float, at_risk: float
+) -> None:
+    @in_virtual_time
+    async def play() -> None:
+        store = Store(seconds=seconds)
+        writer = JournalWriter(store, "p")
+        running = asyncio.create_task(writer.run())
+        loop = asyncio.get_running_loop()
+        added: dict[str, float] = {}
+        oldest = 0.0
+        for number in range(500):
+            writer.add(make_record(number))
+            added[f"call-{number}"] = loop.time()
+            await asyncio.sleep(0.02)
+            stored = {record.call for record in store.list_records()}
+            unsafe = [at for call, at in added.items() if call not in stored]
+            oldest = max([oldest, *(loop.time() - at for at in unsafe)])
+        assert oldest < at_risk
+        begins = max(seconds, min(PAUSE_SECONDS, RISK_SECONDS - seconds))
+        assert len(store.contents) <= 500 * 0.02 / begins + 2
+        running.cancel()
+
+    play()
+
+
 @in_virtual_time
-async def test_nothing_is_at_risk_for_a_second_and_there_is_an_object_a_second() -> None:
-    store = Store(seconds=0.1)
+async def test_the_pause_is_back_after_a_slow_hour() -> None:
+    store = Store("refused")
     writer = JournalWriter(store, "p")
     running = asyncio.create_task(writer.run())
-    loop = asyncio.get_running_loop()
-    added: dict[str, float] = {}
-    oldest = 0.0
-    for number in range(500):
-        await writer.add(make_record(number))
-        added[f"call-{number}"] = loop.time()
+    store.away = True
+    writer.add(make_record(0))
+    await asyncio.sleep(3600)
+    store.away = False
+    for number in range(1, 500):
+        writer.add(make_record(number))
         await asyncio.sleep(0.02)
-        stored = {record.call for record in store.list_records()}
-        unsafe = [at for call, at in added.items() if call not in stored]
-        oldest = max([oldest, *(loop.time() - at for at in unsafe)])
-    assert oldest < 1.0
-    assert len(store.contents) <= 500 * 0.02 / PAUSE_SECONDS + 2
+    assert len(store.contents) <= 500 * 0.02 / PAUSE_SECONDS + 20
     running.cancel()
 
 
@@ -84,7 +110,7 @@ def test_a_failed_put_is_repeated_byte_for_byte_before_any_other(fault: str) -> 
         writer = JournalWriter(store, "p")
         running = asyncio.create_task(writer.run())
         for number in range(50):
-            await writer.add(make_record(number))
+            writer.add(make_record(number))
             await asyncio.sleep(0.3)
         await writer.close()
         assert len(set(store.puts[:10])) == 1
@@ -100,11 +126,11 @@ async def test_a_graceful_end_stores_everything_and_takes_no_more() -> None:
     writer = JournalWriter(store, "p")
     running = asyncio.create_task(writer.run())
     for number in range(3):
-        await writer.add(make_record(number))
+        writer.add(make_record(number))
     await writer.close()
     assert len(store.list_records()) == 3
     with pytest.raises(JournalClosed):
-        await writer.add(make_record(9))
+        writer.add(make_record(9))
     await running
 
 
@@ -114,12 +140,18 @@ async def test_who_has_too_much_waits_and_nothing_is_lost() -> None:
     store.away = True
     writer = JournalWriter(store, "p", most_buffered=10)
     running = asyncio.create_task(writer.run())
-    adding = [asyncio.create_task(writer.add(make_record(number))) for number in range(25)]
+
+    async def add(number: int) -> None:
+        writer.add(make_record(number))
+        await writer.wait_for_room()
+
+    adding = [asyncio.create_task(add(number)) for number in range(25)]
     await asyncio.sleep(60)
-    assert sum(task.done() for task in adding) == writer.unsafe == 10
+    assert (sum(task.done() for task in adding), writer.unsafe) == (10, 25)
+    closing = asyncio.create_task(writer.close())
+    await asyncio.sleep(1)
     store.away = False
-    await asyncio.gather(*adding)
-    await writer.close()
+    await asyncio.gather(*adding, closing)
     assert {record.call for record in store.list_records()} == {f"call-{n}" for n in range(25)}
     await running
 
@@ -130,7 +162,7 @@ async def test_an_object_holds_so_many_records_and_a_full_one_is_not_waited_for(
     writer = JournalWriter(store, "p")
     running = asyncio.create_task(writer.run())
     for number in range(journal.MOST_RECORDS * 2 + 1):
-        await writer.add(make_record(number))
+        writer.add(make_record(number))
     await asyncio.sleep(PAUSE_SECONDS / 2)
     assert writer.unsafe <= 1
     sizes = [len(decode_object(*item).records) for item in sorted(store.contents.items())]
@@ -148,7 +180,7 @@ async def test_an_object_is_told_of_before_and_after() -> None:
         stored=lambda records, n: told.append(("stored", n, len(records))),
     )
     running = asyncio.create_task(writer.run())
-    await writer.add(make_record(1))
+    writer.add(make_record(1))
     await asyncio.sleep(0.05)
     assert told == [("sent", 1, 1)]
     await writer.close()

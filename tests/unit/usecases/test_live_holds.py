@@ -7,6 +7,8 @@ import asyncio
 import random
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from gateway_core.domain.journal import CallRecord
 from gateway_core.ports.counters import CountersStale, CountersUnavailable, Hold
 from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.journal import JournalClosed
 from gateway_core.usecases.ledgers import read_ledger, rebuild_ledger
 from gateway_core.usecases.liveholds import KEEP_SECONDS, LiveHolds
 from tests.fakes.clock import in_virtual_time
@@ -31,9 +34,11 @@ SUBJECTS = ("key/key-a",)
 class Bench:
     """One process's calls on counters that can be lost; `kill` leaves nothing of it."""
 
-    def __init__(self, name: str = "p", *, store: Store | None = None) -> None:
+    def __init__(
+        self, name: str = "p", *, store: Store | None = None, counters: Any = None
+    ) -> None:
         self.records, self.store = FakeRecords(), store or Store(seconds=0.05)
-        self.counters = FakeCounters(NOW.timestamp())
+        self.counters = counters or FakeCounters(NOW.timestamp())
         self.start(name)
 
     def start(self, name: str) -> None:
@@ -261,3 +266,144 @@ def test_a_call_that_was_never_begun_is_no_call() -> None:
             await bench.end("call-z", 1)
 
     play()
+
+
+class HungCounters(FakeCounters):
+    """Each call is looked at `pause` seconds after it was made, and answered as long after that."""
+
+    pause = 0.0
+
+    def __getattribute__(self, name: str) -> Any:
+        method = super().__getattribute__(name)
+        if name not in {"hold", "keep", "settle"}:
+            return method
+
+        async def wait(*given_: Any) -> Any:
+            await asyncio.sleep(self.pause)
+            answer = await method(*given_)
+            await asyncio.sleep(self.pause)
+            return answer
+
+        return wait
+
+
+@pytest.mark.parametrize("lost", ["", "rebuilt", "retaken"])
+@pytest.mark.parametrize("wait", [0.0, 0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 2.0])
+def test_an_end_that_is_cancelled_anywhere_charges_all_the_same(wait: float, lost: str) -> None:
+    @in_virtual_time
+    async def play() -> None:
+        bench = Bench(counters=HungCounters(NOW.timestamp()))
+        await bench.begin("call-a")
+        bench.counters.pause = 0.1
+        retaking = asyncio.create_task(bench.live.retake("demo")) if lost == "retaken" else None
+        await asyncio.sleep(0)
+        ending = asyncio.create_task(bench.end("call-a", 30))
+        await asyncio.sleep(wait)
+        ending.cancel()
+        await asyncio.gather(ending, return_exceptions=True)
+        if lost:
+            bench.counters.lose()
+            await bench.rebuild("demo")
+        await asyncio.sleep(KEEP_SECONDS + 5)
+        assert await bench.figures() == (30, 0, 30)
+        assert [record.micros for record in bench.store.list_records()] == [30]
+        assert len(bench.live) == 0
+        if retaking is not None:
+            await asyncio.gather(retaking, return_exceptions=True)
+        await bench.kill()
+
+    play()
+
+
+@in_virtual_time
+async def test_a_record_is_stored_within_a_second_whatever_the_counters_do() -> None:
+    bench = Bench(counters=HungCounters(NOW.timestamp()))
+    await bench.begin("call-a")
+    bench.counters.pause = 30.0
+    ending = asyncio.create_task(bench.end("call-a", 30))
+    await asyncio.sleep(0.1)
+    assert len(bench.store.list_records()) == 1
+    # what the settlement finds is a rebuild that has read the record
+    bench.counters.lose()
+    await bench.rebuild("demo")
+    bench.counters.pause = 0.0
+    await ending
+    await asyncio.sleep(2)
+    assert await bench.figures() == (30, 0, 30)
+    await bench.kill()
+
+
+@in_virtual_time
+async def test_a_call_that_ends_while_it_is_held_again_is_charged_once() -> None:
+    bench = Bench(counters=HungCounters(NOW.timestamp()))
+    await bench.begin("call-a")
+    bench.counters.lose()
+    await bench.rebuild("demo")
+    bench.counters.pause = 0.5
+    retaking = asyncio.create_task(bench.live.retake("demo"))
+    await asyncio.sleep(0.01)
+    ending = asyncio.create_task(bench.end("call-a", 30))
+    await asyncio.sleep(0.2)
+    assert len(bench.store.list_records()) == 1
+    # it has read the record; the hold is taken again after it
+    bench.counters.lose()
+    await bench.rebuild("demo")
+    await asyncio.gather(retaking, ending)
+    await asyncio.sleep(10)
+    assert await bench.figures() == (30, 0, 30)
+    await bench.kill()
+
+
+@in_virtual_time
+async def test_an_end_of_any_failure_leaves_the_record() -> None:
+    bench = Bench()
+    await bench.begin("call-a")
+    with patch.object(bench.counters, "settle", side_effect=RuntimeError("odd")):
+        with pytest.raises(RuntimeError):
+            await bench.end("call-a", 30)
+        with pytest.raises(RuntimeError):
+            await bench.end("call-a", 30)
+    await asyncio.sleep(2)
+    assert [record.micros for record in bench.store.list_records()] == [30]
+    assert (await bench.figures(), len(bench.live)) == ((30, 0, 30), 0)
+    await bench.kill()
+
+
+@in_virtual_time
+async def test_what_ends_after_the_close_is_refused_and_what_waits_is_stored() -> None:
+    bench = Bench(store=Store(*["refused"] * 3))
+    await bench.begin("call-a")
+    await bench.begin("call-b")
+    ending = asyncio.create_task(bench.end("call-a", 30))
+    await asyncio.sleep(0)
+    await bench.live.close()
+    await ending
+    with pytest.raises(JournalClosed):
+        await bench.end("call-b", 5)
+    assert [record.micros for record in bench.store.list_records()] == [30]
+    assert await bench.figures() == (30, 100, 30)
+    await bench.kill()
+
+
+@in_virtual_time
+async def test_one_account_that_cannot_be_rebuilt_lets_no_others_hold_grow_old() -> None:
+    bench = Bench()
+    stuck = asyncio.Event()
+
+    async def rebuild(account: str) -> bool:
+        if account.startswith("stuck"):
+            await stuck.wait()
+        return await rebuild_ledger(bench.records, Backlog(bench.store), bench.counters, account)
+
+    bench.rebuild = bench.live._rebuild = rebuild  # type: ignore[method-assign]
+    await bench.begin("call-a")
+    for number in range(10):
+        bench.live.begin(f"stuck-{number}", Hold(f"call-{number}", 1))
+    for _ in range(30):
+        bench.counters.now += 10
+        await asyncio.sleep(10)
+        assert await bench.counters.list_holds("demo", 40) == []
+    stuck.set()
+    await asyncio.sleep(KEEP_SECONDS)
+    assert [hold.task for hold in await bench.counters.list_holds("stuck-9", 0)] == ["call-9"]
+    await bench.kill()
