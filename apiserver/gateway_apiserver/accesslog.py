@@ -56,6 +56,8 @@ class AccessLog:
             facts["account"] = trace.account
         if trace.task is not None:
             facts["task"] = trace.task
+        if trace.task_uid is not None:
+            facts["task_uid"] = trace.task_uid
         client_id = _read_client_id(scope)
         if client_id is not None:
             facts["client_request_id"] = client_id

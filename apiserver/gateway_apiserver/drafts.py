@@ -44,26 +44,26 @@ def draft_task(
     catalog: Catalog, operation: Operation, service: str, raw: bytes, addresses: AddressPolicy
 ) -> Draft:
     """The draft of a body as it was sent. InvalidRequest, in either 400 form (contract §2.1)."""
-    return draft_values(catalog, operation, service, parse_body(raw), addresses)
-
-
-def draft_values(
-    catalog: Catalog,
-    operation: Operation,
-    service: str,
-    values: Mapping[str, Any],
-    addresses: AddressPolicy,
-) -> Draft:
-    """The draft of a body that has been read. InvalidRequest, in the validation form."""
-    given = check_shape(operation, values)
-    callback_url = given.get("callback_url")
-    if callback_url is not None:
-        _check_callback(callback_url, addresses)
+    given = check_values(operation, parse_body(raw), addresses)
     model_id = given["model"]
     model = catalog.find_model(service, operation.action, model_id)
     complete = apply_defaults(operation, given, model.rules if model else {})
     digests = fingerprint(given), fingerprint(complete)
     return Draft(operation, model_id, model, given, complete, *digests)
+
+
+def check_values(
+    operation: Operation, values: Mapping[str, Any], addresses: AddressPolicy
+) -> dict[str, Any]:
+    """The values of a body that has been read, without defaults, whatever its model.
+
+    Raises InvalidRequest, in the validation form.
+    """
+    given = check_shape(operation, values)
+    callback_url = given.get("callback_url")
+    if callback_url is not None:
+        _check_callback(callback_url, addresses)
+    return given
 
 
 def find_model(draft: Draft) -> Model:
@@ -78,16 +78,18 @@ def price_draft(draft: Draft, model: Model, now: datetime) -> int:
 
     Raises Conflict where the model does not support what is asked, or has no price at `now`.
     """
-    check_model(draft.model_id, draft.given, draft.complete, model.rules)
-    return price_values(model, draft.complete, now)
+    return price_values(model, draft.given, draft.complete, now)
 
 
-def price_values(model: Model, complete: Mapping[str, Any], now: datetime) -> int:
-    """Micro-dollars that a call of the model with these values (defaults applied) reserves.
+def price_values(
+    model: Model, given: Mapping[str, Any], complete: Mapping[str, Any], now: datetime
+) -> int:
+    """Micro-dollars that a call of the model reserves; `complete` is `given` with its defaults.
 
     Raises:
-        Conflict: the model has no price for them at `now`.
+        Conflict: the model does not support the values, or has no price for them at `now`.
     """
+    check_model(model.model_id, given, complete, model.rules)
     price = select_price(model.prices, floor_moment(now))
     try:
         micros = None if price is None else quote(price, bound_task(complete))

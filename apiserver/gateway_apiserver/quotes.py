@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from gateway_apiserver.drafts import draft_values, price_draft, price_values
+from gateway_apiserver.drafts import check_values, price_values
 from gateway_core.contract.errors import Conflict, InvalidRequest, NotFound
 from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.domain.catalog import Catalog
-from gateway_core.domain.operations import Operation
+from gateway_core.domain.catalog import Catalog, Model
 from gateway_core.domain.pricing import floor_moment, select_price
 from gateway_core.domain.schedules import is_free
 from gateway_core.domain.validation import apply_defaults, parse_body
@@ -83,12 +82,22 @@ def quote_call(catalog: Catalog, call: QuoteCall, addresses: AddressPolicy, at: 
     operation = catalog.find_operation(call.service, call.action)
     if operation is None:
         raise NotFound("Nothing is offered under this service and action.")
+    models, given = catalog.models[call.service, call.action], None
+    if call.params is not None:
+        # once, however many models are asked about: a body is as large as anybody likes to send
+        values = dict(call.params)
+        if values.get("model") is None:
+            values["model"] = call.model_id or next(iter(models))
+        given = check_values(operation, values, addresses)
     if call.model_id is not None:
-        return _quote_model(catalog, operation, call, call.model_id, addresses, at)
+        model = models.get(call.model_id)
+        if model is None:
+            raise NotFound("Nothing is offered under this model.", code="model_not_found")
+        return _quote_model(model, given, at)
     quotes, refusal = [], None
-    for model_id in catalog.models[call.service, call.action]:
+    for model in models.values():
         try:
-            quotes.append(_quote_model(catalog, operation, call, model_id, addresses, at))
+            quotes.append(_quote_model(model, given, at))
         except Conflict as error:
             refusal = error
     if not quotes:
@@ -101,33 +110,16 @@ def quote_call(catalog: Catalog, call: QuoteCall, addresses: AddressPolicy, at: 
     return Quote(call.service, call.action, None, free, dearest.micros, basis)
 
 
-def _quote_model(
-    catalog: Catalog,
-    operation: Operation,
-    call: QuoteCall,
-    model_id: str,
-    addresses: AddressPolicy,
-    at: datetime,
-) -> Quote:
-    basis: Basis = "exact"
-    if call.params is not None:
-        named = call.params.get("model")
-        values = {**call.params, "model": model_id if named is None else named}
-        draft = draft_values(catalog, operation, call.service, values, addresses)
-        if draft.model is None:
-            raise _unknown_model()
-        model = draft.model
-        micros = price_draft(draft, model, at)
-    else:
-        found = catalog.find_model(call.service, call.action, model_id)
-        if found is None:
-            raise _unknown_model()
-        model, basis = found, "default_params"
-        micros = price_values(model, apply_defaults(operation, {}, model.rules), at)
+def _quote_model(model: Model, given: Mapping[str, Any] | None, at: datetime) -> Quote:
+    """What a call of the model with these values reserves, or one with its defaults (None)."""
+    complete = apply_defaults(model.operation, given or {}, model.rules)
+    micros = price_values(model, given or {}, complete, at)
     price = select_price(model.prices, floor_moment(at))
-    free = price is not None and is_free(price)
-    return Quote(call.service, call.action, model_id, free, micros, basis)
-
-
-def _unknown_model() -> NotFound:
-    return NotFound("Nothing is offered under this model.", code="model_not_found")
+    return Quote(
+        service=model.service,
+        action=model.operation.action,
+        model_id=model.model_id,
+        free=price is not None and is_free(price),
+        micros=micros,
+        basis="default_params" if given is None else "exact",
+    )

@@ -19,10 +19,20 @@ class Trace:
 
     `route` is one of few words, the first of them (before `_`) the surface: it is a label of
     metrics. `template` is the path with its variable parts named, where a framework does not know
-    it; a path itself may hold what is nobody's business, and is kept nowhere.
+    it; a path itself may hold what is nobody's business, and is kept nowhere. `task` is an id as
+    clients have it; the media host knows tasks by the uid of their object alone.
     """
 
-    __slots__ = ("account", "headers", "request_id", "route", "span", "task", "template")
+    __slots__ = (
+        "account",
+        "headers",
+        "request_id",
+        "route",
+        "span",
+        "task",
+        "task_uid",
+        "template",
+    )
 
     def __init__(self, request_id: str, span: Span = NO_SPAN) -> None:
         self.request_id = request_id
@@ -30,6 +40,7 @@ class Trace:
         self.template: str | None = None
         self.account: str | None = None
         self.task: str | None = None
+        self.task_uid: str | None = None
         self.headers: list[Header] = []
         self.span = span
 

@@ -66,7 +66,7 @@ class _MediaHost:
         if item is None:
             raise NotFound("Not found.")
         trace = trace_of(scope)
-        trace.route, trace.template, trace.task = "media", _TEMPLATE, item.task_uid
+        trace.route, trace.template, trace.task_uid = "media", _TEMPLATE, item.task_uid
         await self._send_item(Request(scope), send, item)
 
     async def _send_item(self, request: Request, send: Send, item: MediaItem) -> None:

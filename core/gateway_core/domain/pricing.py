@@ -118,17 +118,34 @@ def charge(price: Price | None, bound: Usage, used: Usage, *, reserved: int) -> 
     """Micro-dollars for what was made: `reserved` for all of `bound`, less for less, never more.
 
     `price` is the one of the time of the call, `bound` what it was reserved by. What `used` does
-    not tell, or cannot be, counts as the bound. Where that leaves nothing to go by (a model that
-    is gone, a price that is now of something else), the reservation is due.
+    not tell, or cannot be, counts as the bound. Where the price is not the one it was reserved at
+    (it was edited, the model is gone), the reservation is due in the proportion of what was made.
     """
     made = _complete(used, bound)
-    if price is None or _is_whole(made, bound):
+    if _is_whole(made, bound):
         # a price that has been edited since changes nothing for a call that made all it promised
         return reserved
     try:
-        return min(reserved, _sum_up(price, made))
+        if price is not None and quote(price, bound) == reserved:
+            return min(reserved, _sum_up(price, made))
     except LookupError:
-        return reserved
+        pass
+    return ceil(reserved * _find_share(made, bound))
+
+
+def _find_share(made: Usage, bound: Usage) -> Fraction:
+    """How much of `bound` was made, 0 to 1: the largest share of any of its amounts.
+
+    How the reservation was divided among them nobody knows any more; no division makes it more.
+    """
+    amounts = (
+        (made.seconds, bound.seconds),
+        (made.images, bound.images),
+        (made.input_tokens, bound.input_tokens),
+        (made.output_tokens, bound.output_tokens),
+    )
+    shares = [min(Fraction(1), Fraction(some, most)) for some, most in amounts if some and most]
+    return max(shares, default=Fraction(0))
 
 
 def _sum_up(price: Price, usage: Usage) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway_apiserver.media.app import MediaParts, create_media_app
 from gateway_apiserver.media.ranges import ByteRange, RangeNotSatisfiable, read_range
@@ -39,6 +40,14 @@ async def test_whole() -> None:
     assert shown["etag"].startswith('"')
     assert "access-control-allow-origin" not in shown
     assert shown["x-request-id"].startswith("req_")
+
+
+async def test_its_line_in_the_log_says_that_what_it_knows_is_the_uid() -> None:
+    with capture_logs() as lines:
+        await ask()
+    [line] = [line for line in lines if line["event"] == "answered"]
+    assert line["task_uid"] == ITEM.task_uid
+    assert "task" not in line
 
 
 async def test_head() -> None:

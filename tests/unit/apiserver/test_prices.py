@@ -1,5 +1,6 @@
 """The price list and quotes (contract §2.6, §2.7)."""
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_apiserver.drafts import draft_values, find_model, price_draft
+from gateway_apiserver import drafts
+from gateway_apiserver.drafts import draft_task, find_model, price_draft
 from gateway_apiserver.quotes import QuoteCall, quote_call
 from gateway_core.contract.money import ceil_cents
 from gateway_core.domain.addresses import AddressPolicy
@@ -411,6 +413,36 @@ class TestQuotes:
         answer = await post_quote(gateway, question(**changes))
         assert (answer.status, set(answer.json)) == (404, {"error"})
 
+    async def test_params_are_checked_once_however_many_models_are_asked(
+        self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Anybody may ask, so a large body must not cost the number of models times its size."""
+        for number in range(30):
+            gateway.put_model(f"model-{number}", prices=[{"perCallMicros": number}])
+        done: Counter[str] = Counter()
+
+        def count(name: str) -> None:
+            whole = getattr(drafts, name)
+
+            def counted(*given: Any) -> Any:
+                done[name] += 1
+                return whole(*given)
+
+            monkeypatch.setattr(drafts, name, counted)
+
+        for name in ("check_shape", "fingerprint", "to_canonical_json"):
+            count(name)
+        asked = question(model=..., params=params(callback_url="https://a.example/x"))
+        assert (await post_quote(gateway, asked)).json["price_quote"]["estimate_basis"] == "maximum"
+        assert done == {"check_shape": 1}
+
+    @pytest.mark.parametrize("model", [MODEL, ...])
+    async def test_a_member_that_the_operation_has_not_is_400_also_where_it_is_null(
+        self, gateway: Gateway, model: Any
+    ) -> None:
+        answer = await post_quote(gateway, question(model=model, params=params(other=None)))
+        assert (answer.status, set(answer.json["errors"])) == (400, {"other"})
+
     async def test_bad_params_go_before_an_unknown_model(self, gateway: Gateway) -> None:
         asked = question(model="unknown", params=params(duration_seconds=99))
         assert (await post_quote(gateway, asked)).status == 400
@@ -502,7 +534,8 @@ class TestQuoteReservationAndCharge:
         quoted = quote_call(catalog, subject, addresses, moment)
         operation = catalog.find_operation("sim", "reference_to_video")
         assert operation is not None
-        draft = draft_values(catalog, operation, "sim", body(**chosen), addresses)
+        raw = orjson.dumps(body(**chosen))
+        draft = draft_task(catalog, operation, "sim", raw, addresses)
         later = moment + timedelta(microseconds=waited)
         model = find_model(draft)
         reserved = price_draft(draft, model, later)

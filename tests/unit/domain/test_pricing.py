@@ -234,7 +234,7 @@ class TestCharge:
 
     def test_a_fraction_is_rounded_up_exactly(self) -> None:
         # in binary 4.1 * 10 is a little over 41
-        assert charge(price(perSecond=[{"micros": 1}]), task(5), made("4.1"), reserved=50) == 5
+        assert charge(price(perSecond=[{"micros": 1}]), task(5), made("4.1"), reserved=5) == 5
         assert charge(price(perSecond=[{"micros": 10}]), task(5), made("4.1"), reserved=50) == 41
 
     def test_cached_tokens_have_their_price(self) -> None:
@@ -261,12 +261,36 @@ class TestCharge:
         used = Usage(input_tokens=100, cached_tokens=40)
         assert charge(asked, bound, used, reserved=125) == 110
 
-    def test_a_model_that_is_gone_costs_what_was_held(self) -> None:
-        assert charge(None, task(5), made("1"), reserved=77) == 77
+    @pytest.mark.parametrize(
+        "now",
+        [
+            None,
+            price(perSecond=[{"micros": 250_000}]),
+            price(perSecond=[{"micros": 50_000}]),
+            price(perSecond=[{"resolution": "4k", "micros": 1}]),
+            price(perImageMicros=1),
+            price(perCallMicros=2_000_000, perSecond=[{"micros": 0}]),
+        ],
+    )
+    @pytest.mark.parametrize(("done", "due"), [("0", 0), ("5", 500_000), ("10", 1_000_000)])
+    def test_where_the_price_is_another_now_the_reservation_is_due_in_part(
+        self, now: Price | None, done: str, due: int
+    ) -> None:
+        assert charge(now, task(10), made(done), reserved=1_000_000) == due
 
-    def test_a_price_that_is_gone_costs_what_was_held(self) -> None:
-        asked = price(perSecond=[{"resolution": "720p", "micros": 1}])
-        assert charge(asked, task(5, "4k"), made("1"), reserved=77) == 77
+    def test_a_part_of_the_reservation_is_rounded_up(self) -> None:
+        assert charge(None, task(3), made("1"), reserved=100) == 34
+
+    def test_of_several_amounts_the_largest_part_is_due(self) -> None:
+        bound = Usage(images=4, input_tokens=100, output_tokens=1000)
+        assert charge(None, Usage(images=1), replace(bound), reserved=80) == 80
+        used = Usage(images=1, input_tokens=50, output_tokens=100)
+        assert charge(None, bound, used, reserved=80) == 40
+        assert charge(None, Usage(images=4), Usage(images=1), reserved=80) == 20
+
+    def test_what_nobody_reports_is_due_whole_where_the_model_is_gone(self) -> None:
+        assert charge(None, task(5), Usage(), reserved=77) == 77
+        assert charge(None, bound_task({}), made("1"), reserved=77) == 77
 
 
 class TestUnits:

@@ -62,6 +62,29 @@ async def test_what_was_made_is_charged_at_the_price_of_the_default_resolution()
     assert (await stage.finish(name))["chargedMicros"] == 4 * 60_000
 
 
+@pytest.mark.parametrize("made", [0.0, 2.0, 5.0])
+@pytest.mark.parametrize(
+    "change",
+    [{"prices": [{"perSecond": [{"micros": 250_000}]}]}, {"disabled": True}, None],
+    ids=["edited", "disabled", "removed"],
+)
+@pytest.mark.parametrize("way", [Stage.admit, Stage.apply], ids=["rest", "kubectl"])
+@in_virtual_time
+async def test_what_was_made_is_charged_at_the_share_of_its_hold_whatever_became_of_its_model(
+    way: Callable[[Stage], Any], change: dict[str, Any] | None, made: float
+) -> None:
+    stage = Stage(FakeUpstream(made_seconds=made))
+    await stage.boot()
+    name = await way(stage)
+    await stage.wait(lambda: stage.upstream.jobs)
+    if change is None:
+        stage.records.remove("gatewaymodels", "sim-q4")
+    else:
+        stage.put_model(**change)
+    assert (await stage.finish(name))["chargedMicros"] == made * 60_000
+    assert await stage.balance() == (made * 60_000, 0)
+
+
 @in_virtual_time
 async def test_a_provider_that_comes_late_makes_it_no_cheaper() -> None:
     stage = Stage()

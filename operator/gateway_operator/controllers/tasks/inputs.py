@@ -41,6 +41,18 @@ async def read_values(tools: Tools, request: TaskRequest) -> dict[str, Any]:
     return {name: value for name, value in complete.items() if name not in _NOT_FOR_PROVIDERS}
 
 
+async def read_stored_values(tools: Tools, request: TaskRequest) -> dict[str, Any]:
+    """The input of a task that was taken in, also where its model is no longer offered.
+
+    Then nobody knows the defaults of one made with kubectl, and it is as it was given. Raises what
+    `load_input` raises.
+    """
+    try:
+        return await read_values(tools, request)
+    except Unacceptable:
+        return await load_input(tools.store, request)
+
+
 def check_request(
     catalog: Catalog, request: TaskRequest, values: dict[str, Any]
 ) -> tuple[Model, dict[str, Any]]:

@@ -37,7 +37,7 @@ from gateway_core.ports.upstream import (
 from gateway_core.usecases.inputs import InputDamaged
 from gateway_operator.calls import name_outcome
 from gateway_operator.controllers.tasks.holds import Holds
-from gateway_operator.controllers.tasks.inputs import Unacceptable, read_values
+from gateway_operator.controllers.tasks.inputs import read_stored_values
 from gateway_operator.controllers.tasks.tools import Tools
 
 AGE_SHARE = 0.1
@@ -201,14 +201,13 @@ class Polling:
         request, reserved = task.spec.request, reserved_micros(task)
         if report.seconds is None:
             return reserved
-        model = self._tools.catalog().find_model(request.service, request.action, request.model_id)
-        if model is None:
-            return reserved
         try:
-            values = await read_values(self._tools, request)
-        except (InputDamaged, ObjectMissing, Unacceptable):
+            values = await read_stored_values(self._tools, request)
+        except (InputDamaged, ObjectMissing):
             return reserved
-        price = select_price(model.prices, parse_time(task.metadata.creation_timestamp))
+        model = self._tools.catalog().find_model(request.service, request.action, request.model_id)
+        at = parse_time(task.metadata.creation_timestamp)
+        price = None if model is None else select_price(model.prices, at)
         # the decimal that the provider wrote, and not the binary next to it
         used = Usage(seconds=Fraction(str(report.seconds)))
         return charge(price, bound_task(values), used, reserved=reserved)
