@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from gateway_core.contract.names import UNCHECKED_ANNOTATION
 from gateway_core.ports.counters import BudgetState
-from gateway_core.ports.records import RecordOutcomeUnknown
+from gateway_core.ports.records import Change, RecordOutcomeUnknown
 from tests.fakes.records import Fault
 from tests.unit.apiserver.gateway import Gateway
 from tests.unit.apiserver.management import Office
@@ -83,15 +84,97 @@ async def test_a_name_is_there_once_in_an_account(office: Office) -> None:
     await office.make("/guardrails", name="pool", key=office.other_key)
 
 
-async def test_of_many_at_once_with_one_name_one_is_made(office: Office) -> None:
-    calls = [office.ask("POST", "/guardrails", {"name": "pool"}) for _ in range(10)]
-    statuses = sorted([answer.status for answer in await asyncio.gather(*calls)])
-    assert statuses == [201] + [409] * 9
+def slow_lists(office: Office, patch: pytest.MonkeyPatch) -> None:
+    """Has each list take long enough for others to write after it."""
+    records = office.gateway.records
+    list_page = records.list_page
+
+    async def list_slowly(*args: Any, **options: Any) -> Any:
+        page = await list_page(*args, **options)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return page
+
+    patch.setattr(records, "list_page", list_slowly)
+
+
+def start_operator(office: Office) -> None:
+    """Has somebody write the status of every guardrail as soon as it is there."""
+    records = office.gateway.records
+    running = set()
+
+    def note(change: Change) -> None:
+        if change.kind == "ADDED":
+            status = {"conditions": [{"type": "Ready", "status": "True"}]}
+            writing = records.patch_status("gatewayguardrails", change.object, status)
+            task = asyncio.ensure_future(writing)
+            running.add(task)
+            task.add_done_callback(running.discard)
+
+    records.listen("gatewayguardrails", note)
+
+
+async def test_of_many_at_once_with_one_name_one_is_made(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_lists(office, monkeypatch)
+    start_operator(office)
+    calls = [
+        office.ask("POST", "/guardrails", {"name": "pool"}, idempotency_key=f"k{n}")
+        for n in range(10)
+    ]
+    statuses = [answer.status for answer in await asyncio.gather(*calls)]
+    assert sorted(statuses) == [201] + [409] * 9
     assert office.count("gatewayguardrails") == 1
+    made = statuses.index(201)
+    for n in (made, (made + 1) % 10):
+        again = await office.ask("POST", "/guardrails", {"name": "pool"}, idempotency_key=f"k{n}")
+        assert again.status == statuses[n]
 
 
-async def test_of_many_that_take_one_name_one_gets_it(office: Office) -> None:
+async def test_one_that_was_not_refused_to_the_end_is_refused_when_it_is_repeated(
+    office: Office,
+) -> None:
+    records = office.gateway.records
+    made = await office.ask("POST", "/guardrails", {"name": "pool"}, idempotency_key="a")
+    obj = office.read(made.json["id"])
+    unchecked = {UNCHECKED_ANNOTATION: "true", **obj["metadata"]["annotations"]}
+    records.put(
+        "gatewayguardrails", {**obj, "metadata": {**obj["metadata"], "annotations": unchecked}}
+    )
+    records.put(
+        "gatewayguardrails",
+        {"metadata": {"name": "grd-x"}, "spec": {"accountName": "demo", "displayName": "pool"}},
+    )
+    again = await office.ask("POST", "/guardrails", {"name": "pool"}, idempotency_key="a")
+    assert again.status == 409
+    assert [g["metadata"]["name"] for g in records.list_objects("gatewayguardrails")] == ["grd-x"]
+
+
+async def test_one_with_keys_under_it_is_not_taken_away_again(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = await office.make()
+    slow_lists(office, monkeypatch)
+    records = office.gateway.records
+
+    def use(change: Change) -> None:
+        if change.kind == "ADDED" and len(records.list_objects("gatewayguardrails")) == 2:
+            spec = {**change.object["spec"], "keyNames": [key["id"].replace("_", "-", 1)]}
+            records.put("gatewayguardrails", {**change.object, "spec": spec})
+
+    records.listen("gatewayguardrails", use)
+    calls = [office.ask("POST", "/guardrails", {"name": "pool"}) for _ in range(2)]
+    answers = await asyncio.gather(*calls)
+    assert [answer.status for answer in answers] == [201, 201]
+    assert office.count("gatewayguardrails") == 2
+
+
+async def test_of_many_that_take_one_name_one_gets_it(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = [await office.make("/guardrails", name=f"n{n}") for n in range(5)]
+    slow_lists(office, monkeypatch)
     calls = [
         office.ask("PATCH", f"/guardrails/{guardrail['id']}", {"name": "pool"})
         for guardrail in made
@@ -162,6 +245,29 @@ async def test_a_key_has_at_most_eight_guardrails(office: Office) -> None:
         assert (await assign(office, pool, key)).status == 200
     assert (await assign(office, pools[8], key)).status == 409
     assert (await assign(office, pools[0], key)).status == 200
+
+
+async def test_of_many_that_take_a_keys_last_place_one_gets_it(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, other = await office.make(), await office.make()
+    pools = [await office.make("/guardrails", name=f"p{n}") for n in range(11)]
+    for pool in pools[:7]:
+        assert (await assign(office, pool, key)).status == 200
+    await assign(office, pools[8], other)
+    slow_lists(office, monkeypatch)
+    start_operator(office)
+    calls = [assign(office, pool, key, other, idempotency_key=pool["id"]) for pool in pools[7:]]
+    answers = await asyncio.gather(*calls)
+    assert sorted(answer.status for answer in answers) == [200, 409, 409, 409]
+    shown = await office.show(f"/keys/{key['id']}")
+    assert len(shown["guardrail_ids"]) == 8
+    name = other["id"].replace("_", "-", 1)
+    for pool, answer in zip(pools[7:], answers, strict=True):
+        was_there = pool is pools[8]
+        assert (name in await names(office, pool)) is (answer.status == 200 or was_there)
+        again = await assign(office, pool, key, other, idempotency_key=pool["id"])
+        assert again.status == answer.status
 
 
 async def test_an_assignment_counts_at_once_at_the_door(office: Office) -> None:

@@ -454,3 +454,16 @@ async def test_without_the_record_it_is_503(office: Office) -> None:
     office.gateway.records.order_faults("patch", Fault(RecordUnavailable("busy")))
     answer = await office.ask("PATCH", f"/keys/{made['id']}", {"name": "x"})
     assert answer.status == 503
+
+
+@pytest.mark.parametrize(
+    "explicit", [{"disabled": False}, {"metadata": {}}, {"disabled": None, "rpm_limit": None}]
+)
+async def test_a_default_that_is_given_is_the_same_input(
+    office: Office, explicit: dict[str, Any]
+) -> None:
+    first = await office.ask("POST", "/keys", {"name": "x"}, idempotency_key="a")
+    again = await office.ask("POST", "/keys", {"name": "x", **explicit}, idempotency_key="a")
+    assert (again.status, again.json["id"]) == (201, first.json["id"])
+    other = await office.ask("POST", "/keys", {"name": "x", "disabled": True}, idempotency_key="a")
+    assert other.status == 409

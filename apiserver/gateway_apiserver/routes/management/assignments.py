@@ -12,7 +12,14 @@ from gateway_apiserver.calls import read_idempotency_key
 from gateway_apiserver.routes.management.calls import Call, show
 from gateway_apiserver.routes.management.holdings import GUARDRAILS, KEYS, Holdings, unknown
 from gateway_apiserver.routes.management.pages import find_position, take_page, wrap_page
-from gateway_apiserver.routes.management.replays import check_others, find_note, make_intent, note
+from gateway_apiserver.routes.management.replays import (
+    Intent,
+    check_others,
+    drop_note,
+    find_note,
+    make_intent,
+    note,
+)
 from gateway_apiserver.routes.management.requests import KeyIds, ListQuery
 from gateway_apiserver.routes.management.shapes import (
     Assigned,
@@ -99,7 +106,43 @@ class AssignmentRoutes:
 
         changed = await self._holdings.change(GUARDRAILS, call.account, call.wire_id, decide)
         noted = None if intent is None else find_note(changed, intent)
-        return len(names), noted not in (None, call.request_id)
+        replayed = noted not in (None, call.request_id)
+        if merge is _add and not replayed:
+            before = guardrails.get(changed["metadata"]["name"], changed)
+            await self._check_room(call, changed, before, names, intent)
+        return len(names), replayed
+
+    async def _check_room(
+        self, call: Call, changed: Object, before: Object, names: list[str], intent: Intent | None
+    ) -> None:
+        """Takes the keys out again where others gave one of them its last place meanwhile.
+
+        What counts is the record as it was when `changed` was written: of those who want the last
+        place at once the first one has it. Conflict.
+        """
+        then = await self._holdings.list_all(
+            GUARDRAILS, call.account, at_version=changed["metadata"]["resourceVersion"]
+        )
+        own = changed["metadata"]["name"]
+        try:
+            _add(own, [], names, then.objects.values())
+        except Conflict:
+            known = set(before["spec"].get("keyNames") or ())
+            added = [name for name in names if name not in known]
+
+            def give_back(obj: Object) -> Mapping[str, Any] | None:
+                now = obj["spec"].get("keyNames") or []
+                left = [name for name in now if name not in added]
+                noted = intent is not None and find_note(obj, intent)
+                if left == now and not noted:
+                    return None
+                return {
+                    "metadata": {"annotations": drop_note(obj, intent)},
+                    "spec": {"keyNames": left},
+                }
+
+            await self._holdings.change(GUARDRAILS, call.account, call.wire_id, give_back)
+            raise
 
     async def _check_keys(self, call: Call, wire_ids: Iterable[str]) -> list[str]:
         """The keys' object names. NotFound if one is not the account's."""

@@ -25,7 +25,7 @@ from gateway_apiserver.routes.management.shapes import (
 from gateway_apiserver.routes.management.specs import write_patch, write_spec
 from gateway_apiserver.routes.management.tombstones import Tombstones
 from gateway_apiserver.routes.management.validation import read_query
-from gateway_core.contract.errors import Conflict, Unavailable
+from gateway_core.contract.errors import Conflict, NotFound, Unavailable
 from gateway_core.contract.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.limits import subject_of_guardrail
@@ -34,7 +34,9 @@ from gateway_core.contract.names import (
     FINGERPRINT_ANNOTATION,
     REQUEST_ID_ANNOTATION,
     SEQUENCE_ANNOTATION,
+    UNCHECKED_ANNOTATION,
     id_to_name,
+    name_to_id,
 )
 from gateway_core.contract.resource import skeleton
 from gateway_core.ports.records import Object
@@ -57,7 +59,8 @@ class GuardrailRoutes:
         """A new guardrail; its name is the only one of the account.
 
         It is created first and then looked whether another had the name at that moment: of several
-        made at once the first one stays.
+        made at once the first one stays. Until that is known it is marked, and nobody is told
+        of it: one that a killed process has left is checked when its call is repeated.
         """
         body = await call.read_body(GuardrailCreate)
         idempotency_key = read_idempotency_key(call.headers)
@@ -76,24 +79,48 @@ class GuardrailRoutes:
             found = found or await self._tombstones.find(call.account, name)
             if found is not None:
                 check_made(found, intent)
-                return show(_render_new(found, spec), 201, replayed=True)
+                return await self._conclude(found, spec, replayed=True)
         listing = await self._holdings.list_all(GUARDRAILS, call.account)
         _check_name(listing.objects.values(), spec["displayName"])
-        annotations[SEQUENCE_ANNOTATION] = listing.version
+        annotations |= {SEQUENCE_ANNOTATION: listing.version, UNCHECKED_ANNOTATION: "true"}
         labels = {ACCOUNT_LABEL: call.account}
         head = skeleton(
             GatewayGuardrail, id_to_name(wire_id), labels=labels, annotations=annotations
         )
         obj = {**head, "spec": {"accountName": call.account, **spec}}
         stands, is_new = await self._holdings.create(GUARDRAILS, obj)
-        if not is_new:
-            if intent is not None:
-                check_made(stands, intent)
-            return show(_render_new(stands, spec), 201, replayed=True)
-        if not await self._is_first(stands):
-            await self._holdings.remove(GUARDRAILS, stands)
-            raise _taken(spec["displayName"])
-        return show(_render_new(stands, spec), 201)
+        if not is_new and intent is not None:
+            check_made(stands, intent)
+        return await self._conclude(stands, spec, replayed=not is_new)
+
+    async def _conclude(self, obj: Object, spec: Mapping[str, Any], *, replayed: bool) -> Answer:
+        """The answer to the call that has made `obj` of `spec`, which goes if its name is taken.
+
+        One that was checked stays, whatever it and others are called by now. Conflict.
+        """
+        if not _is_checked(obj):
+            # what stood there may have been written since it was made: then it gives way to all
+            is_first = await self._is_first(obj, now=replayed)
+            if not is_first and not await self._holdings.retract(GUARDRAILS, obj, _is_checked):
+                raise _taken(spec["displayName"])
+            if is_first and not await self._keep(obj):
+                raise _taken(spec["displayName"])
+        return show(_render_new(obj, spec), 201, replayed=replayed)
+
+    async def _keep(self, obj: Object) -> bool:
+        """Takes the mark off; False where the object was taken away meanwhile."""
+
+        def decide(current: Object) -> Mapping[str, Any] | None:
+            if _is_marked(current):
+                return {"metadata": {"annotations": {UNCHECKED_ANNOTATION: None}}}
+            return None
+
+        account, wire_id = obj["spec"]["accountName"], name_to_id(obj["metadata"]["name"])
+        try:
+            await self._holdings.change(GUARDRAILS, account, wire_id, decide)
+        except NotFound:
+            return False
+        return True
 
     async def list_guardrails(self, call: Call) -> Answer:
         """A page of the account's guardrails."""
@@ -167,12 +194,11 @@ class GuardrailRoutes:
             raise unknown(GUARDRAILS)
         return found
 
-    async def _is_first(self, obj: Object) -> bool:
-        """Whether nobody else had its name when this version of it was written."""
+    async def _is_first(self, obj: Object, *, now: bool = False) -> bool:
+        """Whether nobody else had its name when this version of it was written, or has it now."""
         account, meta = obj["spec"]["accountName"], obj["metadata"]
-        then = await self._holdings.list_all(
-            GUARDRAILS, account, at_version=meta["resourceVersion"]
-        )
+        version = "" if now else meta["resourceVersion"]
+        then = await self._holdings.list_all(GUARDRAILS, account, at_version=version)
         return not any(
             other["spec"]["displayName"] == obj["spec"]["displayName"]
             for name, other in then.objects.items()
@@ -209,6 +235,15 @@ def _render_new(obj: Object, spec: Mapping[str, Any]) -> Guardrail:
     }
     made = datetime.fromisoformat(meta["creationTimestamp"])
     return render_guardrail(first, assigned=0, budget=view_unused(spec, made))
+
+
+def _is_marked(obj: Object) -> bool:
+    return UNCHECKED_ANNOTATION in (obj["metadata"].get("annotations") or {})
+
+
+def _is_checked(obj: Object) -> bool:
+    """Whether a guardrail stays: its maker was told of it, or somebody has put keys under it."""
+    return not _is_marked(obj) or bool(obj["spec"].get("keyNames"))
 
 
 def _check_name(objects: Any, name: str) -> None:

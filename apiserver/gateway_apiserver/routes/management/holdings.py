@@ -190,6 +190,22 @@ class Holdings:
                 return False
         return True
 
+    async def retract(self, kind: Kind, obj: Object, is_kept: Callable[[Object], bool]) -> bool:
+        """Takes away what was just made, in whatever version it is; whether it is to be kept.
+
+        `is_kept` is asked of each version before it is deleted. Unavailable.
+        """
+        meta = obj["metadata"]
+        async for _ in _attempts():
+            current = await self.look_up(kind, meta["name"])
+            if current is None or current["metadata"]["uid"] != meta["uid"]:
+                return False
+            if is_kept(current):
+                return True
+            if await self.remove(kind, current):
+                return False
+        raise _not_done(kind, sent=False)
+
     def _show(self, kind: Kind, obj: Object) -> None:
         table = self._tables.get(kind.plural)
         if table is not None:

@@ -47,6 +47,8 @@ from gateway_core.contract.resource import skeleton
 from gateway_core.ports.caches import Table
 from gateway_core.ports.records import Object
 
+_DEFAULTS: Mapping[str, Any] = {"disabled": False, "metadata": {}}
+
 
 class KeyRoutes:
     """The handlers; whoever calls them may."""
@@ -75,7 +77,8 @@ class KeyRoutes:
         intent = None
         wire_id = self._mint.mint_random(KEY_PREFIX, call.account)
         if idempotency_key is not None:
-            intent = make_intent(call, idempotency_key, values)
+            # what is left out is the same as what it then is (contract §2.2)
+            intent = make_intent(call, idempotency_key, {**_DEFAULTS, **values})
             wire_id = self._mint.mint_keyed(
                 KEY_PREFIX, call.account, "POST", call.template, idempotency_key
             )

@@ -72,6 +72,14 @@ def note(obj: Object, intent: Intent | None) -> dict[str, str]:
     return {REPLAYS_ANNOTATION: orjson.dumps(notes).decode()}
 
 
+def drop_note(obj: Object, intent: Intent | None) -> dict[str, str]:
+    """The annotations of the object's next version, in which the call is noted no more."""
+    if intent is None:
+        return {}
+    notes = [noted for noted in _read_notes(obj) if noted[0] != intent.call]
+    return {REPLAYS_ANNOTATION: orjson.dumps(notes).decode()}
+
+
 def _read_notes(obj: Object) -> list[tuple[str, str, str]]:
     text = (obj["metadata"].get("annotations") or {}).get(REPLAYS_ANNOTATION, "[]")
     try:
