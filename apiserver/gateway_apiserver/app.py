@@ -70,7 +70,7 @@ from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Records
 from gateway_core.ports.tracing import NO_TRACER, Tracer
 from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.ledgers import rebuild_ledger
+from gateway_core.usecases.ledgers import Rebuilder
 
 _TASKS = "/api/v1/"
 
@@ -115,8 +115,8 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         parts.peppers,
     )
     addresses = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
-    rebuild = partial(rebuild_ledger, records, Backlog(parts.store), parts.counters)
-    gate = RateGate(parts.counters, rebuild, replicas=settings.replicas)
+    rebuilder = Rebuilder(records, Backlog(parts.store), parts.counters)
+    gate = RateGate(parts.counters, rebuilder.rebuild, replicas=settings.replicas)
     pulse = Pulse(records)
     finder = TaskFinder(
         parts.tasks,

@@ -9,6 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway_cli.__main__ import app
+from gateway_cli.cluster.calls import ClusterCalls
+from gateway_cli.cluster.errors import OutcomeUnknown
 
 
 @dataclass(frozen=True)
@@ -87,5 +89,34 @@ def patch_status(control_plane):
         control_plane.kubectl(
             "patch", kind, name, "--subresource=status", "--type=merge", f"--patch={patch}"
         )
+
+    return run
+
+
+@pytest.fixture
+def lose_answers(monkeypatch):
+    """Loses the answers to some of the next writes that a command makes to a path.
+
+    Each of `fates`, in turn, is what becomes of such a write: "done" and "not done" are answered
+    by nothing, "504" is done and answered by an error of the server, "fine" goes well.
+    """
+
+    def run(method, part, *fates):
+        send, left = ClusterCalls._send, list(fates)
+
+        async def lose(self, sent, path, *rest):
+            if sent != method or part not in path or not left:
+                return await send(self, sent, path, *rest)
+            fate = left.pop(0)
+            answer = (0, {}) if fate == "not done" else await send(self, sent, path, *rest)
+            if fate == "fine":
+                return answer
+            if fate == "504":
+                return 504, {"reason": "Timeout", "message": "request did not complete"}
+            assert answer[0] < 300
+            raise OutcomeUnknown("the Kubernetes API does not answer")
+
+        monkeypatch.setattr(ClusterCalls, "_send", lose)
+        return left
 
     return run

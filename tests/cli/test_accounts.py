@@ -8,7 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from gateway_cli.admin.amounts import format_time
+from gateway_cli.admin.funds import REFERENCES_ANNOTATION
 from gateway_cli.cluster.calls import APPLY_PATCH, MERGE_PATCH, ClusterCalls
+from gateway_cli.cluster.errors import Unreachable
 from gateway_core.domain.webhooks import read_secret
 
 
@@ -222,3 +225,81 @@ def test_money_that_is_added_while_an_account_is_applied_stays(
     gatewayctl("apply", "-f", "-", stdin=describe_account(account, paidMicros=1))
     assert not payments
     assert read("gatewayaccount", account)["spec"]["funds"]["paidMicros"] == 15_000_000
+
+
+@pytest.mark.parametrize(("fate", "paid"), [("done", 12), ("not done", 7), ("504", 12)])
+def test_a_payment_of_unknown_outcome_is_repeated_by_its_reference_and_added_once(
+    gatewayctl, read, account, lose_answers, fate, paid
+):
+    gatewayctl("fund", account, "7")
+    lose_answers("PATCH", account, fate)
+    said = gatewayctl("fund", account, "5", code=5)
+    assert read("gatewayaccount", account)["spec"]["funds"]["paidMicros"] == paid * 1_000_000
+    reference = said.err.splitlines()[0].removeprefix("reference ")
+    assert "not known whether the 5.00 USD were added" in said.refusal
+    assert f"`--reference {reference}`" in said.refusal
+    for _ in range(2):
+        gatewayctl("fund", account, "5", "--reference", reference)
+        assert read("gatewayaccount", account)["spec"]["funds"]["paidMicros"] == 12_000_000
+
+
+def test_an_api_server_that_nothing_was_sent_to_has_added_nothing(gatewayctl, monkeypatch, account):
+    async def refuse(self, method, path, *rest):
+        raise Unreachable("connection refused")
+
+    monkeypatch.setattr(ClusterCalls, "_send", refuse)
+    assert "not known" not in gatewayctl("fund", account, "5", code=5).refusal
+
+
+def test_references_are_kept_for_90_days_and_none_is_dropped_for_want_of_room(
+    gatewayctl, control_plane, read, account, monkeypatch
+):
+    def note(count, age):
+        time = format_time(datetime.now(UTC) - age)
+        noted = [
+            {"reference": f"{i:0128d}", "pot": "paid", "micros": 1, "time": time}
+            for i in range(count)
+        ]
+        path = f"{REFERENCES_ANNOTATION}={json.dumps(noted)}"
+        control_plane.kubectl("annotate", "--overwrite", "gatewayaccount", account, path)
+
+    full = 20
+    monkeypatch.setattr("gateway_cli.admin.funds.MOST_BYTES", full * 200)
+    note(full, timedelta(days=89))
+    said = gatewayctl("fund", account, "5", "--reference", "n" * 128, code=4)
+    assert "no room for another before" in said.refusal
+    assert "funds" not in read("gatewayaccount", account)["spec"]
+    gatewayctl("fund", account, "0.000001", "--reference", f"{7:0128d}")
+    assert "funds" not in read("gatewayaccount", account)["spec"]
+    note(full, timedelta(days=91))
+    gatewayctl("fund", account, "5", "--reference", "n")
+    kept = json.loads(
+        read("gatewayaccount", account)["metadata"]["annotations"][REFERENCES_ANNOTATION]
+    )
+    assert [entry["reference"] for entry in kept] == ["n"]
+
+
+@pytest.mark.parametrize("fates", [("done",), ("not done",), ("504",), ("not done", "504")])
+def test_a_rotation_whose_answer_is_lost_leaves_the_secret_that_signs(
+    gatewayctl, control_plane, read, account, lose_answers, fates
+):
+    gatewayctl("accounts", "webhook-secret", "rotate", account)
+    lost = lose_answers("PATCH", account, *fates)
+    said = gatewayctl(
+        "accounts", "webhook-secret", "rotate", account, code=0 if len(fates) < 2 else 5
+    )
+    assert not lost
+    ref = read("gatewayaccount", account)["spec"]["webhookSecretRef"]
+    value = base64.b64decode(read("secret", ref["name"])["data"][ref["key"]]).decode()
+    if len(fates) < 2:
+        assert said.out.strip() == value
+    else:
+        assert f"the new Secret {ref['name']}, which is left" in said.refusal
+    assert gatewayctl("accounts", "webhook-secret", "show", account).out.strip() == value
+
+
+def test_what_is_deleted_is_told_to_scripts(gatewayctl, account):
+    gatewayctl("users", "create", "del", "--email", "d@example.com", "--account", account)
+    for noun, name in (("users", "del"), ("accounts", account)):
+        said = gatewayctl(noun, "delete", name, "--yes", "-o", "json").document
+        assert said == {"name": name, "deleted": True}

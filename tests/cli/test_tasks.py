@@ -39,6 +39,7 @@ def test_a_task_is_listed_described_and_cancelled_once(
 ):
     name = make_task(account)
     assert name in gatewayctl("tasks", "list", "-a", account).out
+    assert name in gatewayctl("tasks", "list", "-a", account, "--phase", "Pending").out
     assert "no tasks" in gatewayctl("tasks", "list", "-a", account, "--phase", "Failed").err
     described = gatewayctl("tasks", "describe", name.replace("-", "_", 1), "-o", "json").document
     assert (described["name"], described["operation"]) == (name, "sim/reference_to_video")
@@ -63,6 +64,19 @@ def test_a_callback_is_delivered_once_more_when_there_is_one_to_deliver(
     for count in (1, 2):
         gatewayctl("tasks", "redeliver", name)
         assert read("gatewaytask", name)["spec"]["redeliveries"] == count
+
+
+def describe_sum(account, folder):
+    """A file with the object of an account's sum of past days."""
+    obj = {
+        "apiVersion": "modelgateway.dev/v1alpha1",
+        "kind": "GatewayUsage",
+        "metadata": {"name": f"{account}-before"},
+        "spec": {"accountName": account},
+    }
+    path = folder / "before.json"
+    path.write_text(json.dumps(obj))
+    return path
 
 
 def test_usage_is_told_by_day_model_and_account_with_totals(
@@ -115,6 +129,23 @@ def test_usage_is_told_by_day_model_and_account_with_totals(
         ("key-b", "q4", 100_000),
     ]
     assert [row["day"] for row in ask("--until", "2026-11-20")["items"]] == ["2026-11-20"]
+    assert ask()["totals"]["complete"]
+    control_plane.kubectl("create", "-f", str(describe_sum(account, tmp_path)))
+    status = {"requests": 9, "chargedMicros": 9_000_000, "throughDay": "2026-11-19"}
+    patch_status("gatewayusage", f"{account}-before", status)
+    assert ask()["totals"]["earlier"]["cost"] == "9.00"
+    assert ask("--since", "2026-11-20")["totals"] == {**by_key["totals"], "earlier": None}
+    for options in (
+        ("--since", "2026-11-19"),
+        ("--until", "2026-11-20"),
+        ("--since", "2026-01-01"),
+    ):
+        totals = ask(*options)["totals"]
+        assert not totals["complete"]
+        assert totals["earlier"]["through_day"] == "2026-11-19"
+    said = gatewayctl("usage", account, "--since", "2026-11-01").refusal
+    assert "through 2026-11-19 cannot be broken down" in said
+    assert "93 days" in said
     everybody = gatewayctl("usage", "-o", "json").document["items"]
     assert {"account": account, "cost": "2.40"}.items() <= next(
         row for row in everybody if row["account"] == account

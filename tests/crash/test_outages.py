@@ -42,12 +42,12 @@ async def test_outage_is_told_at_once_and_heals_of_itself(world, payer, tally, p
         ]
         async with told.trial(payer):
             await asyncio.to_thread(world.run.kill, process)
-            unknown = await call_during(payer, told, seconds)
+            again = await call_during(payer, told, seconds)
             await asyncio.to_thread(world.run.restart, process)
             back = time.monotonic()
             await payer.simulate({"behaviour": "seconds", "seconds": "0.1"})
             fresh = await payer.create_surely(f"after-{time.time()}", duration_seconds=3)
-            asked = [await payer.create_surely(key, duration_seconds=3) for key in unknown]
+            asked = [await payer.create_surely(key, duration_seconds=3) for key in again]
             await payer.wait_terminal([fresh, *asked, *running])
             told.note("healed within s", time.monotonic() - back)
             assert time.monotonic() - back <= HEAL_SECONDS * PATIENCE
@@ -57,12 +57,12 @@ async def test_outage_is_told_at_once_and_heals_of_itself(world, payer, tally, p
 
 
 async def call_during(client, told, seconds):
-    """Creates twice a second, each answer as it must be; the keys whose outcome is unknown.
+    """Creates twice a second, each answer as it must be; the keys that are to be sent again.
 
-    By turns with a key and without, without one only once the outage is known: the hold of an
-    unknown outcome that nobody can ask after stays for minutes.
+    By turns with a key and without, without one only once the outage is known: a hold that was left
+    for a repeat stays for minutes where nobody repeats.
     """
-    begin, calls, unknown = time.monotonic(), [], []
+    begin, calls, again = time.monotonic(), [], []
 
     async def call(number):
         sent = time.monotonic()
@@ -73,10 +73,12 @@ async def call_during(client, told, seconds):
         if answer.status == 504:
             told.note("unknown (504) within s", took)
             assert not is_known, "504 though the outage was known"
-            unknown.append(key)
+            again.append(key)
             return
         assert answer.status == 503, (answer.status, answer.raw)
         assert int(answer.headers["Retry-After"]) >= 1
+        if not is_known:
+            again.append(key)
         told.note("refused (503) within s", took)
         assert took <= REFUSAL_SECONDS * PATIENCE, f"503 after {took:.1f} s"
 
@@ -84,4 +86,4 @@ async def call_during(client, told, seconds):
         calls.append(asyncio.create_task(call(len(calls))))
         await asyncio.sleep(0.5)
     await asyncio.gather(*calls)
-    return unknown
+    return again

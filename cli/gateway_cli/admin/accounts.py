@@ -145,7 +145,12 @@ def change(
 
 
 @app.command()
-def delete(account: AccountName, yes: Yes = False, namespace: Namespace = None) -> None:
+def delete(
+    account: AccountName,
+    yes: Yes = False,
+    namespace: Namespace = None,
+    output: Output = "table",
+) -> None:
     """Delete an account: its keys open nothing any more. Its tasks and usage stay.
 
     To shut it for a while, `gatewayctl accounts set ACCOUNT --suspended` is the better way.
@@ -156,4 +161,4 @@ def delete(account: AccountName, yes: Yes = False, namespace: Namespace = None) 
     usable = sum(not key["spec"].get("revoked") for key in keys)
     confirm(f"Delete account {account}, which has {usable} keys that are not revoked?", yes)
     on_cluster(namespace, lambda objects: objects.delete(GatewayAccount, account))
-    print_done(f"account {account} is deleted", {}, "table")
+    print_done(f"account {account} is deleted", {"name": account, "deleted": True}, output)

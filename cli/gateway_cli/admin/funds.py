@@ -1,12 +1,15 @@
 """`gatewayctl fund`: adds money to an account, once for each reference.
 
 `spec.funds` is everything ever paid in. A payment is added to what is there by compare-and-set, and
-its reference is noted in the same write, so that repeating a command adds nothing.
+its reference is noted in the same write, so that repeating a command adds nothing. A payment
+without a reference is given one, which is printed first: whatever happens, it can be repeated.
 """
 
 import json
-from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+import secrets
+import shlex
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,15 +18,20 @@ from gateway_cli.admin.documents import dollars
 from gateway_cli.admin.options import AccountName, Dollars, Namespace
 from gateway_cli.admin.session import on_cluster
 from gateway_cli.cluster.calls import FIELD_MANAGER
-from gateway_cli.cluster.errors import ClusterError
+from gateway_cli.cluster.errors import ClusterError, OutcomeUnknown
 from gateway_cli.output import Output, print_done, print_note
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.money import MAX_MICROS
 from gateway_core.contract.names import GROUP
 
+if TYPE_CHECKING:
+    from gateway_cli.admin.objects import GatewayObjects
+
 REFERENCES_ANNOTATION = f"{GROUP}/fund-references"
-MOST_REFERENCES = 200
-"""References remembered; a payment is repeated soon or never."""
+REMEMBERED = timedelta(days=90)
+"""For how long a payment may be repeated; each reference is kept for at least as long."""
+MOST_BYTES = 128 * 1024
+"""Of the annotation: all annotations of an object may have 256 KiB. About 1,000 references."""
 LONGEST_REFERENCE = 128
 CLIENT_SIDE_APPLY = "kubectl-client-side-apply"
 
@@ -39,7 +47,9 @@ def fund(
     amount: Dollars,
     reference: Annotated[
         str | None,
-        typer.Option(help="What the payment is known by: with it, a repetition adds nothing."),
+        typer.Option(
+            help="What the payment is known by, so that a repetition adds nothing; else minted."
+        ),
     ] = None,
     bonus: Annotated[
         bool, typer.Option("--bonus", help="A gift: it is spent before what was paid.")
@@ -53,10 +63,21 @@ def fund(
     if reference is not None and not 0 < len(reference) <= LONGEST_REFERENCE:
         raise typer.BadParameter(f"a reference has 1 to {LONGEST_REFERENCE} characters")
     pot: Pot = "bonus" if bonus else "paid"
+    if reference is None:
+        reference = f"fund-{secrets.token_hex(8)}"
+        print_note(f"reference {reference}")
     payment = Payment(reference, pot, amount)
-    changed = on_cluster(
-        namespace, lambda objects: objects.change(GatewayAccount, account, payment.decide)
-    )
+
+    async def run(objects: "GatewayObjects") -> dict[str, Any]:
+        try:
+            return await objects.change(GatewayAccount, account, payment.decide)
+        except OutcomeUnknown as error:
+            raise OutcomeUnknown(
+                f"{error}. It is not known whether the {dollars(amount)} USD were added: repeat the"
+                f" command with `--reference {shlex.quote(reference)}`, which adds them once"
+            ) from error
+
+    changed = on_cluster(namespace, run)
     funds = changed["spec"].get("funds") or {}
     document = {
         "account": account,
@@ -88,7 +109,7 @@ class Payment:
     applied the account's funds: they lose the field by this write, and may take it back.
     """
 
-    def __init__(self, reference: str | None, pot: Pot, micros: int) -> None:
+    def __init__(self, reference: str, pot: Pot, micros: int) -> None:
         self._reference = reference
         self._pot: Pot = pot
         self._micros = micros
@@ -99,12 +120,13 @@ class Payment:
         """The patch that adds it to the account; None if its reference is there.
 
         Raises:
-            ClusterError: the reference is that of another amount, or it is too much.
+            ClusterError: the reference is that of another amount, or it is too much, or there is
+                no room to note it.
         """
         field = FIELDS[self._pot]
         references = read_references(obj)
         earlier = next((r for r in references if r["reference"] == self._reference), None)
-        if self._reference is not None and earlier is not None:
+        if earlier is not None:
             if (earlier["pot"], earlier["micros"]) != (self._pot, self._micros):
                 raise ClusterError(
                     f"reference {self._reference} is that of {dollars(earlier['micros'])} USD"
@@ -118,18 +140,30 @@ class Payment:
         total = ((obj["spec"].get("funds") or {}).get(field, 0)) + self._micros
         if total > MAX_MICROS:
             raise ClusterError("that is more than an account can hold")
-        patch: dict[str, Any] = {"spec": {"funds": {field: total}}}
-        if self._reference is not None:
-            new = {
-                "reference": self._reference,
-                "pot": self._pot,
-                "micros": self._micros,
-                "time": format_time(datetime.now(UTC)),
-            }
-            kept = [*references, new][-MOST_REFERENCES:]
-            text = json.dumps(kept, separators=(",", ":"), ensure_ascii=False)
-            patch["metadata"] = {"annotations": {REFERENCES_ANNOTATION: text}}
-        return patch
+        return {
+            "spec": {"funds": {field: total}},
+            "metadata": {"annotations": {REFERENCES_ANNOTATION: self._note(references)}},
+        }
+
+    def _note(self, references: list[dict[str, Any]]) -> str:
+        """The annotation with this payment in it, and without those that are over. ClusterError."""
+        now = datetime.now(UTC)
+        new = {
+            "reference": self._reference,
+            "pot": self._pot,
+            "micros": self._micros,
+            "time": format_time(now),
+        }
+        lasting = [r for r in references if _read_time(r) > now - REMEMBERED]
+        text = json.dumps([*lasting, new], separators=(",", ":"), ensure_ascii=False)
+        if len(text.encode()) > MOST_BYTES:
+            until = format_time(_read_time(lasting[0]) + REMEMBERED)
+            raise ClusterError(
+                f"{len(lasting)} payments of the last {REMEMBERED.days} days are noted, which"
+                f" leaves no room for another before {until}; nothing is added. Make fewer and"
+                " greater payments, or raise spec.funds with kubectl"
+            )
+        return text
 
 
 def read_references(obj: dict[str, Any]) -> list[dict[str, Any]]:
@@ -142,13 +176,17 @@ def read_references(obj: dict[str, Any]) -> list[dict[str, Any]]:
     try:
         found = json.loads(text)
         if all({"reference", "pot", "micros", "time"} <= set(entry) for entry in found):
-            return list(found)
+            return sorted(found, key=_read_time)
     except (ValueError, TypeError):
         pass
     raise ClusterError(
         f"the annotation {REFERENCES_ANNOTATION} cannot be read: mend or remove it, after checking"
         " which payments spec.funds has"
     )
+
+
+def _read_time(entry: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(entry["time"])
 
 
 def find_declarers(obj: dict[str, Any]) -> list[str]:

@@ -256,6 +256,7 @@ def delete(
     ] = False,
     yes: Yes = False,
     namespace: Namespace = None,
+    output: Output = "table",
 ) -> None:
     """Delete a guardrail that holds for no key."""
     name = id_to_name(guardrail)
@@ -271,7 +272,7 @@ def delete(
     on_cluster(namespace, check)
     confirm(f"Delete guardrail {name}?", yes)
     on_cluster(namespace, lambda objects: objects.delete(GatewayGuardrail, name))
-    print_done(f"guardrail {name} is deleted", {}, "table")
+    print_done(f"guardrail {name} is deleted", {"name": name, "deleted": True}, output)
 
 
 def _keys_of(obj: dict[str, Any]) -> list[str]:

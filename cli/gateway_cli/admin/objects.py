@@ -48,9 +48,11 @@ class GatewayObjects:
     async def list_all(self, kind: Kind, **fields: str | None) -> list[Object]:
         """All objects whose fields are as given, e.g. `**{"spec.accountName": "acme"}`.
 
-        A field that is None is not asked for.
+        A field that is None is not asked for; "" is one that is absent.
         """
-        selector = ",".join(f"{path}={value}" for path, value in fields.items() if value)
+        selector = ",".join(
+            f"{path}={value}" for path, value in fields.items() if value is not None
+        )
         query = {"limit": str(PAGE), **({"fieldSelector": selector} if selector else {})}
         found: list[Object] = []
         while True:
@@ -80,7 +82,7 @@ class GatewayObjects:
         It is decided anew where the object was changed meanwhile; None changes nothing.
 
         Raises:
-            NotThere, Refused: as they say.
+            NotThere, Refused, OutcomeUnknown: as they say.
             ClusterError: others keep changing it.
         """
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}

@@ -12,14 +12,16 @@ from gateway_cli.output import Column, Output, print_done, print_list, print_one
 from gateway_core.contract.names import id_to_name
 from gateway_core.contract.task import GatewayTask
 
-Phase = Literal["Submitting", "Running", "Completed", "Failed"]
+NEW = "Pending"
+"""What a task that has no phase yet is called."""
+Phase = Literal["Pending", "Submitting", "Running", "Completed", "Failed"]
 ENDED = ("Completed", "Failed")
 
 COLUMNS = (
     Column("NAME", "name"),
     Column("ACCOUNT", "account"),
     Column("MODEL", "model"),
-    Column("PHASE", "phase"),
+    Column("PHASE", lambda task: task["phase"] or NEW),
     Column("ERROR", "error_code"),
     Column("COST", "cost", right=True),
     Column("CALLBACK", "callback_state"),
@@ -32,7 +34,7 @@ LINES = (
     Column("Key", "key"),
     Column("Operation", "operation"),
     Column("Model", "model"),
-    Column("Phase", "phase"),
+    Column("Phase", lambda task: task["phase"] or NEW),
     Column("Error", "error_code"),
     Column("  says", "error"),
     Column("Cost (USD)", "cost"),
@@ -55,7 +57,7 @@ def list_tasks(
     output: Output = "table",
 ) -> None:
     """Tasks that have objects: all open ones, and those that ended lately."""
-    selector = {"spec.request.accountName": account, "status.phase": phase}
+    selector = {"spec.request.accountName": account, "status.phase": "" if phase == NEW else phase}
     found = on_cluster(namespace, lambda objects: objects.list_all(GatewayTask, **selector))
     ordered = sorted(found, key=lambda obj: obj["metadata"]["creationTimestamp"])
     print_list([describe_task(obj) for obj in ordered], COLUMNS, output, noun="tasks")

@@ -105,16 +105,21 @@ def rotate_tokens(present: list[Token], new: Token, until: datetime | None) -> l
 
 
 def _has_pepper(secret: Mapping[str, Any]) -> bool:
-    return f"{PEPPER}1" in (secret.get("data") or {})
+    return bool(_list_versions(secret.get("data") or {}))
 
 
-def _read(secret: Mapping[str, Any]) -> KeyRing:
-    data, name = secret.get("data") or {}, secret["metadata"]["name"]
-    versions = [
+def _list_versions(data: Mapping[str, Any]) -> list[int]:
+    """The versions of the peppers among a Secret's entries."""
+    return [
         int(entry.removeprefix(PEPPER))
         for entry in data
         if entry.startswith(PEPPER) and entry.removeprefix(PEPPER).isdecimal()
     ]
+
+
+def _read(secret: Mapping[str, Any]) -> KeyRing:
+    data, name = secret.get("data") or {}, secret["metadata"]["name"]
+    versions = _list_versions(data)
     if not versions or ID_KEY not in data:
         raise ClusterError(f"Secret {name} must hold {ID_KEY} and {PEPPER}1")
     newest = max(versions)

@@ -1,7 +1,8 @@
 """`gatewayctl usage`: what was called and charged, by account, key, model, operation and day.
 
 Read from GatewayUsage: a day's calls are there within seconds of their ends. Days older than eight
-are in the account's sum of past days and broken down no more.
+are in the account's sum of past days and broken down no more; `complete` is false where a period
+that was asked for has any of them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -85,8 +86,11 @@ def usage(
         and (until is None or day <= until)
     ]
     rows = group_rows((row for obj in days for row in list_rows(obj)), wanted)
-    earlier = sum_earlier(found) if since is None and until is None else None
-    totals = {**_total(rows), "earlier": earlier}
+    earlier = sum_earlier(found)
+    if earlier and since and since > earlier["through_day"]:
+        earlier = None
+    complete = earlier is None or (since is None and until is None)
+    totals = {**_total(rows), "earlier": earlier, "complete": complete}
     columns = (
         *(Column(name.upper(), _name_column(name)) for name in wanted),
         Column("REQUESTS", "requests", right=True),
@@ -97,10 +101,14 @@ def usage(
     )
     print_list(rows, columns, output, noun="usage", footer=totals)
     if earlier and output == "table":
-        print_note(
-            f"before that, through {earlier['through_day']}: {earlier['requests']} requests,"
-            f" {earlier['cost']} USD"
-        )
+        summed = f"{earlier['requests']} requests, {earlier['cost']} USD"
+        if complete:
+            print_note(f"before that, through {earlier['through_day']}: {summed}")
+        else:
+            print_note(
+                f"! days through {earlier['through_day']} cannot be broken down here and are not in"
+                f" the totals ({summed} in all); REST usage has 93 days"
+            )
 
 
 def list_rows(obj: dict[str, Any]) -> list[dict[str, Any]]:

@@ -136,11 +136,13 @@ def resume(user: UserName, namespace: Namespace = None, output: Output = "table"
 
 
 @app.command()
-def delete(user: UserName, yes: Yes = False, namespace: Namespace = None) -> None:
+def delete(
+    user: UserName, yes: Yes = False, namespace: Namespace = None, output: Output = "table"
+) -> None:
     """Delete a user: keys that they made open nothing any more."""
     confirm(f"Delete user {user}?", yes)
     on_cluster(namespace, lambda objects: objects.delete(GatewayUser, user))
-    print_done(f"user {user} is deleted", {}, "table")
+    print_done(f"user {user} is deleted", {"name": user, "deleted": True}, output)
 
 
 def _set_suspended(user: str, suspended: bool, namespace: str | None, output: Any) -> None:

@@ -7,6 +7,7 @@ A rotation makes a new Secret and refers to it; the one before signs beside it f
 import base64
 import contextlib
 import secrets
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ import typer
 from gateway_cli.admin.amounts import format_time
 from gateway_cli.admin.options import AccountName, Namespace
 from gateway_cli.admin.session import on_cluster
-from gateway_cli.cluster.errors import ClusterError
+from gateway_cli.cluster.errors import ClusterError, OutcomeUnknown
 from gateway_cli.install.sharedsecrets import LABELS, make_webhook_secret
 from gateway_cli.output import Output, print_note, print_one, print_plain
 from gateway_core.contract.account import GatewayAccount
@@ -77,9 +78,12 @@ def rotate(
         _refuse_second(await objects.get(GatewayAccount, account), now, force)
         await objects.create_secret(name, {ENTRY: value}, {**LABELS, ACCOUNT_LABEL: account})
 
-        def decide(obj: dict[str, Any]) -> dict[str, Any]:
-            _refuse_second(obj, now, force)
+        def decide(obj: dict[str, Any]) -> dict[str, Any] | None:
             old = obj["spec"].get("webhookSecretRef")
+            if old and old["name"] == name:
+                # by an earlier attempt, whose answer was lost
+                return None
+            _refuse_second(obj, now, force)
             until = {"expirationTime": format_time(now + OVERLAP)}
             return {
                 "spec": {
@@ -89,7 +93,10 @@ def rotate(
             }
 
         try:
-            changed = await objects.change(GatewayAccount, account, decide)
+            changed = await _refer(objects, account, name, decide)
+        except OutcomeUnknown:
+            # it may be what callbacks are signed with
+            raise
         except ClusterError:
             # nothing refers to it
             with contextlib.suppress(ClusterError):
@@ -98,6 +105,31 @@ def rotate(
         return _describe(account, changed["spec"], value)
 
     _print(on_cluster(namespace, run), output)
+
+
+async def _refer(
+    objects: "GatewayObjects",
+    account: str,
+    name: str,
+    decide: Callable[[dict[str, Any]], dict[str, Any] | None],
+) -> dict[str, Any]:
+    """The account after `decide`'s change, made once more where its outcome is not known.
+
+    Raises:
+        OutcomeUnknown: nor is it then; the text names the Secret, which has to stay.
+        ClusterError: the account does not refer to the Secret, and will not.
+    """
+    try:
+        return await objects.change(GatewayAccount, account, decide)
+    except OutcomeUnknown:
+        try:
+            return await objects.change(GatewayAccount, account, decide)
+        except ClusterError as error:
+            raise OutcomeUnknown(
+                f"{error}. It is not known whether account {account} refers to the new Secret"
+                f" {name}, which is left: `gatewayctl accounts webhook-secret show {account}`"
+                " tells; if it does not, delete the Secret and rotate again"
+            ) from error
 
 
 def _refuse_second(obj: dict[str, Any], now: datetime, force: bool) -> None:

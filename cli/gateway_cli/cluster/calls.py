@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 
 from gateway_cli.cluster import Object
-from gateway_cli.cluster.errors import Unreachable, read_refusal
+from gateway_cli.cluster.errors import OutcomeUnknown, Unreachable, read_refusal
 
 FIELD_MANAGER = "gatewayctl"
 MERGE_PATCH = "application/merge-patch+json"
@@ -58,7 +58,7 @@ class ClusterCalls:
         query: Mapping[str, str] | None,
         content_type: str,
     ) -> tuple[int, Object]:
-        """Status and body of the answer. Unreachable."""
+        """Status and body of the answer. Unreachable, OutcomeUnknown."""
         headers = {"Content-Type": content_type, "Accept": "application/json"}
         try:
             async with self._session.request(
@@ -66,7 +66,8 @@ class ClusterCalls:
             ) as response:
                 return response.status, await response.json(content_type=None)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise Unreachable(
+            unsent = method == "GET" or isinstance(error, aiohttp.ClientConnectorError)
+            raise (Unreachable if unsent else OutcomeUnknown)(
                 f"the Kubernetes API does not answer {method} {path}"
                 f" ({error or type(error).__name__}). Is this the right --kubeconfig and"
                 " --context, and is the cluster up?"

@@ -10,6 +10,7 @@ ClusterError
 ├── Refused          the object is not as its schema wants it
 ├── Overloaded       not now: too many requests, or an error of the server
 └── Unreachable      no answer
+    └── OutcomeUnknown   no answer to a write, or an error of the server: it may have been done
 """
 
 import re
@@ -70,6 +71,10 @@ class Unreachable(ClusterError):
     exit_code = EXIT_UNAVAILABLE
 
 
+class OutcomeUnknown(Unreachable):
+    """Whether a write was done is not known; nor is it known that it will not be done yet."""
+
+
 def read_refusal(call: str, status: int, reason: str, message: str) -> ClusterError:
     """The error for an answer of the API server: its HTTP status, `reason` and `message`.
 
@@ -94,6 +99,8 @@ def read_refusal(call: str, status: int, reason: str, message: str) -> ClusterEr
             return AlreadyThere(message)
         case 409, _:
             return Conflict(f"{call}: {status} {message}")
+        case _ if status >= 500 and not call.startswith("GET "):
+            return OutcomeUnknown(f"{call}: {status} {message}")
         case _ if status == 429 or status >= 500:
             return Overloaded(f"{call}: {status} {message}")
     return Refused(message or f"{call}: {status}")
