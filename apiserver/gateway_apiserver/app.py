@@ -40,8 +40,10 @@ from gateway_apiserver.routes.management.guardrails import GuardrailRoutes
 from gateway_apiserver.routes.management.holdings import Holdings
 from gateway_apiserver.routes.management.keys import KeyRoutes
 from gateway_apiserver.routes.management.members import MemberRoutes
+from gateway_apiserver.routes.management.quotas import KeyQuota
 from gateway_apiserver.routes.management.router import ManagementRoutes
 from gateway_apiserver.routes.management.tombstones import Tombstones
+from gateway_apiserver.routes.management.turns import Turns
 from gateway_apiserver.routes.management.usage import UsageRoutes
 from gateway_apiserver.routes.operations import build_operations_router
 from gateway_apiserver.routes.pricing import PricingRoutes
@@ -68,7 +70,7 @@ from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Records
 from gateway_core.ports.tracing import NO_TRACER, Tracer
 from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.ledgers import rebuild_ledger
+from gateway_core.usecases.ledgers import Rebuilder
 
 _TASKS = "/api/v1/"
 
@@ -113,8 +115,8 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         parts.peppers,
     )
     addresses = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
-    rebuild = partial(rebuild_ledger, records, Backlog(parts.store), parts.counters)
-    gate = RateGate(parts.counters, rebuild, replicas=settings.replicas)
+    rebuilder = Rebuilder(records, Backlog(parts.store), parts.counters)
+    gate = RateGate(parts.counters, rebuilder.rebuild, replicas=settings.replicas)
     pulse = Pulse(records)
     finder = TaskFinder(
         parts.tasks,
@@ -175,15 +177,18 @@ def _build_management(
     parts: ApiParts, authenticator: Authenticator, gate: RateGate, mint: IdMint
 ) -> ManagementRoutes:
     tables = {GatewayKey.plural: parts.keys, GatewayGuardrail.plural: parts.guardrails}
-    holdings = Holdings(parts.records, mint, tables)
+    turns = Turns()
+    holdings = Holdings(parts.records, mint, tables, turns)
     budgets = BudgetReader(parts.counters, gate)
+    quota = KeyQuota(parts.keys, parts.settings.keys_per_account)
+    most = parts.settings.guardrails_per_account
     return ManagementRoutes(
         authenticator,
-        KeyRoutes(holdings, parts.users, budgets, mint, parts.peppers),
-        GuardrailRoutes(holdings, Tombstones(parts.store), budgets, mint),
+        KeyRoutes(holdings, parts.users, budgets, quota, mint, parts.peppers),
+        GuardrailRoutes(holdings, Tombstones(parts.store), budgets, mint, most),
         AssignmentRoutes(holdings),
         MemberRoutes(parts.users),
-        UsageRoutes(parts.records, parts.store),
+        UsageRoutes(parts.records, parts.store, turns),
         maintenance=parts.settings.maintenance,
     )
 

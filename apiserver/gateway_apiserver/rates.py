@@ -21,6 +21,7 @@ from gateway_core.ports.counters import (
     AdmissionCall,
     Budget,
     Counters,
+    CountersRefused,
     CountersStale,
     CountersUnavailable,
     Hold,
@@ -28,17 +29,25 @@ from gateway_core.ports.counters import (
 )
 from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.records import RecordError
+from gateway_core.usecases.ledgers import RebuildLapsed
 
 WINDOW_SECONDS = 60.0
 MOST_OUTAGE_SECONDS = 60.0
+OUTAGE_GAP_SECONDS = 30.0
+"""Failures further apart than this are not taken for one outage: nobody has asked in between."""
 REBUILD_WAIT_SECONDS = 5.0
 REBUILD_PAUSE_SECONDS = 0.05
+MOST_REBUILD_PAUSE_SECONDS = 0.5
+"""Between the first and later looks at another replica's rebuild."""
+MOST_LAPSES = 3
+LAPSE_PAUSE_SECONDS = 2.0
+"""After a rebuild that was too slow, the longer the more of them."""
 _RETRY_SECONDS = 5
 
 _log = structlog.get_logger(__name__)
 
 Rebuild = Callable[[str], Awaitable[bool]]
-"""Puts an account's ledger in place; False where another replica is at it."""
+"""Puts an account's ledger in place; False where another replica is at it. RebuildLapsed."""
 
 
 @dataclass(slots=True)
@@ -122,6 +131,7 @@ class RateGate:
         self._clock = clock
         self._local = LocalWindows(replicas, clock)
         self._outage_began: float | None = None
+        self._failed_at = -math.inf
         self._rebuilds: dict[str, asyncio.Task[bool]] = {}
 
     async def admit(
@@ -163,7 +173,8 @@ class RateGate:
         """Whether the account's money is back, rebuilt from the record within 5 s.
 
         One rebuild at a time for an account, another replica's waited for like an own one; it goes
-        on when the wait is over.
+        on when the wait is over, but not where the record is read too slowly time and again: the
+        next call begins another.
         """
         task = self._rebuilds.get(account)
         if task is None:
@@ -184,16 +195,26 @@ class RateGate:
             _log.warning("a hold was not released", account=account, task=task)
 
     async def _run_rebuild(self, account: str) -> bool:
+        lapses, pause = 0, REBUILD_PAUSE_SECONDS
         try:
-            while not await self._rebuild(account):
-                await asyncio.sleep(REBUILD_PAUSE_SECONDS)
+            while True:
+                wait = pause
+                try:
+                    if await self._rebuild(account):
+                        return True
+                    pause = min(2 * pause, MOST_REBUILD_PAUSE_SECONDS)
+                except RebuildLapsed:
+                    lapses += 1
+                    if lapses == MOST_LAPSES:
+                        raise
+                    wait = LAPSE_PAUSE_SECONDS * lapses
+                await asyncio.sleep(wait)
                 with suppress(CountersStale):
                     await self._counters.read_spending(account, self._now().date().isoformat())
-                    break
+                    return True
         except (RecordError, StoreUnavailable, CountersUnavailable) as error:
             _log.warning("money was not rebuilt", account=account, error=str(error))
             return False
-        return True
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock(), UTC)
@@ -205,13 +226,19 @@ class RateGate:
         rate: RateUse,
         error: CountersUnavailable,
     ) -> AdmissionAnswer:
+        if isinstance(error, CountersRefused):
+            _log.error("the counters refuse a call", account=account.name, error=str(error))
+            raise _refuse() from error
         now = self._clock()
-        if self._outage_began is None:
+        if self._outage_began is None or now - self._failed_at > OUTAGE_GAP_SECONDS:
             self._outage_began = now
             _log.warning("the counters are away", error=str(error))
+        self._failed_at = now
         limited = not account.unlimited or any(budget.limit is not None for budget in budgets)
         if limited or now - self._outage_began > MOST_OUTAGE_SECONDS:
-            raise Unavailable(
-                "The gateway cannot check limits now.", retry_after=_RETRY_SECONDS
-            ) from error
+            raise _refuse() from error
         return self._local.admit(account, budgets, rate)
+
+
+def _refuse() -> Unavailable:
+    return Unavailable("The gateway cannot check limits now.", retry_after=_RETRY_SECONDS)

@@ -38,6 +38,7 @@ from gateway_core.domain.catalog import Catalog, Problem, build_catalog
 from gateway_core.domain.providers import check_provider
 from gateway_core.ports.upstream import Upstream
 from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.ledgers import Rebuilder
 from gateway_operator.balances import Balances
 from gateway_operator.bookkeeping import Bookkeeping
 from gateway_operator.callbacks.courier import Courier
@@ -129,8 +130,8 @@ async def run_operator(
             shards=settings.shards,
             records=records,
             store=store,
-            backlog=Backlog(store),
             counters=counters,
+            rebuilder=Rebuilder(records, Backlog(store), counters),
             accounts=tables.accounts,
             users=tables.users,
             keys=tables.keys,

@@ -5,7 +5,6 @@ stage `admission`, with the environment of an API process.
 """
 
 import asyncio
-from functools import partial
 from itertools import count
 
 import uvloop
@@ -31,7 +30,7 @@ from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.user import GatewayUser
 from gateway_core.ports.counters import Hold
 from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.ledgers import rebuild_ledger
+from gateway_core.usecases.ledgers import Rebuilder
 
 MICROS = 1000
 
@@ -60,7 +59,7 @@ class Routes:
             PolicyView(parts.keys, parts.guardrails, records),
             RateGate(
                 parts.counters,
-                partial(rebuild_ledger, records, Backlog(parts.store), parts.counters),
+                Rebuilder(records, Backlog(parts.store), parts.counters).rebuild,
             ),
             Failpoints(""),
             maintenance=False,

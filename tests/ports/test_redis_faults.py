@@ -14,6 +14,7 @@ from gateway_core.adapters.redis.link import COMMAND_SECONDS
 from gateway_core.adapters.redis.scripts import SCRIPTS
 from gateway_core.ports.counters import (
     AdmissionCall,
+    CountersRefused,
     CountersStale,
     CountersUnavailable,
     Hold,
@@ -145,6 +146,24 @@ async def test_a_halted_server_is_unavailable_within_the_time_out_and_then_serve
     assert all(isinstance(result, CountersUnavailable) for result in results)
     assert not await admit_when_back(counters)
     assert (await counters.read_spending(ACCOUNT, DAY)).held in (7, 8)
+
+
+async def test_what_it_cannot_do_for_one_account_is_told_from_what_it_can_do_for_nobody(
+    server: RedisServer, counters: RedisCounters
+) -> None:
+    broken, other = (AdmissionCall(name, 300, None, None) for name in (ACCOUNT, "other"))
+    with Redis(port=server.port) as direct:
+        direct.set("gw:{default/demo}:rate", "no list")
+        answers = await asyncio.gather(
+            counters.admit(broken), counters.admit(other), return_exceptions=True
+        )
+        assert isinstance(answers[0], CountersRefused)
+        assert not isinstance(answers[1], BaseException)
+        # as one is while another takes over from it
+        direct.replicaof("127.0.0.1", 1)
+        with pytest.raises(CountersUnavailable) as unavailable:
+            await counters.admit(other)
+        assert unavailable.type is CountersUnavailable
 
 
 async def test_a_caller_that_gives_up_harms_no_other(

@@ -14,7 +14,6 @@ import socket
 import sys
 import time
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import structlog
@@ -30,7 +29,7 @@ from gateway_core.ports.counters import AdmissionCall, CountersUnavailable, Hold
 from gateway_core.ports.records import RecordError
 from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.journal import name_process
-from gateway_core.usecases.ledgers import rebuild_ledger
+from gateway_core.usecases.ledgers import Rebuilder
 from gateway_core.usecases.liveholds import LiveHolds, Rebuild
 
 HELD = 1000
@@ -110,7 +109,7 @@ async def main(account: str, key: str) -> None:
     )
     connection = await asyncio.to_thread(find_connection)
     async with KubeRecords(connection, os.environ["GATEWAY_NAMESPACE"]) as records:
-        rebuild = partial(rebuild_ledger, records, Backlog(store), counters)
+        rebuild = Rebuilder(records, Backlog(store), counters).rebuild
         live = LiveHolds(counters, rebuild, store, name_process("caller", socket.gethostname()))
         running = asyncio.create_task(live.run())
         say(process=live.journal.process, what="ready")

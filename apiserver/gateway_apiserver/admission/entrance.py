@@ -7,7 +7,8 @@
 What can be decided without the counters is planned first and kept back, so that they are asked
 once: the call is counted whatever becomes of it, but for what it may not do (403) and what no
 budget has room for (429), and money is held only where nothing else stands in the way. The answer
-then follows the contract's order, the rate before everything.
+then follows the contract's order, the rate before everything. Only who was refused for his rate
+just now is asked for first, without a plan: planning may read the record and the archive.
 
 Each surface brings its plan, as `admission.tasks` does.
 """
@@ -21,6 +22,7 @@ from gateway_apiserver.auth import Authenticator, Principal
 from gateway_apiserver.entries import AccountRecord
 from gateway_apiserver.errors import list_rate_headers
 from gateway_apiserver.failpoints import Failpoints
+from gateway_apiserver.fullrates import FullRates
 from gateway_apiserver.rates import RateGate
 from gateway_apiserver.recording import WinnerUndecided
 from gateway_apiserver.trace import Header, Trace
@@ -86,6 +88,7 @@ class Entrance:
         self._gate = gate
         self._failpoints = failpoints
         self._maintenance = maintenance
+        self._full = FullRates()
 
     async def enter(
         self, headers: Iterable[Header], trace: Trace, plan: Callable[[Payer], Awaitable[P]]
@@ -103,6 +106,10 @@ class Entrance:
         caller = await self._authenticator.authenticate(headers, Act.CREATE)
         trace.account = caller.account.name
         payer = Payer(caller, await self._policies.find(caller.key))
+        account, budgets = payer.account, payer.policy.budgets
+        if self._full.is_noted(account.name, budgets):
+            await self._ask(payer, trace, None, "look")
+            self._full.forget(account.name, budgets)
         planned, problem = None, None
         try:
             planned = await plan(payer)
@@ -113,10 +120,7 @@ class Entrance:
         rate: RateUse = "look" if isinstance(problem, Forbidden) else "count"
         if hold is not None:
             self._failpoints.reach("before-reserve")
-        with trace.span.child("reserve", kind=SpanKind.CLIENT):
-            answer = await self._gate.admit(payer.account, hold, payer.policy.budgets, rate)
-        if answer.rate_exceeded:
-            raise RateLimited(answer.rate, answer.retry_after)
+        answer = await self._ask(payer, trace, hold, rate)
         if answer.exceeded is None:
             # a credit limit's refusal carries none: they would describe what is not the cause
             trace.headers.extend(list_rate_headers(answer.rate))
@@ -127,6 +131,18 @@ class Entrance:
             _check_money(payer, answer, hold.micros)
             self._failpoints.reach("after-reserve")
         return payer, planned
+
+    async def _ask(
+        self, payer: Payer, trace: Trace, hold: Hold | None, rate: RateUse
+    ) -> AdmissionAnswer:
+        """The counters' answer. RateLimited."""
+        account, budgets = payer.account, payer.policy.budgets
+        with trace.span.child("reserve", kind=SpanKind.CLIENT):
+            answer = await self._gate.admit(account, hold, budgets, rate)
+        if answer.rate_exceeded:
+            self._full.note(account.name, budgets, answer.retry_after)
+            raise RateLimited(answer.rate, answer.retry_after)
+        return answer
 
     async def release(self, payer: Payer, hold: Hold) -> None:
         """Gives back the hold of a call that came to nothing."""

@@ -21,6 +21,13 @@ class CountersUnavailable(Exception):
     """
 
 
+class CountersRefused(CountersUnavailable):
+    """The store is there, and cannot do this one call: what it has of the account is not usable.
+
+    It says nothing about other calls.
+    """
+
+
 class CountersStale(Exception):
     """The account's money is not in the store (it was emptied or restarted): rebuild it first."""
 

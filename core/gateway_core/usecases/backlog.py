@@ -29,6 +29,8 @@ class Backlog:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._known: dict[tuple[str, int], JournalObject] = {}
+        self._reading = asyncio.Lock()
+        self._next: asyncio.Task[list[JournalObject]] | None = None
 
     async def list_sequences(self) -> dict[str, list[int]]:
         """The numbers that are to be read, in order, by process. StoreUnavailable; JournalDamaged.
@@ -61,9 +63,21 @@ class Backlog:
         return [obj for obj in found if obj is not None]
 
     async def read_all(self) -> list[JournalObject]:
-        """All objects, by process in order."""
-        numbers = await self.list_sequences()
-        return await self.read((p, n) for p, sequences in numbers.items() for n in sequences)
+        """All objects, by process in order, as they are at some moment after this was called.
+
+        Who asks while a reading is under way shares the next with all who do: the one under way
+        may miss what was stored before he asked, and nobody else would make up for that.
+        """
+        if self._next is None:
+            self._next = asyncio.create_task(self._read_next())
+        # shielded: who gives up must not take it from the others
+        return await asyncio.shield(self._next)
+
+    async def _read_next(self) -> list[JournalObject]:
+        async with self._reading:
+            self._next = None
+            numbers = await self.list_sequences()
+            return await self.read((p, n) for p, sequences in numbers.items() for n in sequences)
 
     async def is_there(self, obj: JournalObject) -> bool:
         """Whether the object has not been removed."""

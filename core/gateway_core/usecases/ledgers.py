@@ -9,6 +9,7 @@ meanwhile may be missing: the ledger tells how far it found each journal, and th
 what comes later sees to it (`usecases.liveholds`).
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,14 +24,55 @@ from gateway_core.domain.ledger import read_entry
 from gateway_core.domain.spending import SpentSum, shares_entries
 from gateway_core.domain.usage import Balance, Charge, read_charge, sum_usage
 from gateway_core.domain.windows import number_day
-from gateway_core.ports.counters import Counters, CountersUnavailable, Ledger
+from gateway_core.ports.counters import Counters, CountersStale, CountersUnavailable, Ledger
 from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.records import Object, Records, RecordUnavailable, WatchExpired
 from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.usage import list_usage, select_unfolded
 
+MOST_AT_ONCE = 4
 _ATTEMPTS = 3
 _DAYS_OF_JOURNALS = 2
+
+
+class RebuildLapsed(RecordUnavailable):
+    """Nothing was rebuilt: the record was read too slowly, or the store has lost all again."""
+
+
+class Rebuilder:
+    """Rebuilds accounts' money, a few accounts at a time; for one process and event loop.
+
+    A loss of the counters makes all accounts stale at once. Each rebuild reads lists as long as the
+    account's open tasks and days; all at once they would starve the record's other users, and each
+    other of the time that a rebuild has.
+    """
+
+    def __init__(self, records: Records, backlog: Backlog, counters: Counters) -> None:
+        self._records = records
+        self._backlog = backlog
+        self._counters = counters
+        self._slots = asyncio.Semaphore(MOST_AT_ONCE)
+        self._running: dict[str, asyncio.Task[bool]] = {}
+
+    async def rebuild(self, account: str) -> bool:
+        """As `rebuild_ledger`; who asks for an account that is being rebuilt waits for that.
+
+        It goes on if its caller gives up.
+        """
+        task = self._running.get(account)
+        if task is None:
+            task = asyncio.create_task(self._run(account))
+            self._running[account] = task
+            task.add_done_callback(lambda _: self._running.pop(account, None))
+        return await asyncio.shield(task)
+
+    async def _run(self, account: str) -> bool:
+        waited = self._slots.locked()
+        async with self._slots:
+            # another replica may have done it meanwhile
+            if waited and await _is_there(self._counters, account):
+                return True
+            return await rebuild_ledger(self._records, self._backlog, self._counters, account)
 
 
 async def rebuild_ledger(
@@ -40,7 +82,7 @@ async def rebuild_ledger(
 
     A task is missed here while the write that records its amount is under way (its create, or its
     intent where it was made with kubectl); the operator takes its hold again before it submits.
-    Raises what the ports raise.
+    Raises what the ports raise, and RebuildLapsed.
     """
     token = await counters.begin_rebuild(account)
     if token is None:
@@ -52,7 +94,17 @@ async def rebuild_ledger(
         with suppress(CountersUnavailable):
             await counters.abandon_rebuild(account, token)
         raise
-    return await counters.finish_rebuild(account, token, ledger)
+    if await counters.finish_rebuild(account, token, ledger) or await _is_there(counters, account):
+        return True
+    raise RebuildLapsed(f"the money of {account} was not put in place")
+
+
+async def _is_there(counters: Counters, account: str) -> bool:
+    try:
+        await counters.read_spending(account, "")
+    except CountersStale:
+        return False
+    return True
 
 
 async def read_ledger(records: Records, backlog: Backlog, account: str) -> Ledger:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import pytest
 
@@ -25,7 +24,7 @@ from gateway_core.contract.errors import (
 )
 from gateway_core.ports.counters import Budget, Hold
 from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.ledgers import rebuild_ledger
+from gateway_core.usecases.ledgers import Rebuilder
 from tests.unit.apiserver.gateway import PEPPERS, Gateway
 
 COST = 400_000
@@ -53,7 +52,7 @@ class Surface:
             (gateway.users, "gatewayusers"),
         )
         keys, accounts, users = (ReadThrough(table, records, kind) for table, kind in tables)
-        rebuild = partial(rebuild_ledger, records, Backlog(gateway.store), gateway.counters)
+        rebuild = Rebuilder(records, Backlog(gateway.store), gateway.counters).rebuild
         self.entrance = Entrance(
             Authenticator(keys, accounts, users, PEPPERS),
             PolicyView(gateway.keys, gateway.guardrails, records),
@@ -154,3 +153,36 @@ async def test_credit_comes_before_balance_and_after_the_plan(surface: Surface) 
     gateway.put_guardrail("grd-a", gateway.key, deniedModels=["chat"])
     with pytest.raises(Forbidden):
         await surface.call()
+
+
+async def test_who_was_refused_for_his_rate_is_not_planned_for_again(surface: Surface) -> None:
+    gateway = surface.gateway
+    gateway.put_account("demo", requestsPerMinute=2)
+    other = gateway.put_key("demo", requestsPerMinute=1)
+    for _ in range(2):
+        await surface.call()
+    for _ in range(20):
+        with pytest.raises(RateLimited) as limited:
+            await surface.call()
+    assert limited.value.retry_after == 60
+    assert surface.plans == 3
+    with pytest.raises(RateLimited):
+        await surface.call(other)
+    assert surface.plans == 4, "another key's budgets may say something else"
+
+
+async def test_room_that_comes_early_is_found_by_the_next_call(surface: Surface) -> None:
+    gateway = surface.gateway
+    gateway.put_account("demo", requestsPerMinute=1)
+    await surface.call()
+    with pytest.raises(RateLimited):
+        await surface.call()
+    gateway.put_account("demo", requestsPerMinute=3)
+    for left in (b"1", b"0"):
+        await surface.call()
+        assert (b"x-ratelimit-remaining-rpm", left) in surface.trace.headers
+    with pytest.raises(RateLimited):
+        await surface.call()
+    gateway.counters.now += 61
+    await surface.call()
+    assert (b"x-ratelimit-remaining-rpm", b"2") in surface.trace.headers

@@ -2,15 +2,25 @@
 
 import asyncio
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from gateway_apiserver.entries import AccountRecord
-from gateway_apiserver.rates import RateGate
+from gateway_apiserver.rates import LAPSE_PAUSE_SECONDS, MOST_LAPSES, RateGate
 from gateway_core.contract.errors import Unavailable
-from gateway_core.ports.counters import AdmissionAnswer, AdmissionCall, Budget, Hold, Ledger
+from gateway_core.ports.counters import (
+    AdmissionAnswer,
+    AdmissionCall,
+    Budget,
+    CountersRefused,
+    Hold,
+    Ledger,
+)
 from gateway_core.ports.records import RecordUnavailable
+from gateway_core.usecases.ledgers import RebuildLapsed
+from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import FakeCounters
 from tests.fakes.records import Fault
 from tests.unit.apiserver.gateway import COMPLETED, Answer, Gateway, body
@@ -70,6 +80,26 @@ async def test_a_rejected_call_holds_nothing(gateway: Gateway) -> None:
     await gateway.create()
     await gateway.create()
     assert await gateway.held() == 500_000
+
+
+async def test_keyed_calls_over_the_rate_read_neither_the_record_nor_the_archive(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway.put_account("demo", requestsPerMinute=1)
+    await gateway.create()
+    asked: list[str] = []
+    get = gateway.store.get
+
+    async def note_get(key: str) -> bytes:
+        asked.append(key)
+        return await get(key)
+
+    monkeypatch.setattr(gateway.store, "get", note_get)
+    gateway.records.calls.clear()
+    for number in range(50):
+        assert (await gateway.create(idempotency_key=f"k-{number}")).status == 429
+    assert gateway.records.calls.count(("get", "gatewaytasks")) == 1
+    assert len(asked) == 1
 
 
 class TestLostMoney:
@@ -211,10 +241,38 @@ class TestGateInAnOutage:
         assert not (await self.gate.admit(record(), None)).rate_exceeded
 
     async def test_after_a_minute_of_outage_nobody_is_served(self) -> None:
-        await self.gate.admit(record(), None)
-        self.now += 61
+        account = record(requests_per_minute=10)
+        for _ in range(3):
+            await self.gate.admit(account, None)
+            self.now += 30
         with pytest.raises(Unavailable):
-            await self.gate.admit(record(), None)
+            await self.gate.admit(account, None)
+
+    async def test_two_slow_answers_an_hour_apart_are_no_outage_of_an_hour(self) -> None:
+        account = record(requests_per_minute=10)
+        await self.gate.admit(account, None)
+        self.now += 3600
+        for _ in range(3):
+            assert not (await self.gate.admit(account, None)).rate_exceeded
+            self.now += 29
+        with pytest.raises(Unavailable):
+            await self.gate.admit(account, None)
+
+    async def test_what_redis_cannot_do_for_one_account_is_no_outage(self) -> None:
+        admit = self.counters.admit
+
+        async def refuse_one(call: AdmissionCall) -> AdmissionAnswer:
+            if call.account == "broken":
+                raise CountersRefused("WRONGTYPE")
+            return await admit(call)
+
+        self.counters.admit = refuse_one  # type: ignore[method-assign]
+        for _ in range(3):
+            with pytest.raises(Unavailable) as refused:
+                await self.gate.admit(record(name="broken"), None)
+            assert refused.value.retry_after == 5
+            self.now += 25
+        assert not (await self.gate.admit(record(), None)).rate_exceeded
 
     async def test_the_minute_begins_anew_with_the_next_outage(self) -> None:
         await self.gate.admit(record(), None)
@@ -317,3 +375,44 @@ class TestGateInAnOutage:
         self.counters.away = False
         with pytest.raises(Unavailable):
             await gate.admit(record(unlimited=False), Hold("t", 1))
+
+
+@in_virtual_time
+async def test_a_rebuild_that_is_always_too_slow_ends_until_the_next_call() -> None:
+    """It does not go on by itself when nobody waits for it any more."""
+    begun: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    async def lapse(_: str) -> bool:
+        begun.append(loop.time())
+        await asyncio.sleep(30)
+        raise RebuildLapsed("too slow")
+
+    gate = RateGate(FakeCounters(), lapse)
+    assert not await gate.rebuild("demo")
+    await asyncio.sleep(3600)
+    assert len(begun) == MOST_LAPSES
+    pauses = [later - earlier - 30 for earlier, later in pairwise(begun)]
+    assert pauses == [LAPSE_PAUSE_SECONDS, 2 * LAPSE_PAUSE_SECONDS]
+    assert not await gate.rebuild("demo")
+    assert len(begun) == MOST_LAPSES + 1
+
+
+@in_virtual_time
+async def test_a_rebuild_of_another_replica_is_looked_at_ever_more_seldom() -> None:
+    looks = 0
+
+    async def leave_it(_: str) -> bool:
+        nonlocal looks
+        looks += 1
+        return False
+
+    counters = FakeCounters()
+    gate = RateGate(counters, leave_it)
+    waiting = asyncio.create_task(gate.rebuild("demo"))
+    await asyncio.sleep(4)
+    assert looks < 20
+    token = await counters.begin_rebuild("demo")
+    assert token is not None
+    assert await counters.finish_rebuild("demo", token, Ledger(0))
+    assert await waiting

@@ -40,7 +40,7 @@ from gateway_core.ports.upstream import Upstream
 from gateway_core.usecases.archive import read_archived
 from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.inputs import store_input
-from gateway_core.usecases.ledgers import rebuild_ledger
+from gateway_core.usecases.ledgers import Rebuilder, rebuild_ledger
 from gateway_operator.callbacks.courier import Courier
 from gateway_operator.callbacks.signing import Keyring
 from gateway_operator.controllers.tasks.alarms import Alarms
@@ -102,8 +102,8 @@ class Operator:
             shards=shards,
             records=stage.records,
             store=stage.store,
-            backlog=Backlog(stage.store),
             counters=stage.counters,
+            rebuilder=Rebuilder(stage.records, Backlog(stage.store), stage.counters),
             accounts=stage.accounts,
             users=stage.users,
             keys=stage.keys,

@@ -17,10 +17,16 @@ from redis.asyncio import BlockingConnectionPool
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import (
+    ClusterDownError,
+    NoScriptError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 
 from gateway_core.adapters.redis.scripts import Argument, ScriptCall
-from gateway_core.ports.counters import CountersStale, CountersUnavailable
+from gateway_core.ports.counters import CountersRefused, CountersStale, CountersUnavailable
 
 Command = ScriptCall | tuple[Argument, ...]
 Reply = Any
@@ -29,6 +35,10 @@ NoteRoundTrip = Callable[[float, bool], None]
 
 CONNECT_SECONDS = 1.0
 COMMAND_SECONDS = 2.0
+
+_SERVES_NOBODY = re.compile(r"\b(READONLY|MASTERDOWN|CLUSTERDOWN|MISCONF|NOREPLICAS|BUSY)\b")
+"""In replies to any write, as a server gives them that is failing over or that cannot save; a
+script's error has them anywhere in it."""
 
 _RUN_ID = re.compile(rb"^run_id:(\w+)", re.MULTILINE)
 
@@ -149,9 +159,17 @@ async def _send(
 
 
 def check_reply(reply: Reply) -> Reply:
-    """The reply, if it is none of an error. CountersStale, CountersUnavailable."""
+    """The reply, if it is none of an error.
+
+    CountersStale; CountersUnavailable from a server that serves nobody's calls now; CountersRefused
+    for any other error, which is of this call alone.
+    """
     if isinstance(reply, ResponseError):
         if str(reply).startswith("STALE"):
             raise CountersStale(str(reply))
-        raise CountersUnavailable(f"Redis refuses: {reply}") from reply
+        # of the two that have a class of their own, redis-py takes the code away
+        of_server = isinstance(reply, ReadOnlyError | ClusterDownError)
+        if of_server or _SERVES_NOBODY.search(str(reply)):
+            raise CountersUnavailable(f"Redis serves nobody: {reply}") from reply
+        raise CountersRefused(f"Redis refuses: {reply}") from reply
     return reply

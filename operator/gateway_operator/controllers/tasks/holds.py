@@ -28,7 +28,6 @@ from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.ledger import TERMINAL_PHASES
 from gateway_core.domain.lifecycle import reserved_micros
 from gateway_core.ports.counters import CountersStale, CountersUnavailable, Hold
-from gateway_core.usecases.ledgers import rebuild_ledger
 from gateway_operator.controllers.tasks.journal import Superseded
 from gateway_operator.controllers.tasks.tools import Tools
 
@@ -124,5 +123,4 @@ class Holds:
 
     async def rebuild(self, account: str) -> None:
         """Rebuilds the account's money, unless another is at it."""
-        tools = self._tools
-        await rebuild_ledger(tools.records, tools.backlog, tools.counters, account)
+        await self._tools.rebuilder.rebuild(account)

@@ -8,7 +8,6 @@ from gateway_core.domain.ledger import read_entry
 from gateway_core.domain.lifecycle import parse_time
 from gateway_core.ports.counters import CountersStale, CountersUnavailable
 from gateway_core.ports.records import Object, RecordError
-from gateway_core.usecases.ledgers import rebuild_ledger
 from gateway_operator.controllers.tasks.tools import Tools
 
 REBUILD_LOOKS = 6
@@ -42,7 +41,7 @@ async def settle_hold(tools: Tools, obj: Object) -> bool:
         else:
             return True
         try:
-            if not await rebuild_ledger(tools.records, tools.backlog, tools.counters, account):
+            if not await tools.rebuilder.rebuild(account):
                 await asyncio.sleep(REBUILD_PAUSE)
         except (CountersUnavailable, RecordError) as error:
             problem = error

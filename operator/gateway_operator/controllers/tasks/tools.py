@@ -19,7 +19,7 @@ from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import Counters
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Object, Records
-from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.ledgers import Rebuilder
 from gateway_core.usecases.policies import Policies
 from gateway_operator.callbacks.courier import Courier
 from gateway_operator.calls import UpstreamCalls
@@ -46,8 +46,8 @@ class Tools:
     shards: Shards
     records: Records
     store: ObjectStore
-    backlog: Backlog
     counters: Counters
+    rebuilder: Rebuilder
     accounts: Table[GatewayAccount]
     users: Table[GatewayUser]
     keys: Table[GatewayKey]

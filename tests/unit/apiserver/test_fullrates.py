@@ -1,0 +1,32 @@
+"""What is remembered of who has used up his rate: for a minute at most, and of so many."""
+
+import pytest
+
+from gateway_apiserver import fullrates
+from gateway_apiserver.fullrates import FullRates
+from gateway_core.ports.counters import Budget
+
+BUDGETS = (Budget("key/a", requests_per_minute=1),)
+
+
+def test_it_is_remembered_until_the_rate_is_free_again_and_no_longer_than_a_minute() -> None:
+    now = 100.0
+    full = FullRates(lambda: now)
+    full.note("short", BUDGETS, 5)
+    full.note("long", (), 3600)
+    assert full.is_noted("short", BUDGETS)
+    assert not full.is_noted("short", ())
+    now += 5
+    assert not full.is_noted("short", BUDGETS)
+    assert full.is_noted("long", ())
+    now += 55
+    assert not full.is_noted("long", ())
+    assert len(full) == 0
+
+
+def test_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fullrates, "MOST_PAYERS", 3)
+    full = FullRates(lambda: 0.0)
+    for name in ("a", "b", "c", "a", "d"):
+        full.note(name, (), 60)
+    assert [name for name in "abcd" if full.is_noted(name, ())] == ["a", "c", "d"]
