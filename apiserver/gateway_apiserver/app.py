@@ -40,8 +40,10 @@ from gateway_apiserver.routes.management.guardrails import GuardrailRoutes
 from gateway_apiserver.routes.management.holdings import Holdings
 from gateway_apiserver.routes.management.keys import KeyRoutes
 from gateway_apiserver.routes.management.members import MemberRoutes
+from gateway_apiserver.routes.management.quotas import KeyQuota
 from gateway_apiserver.routes.management.router import ManagementRoutes
 from gateway_apiserver.routes.management.tombstones import Tombstones
+from gateway_apiserver.routes.management.turns import Turns
 from gateway_apiserver.routes.management.usage import UsageRoutes
 from gateway_apiserver.routes.operations import build_operations_router
 from gateway_apiserver.routes.pricing import PricingRoutes
@@ -130,6 +132,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         PolicyView(parts.keys, parts.guardrails, records),
         gate,
         failpoints,
+        metrics,
         maintenance=settings.maintenance,
     )
     admission = TaskAdmission(
@@ -140,7 +143,6 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         tasks=parts.tasks,
         store=parts.store,
         mint=mint,
-        metrics=metrics,
         addresses=addresses,
         task_id_header=settings.task_id_header,
         failpoints=failpoints,
@@ -175,15 +177,18 @@ def _build_management(
     parts: ApiParts, authenticator: Authenticator, gate: RateGate, mint: IdMint
 ) -> ManagementRoutes:
     tables = {GatewayKey.plural: parts.keys, GatewayGuardrail.plural: parts.guardrails}
-    holdings = Holdings(parts.records, mint, tables)
+    turns = Turns()
+    holdings = Holdings(parts.records, mint, tables, turns)
     budgets = BudgetReader(parts.counters, gate)
+    quota = KeyQuota(parts.keys, parts.settings.keys_per_account)
+    most = parts.settings.guardrails_per_account
     return ManagementRoutes(
         authenticator,
-        KeyRoutes(holdings, parts.users, budgets, mint, parts.peppers),
-        GuardrailRoutes(holdings, Tombstones(parts.store), budgets, mint),
+        KeyRoutes(holdings, parts.users, budgets, quota, mint, parts.peppers),
+        GuardrailRoutes(holdings, Tombstones(parts.store), budgets, mint, most),
         AssignmentRoutes(holdings),
         MemberRoutes(parts.users),
-        UsageRoutes(parts.records, parts.store),
+        UsageRoutes(parts.records, parts.store, turns),
         maintenance=parts.settings.maintenance,
     )
 

@@ -41,6 +41,7 @@ class KeyRecord:
     key_class: KeyClass
     creator: str | None
     usable: bool
+    revoked: bool
     expires_at: float
     tokens: tuple[TokenRecord, ...]
     rules: Rules
@@ -109,6 +110,7 @@ def project_key(obj: Mapping[str, Any]) -> KeyRecord:
         key_class=spec.get("class", "Standard"),
         creator=spec.get("createdBy"),
         usable=not spec.get("disabled") and not spec.get("revoked"),
+        revoked=spec.get("revoked", False),
         expires_at=_expiry(spec),
         tokens=tuple(
             TokenRecord(

@@ -55,6 +55,10 @@ class ApiSettings(ProcessSettings):
     """The cluster's own networks where those are public addresses: callbacks may not reach them."""
     maintenance: bool = False
     """Whether requests that create are refused with 503."""
+    keys_per_account: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    """Keys that are not revoked which Platform Management makes for one account, at most."""
+    guardrails_per_account: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """Guardrails that it makes for one account, at most."""
     pricing_anonymous: bool = True
     """Whether prices are told to those who send no credential (§2.6)."""
     task_id_header: HeaderName = "X-Task-Id"

@@ -77,7 +77,7 @@ def check_flow_control(cluster):
     for account, command, level in (
         (API, create, "gw-intake"),
         (API, read, "gw-intake"),
-        (API, listing, "gw-control"),
+        (API, listing, "gw-lists"),
         (OPERATOR, read, "gw-control"),
         (OPERATOR, listing, "gw-control"),
     ):

@@ -3,6 +3,7 @@
 Pure. A line is one row of a day's `GatewayUsage`, or one run that is not in it yet (contract §9).
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -37,9 +38,15 @@ class Line:
 
 
 def read_day(usage: Mapping[str, Any]) -> Iterator[Line]:
-    """The lines of one day's usage object, or of its copy in the object store."""
-    for row in (usage.get("status") or {}).get("rows") or ():
-        yield Line(
+    """The lines of one day's usage object, or of its copy in the object store.
+
+    What found no row of its own is told by key as far as the day's spending of each key tells it;
+    how many requests that were is not known, and stays in the line without names.
+    """
+    status = usage.get("status") or {}
+    told, others = Counter[str](), list[Line]()
+    for row in status.get("rows") or ():
+        line = Line(
             day=usage["spec"]["day"],
             key_name=row.get("keyName"),
             model_id=row.get("modelId"),
@@ -49,6 +56,20 @@ def read_day(usage: Mapping[str, Any]) -> Iterator[Line]:
             output_tokens=row.get("outputTokens", 0),
             micros=row.get("chargedMicros", 0),
         )
+        if line.key_name is None and line.model_id is None:
+            others.append(line)
+            continue
+        told[line.key_name or ""] += line.micros
+        yield line
+    for line in others:
+        left = line.micros
+        for entry in status.get("spent") or ():
+            kind, _, name = entry["subject"].partition("/")
+            micros = min(entry.get("chargedMicros", 0) - told[name], left)
+            if kind == "key" and name != "*" and micros > 0:
+                left -= micros
+                yield Line(line.day, name, None, None, micros=micros)
+        yield replace(line, micros=left)
 
 
 def to_line(charge: Charge) -> Line:

@@ -1,10 +1,12 @@
 """Guardrails and their keys by REST (contract §9): one name each, all keys or none."""
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
+from gateway_apiserver.routes.management.turns import Turns
 from gateway_core.contract.names import UNCHECKED_ANNOTATION
 from gateway_core.ports.counters import BudgetState
 from gateway_core.ports.records import Change, RecordOutcomeUnknown
@@ -85,7 +87,8 @@ async def test_a_name_is_there_once_in_an_account(office: Office) -> None:
 
 
 def slow_lists(office: Office, patch: pytest.MonkeyPatch) -> None:
-    """Has each list take long enough for others to write after it."""
+    """Has each list take long enough for others to write after it, as other processes do."""
+    patch.setattr(Turns, "take", lambda *_: nullcontext())
     records = office.gateway.records
     list_page = records.list_page
 
@@ -403,3 +406,12 @@ async def test_what_the_pool_has_used_is_shown(office: Office) -> None:
     shown = await office.show(f"/guardrails/{pool['id']}")
     assert (shown["used_cents"], shown["remaining_cents"]) == (123, 875)
     assert shown["reset_at"] == "2100-01-01T00:00:00Z"
+
+
+async def test_an_account_has_only_so_many_guardrails() -> None:
+    office = Office(Gateway(guardrails_per_account=1))
+    first = await office.make("/guardrails", name="first")
+    assert (await office.ask("POST", "/guardrails", {"name": "second"})).status == 409
+    await office.make("/guardrails", name="second", key=office.other_key)
+    await office.ask("DELETE", f"/guardrails/{first['id']}")
+    await office.make("/guardrails", name="second")

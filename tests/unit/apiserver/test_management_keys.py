@@ -467,3 +467,22 @@ async def test_a_default_that_is_given_is_the_same_input(
     assert (again.status, again.json["id"]) == (201, first.json["id"])
     other = await office.ask("POST", "/keys", {"name": "x", "disabled": True}, idempotency_key="a")
     assert other.status == 409
+
+
+async def test_an_account_has_only_so_many_keys() -> None:
+    office = Office(Gateway(keys_per_account=2))
+    first = await office.ask("POST", "/keys", {"name": "x"}, idempotency_key="a")
+    # the account has a key that an admin made
+    refused = await office.ask("POST", "/keys", {"name": "y"})
+    assert (refused.status, office.count("gatewaykeys")) == (409, 3)
+    again = await office.ask("POST", "/keys", {"name": "x"}, idempotency_key="a")
+    assert again.status == 201
+    await office.make(key=office.other_key)
+    for _ in range(18):
+        await office.ask("DELETE", f"/keys/{first.json['id']}")
+        first = await office.ask("POST", "/keys", {"name": "z"})
+        assert first.status == 201
+    await office.ask("DELETE", f"/keys/{first.json['id']}")
+    last = await office.ask("POST", "/keys", {"name": "z"})
+    assert last.status == 409
+    assert b"revoked" in last.body

@@ -1,5 +1,7 @@
 """Lists of Platform Management: pages, cursors, order and filters (contract §3.4, §9)."""
 
+import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -184,3 +186,34 @@ async def test_money_that_was_lost_is_rebuilt_before_it_is_shown(office: Office)
     made = await office.make(limit_cents=100, limit_window="1d")
     office.gateway.counters.lose()
     assert (await office.show(f"/keys/{made['id']}"))["used_cents"] == 0
+
+
+async def test_an_account_lists_one_at_a_time_and_a_process_four(gateway: Gateway) -> None:
+    keys = [gateway.put_key("demo", "Management")]
+    for n in range(9):
+        gateway.put_account(f"other-{n}")
+        keys.append(gateway.put_key(f"other-{n}", "Management"))
+    office, list_page = Office(gateway), gateway.records.list_page
+    running = Counter[str]()
+    most: dict[str, int] = {}
+
+    async def watch_list(plural: str, **options: Any) -> Any:
+        if plural not in ("gatewaykeys", "gatewayguardrails"):
+            return await list_page(plural, **options)
+        account = options["field_selector"].split(",")[0]
+        running.update((account, "all"))
+        for name in (account, "all"):
+            most[name] = max(most.get(name, 0), running[name])
+        await asyncio.sleep(0)
+        page = await list_page(plural, **options)
+        running.subtract((account, "all"))
+        return page
+
+    gateway.records.list_page = watch_list  # type: ignore[method-assign]
+    calls = [
+        office.ask("GET", path, key=key) for path in ("/keys", "/guardrails") * 3 for key in keys
+    ]
+    answers = await asyncio.gather(*calls)
+    assert {answer.status for answer in answers} == {200}
+    assert most.pop("all") == 4
+    assert set(most.values()) == {1}

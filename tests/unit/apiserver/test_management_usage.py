@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway_core.domain.usage import Charge, add_charges
 from tests.unit.apiserver.gateway import COMPLETED, Gateway
 from tests.unit.apiserver.management import Office
 
@@ -185,3 +186,37 @@ async def test_without_record_or_store_it_is_503(office: Office) -> None:
     office.gateway.store.away = False
     office.gateway.records.away = True
     assert (await office.ask("GET", "/usage")).status == 503
+
+
+async def test_more_keys_than_a_day_has_rows_are_told_apart_by_what_they_cost(
+    office: Office,
+) -> None:
+    charges = [
+        Charge(
+            name=f"t{n}",
+            uid=str(n),
+            account="demo",
+            day=day(0),
+            minute=1,
+            micros=10_000 + n % 300,
+            failed=False,
+            key_name=f"key-{n % 300}",
+            model_id=f"m{n // 300}",
+            operation="sim/a",
+            subjects=(f"key/key-{n % 300}",),
+        )
+        for n in range(600)
+    ]
+    usage = put_day(office, day(0))
+    status = add_charges({}, day(0), charges, datetime.now(UTC))
+    office.gateway.records.put("gatewayusages", {**usage, "status": status})
+    for n in (5, 250):
+        (line,) = await report(office, f"key_id=key_{n}")
+        assert line["cost_micros"] == 2 * (10_000 + n)
+    for query in ("group_by=key", "group_by=day,key"):
+        lines = await report(office, query)
+        costs = {line["key_id"]: line["cost_micros"] for line in lines}
+        assert costs == {None: 0} | {f"key_{n}": 2 * (10_000 + n) for n in range(300)}
+        assert sum(line["requests"] for line in lines) == 600
+    (total,) = await report(office)
+    assert total["cost_micros"] == sum(charge.micros for charge in charges)

@@ -48,12 +48,18 @@ class GuardrailRoutes:
     """The handlers; whoever calls them may."""
 
     def __init__(
-        self, holdings: Holdings, tombstones: Tombstones, budgets: BudgetReader, mint: IdMint
+        self,
+        holdings: Holdings,
+        tombstones: Tombstones,
+        budgets: BudgetReader,
+        mint: IdMint,
+        most: int,
     ) -> None:
         self._holdings = holdings
         self._tombstones = tombstones
         self._budgets = budgets
         self._mint = mint
+        self._most = most
 
     async def create(self, call: Call) -> Answer:
         """A new guardrail; its name is the only one of the account.
@@ -82,6 +88,11 @@ class GuardrailRoutes:
                 return await self._conclude(found, spec, replayed=True)
         listing = await self._holdings.list_all(GUARDRAILS, call.account)
         _check_name(listing.objects.values(), spec["displayName"])
+        if len(listing.objects) >= self._most:
+            raise Conflict(
+                f"The account has {len(listing.objects)} guardrails;"
+                f" at most {self._most} are allowed."
+            )
         annotations |= {SEQUENCE_ANNOTATION: listing.version, UNCHECKED_ANNOTATION: "true"}
         labels = {ACCOUNT_LABEL: call.account}
         head = skeleton(

@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 
+from gateway_apiserver.routes.management.turns import Turns
 from gateway_core.contract.errors import Internal, NotFound, OutcomeUnknown, Unavailable
 from gateway_core.contract.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
 from gateway_core.contract.ids import IdMint, Ownership
@@ -68,10 +69,13 @@ class Listing:
 class Holdings:
     """Keys and guardrails of all accounts; whose they are is asked at each call."""
 
-    def __init__(self, records: Records, mint: IdMint, tables: Mapping[str, Table[Any]]) -> None:
+    def __init__(
+        self, records: Records, mint: IdMint, tables: Mapping[str, Table[Any]], turns: Turns
+    ) -> None:
         self._records = records
         self._mint = mint
         self._tables = tables
+        self._turns = turns
 
     async def find(self, kind: Kind, account: str, wire_id: str) -> Object:
         """The account's object of this id. NotFound, the same for one of another's; Unavailable."""
@@ -106,7 +110,7 @@ class Holdings:
 
         With `names_only`, of each object its metadata alone.
         """
-        async with _answering(kind):
+        async with _answering(kind), self._turns.take(account):
             for _ in range(_MOST_LISTS):
                 try:
                     return await self._read_pages(kind, account, names_only, at_version)

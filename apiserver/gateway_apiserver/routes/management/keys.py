@@ -11,6 +11,7 @@ from gateway_apiserver.routes.management.budgets import BudgetReader, BudgetView
 from gateway_apiserver.routes.management.calls import Call, show
 from gateway_apiserver.routes.management.holdings import GUARDRAILS, KEYS, Holdings, unknown
 from gateway_apiserver.routes.management.pages import find_position, take_page, wrap_page
+from gateway_apiserver.routes.management.quotas import KeyQuota
 from gateway_apiserver.routes.management.replays import (
     Intent,
     check_made,
@@ -58,12 +59,14 @@ class KeyRoutes:
         holdings: Holdings,
         users: Table[UserRecord],
         budgets: BudgetReader,
+        quota: KeyQuota,
         mint: IdMint,
         peppers: Mapping[int, bytes],
     ) -> None:
         self._holdings = holdings
         self._users = users
         self._budgets = budgets
+        self._quota = quota
         self._mint = mint
         self._pepper_version = max(peppers)
         self._pepper = peppers[self._pepper_version]
@@ -85,6 +88,7 @@ class KeyRoutes:
             found = await self._holdings.look_up(KEYS, id_to_name(wire_id))
             if found is not None:
                 return self._replay(found, intent, spec)
+        self._quota.check_room(call.account)
         minted = mint_key()
         obj = await self._compose(call, id_to_name(wire_id), spec, minted, intent)
         stands, is_new = await self._holdings.create(KEYS, obj)

@@ -11,6 +11,7 @@ from gateway_apiserver.answers import Answer
 from gateway_apiserver.patience import Patience
 from gateway_apiserver.routes.management.calls import Call, show
 from gateway_apiserver.routes.management.requests import TIME, Query
+from gateway_apiserver.routes.management.turns import Turns
 from gateway_apiserver.routes.management.validation import read_query, refuse_fields
 from gateway_core.contract.errors import Unavailable
 from gateway_core.contract.money import floor_cents
@@ -78,10 +79,12 @@ class UsageRoutes:
         self,
         records: Records,
         store: ObjectStore,
+        turns: Turns,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._records = records
         self._store = store
+        self._turns = turns
         self._patience = Patience(REPORT_SECONDS)
         self._clock = clock
 
@@ -90,7 +93,7 @@ class UsageRoutes:
         query = read_query(UsageQuery, call.query, frozenset({"group_by"}))
         first, last = self._choose_days(query)
         try:
-            async with self._patience.bound():
+            async with self._patience.bound(), self._turns.take(call.account):
                 lines = await read_lines(
                     self._records, self._store, call.account, first.isoformat(), last.isoformat()
                 )
