@@ -91,10 +91,15 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         "Admission and money",
         (
             Panel(
-                "Paid calls by outcome",
+                "Paid calls by surface and outcome",
                 "reqps",
-                "created, replayed, or the code of the refusal.",
-                (Query(_rate("gateway_admissions_total", "outcome"), "{{outcome}}"),),
+                "created, replayed, accepted, or the code of the refusal.",
+                (
+                    Query(
+                        _rate("gateway_admissions_total", "surface, outcome"),
+                        "{{surface}} {{outcome}}",
+                    ),
+                ),
                 stacked=True,
             ),
             Panel(
@@ -156,10 +161,15 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ),
             ),
             Panel(
-                "Detection lag",
+                "Ends: lag at most, and its parts",
                 "s",
-                "From the poll that first saw the end of the job until it is in the record.",
-                _quantiles("gateway_task_detection_lag_seconds"),
+                "at most: from the last poll that saw the job run until its end is in the record."
+                " record: from the poll that saw the end. poll: how late polls are sent.",
+                (
+                    *_quantiles("gateway_task_detection_lag_seconds", legend="at most"),
+                    *_quantiles("gateway_task_record_delay_seconds", legend="record"),
+                    *_quantiles("gateway_poll_delay_seconds", legend="poll"),
+                ),
             ),
             Panel(
                 "Work queue",

@@ -132,6 +132,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         PolicyView(parts.keys, parts.guardrails, records),
         gate,
         failpoints,
+        metrics,
         maintenance=settings.maintenance,
     )
     admission = TaskAdmission(
@@ -142,7 +143,6 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         tasks=parts.tasks,
         store=parts.store,
         mint=mint,
-        metrics=metrics,
         addresses=addresses,
         task_id_header=settings.task_id_header,
         failpoints=failpoints,

@@ -30,9 +30,11 @@ class ApiMetrics:
         self.registry.register(self._requests)
         self._admissions = Counter(
             "gateway_admissions_total",
-            "Paid calls by what became of them at the door: created, replayed, or the code of the"
-            " error they were answered with.",
-            ("outcome",),
+            "Paid calls by what became of them at the door: created, replayed, or accepted where"
+            " the call leaves no object; else the code of the error they were answered with,"
+            " internal_error for a defect; client_gone where the client left, cut_short where the"
+            " process did.",
+            ("surface", "outcome"),
             registry=self.registry,
         )
 
@@ -45,9 +47,9 @@ class ApiMetrics:
         known = method if method in _METHODS else "other"
         self._requests.observe(route, known, status, payer, seconds)
 
-    def count_admission(self, outcome: str) -> None:
-        """Counts one paid call, e.g. as `created`, `replayed` or `rate_limit_exceeded`."""
-        self._admissions.labels(outcome).inc()
+    def count_admission(self, surface: str, outcome: str) -> None:
+        """Counts one paid call, e.g. of `task` as `created` or `rate_limit_exceeded`."""
+        self._admissions.labels(surface, outcome).inc()
 
     def render(self) -> bytes:
         """The text exposition."""

@@ -109,14 +109,18 @@ class Janitor:
     async def sweep_holds(self) -> int:
         """Ends holds whose task has ended, or was never recorded; how many there were.
 
-        Each replica sees to the tasks of its shards, which it mostly has in memory.
+        Each replica sees to the tasks of its shards, which it mostly has in memory. A call's
+        process keeps its hold young, so that of an old one is gone, or cannot reach the counters:
+        whatever it has told of the call is in the journal, from which all is rebuilt without it.
         """
         ended, running, unaccounted = 0, 0.0, 0.0
         for account in await self._tools.counters.list_accounts():
             try:
                 holds = await self._tools.counters.list_holds(account, HOLD_SECONDS)
+                holds = [hold for hold in holds if self._tools.shards.owns_name(hold.task)]
+                calls = sum(hold.task.startswith(CALL_PREFIX) for hold in holds)
                 for hold in holds:
-                    if not self._tools.shards.owns_name(hold.task):
+                    if hold.task.startswith(CALL_PREFIX):
                         continue
                     if self._is_running(hold.task):
                         running = max(running, hold.age)
@@ -124,6 +128,9 @@ class Janitor:
                         ended += 1
                     else:
                         unaccounted = max(unaccounted, hold.age)
+                if calls:
+                    await self._tools.counters.mark_stale(account)
+                    ended += calls
             except CountersStale:
                 continue
         self._tools.metrics.show_oldest_holds(running, unaccounted)
@@ -138,10 +145,6 @@ class Janitor:
         return obj is not None and (obj.get("status") or {}).get("phase") not in TERMINAL_PHASES
 
     async def _end_hold(self, account: str, hold: Hold) -> bool:
-        if hold.task.startswith(CALL_PREFIX):
-            # a call's process keeps its hold young, so it is gone: what it has told of the call is
-            # in the journal, and counted by the next rebuild at the latest
-            return await self._tools.counters.settle(account, hold.task, 0, self._tools.now())
         obj = await self._find(account, hold.task)
         if obj is not None and (obj.get("status") or {}).get("phase") not in TERMINAL_PHASES:
             return False

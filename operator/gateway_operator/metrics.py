@@ -37,8 +37,20 @@ class Metrics:
         )
         self.detection_lag = self._histogram(
             "gateway_task_detection_lag_seconds",
-            "From the poll that first saw the end of a task's job until that is in the record; the"
-            " job may have ended up to one poll interval before.",
+            "At most so long after a task's job ended its end was in the record: from the last poll"
+            " that was told that it runs, or its submission, until the end is recorded, outputs"
+            " copied. The wait between two polls is part of it, so the true lag is less.",
+            _LAGS,
+        )
+        self.record_delay = self._histogram(
+            "gateway_task_record_delay_seconds",
+            "From the first answer that told the end of a task's job until that is in the record,"
+            " outputs copied.",
+            _LAGS,
+        )
+        self.poll_delay = self._histogram(
+            "gateway_poll_delay_seconds",
+            "How long after they were due jobs were asked after; a notice makes it due at once.",
             _LAGS,
         )
         self._calls = self._counter(

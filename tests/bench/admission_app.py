@@ -21,6 +21,7 @@ from gateway_apiserver.departure import Departure
 from gateway_apiserver.edge import Edge
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.freshness import ReadThrough
+from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.rates import RateGate
 from gateway_apiserver.server import serve
 from gateway_apiserver.settings import ApiSettings
@@ -62,6 +63,7 @@ class Routes:
                 Rebuilder(records, Backlog(parts.store), parts.counters).rebuild,
             ),
             Failpoints(""),
+            ApiMetrics(),
             maintenance=False,
         )
 

@@ -65,6 +65,7 @@ class _Money:
     charged_at: dict[str, float] = field(default_factory=dict)
     spent: dict[str, _Pot] = field(default_factory=lambda: defaultdict(_Pot))
     journals: dict[str, int] = field(default_factory=dict)
+    stale: bool = False
 
     @property
     def held(self) -> int:
@@ -100,7 +101,7 @@ class FakeCounters:
         if call.hold is None:
             return AdmissionAnswer(rate)
         money = self._money.get(call.account)
-        if money is None:
+        if money is None or money.stale:
             self._uncount(call)
             return AdmissionAnswer(rate, stale=True)
         if self._was_charged(money, call.hold.task):
@@ -224,6 +225,11 @@ class FakeCounters:
         listed = [replace(hold, age=self.now - since) for hold, since in holds.values()]
         return [hold for hold in listed if hold.age >= min_age_seconds]
 
+    async def mark_stale(self, account: str) -> None:
+        self._check_away()
+        if account in self._money:
+            self._money[account].stale = True
+
     async def list_accounts(self) -> list[str]:
         self._check_away()
         return sorted(self._money)
@@ -249,9 +255,12 @@ class FakeCounters:
         if known != token or until <= self.now:
             return False
         del self._tokens[account]
-        if account in self._money:
+        before = self._money.get(account)
+        if before is not None and not before.stale:
             return False
         money = _Money(ledger.charged, dict(ledger.by_day))
+        known_charges = before.charged_at.items() if before is not None else ()
+        money.charged_at.update((t, at) for t, at in known_charges if not t.startswith("call-"))
         money.journals.update(ledger.journals)
         for task, micros in ledger.holds.items():
             money.holds[task] = (Hold(task, micros, ledger.subjects.get(task, ())), self.now)
@@ -271,7 +280,7 @@ class FakeCounters:
     def _find_money(self, account: str) -> _Money:
         self._check_away()
         money = self._money.get(account)
-        if money is None:
+        if money is None or money.stale:
             raise CountersStale(account)
         return money
 

@@ -471,6 +471,30 @@ class TestRebuild:
         assert not await store.counters.finish_rebuild(account, token, Ledger(6, {}, {"a": 1}))
         assert await store.counters.read_spending(account, DAY) == Spending(5, 0, 0)
 
+    async def test_what_is_marked_stale_is_rebuilt_and_remembers_who_was_charged(
+        self, store: CountersStore
+    ) -> None:
+        account, other = name_account(), name_account()
+        for one in (account, other):
+            await rebuild(store.counters, one, Ledger(5))
+        for name in ("task-a", "call-a"):
+            await store.counters.hold(account, Hold(name, 3))
+            await store.counters.settle(account, name, 3, AT)
+        await store.counters.hold(account, Hold("call-b", 4))
+        await store.counters.mark_stale(account)
+        await store.counters.mark_stale(account)
+        await store.counters.mark_stale(name_account())
+        with pytest.raises(CountersStale):
+            await store.counters.read_spending(account, DAY)
+        with pytest.raises(CountersStale):
+            await store.counters.settle(account, "call-b", 4, AT)
+        assert (await store.counters.admit(call_with_hold(account, "c", 1, funds=99))).stale
+        await rebuild(store.counters, account, Ledger(12))
+        assert await store.counters.read_spending(account, DAY) == Spending(12, 0, 0)
+        assert not await store.counters.hold(account, Hold("task-a", 3))
+        assert await store.counters.hold(account, Hold("call-a", 3))
+        assert await store.counters.read_spending(other, DAY) == Spending(5, 0, 0)
+
     async def test_what_is_lost_is_stale_until_rebuilt_to_equal_figures(
         self, store: CountersStore
     ) -> None:

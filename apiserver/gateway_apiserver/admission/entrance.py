@@ -14,9 +14,11 @@ Each surface brings its plan, as `admission.tasks` does.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from gateway_apiserver.admission.decisions import Decision, DecisionCounter, count_decision
 from gateway_apiserver.admission.policies import PolicyView
 from gateway_apiserver.auth import Authenticator, Principal
 from gateway_apiserver.entries import AccountRecord
@@ -80,6 +82,7 @@ class Entrance:
         policies: PolicyView,
         gate: RateGate,
         failpoints: Failpoints,
+        counter: DecisionCounter,
         *,
         maintenance: bool,
     ) -> None:
@@ -87,8 +90,13 @@ class Entrance:
         self._policies = policies
         self._gate = gate
         self._failpoints = failpoints
+        self._counter = counter
         self._maintenance = maintenance
         self._full = FullRates()
+
+    def decide(self, trace: Trace) -> AbstractContextManager[Decision]:
+        """In which a surface takes a call from its entering to its answer; it is counted once."""
+        return count_decision(self._counter, trace)
 
     async def enter(
         self, headers: Iterable[Header], trace: Trace, plan: Callable[[Payer], Awaitable[P]]
@@ -97,7 +105,8 @@ class Entrance:
 
         `plan` reads and judges the call, up to what it would cost; it asks `policy.check` in its
         place, and raises what it refuses. It takes nothing that would have to be given back: the
-        call may still be refused. The trace learns of the account and the rate headers.
+        call may still be refused. This is done within `decide`. The trace learns of the account
+        and the rate headers.
 
         Raises every GatewayError that comes before upstream in §0.9.
         """

@@ -17,7 +17,6 @@ from gateway_apiserver.catalogs import CatalogView
 from gateway_apiserver.drafts import Draft, draft_task, find_model, price_draft, to_input
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.finder import TaskFinder
-from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.patience import INPUT_SECONDS, Patience
 from gateway_apiserver.recording import KeyReused, TaskRecorder, WinnerUndecided, is_same_request
 from gateway_apiserver.trace import Header, Trace
@@ -98,7 +97,6 @@ class TaskAdmission:
         tasks: Table[Any],
         store: ObjectStore,
         mint: IdMint,
-        metrics: ApiMetrics,
         addresses: AddressPolicy,
         task_id_header: str,
         failpoints: Failpoints,
@@ -112,7 +110,6 @@ class TaskAdmission:
         self._store = store
         self._patience = Patience(INPUT_SECONDS)
         self._mint = mint
-        self._metrics = metrics
         self._addresses = addresses
         self._task_id_header = task_id_header.lower().encode()
         self._failpoints = failpoints
@@ -123,14 +120,14 @@ class TaskAdmission:
 
         Raises every GatewayError that the contract has for a task create.
         """
-        try:
-            acceptance = await self._pass(call)
-        except GatewayError as error:
-            if isinstance(error, KeyReused | OutcomeUnknown) and call.trace.task is not None:
-                call.trace.headers.append((self._task_id_header, call.trace.task.encode()))
-            self._metrics.count_admission(error.code)
-            raise
-        self._metrics.count_admission("replayed" if acceptance.replayed else "created")
+        with self._entrance.decide(call.trace) as decision:
+            try:
+                acceptance = await self._pass(call)
+            except (KeyReused, OutcomeUnknown):
+                if call.trace.task is not None:
+                    call.trace.headers.append((self._task_id_header, call.trace.task.encode()))
+                raise
+            decision.outcome = "replayed" if acceptance.replayed else "created"
         return acceptance
 
     async def _pass(self, call: TaskCall) -> Acceptance:

@@ -217,6 +217,10 @@ class Counters(Protocol):
         """Holds at least so old, for the sweeper; rebuilt ones as old as that. CountersStale."""
         ...
 
+    async def mark_stale(self, account: str) -> None:
+        """Has the account's money rebuilt before it is counted on again: a part may be missing."""
+        ...
+
     async def list_accounts(self) -> list[str]:
         """Accounts that have money in the store, stale or not."""
         ...

@@ -1,7 +1,8 @@
 """Reading what the usage journal has that is not removed yet, for folds and for rebuilds.
 
-A listing of the store may lag behind what was put. Numbers that it leaves out are asked for by
-name: what is missing then was removed, and that is done only once it has been folded.
+A listing tells all that was put before it began (docs/storage.md). Numbers before others that it
+leaves out all the same are asked for by name: what is missing then was removed, and that is done
+only once it has been folded. Nobody can ask for what a listing leaves out at its end.
 """
 
 import asyncio

@@ -7,6 +7,10 @@ The journal is read first, then tasks and usage as they were at one moment after
 journal is folded by then is above no day's mark any more, so it counts once. What is written
 meanwhile may be missing: the ledger tells how far it found each journal, and the process that wrote
 what comes later sees to it (`usecases.liveholds`).
+
+An object has records of two days at midnight, and one day's may be folded before the other's. So
+where usage is further than the journal as it was read, all is read once more: what marks say before
+the journal is read is in that or folded, and removed, for both days.
 """
 
 import asyncio
@@ -31,7 +35,7 @@ from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.usage import list_usage, select_unfolded
 
 MOST_AT_ONCE = 4
-_ATTEMPTS = 3
+_ATTEMPTS = 6
 _DAYS_OF_JOURNALS = 2
 
 
@@ -114,14 +118,20 @@ async def read_ledger(records: Records, backlog: Backlog, account: str) -> Ledge
     once: a task that is not marked yet is left out where the usage of that moment names it.
     RecordUnavailable, also where the journal cannot be read.
     """
+    known = _find_marks(sum_usage(await list_usage(records, account)))
     for _ in range(_ATTEMPTS):
         try:
             journal = await backlog.read_all()
         except (StoreUnavailable, JournalDamaged) as error:
             raise RecordUnavailable(f"the usage journal cannot be read: {error}") from error
+        for obj in journal:
+            known[obj.process] = max(obj.sequence, known.get(obj.process, 0))
         with suppress(WatchExpired):
-            return await _read_moment(records, journal, account)
-    raise RecordUnavailable(f"the tasks of {account} cannot be listed in time")
+            ledger = await _read_moment(records, journal, account)
+            if all(n <= known.get(process, 0) for process, n in ledger.journals.items()):
+                return ledger
+            known = dict(ledger.journals)
+    raise RecordUnavailable(f"tasks and usage of {account} change too fast to be read")
 
 
 async def _read_moment(records: Records, journal: Sequence[JournalObject], account: str) -> Ledger:

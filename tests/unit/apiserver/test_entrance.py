@@ -1,9 +1,11 @@
 """The way in of every paid call, with a plan that is no task's: what other surfaces rely on."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from starlette.requests import ClientDisconnect
 
 from gateway_apiserver.admission.entrance import Entrance, Payer
 from gateway_apiserver.admission.policies import PolicyView
@@ -15,7 +17,6 @@ from gateway_apiserver.trace import Trace
 from gateway_core.contract.errors import (
     CreditLimitExceeded,
     Forbidden,
-    GatewayError,
     InsufficientBalance,
     NotFound,
     RateLimited,
@@ -45,6 +46,7 @@ class Surface:
         self.gateway = gateway
         self.trace = Trace("req_x")
         self.plans = 0
+        self.counted: list[tuple[str, str]] = []
         records = gateway.records
         tables = (
             (gateway.keys, "gatewaykeys"),
@@ -58,6 +60,7 @@ class Surface:
             PolicyView(gateway.keys, gateway.guardrails, records),
             RateGate(gateway.counters, rebuild),
             Failpoints(""),
+            self,
             maintenance=maintenance,
         )
 
@@ -66,7 +69,7 @@ class Surface:
         key: str = "",
         *,
         cost: int | None = COST,
-        refuse: Callable[[], GatewayError] | None = None,
+        refuse: Callable[[], BaseException] | None = None,
     ) -> tuple[Payer, Completion]:
         """One call; without a cost it wants no hold."""
         self.trace.headers.clear()
@@ -79,7 +82,12 @@ class Surface:
             return Completion(None if cost is None else payer.make_hold("call-1", cost))
 
         headers = [(b"authorization", f"Bearer {key or self.gateway.key}".encode())]
-        return await self.entrance.enter(headers, self.trace, plan)
+        with self.entrance.decide(self.trace):
+            return await self.entrance.enter(headers, self.trace, plan)
+
+    def count_admission(self, surface: str, outcome: str) -> None:
+        """Takes in what the entrance counts."""
+        self.counted.append((surface, outcome))
 
     @property
     def told(self) -> set[bytes]:
@@ -153,6 +161,26 @@ async def test_credit_comes_before_balance_and_after_the_plan(surface: Surface) 
     gateway.put_guardrail("grd-a", gateway.key, deniedModels=["chat"])
     with pytest.raises(Forbidden):
         await surface.call()
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (Forbidden("no"), Forbidden("no").code),
+        (ClientDisconnect(), "client_gone"),
+        (ZeroDivisionError(), "internal_error"),
+        (asyncio.CancelledError(), "cut_short"),
+    ],
+)
+async def test_every_call_is_counted_once_by_its_surface_and_what_became_of_it(
+    surface: Surface, error: BaseException, outcome: str
+) -> None:
+    surface.trace.route = "llm_chat"
+    with pytest.raises(type(error)):
+        await surface.call(refuse=lambda: error)
+    assert surface.counted == [("llm", outcome)]
+    await surface.call()
+    assert surface.counted == [("llm", outcome), ("llm", "accepted")]
 
 
 async def test_who_was_refused_for_his_rate_is_not_planned_for_again(surface: Surface) -> None:

@@ -54,11 +54,25 @@ async def test_requests_are_counted_by_route_and_class_of_account(gateway: Gatew
     assert figures[requests("task_read", "GET", 200, "funded")] == 1
     assert figures[requests("other", "other", 404, "none")] == 1, "no label is of a client's making"
     outcomes = {
-        dict(labels)["outcome"]: value
+        (dict(labels)["surface"], dict(labels)["outcome"]): value
         for (name, labels), value in figures.items()
         if name == "gateway_admissions_total"
     }
-    assert outcomes == {"created": 2, "invalid_json": 1, "invalid_api_key": 1}
+    assert outcomes == {
+        ("task", "created"): 2,
+        ("task", "invalid_json"): 1,
+        ("task", "invalid_api_key"): 1,
+    }
+
+
+async def test_a_create_that_fails_by_a_defect_is_counted_among_the_paid_calls(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway.counters, "admit", None)
+    assert (await gateway.create()).status == 500
+    figures = await read_figures(gateway)
+    labels = frozenset({"surface": "task", "outcome": "internal_error"}.items())
+    assert figures["gateway_admissions_total", labels] == 1
 
 
 async def test_no_label_names_an_account_a_key_or_a_task(gateway: Gateway) -> None:

@@ -3,14 +3,15 @@
 import pytest
 
 from gateway_core.contract.names import SHARD_LABEL, SHARDS, shard_of
-from gateway_core.ports.counters import Hold
+from gateway_core.ports.counters import CountersStale, Hold
 from gateway_core.ports.records import RecordUnavailable
 from gateway_operator.janitor import HOLD_SECONDS, Janitor
 from gateway_operator.shards import Shards
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import Fault
 from tests.fakes.upstream import FakeUpstream
-from tests.unit.operator.stage import QUOTE, TASKS, Stage
+from tests.unit.operator.stage import QUOTE, TASKS, Stage, read_now
+from tests.unit.usecases.test_call_folds import make_record, store_object
 
 
 class TestOpenTasks:
@@ -127,6 +128,22 @@ class TestHolds:
         assert await stage.balance() == (0, QUOTE)
         await stage.finish(name, seconds=200)
         assert await stage.balance() == (QUOTE, 0)
+
+    @in_virtual_time
+    async def test_one_of_a_call_whose_process_is_gone_gives_way_to_the_record(self) -> None:
+        stage = Stage()
+        await stage.boot()
+        for number in (1, 2):
+            await self.stray(stage, f"call-{number}")
+        await self.stray(stage, "task-never-made")
+        # its process reached the store, and the counters no more
+        record = make_record(1, 30, time=read_now(), guardrail_names=())
+        await store_object(stage.store, "p", 1, record)
+        await stage.pass_time(HOLD_SECONDS + 70)
+        with pytest.raises(CountersStale):
+            await stage.balance()
+        await stage.open_books("demo")
+        assert await stage.balance() == (30, 0)
 
     @in_virtual_time
     async def test_only_the_owner_of_the_tasks_shard_looks(self) -> None:

@@ -1,5 +1,6 @@
 """What the operator shows of its work: counts and times, how much there is, traces, log lines."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -97,6 +98,7 @@ async def test_a_task_leaves_its_figures() -> None:
     assert shown.read("gateway_task_duration_seconds_count", phase="Completed") == 1
     assert shown.read("gateway_task_submit_delay_seconds_count") == 1
     assert shown.read("gateway_task_detection_lag_seconds_count") == 1
+    assert shown.read("gateway_task_record_delay_seconds_count") == 1
     assert shown.read("gateway_tasks_folded_total") == 1
     assert shown.read("gateway_callback_attempts_total", state="Delivered") == 1
     assert shown.read("gateway_callback_attempt_duration_seconds_count") == 1
@@ -108,16 +110,72 @@ async def test_a_task_leaves_its_figures() -> None:
         assert shown.read("gateway_upstream_call_duration_seconds_count", **labels) == made
 
 
-@in_virtual_time
-async def test_the_lag_of_an_end_is_from_when_it_was_seen_also_where_copying_fails_first() -> None:
-    upstream = FakeUpstream()
-    upstream.fetches.append(UpstreamBusy("later", retry_after=20.0))
+async def read_sums(upstream: FakeUpstream) -> tuple[float, float, float]:
+    """The bound of the lag, the delay of the record, and the true lag of one task's end."""
     stage = Stage(upstream)
     operator = await stage.boot()
-    await stage.finish(await stage.admit(), seconds=120)
-    total = show(operator).read("gateway_task_detection_lag_seconds_sum")
-    assert total is not None
-    assert 20 <= total < 40
+    name = await stage.admit()
+    await stage.wait(lambda: stage.is_ended(name), seconds=300)
+    true = asyncio.get_running_loop().time() - upstream.jobs[0].begun - upstream.seconds
+    await stage.finish(name)
+    shown = show(operator)
+    lag = shown.read("gateway_task_detection_lag_seconds_sum")
+    delay = shown.read("gateway_task_record_delay_seconds_sum")
+    assert lag is not None
+    assert delay is not None
+    return lag, delay, true
+
+
+@in_virtual_time
+async def test_the_delay_of_a_record_is_from_when_the_end_was_seen_also_where_copying_fails() -> (
+    None
+):
+    upstream = FakeUpstream()
+    upstream.fetches.append(UpstreamBusy("later", retry_after=20.0))
+    lag, delay, true = await read_sums(upstream)
+    assert 20 <= delay < 40
+    assert delay <= true <= lag + 0.01
+
+
+@in_virtual_time
+async def test_the_lag_of_an_end_is_at_most_from_the_last_poll_that_saw_the_job_run() -> None:
+    upstream = FakeUpstream(seconds=50, poll_interval=(20.0, 20.0))
+    lag, delay, true = await read_sums(upstream)
+    assert upstream.count("poll") > 2
+    before, last = upstream.times("poll")[-2:]
+    assert lag == pytest.approx(last - before, abs=0.5)
+    assert true <= lag + 0.01
+    assert delay < 1
+
+
+@in_virtual_time
+async def test_the_lag_of_a_job_that_was_never_seen_running_is_at_most_from_its_submission() -> (
+    None
+):
+    upstream = FakeUpstream(seconds=1, poll_interval=(20.0, 20.0))
+    lag, _, true = await read_sums(upstream)
+    assert upstream.count("poll") == 1
+    assert lag == pytest.approx(true + 1, abs=0.5)
+
+
+@in_virtual_time
+async def test_polls_tell_how_late_they_are() -> None:
+    stage = Stage(FakeUpstream(seconds=10))
+    operator = await stage.boot()
+    await stage.admit()
+    await stage.wait(lambda: stage.upstream.count("poll"))
+    shown = show(operator)
+    punctual = shown.read("gateway_poll_delay_seconds_sum")
+    assert punctual is not None
+    assert punctual < 0.5
+    stage.records.remove("gatewayproviders", "simulated")
+    await stage.pass_time(60)
+    polls = stage.upstream.count("poll")
+    stage.put_provider()
+    await stage.wait(lambda: stage.upstream.count("poll") > polls)
+    late = shown.read("gateway_poll_delay_seconds_sum")
+    assert late is not None
+    assert 50 < late < 70
 
 
 @in_virtual_time
@@ -139,6 +197,7 @@ async def test_failures_are_counted_by_what_they_were() -> None:
     assert shown.read("gateway_tasks_ended_total", reason="GenerationFailed") == 1
     assert shown.read("gateway_task_duration_seconds_count", phase="Failed") == 1
     assert shown.read("gateway_task_detection_lag_seconds_count") == 1
+    assert shown.read("gateway_task_record_delay_seconds_count") == 1
 
 
 @pytest.mark.parametrize(

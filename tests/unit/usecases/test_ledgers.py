@@ -4,10 +4,12 @@ Tasks and calls begin and end at random, folds and moved days lag behind at rand
 told of each hold and charge as it happens; then they are emptied and rebuilt from the record.
 """
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,9 +19,10 @@ from gateway_core.contract.limits import list_subjects
 from gateway_core.contract.names import ACCOUNT_LABEL, FOLDED_LABEL
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain import spending
-from gateway_core.domain.journal import CallRecord
+from gateway_core.domain.journal import CallRecord, JournalObject, name_object
 from gateway_core.ports.counters import Budget, BudgetState, Hold, Ledger, Spending
 from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.callfolds import divide_objects, fold_calls
 from gateway_core.usecases.ledgers import read_ledger, rebuild_ledger
 from gateway_core.usecases.usage import FoldDeferred, fold_tasks
 from gateway_operator.retention.closing import Closing
@@ -28,7 +31,7 @@ from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import FakeCounters
 from tests.fakes.objects import FakeObjects
 from tests.fakes.records import FakeRecords
-from tests.unit.usecases.test_call_folds import fold_round, store_object
+from tests.unit.usecases.test_call_folds import LATER, fold_round, make_record, store_object
 
 START = datetime(2026, 2, 26, 22, 40, tzinfo=UTC)
 WINDOWS = ("1h", "1d", "7d", "daily", "weekly", "monthly", "lifetime")
@@ -207,3 +210,65 @@ async def test_who_shares_an_entry_with_others_is_found_by_its_object() -> None:
     ledger = await read_ledger(town.records, Backlog(town.store), "demo")
     totals = {subject: buckets.total for subject, buckets in ledger.spent.items()}
     assert totals == {"key/key-a": 30, "key/key-b": 60, "guardrail/grd-x": 0}
+
+
+class BusyBacklog(Backlog):
+    """Something happens right after the journal was read, the first `times`."""
+
+    def __init__(self, store: FakeObjects, happen: Callable[[], Awaitable[None]], times: int = 1):
+        super().__init__(store)
+        self._happen, self._left = happen, times
+
+    async def read_all(self) -> list[JournalObject]:
+        found = await super().read_all()
+        if self._left:
+            self._left -= 1
+            await self._happen()
+        return found
+
+
+@pytest.mark.parametrize("removed", [False, True])
+@pytest.mark.parametrize("first", ["2026-11-21", "2026-11-22"])
+def test_an_object_of_two_days_that_is_half_folded_counts_whole(first: str, removed: bool) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        records, store = FakeRecords(), FakeObjects()
+        # a journal of which all is folded and removed
+        await store_object(store, "p", 1, make_record(1, 5))
+        await fold_round(records, store)
+        halves = [make_record(2, 30), make_record(3, 700, time=LATER)]
+
+        async def fold(*days: str) -> None:
+            backlog = Backlog(store)
+            objects = await backlog.read([("p", 2)])
+            for part in divide_objects(objects):
+                if part.day in days:
+                    await fold_calls(records, backlog, part, lambda _: False, LATER)
+
+        async def store_and_fold() -> None:
+            if store.contents:
+                await fold("2026-11-21", "2026-11-22")
+                await store.delete(name_object("p", 2))
+            else:
+                await store_object(store, "p", 2, *halves)
+                await fold(first)
+
+        backlog = BusyBacklog(store, store_and_fold, 2 if removed else 1)
+        ledger = await read_ledger(records, backlog, "demo")
+        assert (ledger.charged, ledger.journals) == (735, {"p": 2})
+        assert ledger.by_day == {"2026-11-21": 35, "2026-11-22": 700}
+
+    run()
+
+
+@in_virtual_time
+async def test_a_journal_that_is_folded_and_removed_is_read_once() -> None:
+    records, store, reads = FakeRecords(), FakeObjects(), list[int]()
+    await store_object(store, "p", 1, make_record(1, 5))
+    await fold_round(records, store)
+
+    async def count() -> None:
+        reads.append(1)
+
+    ledger = await read_ledger(records, BusyBacklog(store, count, 9), "demo")
+    assert (ledger.charged, ledger.journals, len(reads)) == (5, {"p": 1}, 1)

@@ -36,6 +36,7 @@ from gateway_core.adapters.redis.scripts import (
     HOLD,
     HOLDS,
     KEEP,
+    MARK_STALE,
     SCRIPTS,
     SETTLE,
     SPENDING,
@@ -194,6 +195,10 @@ class RedisCounters:
             Hold(task.decode(), micros, tuple(subjects.decode().split()), age / 1_000_000)
             for task, micros, age, subjects in holds
         ]
+
+    async def mark_stale(self, account: str) -> None:
+        """See the port."""
+        await self._batcher.call(self._name_call(MARK_STALE, account))
 
     async def list_accounts(self) -> list[str]:
         """See the port. Accounts whose money is stale are among them."""

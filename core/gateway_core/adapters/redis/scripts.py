@@ -60,6 +60,7 @@ SPENDING = _load("spending")
 BUDGETS = _load("spent", "budgets")
 HOLDS = _load("holds")
 KEEP = _load("keep")
+MARK_STALE = _load("mark_stale")
 BEGIN_REBUILD = _load("begin_rebuild")
 FINISH_REBUILD = _load("finish_rebuild")
 ABANDON_REBUILD = _load("abandon_rebuild")
@@ -72,6 +73,7 @@ SCRIPTS = (
     BUDGETS,
     HOLDS,
     KEEP,
+    MARK_STALE,
     BEGIN_REBUILD,
     FINISH_REBUILD,
     ABANDON_REBUILD,

@@ -56,7 +56,8 @@ LONGEST_NOTICE_PAUSE = 10.0
 class _Watch:
     """When to ask next, and what went wrong of late; lost at a restart without harm.
 
-    `ended_at` is when the job ended, as far as is known. `span` is of all its polls together.
+    `running_at` is when the last poll was sent that still said running, `ended_at` when the end was
+    first seen. `span` is of all its polls together.
     `told` is whether the provider has told of the job since it was last asked. No notice makes a
     poll due before `hastened_from`.
     """
@@ -69,6 +70,7 @@ class _Watch:
     gone: int = 0
     gone_since: float = 0.0
     copy_failures: int = 0
+    running_at: datetime | None = None
     ended_at: datetime | None = None
     span: Span = NO_SPAN
 
@@ -122,6 +124,7 @@ class Polling:
         if watch.due > time.monotonic():
             self._plan(task, watch)
             return False
+        tools.metrics.poll_delay.observe(time.monotonic() - watch.due)
         if watch.told:
             watch.told = False
             pause = min(LONGEST_NOTICE_PAUSE, FIRST_NOTICE_PAUSE * 2.0 ** min(watch.hastened, 8))
@@ -130,6 +133,7 @@ class Polling:
         await self._holds.make_up(task)
         if watch.span is NO_SPAN:
             watch.span = tools.traces.begin(task, "poll", kind=SpanKind.CLIENT)
+        asked_at = tools.now()
         try:
             with tools.calls.time(job.provider_name, "poll"):
                 report = await upstream.poll(job.job_id)
@@ -139,6 +143,7 @@ class Polling:
         watch.span.note("poll", {"outcome": report.state.value})
         watch.failures = watch.gone = 0
         if report.state is JobState.RUNNING:
+            watch.running_at = asked_at
             pause = max(self._interval(task, upstream), report.retry_after or 0.0)
             self._postpone(task, watch, pause, least=report.retry_after)
             return False
@@ -150,7 +155,7 @@ class Polling:
         if report.state is JobState.CANCELLED:
             message = report.message or "The provider cancelled the job."
         await tools.fail(obj, task, Reason.GENERATION_FAILED, message)
-        self._note_lag(watch)
+        self._note_lag(task, watch)
         return True
 
     async def _take_outputs(
@@ -168,6 +173,7 @@ class Polling:
                     )
         except OutputRejected as error:
             await tools.fail(obj, task, Reason.OUTPUT_UNAVAILABLE, error.message)
+            self._note_lag(task, watch)
             return True
         except TimeoutError:
             return True  # the deadline is over, which is the next step's to deal with
@@ -176,6 +182,7 @@ class Polling:
             if watch.copy_failures >= MOST_COPY_ATTEMPTS:
                 message = "The output could not be fetched from the provider."
                 await tools.fail(obj, task, Reason.OUTPUT_UNAVAILABLE, message)
+                self._note_lag(task, watch)
                 return True
             pause = error.retry_after or 2.0 ** (watch.copy_failures - 1)
             self._postpone(task, watch, pause, least=pause)
@@ -186,15 +193,20 @@ class Polling:
             now = tools.now()
             await tools.journal.commit(obj, record_completion(task, videos, charged, now))
         tools.metrics.count_end(Reason.COMPLETED, Phase.COMPLETED, tools.age(task))
-        self._note_lag(watch)
+        self._note_lag(task, watch)
         tools.failpoints.reach("after-terminal")
         return True
 
-    def _note_lag(self, watch: _Watch) -> None:
+    def _note_lag(self, task: GatewayTask, watch: _Watch) -> None:
         """Takes in that the end of a job is in the record."""
+        now, job, metrics = self._tools.now(), task.status.upstream, self._tools.metrics
         if watch.ended_at is not None:
-            lag = (self._tools.now() - watch.ended_at).total_seconds()
-            self._tools.metrics.detection_lag.observe(max(0.0, lag))
+            metrics.record_delay.observe(max(0.0, (now - watch.ended_at).total_seconds()))
+        # a job that no poll of this process saw running may have ended as soon as it was begun
+        begun = parse_time(job.intent_time) if job and job.intent_time else None
+        since = watch.running_at or begun
+        if since is not None:
+            metrics.detection_lag.observe(max(0.0, (now - since).total_seconds()))
 
     async def _price(self, task: GatewayTask, report: JobReport) -> int:
         """Micro-dollars for what was made, at the price of the time it was asked for."""
