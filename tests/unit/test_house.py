@@ -2,12 +2,15 @@
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gateway_apiserver.failpoints import NAMES as API_NAMES
+from gateway_core.contract.release import RELEASE
 from gateway_operator.failpoints import NAMES as OPERATOR_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,3 +135,9 @@ def test_nothing_names_a_machine() -> None:
                         assert not places.search(line), (
                             f"{name_path(path)}:{number}: {line.strip()}"
                         )
+
+
+def test_code_package_and_chart_are_of_one_release() -> None:
+    package = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    chart = yaml.safe_load((ROOT / "charts/model-gateway/Chart.yaml").read_text())
+    assert {RELEASE, package, chart["version"], chart["appVersion"]} == {RELEASE}

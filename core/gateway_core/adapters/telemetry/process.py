@@ -6,7 +6,6 @@ Made by the processes' `compose` modules, in the registry that holds their own m
 import asyncio
 import platform
 from collections.abc import Iterable, Mapping
-from importlib.metadata import version
 
 from prometheus_client import (
     CollectorRegistry,
@@ -19,6 +18,7 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from gateway_core.contract.release import RELEASE
 from gateway_core.ports.caches import Table
 
 LAG_SECONDS = 0.5
@@ -39,7 +39,7 @@ class ProcessMetrics:
             ("component", "version", "python"),
             registry=registry,
         )
-        build.labels(component, version("model-gateway"), platform.python_version()).set(1)
+        build.labels(component, RELEASE, platform.python_version()).set(1)
         self._lag = Histogram(
             "gateway_event_loop_lag_seconds",
             "How much later than asked for the event loop got to a timer, looked at twice a"

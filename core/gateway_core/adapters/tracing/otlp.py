@@ -8,7 +8,6 @@ import asyncio
 import os
 import threading
 from contextlib import suppress
-from importlib.metadata import version
 
 from opentelemetry import trace as api
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -18,6 +17,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace.status import Status, StatusCode
 
+from gateway_core.contract.release import RELEASE
 from gateway_core.domain.tracecontext import TraceContext
 from gateway_core.ports.tracing import Facts, Span, SpanKind
 
@@ -134,7 +134,7 @@ class OtlpTracer:
 
 def _describe(component: str) -> dict[str, str]:
     """The resource, but for what the environment says of it itself."""
-    own = {SERVICE_VERSION: version("model-gateway")}
+    own = {SERVICE_VERSION: RELEASE}
     named = f"{SERVICE_NAME}=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     if not (named or os.environ.get("OTEL_SERVICE_NAME")):
         own[SERVICE_NAME] = f"model-gateway-{component}"
