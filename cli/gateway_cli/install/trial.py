@@ -74,7 +74,8 @@ async def _listen(
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, None, 0)
+        # of one family: without an address each would have a free port of its own
+        site = web.TCPSite(runner, "::" if ":" in host else "0.0.0.0", 0)  # noqa: S104 - a pod
         await site.start()
         port = runner.addresses[0][1]
         yield f"http://{f'[{host}]' if ':' in host else host}:{port}/callback", received
