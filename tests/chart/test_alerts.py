@@ -7,8 +7,9 @@ from pathlib import Path
 import promql_parser
 import pytest
 import yaml
-from tools.dashboard import ROWS, list_queries
+from tools.dashboard import list_queries
 from tools.metrics import list_metrics
+from tools.panels import ROWS
 
 from tests.chart.queries import check_query, parse, walk
 
