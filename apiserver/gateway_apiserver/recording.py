@@ -35,7 +35,7 @@ from gateway_core.ports.records import (
 GIVE_UP_SECONDS = 10.0
 REFUSE_SECONDS = 0.5
 """Time to go on trying where nothing has been sent: the client is told to come again soon."""
-_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
+PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
 
 _log = structlog.get_logger(__name__)
 
@@ -115,7 +115,7 @@ class TaskRecorder:
                 # looked at before the name
                 defect = Internal("The task could not be recorded.")
                 raise (defect if nothing_sent else verdict) from error
-            pause = _PAUSES[min(attempt, len(_PAUSES) - 1)]
+            pause = PAUSES[min(attempt, len(PAUSES) - 1)]
             attempt += 1
             if self._clock() + pause >= (refuse_at if nothing_sent else deadline):
                 raise verdict

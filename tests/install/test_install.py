@@ -65,7 +65,7 @@ def test_apply_refuses_what_is_no_object(gatewayctl, tmp_path, content):
     assert str(path.name) in gatewayctl("apply", "-f", str(path), code=4).replace("\n", "")
 
 
-def test_secrets_are_made_once(gatewayctl, control_plane):
+def test_secrets_are_made_once(gatewayctl, control_plane, request):
     command = (
         "install",
         "secrets",
@@ -74,8 +74,10 @@ def test_secrets_are_made_once(gatewayctl, control_plane):
         "--redis=made-redis",
         "--redis-address=redis.svc:6379",
     )
-    gatewayctl(*command)
     names = ("made-keys", "made-media", "made-redis")
+    # other tests of this API server expect one Secret with the gateway's label
+    request.addfinalizer(lambda: control_plane.kubectl("delete", "secret", *names))
+    gatewayctl(*command)
     first = [_read_secret(control_plane, name) for name in names]
     assert len(base64.urlsafe_b64decode(first[0]["pepper-1"])) == 32
     assert first[2]["url"] == f"redis://:{first[2]['password']}@redis.svc:6379/0"

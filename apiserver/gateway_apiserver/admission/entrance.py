@@ -13,9 +13,11 @@ just now is asked for first, without a plan: planning may read the record and th
 Each surface brings its plan, as `admission.tasks` does.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Protocol, TypeVar
 
 from gateway_apiserver.admission.decisions import Decision, DecisionCounter, count_decision
@@ -26,7 +28,7 @@ from gateway_apiserver.errors import list_rate_headers
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.fullrates import FullRates
 from gateway_apiserver.rates import RateGate
-from gateway_apiserver.recording import WinnerUndecided
+from gateway_apiserver.recording import GIVE_UP_SECONDS, PAUSES, WinnerUndecided
 from gateway_apiserver.trace import Header, Trace
 from gateway_core.contract.errors import (
     CreditLimitExceeded,
@@ -105,8 +107,9 @@ class Entrance:
 
         `plan` reads and judges the call, up to what it would cost; it asks `policy.check` in its
         place, and raises what it refuses. It takes nothing that would have to be given back: the
-        call may still be refused. This is done within `decide`. The trace learns of the account
-        and the rate headers.
+        call may still be refused. It is asked anew while another call holds money under the name
+        of this one. This is done within `decide`. The trace learns of the account and the rate
+        headers.
 
         Raises every GatewayError that comes before upstream in §0.9.
         """
@@ -137,9 +140,38 @@ class Entrance:
             raise problem
         assert planned is not None
         if hold is not None:
-            _check_money(payer, answer, hold.micros)
+            if answer.busy:
+                planned = await self._outwait(payer, trace, plan)
+            else:
+                _check_money(payer, answer, hold.micros)
             self._failpoints.reach("after-reserve")
         return payer, planned
+
+    async def _outwait(
+        self, payer: Payer, trace: Trace, plan: Callable[[Payer], Awaitable[P]]
+    ) -> P:
+        """The plan, its money held, once the call that holds money under its name is decided.
+
+        That one has the same Idempotency-Key and pays otherwise: as a rule the plan finds what it
+        made, and replays or refuses it (§2.2).
+
+        Raises:
+            WinnerUndecided: it is undecided after 10 s.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + GIVE_UP_SECONDS
+        for pause in chain(PAUSES, repeat(PAUSES[-1])):
+            if loop.time() + pause >= deadline:
+                break
+            await asyncio.sleep(pause)
+            planned = await plan(payer)
+            if planned.hold is None:
+                return planned
+            answer = await self._ask(payer, trace, planned.hold, "skip")
+            if not answer.busy:
+                _check_money(payer, answer, planned.hold.micros)
+                return planned
+        raise WinnerUndecided
 
     async def _ask(
         self, payer: Payer, trace: Trace, hold: Hold | None, rate: RateUse
@@ -160,8 +192,6 @@ class Entrance:
 
 def _check_money(payer: Payer, answer: AdmissionAnswer, micros: int) -> None:
     """Raises where the money is not held: it fails closed (§12.5)."""
-    if answer.busy:
-        raise WinnerUndecided
     if answer.stale and (payer.policy.limited or not payer.account.unlimited):
         raise Unavailable("The account's balance is being recounted.")
     if answer.exceeded is not None:

@@ -6,7 +6,6 @@ Used by `routes.tasks`; what they have in common with other paid calls is `entra
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from starlette.types import Receive
@@ -131,20 +130,26 @@ class TaskAdmission:
         return acceptance
 
     async def _pass(self, call: TaskCall) -> Acceptance:
-        payer, plan = await self._entrance.enter(
-            call.headers, call.trace, partial(self._plan, call)
-        )
+        drafts: list[Draft] = []
+
+        async def plan_once_read(payer: Payer) -> _Replay | _Creation:
+            # a body can be read once, and a plan be asked for again
+            if not drafts:
+                drafts.append(await self._read(call))
+            return await self._plan(call, payer, drafts[0])
+
+        payer, plan = await self._entrance.enter(call.headers, call.trace, plan_once_read)
         call.trace.task = plan.task_id
         if isinstance(plan, _Replay):
             return Acceptance(plan.task_id, replayed=True)
         return await self._create(call, payer, plan)
 
-    async def _plan(self, call: TaskCall, payer: Payer) -> _Replay | _Creation:
+    async def _read(self, call: TaskCall) -> Draft:
         raw = await read_json_body(call.headers, call.receive, MAX_BODY_BYTES)
+        return draft_task(self._catalog.current, call.operation, call.service, raw, self._addresses)
+
+    async def _plan(self, call: TaskCall, payer: Payer, draft: Draft) -> _Replay | _Creation:
         key, account = read_idempotency_key(call.headers), payer.account.name
-        draft = draft_task(
-            self._catalog.current, call.operation, call.service, raw, self._addresses
-        )
         if key is None:
             task_id = self._mint.mint_random(TASK_PREFIX, account)
         else:

@@ -2,12 +2,18 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
+from gateway_apiserver.admission import entrance
 from gateway_core.contract.limits import list_subjects
-from gateway_core.ports.counters import Hold
+from gateway_core.ports.counters import AdmissionAnswer, AdmissionCall, Hold
 from gateway_core.ports.objects import StoreUnavailable
-from tests.unit.apiserver.gateway import Gateway, body
+from tests.unit.apiserver.gateway import Answer, Gateway, body
 
 LARGE = "a" * 9000
 """A prompt whose input goes to the object store, before its task is recorded."""
@@ -41,6 +47,28 @@ def recorded(gateway: Gateway) -> Counter[str]:
     return _add_up([Hold("", r["reservedMicros"], list_subjects(r)) for r in requests])
 
 
+@asynccontextmanager
+async def waiting(
+    gateway: Gateway, sent: dict[str, Any], key: str | None = None
+) -> AsyncIterator[asyncio.Task[Answer]]:
+    """A call with the same Idempotency-Key that waits for the first."""
+    asked, admit = list[AdmissionCall](), gateway.counters.admit
+    waits = asyncio.Event()
+
+    async def note(call: AdmissionCall) -> AdmissionAnswer:
+        asked.append(call)
+        if len(asked) > 1:
+            waits.set()
+        return await admit(call)
+
+    gateway.counters.admit = note  # type: ignore[method-assign]
+    options = {} if key is None else {"key": key}
+    task = asyncio.create_task(gateway.create(sent, idempotency_key="k", **options))
+    await waits.wait()
+    assert gateway.task_count() == 0
+    yield task
+
+
 def _add_up(holds: list[Hold]) -> Counter[str]:
     sums = Counter[str]()
     for hold in holds:
@@ -55,14 +83,11 @@ async def test_a_dearer_call_does_not_go_on_with_the_firsts_hold(gateway: Gatewa
     first = asyncio.create_task(gateway.create(body(prompt=LARGE), idempotency_key="k"))
     await put.reached.wait()
     dearer = body(prompt="b", duration_seconds=10)
-    second = await gateway.create(dearer, idempotency_key="k")
-    assert (second.status, second.headers["retry-after"]) == (503, "1")
-    assert gateway.task_count() == 0
-    put.goes_on.set()
-    assert (await first).status == 202
+    async with waiting(gateway, dearer) as second:
+        put.goes_on.set()
+    assert ((await first).status, (await second).status) == (202, 409)
     assert (await held(gateway))[""] == 500_000
     assert await held(gateway) == recorded(gateway)
-    assert (await gateway.create(dearer, idempotency_key="k")).status == 409
 
 
 async def test_nor_does_one_by_a_key_that_may_spend_nothing(gateway: Gateway) -> None:
@@ -71,15 +96,44 @@ async def test_nor_does_one_by_a_key_that_may_spend_nothing(gateway: Gateway) ->
     sent = body(prompt=LARGE)
     first = asyncio.create_task(gateway.create(sent, idempotency_key="k"))
     await put.reached.wait()
-    second = await gateway.create(sent, idempotency_key="k", key=spent)
+    async with waiting(gateway, sent, spent) as second:
+        put.goes_on.set()
+    made = await first
+    assert (await second).json == {**made.json, "task_replayed": True}
+    assert await held(gateway) == recorded(gateway)
+    assert set(recorded(gateway)) == {"", f"key/key-{gateway.key[3:11]}"}
+
+
+async def test_who_waited_goes_on_where_the_first_came_to_nothing(gateway: Gateway) -> None:
+    put = HaltedPut(gateway)
+    put.fails = True
+    first = asyncio.create_task(gateway.create(body(prompt=LARGE), idempotency_key="k"))
+    await put.reached.wait()
+    async with waiting(gateway, body(prompt="b", duration_seconds=10)) as second:
+        put.goes_on.set()
+        assert (await first).status == 503
+        [hold] = await gateway.counters.list_holds("demo", 0)
+        await gateway.counters.settle(
+            "demo", hold.task, 0, datetime.now(UTC)
+        )  # as the sweeper does
+    assert (await second).status == 202
+    assert await held(gateway) == recorded(gateway)
+
+
+async def test_a_first_that_stays_undecided_is_not_waited_for_without_end(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entrance, "GIVE_UP_SECONDS", 0.5)
+    gateway.put_account("demo", requestsPerMinute=2)
+    put = HaltedPut(gateway)
+    first = asyncio.create_task(gateway.create(body(prompt=LARGE), idempotency_key="k"))
+    await put.reached.wait()
+    # counted once however often it asks, or the rate would be spent by it
+    second = await gateway.create(body(duration_seconds=10), idempotency_key="k")
     assert (second.status, second.headers["retry-after"]) == (503, "1")
     assert gateway.task_count() == 0
     put.goes_on.set()
-    made = await first
-    assert await held(gateway) == recorded(gateway)
-    assert set(recorded(gateway)) == {"", f"key/key-{gateway.key[3:11]}"}
-    again = await gateway.create(sent, idempotency_key="k", key=spent)
-    assert again.json == {**made.json, "task_replayed": True}
+    assert (await first).status == 202
 
 
 async def test_an_equal_call_that_fails_leaves_the_hold_to_the_others_task(

@@ -240,8 +240,8 @@ def test_an_object_of_two_days_that_is_half_folded_counts_whole(first: str, remo
 
         async def fold(*days: str) -> None:
             backlog = Backlog(store)
-            objects = await backlog.read([("p", 2)])
-            for part in divide_objects(objects):
+            found = await backlog.read([("p", 2)])
+            for part in divide_objects(found.objects):
                 if part.day in days:
                     await fold_calls(records, backlog, part, lambda _: False, LATER)
 
