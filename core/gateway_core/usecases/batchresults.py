@@ -7,17 +7,20 @@ the batch's status; from it, and the input, the Files are made, the same by whom
 often. Of a line that is there twice the first record counts.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from gateway_core.contract.stored import ObjectRef, batch_folder
 from gateway_core.domain.batchlines import Line, LineSplitter
 from gateway_core.domain.batchresults import LineResult, RecordsDamaged, decode_result
-from gateway_core.ports.objects import ObjectStore
+from gateway_core.ports.objects import ObjectMissing, ObjectStore, StoreUnavailable
 
 CHUNK_BYTES = 256 * 1024
+PIECE_BYTES = 1024 * 1024
 _LIST_NAME = "list"
 _RECORDS_FOLDER = "lines/"
+
+Wait = Callable[[StoreUnavailable], Awaitable[None]]
 
 
 class ResultsFolder:
@@ -78,16 +81,40 @@ def read_sequence(key: str) -> int:
     return int(key.rpartition("/")[2].partition("-")[0])
 
 
-async def read_lines(
-    store: ObjectStore, segments: Sequence[ObjectRef]
-) -> AsyncGenerator[Line, None]:
-    """The lines of an input that are not blank. ObjectMissing, StoreUnavailable."""
-    splitter = LineSplitter()
+async def read_pieces(
+    store: ObjectStore, segments: Sequence[ObjectRef], wait: Wait | None = None
+) -> AsyncGenerator[bytes, None]:
+    """The bytes of an input, piece by piece.
+
+    No connection is held from one to the next, since hours may pass between them. With `wait` a
+    piece is asked for again after it where the store is away. ObjectMissing, StoreUnavailable.
+    """
     for segment in segments:
-        async with aclosing(store.stream(segment.key)) as chunks:
-            async for chunk in chunks:
-                for line in splitter.feed(chunk):
-                    yield line
+        start = 0
+        while start < segment.bytes:
+            length = min(PIECE_BYTES, segment.bytes - start)
+            try:
+                piece = b"".join([part async for part in store.stream(segment.key, start, length)])
+            except StoreUnavailable as error:
+                if wait is None:
+                    raise
+                await wait(error)
+                continue
+            if len(piece) != length:
+                raise ObjectMissing(f"{segment.key} has less than {segment.bytes} bytes")
+            start += length
+            yield piece
+
+
+async def read_lines(
+    store: ObjectStore, segments: Sequence[ObjectRef], wait: Wait | None = None
+) -> AsyncGenerator[Line, None]:
+    """The lines of an input that are not blank, as `read_pieces` reads it."""
+    splitter = LineSplitter()
+    async with aclosing(read_pieces(store, segments, wait)) as pieces:
+        async for piece in pieces:
+            for line in splitter.feed(piece):
+                yield line
     for line in splitter.end():
         yield line
 

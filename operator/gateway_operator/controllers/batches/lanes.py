@@ -22,6 +22,9 @@ PROBE_PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 """Seconds between calls to a provider that answers nobody."""
 
 
+_Share = OrderedDict[str, deque[asyncio.Future[None]]]
+
+
 @dataclass(frozen=True, slots=True)
 class Allowance:
     """This process's part of what a provider takes: calls at one time, and a second if declared."""
@@ -37,13 +40,15 @@ class Lane:
         self._allowance = allowance
         self._window = float(min(FIRST_CALLS, allowance.calls))
         self._under_way = 0
-        self._waiting: OrderedDict[str, OrderedDict[str, asyncio.Future[None]]] = OrderedDict()
+        self._waiting: OrderedDict[str, _Share] = OrderedDict()
         self._next_at = 0.0
         self._begun: deque[float] = deque()
         self._paused_until = 0.0
         self._halved_at = float("-inf")
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_due = float("inf")
         self._failures = 0
+        self._failed_at = float("-inf")
         self.answers = 0
         """Calls that the provider has answered, with whatever it thinks of the input."""
 
@@ -65,10 +70,17 @@ class Lane:
             self._begun.clear()
             self._give()
 
-    async def enter(self, account: str, batch: str) -> None:
-        """Waits for a place for one call; whoever has it leaves it. One waiter a batch."""
+    async def enter(self, account: str, batch: str, *, again: bool = False) -> None:
+        """Waits for a place for one call; whoever has it leaves it.
+
+        A call that is made `again` comes before others of its batch: what is old holds up the rest.
+        """
         future = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(account, OrderedDict())[batch] = future
+        waiting = self._waiting.setdefault(account, OrderedDict()).setdefault(batch, deque())
+        if again:
+            waiting.appendleft(future)
+        else:
+            waiting.append(future)
         self._give()
         try:
             await future
@@ -76,7 +88,7 @@ class Lane:
             if future.done() and not future.cancelled():
                 self.leave()
             else:
-                self._drop(account, batch)
+                self._drop(account, batch, future)
             raise
 
     def leave(self) -> None:
@@ -101,9 +113,15 @@ class Lane:
         pause = retry_after if retry_after is not None else 0.0
         self._pause(min(LONGEST_PAUSE, pause))
 
-    def note_failure(self) -> None:
-        """A call has failed, and not for what was in it: after some of these one after the other
-        the provider is left alone for ever longer."""
+    def note_failure(self, begun: float) -> None:
+        """A call that was `begun` then has failed, and not for what was in it.
+
+        After some rounds of these, one after the other, the provider is left alone for ever longer;
+        calls that were under way together are one round.
+        """
+        if begun < self._failed_at:
+            return
+        self._failed_at = asyncio.get_running_loop().time()
         self._failures += 1
         if self._failures >= len(PROBE_PAUSES):
             step = min(self._failures - len(PROBE_PAUSES), len(PROBE_PAUSES) - 1)
@@ -158,28 +176,38 @@ class Lane:
             self._begun.popleft()
 
     def _set_timer(self, due: float) -> None:
+        if due >= self._timer_due:
+            return
         if self._timer is not None:
-            if self._timer.when() <= due and not self._timer.cancelled():
-                return
             self._timer.cancel()
+        # uvloop gives a handle that does not know its time where that is past already
+        self._timer_due = due
         self._timer = asyncio.get_running_loop().call_at(due, self._wake)
 
     def _wake(self) -> None:
-        self._timer = None
+        self._timer, self._timer_due = None, float("inf")
         self._give()
 
     def _take_turn(self) -> asyncio.Future[None]:
-        account, batches = next(iter(self._waiting.items()))
-        _, future = batches.popitem(last=False)
-        # who has had a turn comes last when it waits again; an account with others waiting, too
-        del self._waiting[account]
-        if batches:
-            self._waiting[account] = batches
+        """The next one's, and has its account and its batch come last from now on."""
+        account, share = self._waiting.popitem(last=False)
+        batch, waiting = share.popitem(last=False)
+        future = waiting.popleft()
+        if waiting:
+            share[batch] = waiting
+        if share:
+            self._waiting[account] = share
         return future
 
-    def _drop(self, account: str, batch: str) -> None:
-        batches = self._waiting.get(account)
-        if batches is not None and batches.pop(batch, None) is not None and not batches:
+    def _drop(self, account: str, batch: str, future: asyncio.Future[None]) -> None:
+        share = self._waiting.get(account, OrderedDict())
+        waiting = share.get(batch, deque())
+        if future not in waiting:
+            return
+        waiting.remove(future)
+        if not waiting:
+            del share[batch]
+        if not share:
             del self._waiting[account]
 
 
