@@ -1,5 +1,6 @@
 """Reads the cases of this folder: one YAML file a rule; README.md describes the format."""
 
+import base64
 import functools
 import secrets
 from collections.abc import Mapping, Sequence
@@ -81,7 +82,10 @@ def name_anew(base: dict[str, Any]) -> Any:
         changes = {"metadata": {"name": f"{account}-before"}, "spec": {"accountName": account}}
         return merge(base, changes)
     prefix = base["metadata"]["name"].split("-")[0]
-    return merge(base, {"metadata": {"name": f"{prefix}-{secrets.token_hex(4)}"}})
+    rest = secrets.token_hex(4)
+    if base["kind"] in ("GatewayFile", "GatewayUpload"):  # as the gateway mints them
+        rest = base64.b32encode(secrets.token_bytes(20)).decode().lower()[:26]
+    return merge(base, {"metadata": {"name": f"{prefix}-{rest}"}})
 
 
 def merge(base: Any, patch: Any) -> Any:

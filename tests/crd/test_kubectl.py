@@ -18,10 +18,13 @@ Create = Callable[..., str]
 HEADERS = {
     "gatewaytasks": "NAME ACCOUNT MODEL PHASE REASON COST AGE",
     "gatewayaccounts": "NAME DISPLAY BALANCE READY REASON AGE",
+    "gatewaybatches": "NAME ACCOUNT MODEL PHASE TOTAL COMPLETED FAILED COST AGE",
+    "gatewayfiles": "NAME ACCOUNT PURPOSE FILENAME BYTES READY REASON AGE",
     "gatewayguardrails": "NAME ACCOUNT DISPLAY USED WINDOW READY REASON AGE",
     "gatewaykeys": "NAME ACCOUNT CLASS HINT USED WINDOW READY REASON AGE",
     "gatewaymodels": "NAME MODEL SERVICE ACTION READY REASON AGE",
     "gatewayproviders": "NAME TYPE READY REASON AGE",
+    "gatewayuploads": "NAME ACCOUNT PURPOSE FILENAME BYTES OUTCOME FILE AGE",
     "gatewayusages": "NAME ACCOUNT DAY REQUESTS FAILED COST AGE",
     "gatewayusers": "NAME DISPLAY EMAIL ACCOUNTS READY REASON AGE",
 }
@@ -31,6 +34,13 @@ WIDE_HEADERS = {
         " CALLBACK ATTEMPTS NEXT ANSWER AGE"
     ),
     "gatewayaccounts": ("NAME DISPLAY BALANCE READY REASON CHARGED UNLIMITED OWNER MESSAGE AGE"),
+    "gatewaybatches": (
+        "NAME ACCOUNT MODEL PHASE TOTAL COMPLETED FAILED COST INPUT OUTPUT ERRORS KEY FINISHED"
+        " MESSAGE AGE"
+    ),
+    "gatewayfiles": (
+        "NAME ACCOUNT PURPOSE FILENAME BYTES READY REASON EXPIRES KEY UPLOAD BATCH MESSAGE AGE"
+    ),
     "gatewayguardrails": ("NAME ACCOUNT DISPLAY USED WINDOW READY REASON LIMIT RESETS MESSAGE AGE"),
     "gatewaykeys": (
         "NAME ACCOUNT CLASS HINT USED WINDOW READY REASON DISPLAY CREATOR LIMIT LASTUSED"
@@ -40,16 +50,20 @@ WIDE_HEADERS = {
         "NAME MODEL SERVICE ACTION READY REASON PROVIDER DISABLED DEPRECATED MESSAGE AGE"
     ),
     "gatewayproviders": "NAME TYPE READY REASON URL MESSAGE AGE",
+    "gatewayuploads": ("NAME ACCOUNT PURPOSE FILENAME BYTES OUTCOME FILE KEY WORK MESSAGE AGE"),
     "gatewayusages": "NAME ACCOUNT DAY REQUESTS FAILED COST THROUGH CLOSED AGE",
     "gatewayusers": "NAME DISPLAY EMAIL ACCOUNTS READY REASON ROLES SUSPENDED MESSAGE AGE",
 }
 SHORT_NAMES = {
     "gatewaytasks": "gwtask",
     "gatewayaccounts": "gwacct",
+    "gatewaybatches": "gwbatch",
+    "gatewayfiles": "gwfile",
     "gatewayguardrails": "gwguard",
     "gatewaykeys": "gwkey",
     "gatewaymodels": "gwmodel",
     "gatewayproviders": "gwprov",
+    "gatewayuploads": "gwupload",
     "gatewayusages": "gwusage",
     "gatewayusers": "gwuser",
 }

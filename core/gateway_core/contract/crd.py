@@ -7,6 +7,8 @@ rather than guessed at.
 from typing import Any
 
 from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.batch import GatewayBatch
+from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.model import GatewayModel
@@ -14,16 +16,20 @@ from gateway_core.contract.names import CATEGORY, GROUP, VERSION
 from gateway_core.contract.provider import GatewayProvider
 from gateway_core.contract.resource import Resource
 from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.upload import GatewayUpload
 from gateway_core.contract.usage import GatewayUsage
 from gateway_core.contract.user import GatewayUser
 
 KINDS: tuple[type[Resource], ...] = (
     GatewayAccount,
+    GatewayBatch,
+    GatewayFile,
     GatewayGuardrail,
     GatewayKey,
     GatewayModel,
     GatewayProvider,
     GatewayTask,
+    GatewayUpload,
     GatewayUsage,
     GatewayUser,
 )

@@ -38,7 +38,16 @@ FOLDED_LABEL = f"{GROUP}/folded"
 SHARDS = 16
 """How many shards the operator's work is divided into; a task's shard is fixed at its creation."""
 
+STORED_FINALIZER = f"{GROUP}/stored-bytes"
+"""On files and uploads: their bytes are removed before they go."""
+BATCH_FINALIZER = f"{GROUP}/batch-run"
+"""On batches: the charge is folded and the results are removed before they go."""
+
 TASK_PREFIX = "task"
+FILE_PREFIX = "file"
+UPLOAD_PREFIX = "upload"
+PART_PREFIX = "part"
+BATCH_PREFIX = "batch"
 CALL_PREFIX = "call-"
 """What the holds of calls begin with that leave no object; no object's name does."""
 
@@ -48,6 +57,11 @@ def shard_of(name: str) -> int:
     return zlib.crc32(name.encode()) % SHARDS
 
 
+def head_of(prefix: str) -> str:
+    """What ids of that prefix begin with: `file-` for Files, `task_` and the like else (§0.4)."""
+    return prefix + ("-" if prefix == FILE_PREFIX else "_")
+
+
 def id_to_name(wire_id: str) -> str:
     """`task_abc` becomes `task-abc`: object names allow no underscore."""
     return wire_id.replace("_", "-", 1)
@@ -55,4 +69,5 @@ def id_to_name(wire_id: str) -> str:
 
 def name_to_id(name: str) -> str:
     """`task-abc` becomes `task_abc`; the inverse of `id_to_name` for every name of ours."""
-    return name.replace("-", "_", 1)
+    prefix, dash, rest = name.partition("-")
+    return head_of(prefix) + rest if dash else name

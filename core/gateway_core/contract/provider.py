@@ -236,6 +236,27 @@ class HttpProvider(Part):
     max_output_bytes: Annotated[int, Field(ge=1, le=2**40)] = 2 * 2**30
 
 
+class OpenAIProvider(Part):
+    """An API that answers at once, in the OpenAI dialect: at present its `/moderations`."""
+
+    base_url: Annotated[
+        str,
+        Field(
+            max_length=2048,
+            pattern=r"^https?://[^/?#@]+(/[^?#]*)?$",
+            description="Up to the version, e.g. https://api.example.com/v1.",
+        ),
+    ]
+    headers: Annotated[
+        Headers | None,
+        Field(
+            description="Sent with every request. Without one called Authorization the Secret's"
+            " value is sent as a bearer token."
+        ),
+    ] = None
+    request_timeout_seconds: Annotated[int, Field(ge=1, le=300)] = 30
+
+
 class ProviderSpec(Part):
     """An upstream as a platform team declares it."""
 
@@ -251,8 +272,12 @@ class ProviderSpec(Part):
                     "`http` may be specified for type http alone",
                 ),
                 rule(
-                    "self.type != 'http' || !has(self.config)",
-                    "`config` may be specified for other types than http alone",
+                    "(self.type == 'openai') == has(self.openai)",
+                    "`openai` must be specified for type openai, and only there",
+                ),
+                rule(
+                    "!(self.type in ['http', 'openai']) || !has(self.config)",
+                    "`config` may be specified for other types than http and openai alone",
                 ),
             ]
         }
@@ -264,11 +289,21 @@ class ProviderSpec(Part):
             min_length=1,
             max_length=63,
             pattern="^[a-z0-9-]+$",
-            description="http, or the name of a code adapter that the operator's image brings.",
+            description="http for APIs with jobs, openai for those that answer at once in that"
+            " dialect, or the name of a code adapter that the operator's image brings.",
         ),
     ]
     credentials_secret_ref: SecretKeyRef | None = None
     max_concurrent_requests: Annotated[int, Field(ge=1, le=10000)] = 64
+    requests_per_second: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=100_000,
+            description="What the provider takes in all, for batches: replicas divide it by the"
+            " shards they own. Absent: as much as it does not answer 429 to.",
+        ),
+    ] = None
     on_unknown_submission: Annotated[
         Literal["Fail", "Resubmit"],
         Field(
@@ -277,6 +312,7 @@ class ProviderSpec(Part):
         ),
     ] = "Fail"
     http: HttpProvider | None = None
+    openai: OpenAIProvider | None = None
     config: Annotated[
         str | None,
         Field(max_length=16384, description="What the code adapter of this type is to know."),

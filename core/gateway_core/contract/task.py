@@ -23,6 +23,7 @@ from gateway_core.contract.resource import (
     condition_column,
     rule,
 )
+from gateway_core.contract.stored import ObjectRef
 
 MOST_TEXT = 255
 """Characters of `status.callback.lastAnswer`."""
@@ -43,14 +44,6 @@ TERMINAL_RULE = rule(
     "a terminal state may not be changed",
 )
 """What a client was told of an ended task stays true, whoever writes (I3)."""
-
-
-class ObjectRef(Part):
-    """Bytes in the object store, written before whatever refers to them."""
-
-    key: Annotated[str, Field(min_length=1, max_length=1024)]
-    bytes: Annotated[int, Field(ge=0, le=2**53 - 1)]
-    sha256: Sha256
 
 
 class TaskRequest(Part):

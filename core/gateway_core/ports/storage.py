@@ -1,0 +1,89 @@
+"""How many bytes each account stores: what its files take, and what is reserved for uploads.
+
+Fulfilled by `adapters.redis.storage`. An account has two pools, `files` and `temporary`. In each, a
+member (the object name of a file or an upload) stands for its bytes, never a bare counter: claiming
+twice counts once, releasing twice frees once. All of it can be lost: it is told as StorageStale and
+made again from the record, GatewayFile and GatewayUpload (`usecases.storage`), and nothing is
+claimed meanwhile. So a pool is never overshot (contract §3.2, §4.1; I6).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Pool = Literal["files", "temporary"]
+
+
+class StorageUnavailable(Exception):
+    """The store of these figures does not answer; nothing is known to have been changed."""
+
+
+class StorageStale(Exception):
+    """What the account stores is not known and has to be made again; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A member, its bytes, and the seconds since it was claimed or moved last."""
+
+    member: str
+    bytes: int
+    age: float
+
+
+class StorageLedger(Protocol):
+    """Every method is one atomic step, and raises StorageUnavailable.
+
+    Those that name a pool raise StorageStale where it is not known whole, except the rebuild's.
+    """
+
+    async def claim(self, account: str, pool: Pool, member: str, size: int, limit: int) -> bool:
+        """Counts `size` bytes for `member`, unless the pool would go over `limit` bytes.
+
+        False where it would. A member that is there keeps what it has, and the answer is True.
+        """
+        ...
+
+    async def move(self, account: str, pool: Pool, member: str, to: str) -> None:
+        """Has the bytes of `member` stand under another name: an upload becomes its file.
+
+        Nothing happens if `member` is gone or `to` is there already; then `member` is released.
+        """
+        ...
+
+    async def release(self, account: str, pool: Pool, member: str) -> None:
+        """Frees what `member` has; nothing happens if it has nothing."""
+        ...
+
+    async def read_used(self, account: str, pool: Pool) -> int:
+        """Bytes of all members."""
+        ...
+
+    async def list_claims(self, account: str, pool: Pool, min_age: float) -> list[Claim]:
+        """Members of at least that age in seconds, for the sweep of those without an object."""
+        ...
+
+    async def begin_rebuild(self, account: str, pool: Pool) -> str | None:
+        """A token for one rebuild, None while another is under way (at most 30 s)."""
+        ...
+
+    async def finish_rebuild(
+        self, account: str, pool: Pool, token: str, members: Mapping[str, int]
+    ) -> bool:
+        """Puts the members of the record in place, beside those claimed while it was read.
+
+        Members: object name -> bytes. False where the token is no more the rebuild's.
+        """
+        ...
+
+    async def mark_stale(self, account: str, pool: Pool) -> None:
+        """Has the pool made again before anything more is claimed: it was found to be wrong."""
+        ...
+
+    async def note_version(self, account: str, version: int) -> None:
+        """Tells that a file of the account was made or deleted in this version of the record."""
+        ...
+
+    async def read_version(self, account: str) -> int | None:
+        """The newest version told, that a list has to have seen; None where that is not known."""
+        ...
