@@ -23,6 +23,20 @@ NAMES = (
     "before-journal-removal",
     "after-journal-removal",
     "after-key-secret",
+    "before-batch-start",
+    "after-batch-start",
+    "before-batch-checkpoint",
+    "after-batch-checkpoint",
+    "before-batch-run-end",
+    "after-batch-run-end",
+    "after-batch-bytes",
+    "after-batch-file",
+    "before-batch-end",
+    "after-batch-end",
+    "after-batch-settle",
+    "after-batch-fold",
+    "after-batch-removal",
+    "after-batch-finalizer",
 )
 
 

@@ -25,6 +25,8 @@ from gateway_core.contract.resource import (
 )
 from gateway_core.contract.stored import ObjectRef
 
+ACTION = "moderations"
+"""The action of the models that batches are run against."""
 WINDOW_SECONDS = 86_400
 MOST_LINES = 50_000
 MOST_ERRORS = 100

@@ -130,6 +130,8 @@ def record_failure(
         **_head(batch, Phase.FAILED, "False", reason, text, now),
         **_end(0, now),
         **model,
+        "outputFileName": None,
+        "errorFileName": None,
         "counts": _count(total, 0, 0),
         "errors": errors,
     }

@@ -172,5 +172,3 @@ class BatchController:
             "request_id": batch.metadata.annotations.get(REQUEST_ID_ANNOTATION),
         }
         bind_contextvars(**{name: value for name, value in names.items() if value})
-
-

@@ -66,8 +66,7 @@ class Finalizing:
             now=tools.now(),
         )
         await tools.register.commit(obj, end)
-        reason = end["conditions"][0]["reason"]
-        tools.base.metrics.count_batch_end(reason, tools.age(batch))
+        tools.base.metrics.count_batch_end(end["phase"], tools.age(batch))
         tools.base.failpoints.reach("after-batch-end")
         return True
 
@@ -77,7 +76,7 @@ class Finalizing:
             batch, completed=0, failed=0, output_name=None, error_name=None, now=self._tools.now()
         )
         await self._tools.register.commit(obj, end)
-        self._tools.base.metrics.count_batch_end("Cancelled", self._tools.age(batch))
+        self._tools.base.metrics.count_batch_end(end["phase"], self._tools.age(batch))
         self._tools.base.failpoints.reach("after-batch-end")
         return True
 
@@ -127,7 +126,9 @@ class Finalizing:
         self, batch: GatewayBatch, keys: Sequence[str], segments: Sequence[ObjectRef]
     ) -> AsyncIterator[LineResult]:
         tools, store = self._tools, self._tools.base.store
-        code: Unrun = "batch_expired" if batch.status.run_end == Phase.EXPIRED else "batch_cancelled"
+        code: Unrun = (
+            "batch_expired" if batch.status.run_end == Phase.EXPIRED else "batch_cancelled"
+        )
 
         def tell(line: Line) -> LineResult:
             return tell_unrun(

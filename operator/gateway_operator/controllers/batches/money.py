@@ -14,7 +14,7 @@ from gateway_core.usecases.limits import describe_limit
 from gateway_core.usecases.policies import Policy
 from gateway_operator.controllers.batches.intake import NotYet, Unfit
 from gateway_operator.controllers.batches.tools import BatchTools
-from gateway_operator.controllers.tasks.holds import make_hold
+from gateway_operator.controllers.tasks.holds import make_hold, read_funds
 from gateway_operator.controllers.tasks.journal import Superseded
 
 
@@ -29,9 +29,7 @@ class Money:
         """Drops what is known of a batch's hold."""
         self._sure.discard(name)
 
-    async def hold(
-        self, batch: GatewayBatch, price: int, total: int, policy: Policy | None
-    ) -> int:
+    async def hold(self, batch: GatewayBatch, price: int, total: int, policy: Policy | None) -> int:
         """Micro-dollars held for so many lines at `price`. Unfit, NotYet, Superseded."""
         base, name, account = self._tools.base, batch.metadata.name, batch.spec.request.account_name
         payer = base.accounts.get(account)
@@ -43,7 +41,7 @@ class Money:
             account=account,
             requests_per_minute=payer.spec.requests_per_minute,
             hold=make_hold(name, batch.spec.request, micros),
-            funds=payer.spec.paid_in,
+            funds=read_funds(payer),
             rate="skip",
             budgets=policy.budgets if policy else (),
         )
@@ -61,7 +59,9 @@ class Money:
             fault = Problem("credit_limit_exceeded", text)
             raise Unfit(Reason.CREDIT_LIMIT_EXCEEDED, fault)
         if answer.underfunded:
-            fault = Problem("insufficient_balance", "The account's balance does not cover the batch.")
+            fault = Problem(
+                "insufficient_balance", "The account's balance does not cover the batch."
+            )
             raise Unfit(Reason.INSUFFICIENT_BALANCE, fault)
         return micros
 

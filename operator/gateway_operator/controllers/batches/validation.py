@@ -53,13 +53,15 @@ class Checking:
             if checked.problems:
                 raise Unfit(Reason.INVALID_REQUEST, *checked.problems)
             model = self._find_model(checked, policy)
-            reserved = await self._money.hold(batch, self._price(batch, model), checked.total, policy)
+            reserved = await self._money.hold(
+                batch, self._price(batch, model), checked.total, policy
+            )
         except Unfit as unfit:
             now, total = tools.now(), checked.total if checked else 0
             model_id = checked.model if checked else None
             failure = record_failure(batch, unfit.reason, unfit.problems, total, now, model_id)
             await tools.register.commit(obj, failure)
-            tools.base.metrics.count_batch_end(unfit.reason, tools.age(batch))
+            tools.base.metrics.count_batch_end(failure["phase"], tools.age(batch))
             tools.base.failpoints.reach("after-batch-end")
             return True
         except NotYet:
