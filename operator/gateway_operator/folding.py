@@ -1,4 +1,4 @@
-"""Folds ended runs into usage objects, many at a time: what the closing of a task or batch waits for.
+"""Folds ended runs into usage objects, many at a time: what the closing of a run waits for.
 
 The first of an account's day is written at once, what comes within a pause after it together: a
 lone task is closed without delay, and a busy account costs one write in that time. Where a write

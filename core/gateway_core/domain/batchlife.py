@@ -83,14 +83,6 @@ def charge_lines(batch: GatewayBatch, completed: int) -> int:
     return (batch.status.reserved_micros or 0) // total * completed if total else 0
 
 
-def record_problem(
-    batch: GatewayBatch, reason: Reason, message: str, now: datetime
-) -> dict[str, Any]:
-    """The status of a batch that waits for something; its phase stays as it is."""
-    head = {} if batch.status.phase else {"phase": Phase.VALIDATING}
-    return {**head, **_conditions(batch, "Unknown", reason, message, now)}
-
-
 def record_start(
     batch: GatewayBatch,
     *,

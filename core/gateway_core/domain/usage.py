@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gateway_core.contract.limits import list_subjects
 from gateway_core.contract.batch import ACTION
+from gateway_core.contract.limits import list_subjects
 from gateway_core.contract.money import to_decimal_text
 from gateway_core.contract.names import is_batch
 from gateway_core.contract.usage import MINUTES_KEPT, MOST_ROWS

@@ -1,8 +1,8 @@
 """All that an account was charged in some days, from wherever it is by now.
 
-A run that has ended is in its day's usage object, or still a task or batch without the mark of the fold; a
-day is an object for eight days, then a file. Runs and usage are read as they were at one moment,
-so that each run is told once, and what has ended is told at once.
+A run that has ended is in its day's usage object, or still a task or batch without the mark of the
+fold; a day is an object for eight days, then a file. Runs and usage are read as they were at one
+moment, so that each run is told once, and what has ended is told at once.
 """
 
 from contextlib import suppress

@@ -1,8 +1,9 @@
 """Folding ended runs into their account's usage, exactly once whoever does it and how often.
 
 Runs are tasks and batches. What makes it so is in `domain.usage` and in the order of reads here: a
-run is looked at no earlier than the usage object it is added to, and the write holds that object to the version seen.
-So whoever was paused, or owns what another owns too, fails to write or finds the name.
+run is looked at no earlier than the usage object it is added to, and the write holds that object to
+the version seen. So whoever was paused, or owns what another owns too, fails to write or finds the
+name.
 """
 
 import asyncio

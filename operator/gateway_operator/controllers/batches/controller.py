@@ -1,16 +1,18 @@
 """Carries each batch through its steps; what kopf's feed and the work queue call."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import structlog
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
-from gateway_core.contract.batch import GatewayBatch
+from gateway_core.contract.batch import ACTION, GatewayBatch
 from gateway_core.contract.conditions import Reason
-from gateway_core.contract.errors import GatewayError
 from gateway_core.contract.names import REQUEST_ID_ANNOTATION, name_to_id
-from gateway_core.domain.batchlife import Step, next_step, record_cancelling, record_problem
+from gateway_core.domain.batchlife import Step, next_step, record_cancelling, record_failure
+from gateway_core.domain.batchlines import Problem
 from gateway_core.domain.catalog import Model
+from gateway_core.ports.objects import ObjectMissing
 from gateway_core.ports.records import Object
 from gateway_operator.controllers.batches.ending import Ending
 from gateway_operator.controllers.batches.finalizing import Finalizing
@@ -94,7 +96,7 @@ class BatchController:
                 return
             self._name_in_logs(batch)
             try:
-                if not await self._steps[step](obj, batch):
+                if not await self._take(step, obj, batch):
                     return
             except Superseded as conflict:
                 _log.debug("superseded", object=name, step=step.value, conflict=str(conflict))
@@ -112,22 +114,28 @@ class BatchController:
         await self._tools.queue.drain(MOMENT_SECONDS)
         await self._tools.queue.stop(lambda _: False)
 
+    async def _take(self, step: Step, obj: Object, batch: GatewayBatch) -> bool:
+        """One step; whether the next one may follow at once."""
+        try:
+            return await self._steps[step](obj, batch)
+        except Unfit as unfit:
+            return await self._fail(obj, batch, unfit)
+        except ObjectMissing as error:
+            _log.error("bytes of a batch are missing", object=batch.metadata.name, error=str(error))
+            fault = Problem("file_not_found", "The bytes of the input File are missing.")
+            return await self._fail(obj, batch, Unfit(Reason.INVALID_REQUEST, fault))
+
     async def _run(self, obj: Object, batch: GatewayBatch) -> bool:
         """Runs what is left of the lines; whether the run is over."""
         name = batch.metadata.name
         try:
             segments = await self._intake.find_segments(batch)
             await self._money.ensure(batch)
-            model = self._find_model(batch)
-        except Unfit as unfit:
-            # its input was there when it began: whoever took it away has to be told
-            return await self._wait(obj, batch, Reason.INVALID_REQUEST, str(unfit))
-        except GatewayError as error:
-            return await self._wait(obj, batch, Reason.PROVIDER_UNAVAILABLE, error.message)
         except NotYet:
             self._tools.queue.add_after(name, PAUSE_SECONDS)
             return False
-        run = self._runs[name] = Run(self._tools, batch, model, segments)
+        find_model = partial(self._find_model, batch)
+        run = self._runs[name] = Run(self._tools, batch, segments, find_model)
         try:
             run_end = await run.run()
         finally:
@@ -141,18 +149,18 @@ class BatchController:
     def _find_model(self, batch: GatewayBatch) -> Model:
         """The model that the batch was begun with. NotFound where it is gone."""
         status = batch.status
-        catalog = self._tools.base.catalog()
-        found = catalog.find_model(status.service or "", "moderations", status.model_id or "")
+        found = self._tools.base.catalog().find_model(
+            status.service or "", ACTION, status.model_id or ""
+        )
         return found or self._tools.moderators.find_model(status.model_id or "", None)
 
-    async def _wait(self, obj: Object, batch: GatewayBatch, reason: Reason, text: str) -> bool:
-        """Tells what the batch waits for, and looks again after a pause."""
-        told = [(c.reason, c.message) for c in batch.status.conditions or ()]
-        if (reason.value, text[:1024]) not in told:
-            status = record_problem(batch, reason, text, self._tools.now())
-            await self._tools.register.commit(obj, status)
-        self._tools.queue.add_after(batch.metadata.name, PAUSE_SECONDS)
-        return False
+    async def _fail(self, obj: Object, batch: GatewayBatch, unfit: Unfit) -> bool:
+        """Ends a batch whose input was taken away while it ran: it costs nothing."""
+        total = batch.status.counts.total if batch.status.counts else 0
+        failure = record_failure(batch, unfit.reason, unfit.problems, total, self._tools.now())
+        await self._tools.register.commit(obj, failure)
+        self._tools.base.metrics.count_batch_end(failure["phase"], self._tools.age(batch))
+        return True
 
     async def _mark(self, obj: Object, batch: GatewayBatch) -> bool:
         """Records that the batch is being cancelled."""

@@ -1,4 +1,4 @@
-"""The end of a run: its results are fixed, put in the order of the input and made into Files (§5.6).
+"""The end of a run: its results are fixed, put in the order of the input and made Files (§5.6).
 
 From the write that fixes them on all is decided: the list of results, the Files' names, the reason.
 Whoever does what is left writes the same bytes under the same keys, however often, so two owners or
@@ -32,7 +32,7 @@ class Finalizing:
         self._intake = intake
 
     async def fix(self, obj: Object, batch: GatewayBatch, run_end: str) -> None:
-        """Records why the run is over, and what its Files are made of. Superseded, and the ports'."""
+        """Records why the run is over, and what its Files are made of. What the ports raise."""
         tools, folder = self._tools, self._tools.open_results(batch)
         listed = await folder.write_list(await folder.list_keys())
         tools.base.failpoints.reach("before-batch-run-end")
@@ -88,7 +88,7 @@ class Finalizing:
         *,
         succeeded: bool,
     ) -> int:
-        """One of the Files, unless it would be empty; how many lines it has. What the ports raise."""
+        """One of the Files, unless it would be empty; how many lines it has."""
         tools, status = self._tools, batch.status
         name = status.output_file_name if succeeded else status.error_file_name
         account, lines = batch.spec.request.account_name, 0

@@ -1,5 +1,6 @@
 """The batches that this replica works, as last seen, and compare-and-set writes to them."""
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from gateway_core.ports.records import (
 )
 from gateway_operator.controllers.tasks.journal import Superseded
 
+_MOST_GONE = 2000
+
 
 class Register:
     """Newest known object by name; never goes back to an older one."""
@@ -20,6 +23,7 @@ class Register:
     def __init__(self, records: Records) -> None:
         self._records = records
         self._objects: dict[str, Object] = {}
+        self._gone: OrderedDict[str, int] = OrderedDict()
 
     def __len__(self) -> int:
         """How many batches are known."""
@@ -32,16 +36,22 @@ class Register:
     def offer(self, obj: Object) -> bool:
         """Takes in an object unless it or a newer one is known; whether it was taken."""
         meta = obj["metadata"]
-        known = self._objects.get(meta["name"])
-        if known is not None and _read_version(obj) <= _read_version(known):
+        name, known = meta["name"], self._objects.get(meta["name"])
+        version = self._gone.get(name, -1) if known is None else _read_version(known)
+        if _read_version(obj) <= version:
             return False
         meta.pop("managedFields", None)
-        self._objects[meta["name"]] = obj
+        self._objects[name] = obj
         return True
 
     def drop(self, name: str) -> None:
-        """Forgets a batch."""
-        self._objects.pop(name, None)
+        """Forgets a batch, and for a while does not take it up again from an old event."""
+        known = self._objects.pop(name, None)
+        if known is None:
+            return
+        self._gone[name] = _read_version(known)
+        if len(self._gone) > _MOST_GONE:
+            self._gone.popitem(last=False)
 
     async def refresh(self, name: str) -> Object | None:
         """The object as it is now; None if it is gone, and then it is forgotten."""

@@ -5,7 +5,7 @@ goes on after a kill asks for no line again that stands there.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 import structlog
@@ -48,14 +48,18 @@ _log = structlog.get_logger(__name__)
 
 
 class Run:
-    """One run of a batch in this process."""
+    """One run of a batch in this process; `find_model` raises GatewayError where it is gone."""
 
     def __init__(
-        self, tools: BatchTools, batch: GatewayBatch, model: Model, segments: Sequence[ObjectRef]
+        self,
+        tools: BatchTools,
+        batch: GatewayBatch,
+        segments: Sequence[ObjectRef],
+        find_model: Callable[[], Model],
     ) -> None:
         self._tools = tools
         self._batch = batch
-        self._model = model
+        self._find_model = find_model
         self._segments = segments
         self._name = batch.metadata.name
         self._folder = tools.open_results(batch)
@@ -233,10 +237,10 @@ class Run:
         if not self._tools.base.shards.owns(batch.metadata.labels):
             self._finish("")
         try:
-            moderator = await self._tools.moderators.find(self._model)
+            moderator = await self._tools.moderators.find(self._find_model())
         except GatewayError as error:
             self._way = None
-            self._note_trouble(Reason.PROVIDER_UNAVAILABLE, str(error))
+            self._note_trouble(Reason.PROVIDER_UNAVAILABLE, error.message)
         else:
             provider = moderator.route.provider_name
             lane = self._tools.lanes.open(provider, self._tools.allow(provider))

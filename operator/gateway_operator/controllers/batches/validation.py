@@ -50,8 +50,6 @@ class Checking:
             policy = self._intake.find_policy(batch)
             async with self._places:
                 checked = await self._check(segments)
-            if checked.problems:
-                raise Unfit(Reason.INVALID_REQUEST, *checked.problems)
             model = self._find_model(checked, policy)
             reserved = await self._money.hold(
                 batch, self._price(batch, model), checked.total, policy
@@ -97,7 +95,9 @@ class Checking:
         return validation
 
     def _find_model(self, checked: Validation, policy: Policy | None) -> Model:
-        """The model that all lines name. Unfit."""
+        """The model that all lines name, where nothing is wrong with any. Unfit."""
+        if checked.problems:
+            raise Unfit(Reason.INVALID_REQUEST, *checked.problems)
         if policy is not None and policy.closed:
             fault = Problem("model_not_allowed", "The key has more guardrails than it may have.")
             raise Unfit(Reason.MODEL_NOT_ALLOWED, fault)
