@@ -35,6 +35,7 @@ from gateway_core.contract.task import GatewayTask
 from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.catalog import Catalog, build_catalog
+from gateway_core.domain.lifecycle import OPEN_SELECTOR
 from gateway_core.ports.moderation import ModerationUpstream
 from gateway_core.ports.upstream import Upstream
 from gateway_core.usecases.backlog import Backlog
@@ -62,7 +63,7 @@ from gateway_operator.controllers.tasks.redeliveries import (
 )
 from gateway_operator.controllers.tasks.tools import Tools
 from gateway_operator.failpoints import Failpoints
-from gateway_operator.feed import build_registry, build_settings, run_feed
+from gateway_operator.feed import Followed, build_registry, build_settings, run_feed
 from gateway_operator.folding import Folding
 from gateway_operator.health import start_health
 from gateway_operator.heartbeat import Heartbeat
@@ -163,6 +164,7 @@ async def run_operator(
             notify_address=_address_notices(settings.notify_url, notice_signer),
         )
         controller = TaskController(tools)
+        followed = (Followed(GatewayTask, controller.observe, OPEN_SELECTOR),)
         peppers = load_peppers(settings.secrets_dir)
         declared = DeclaredKeys(KubeSecrets(records), peppers, tools.failpoints, _read_clock)
         in_use = ProvidersInUse(providers, moderations)
@@ -234,8 +236,8 @@ async def run_operator(
 
             if not stop.is_set():
                 await run_feed(
-                    build_registry(controller, heartbeat.hear, partial(_login, connection)),
-                    build_settings(settings.shards, lease),
+                    build_registry(followed, heartbeat.hear, partial(_login, connection)),
+                    build_settings(followed, settings.shards, lease),
                     namespace=settings.namespace,
                     ready=mark_ready,
                     stop=stop,

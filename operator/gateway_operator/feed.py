@@ -1,24 +1,43 @@
-"""kopf: watches tasks and hands each event to the task controller; nothing else.
+"""kopf: watches the kinds that are worked through and hands each event to their controllers.
 
-Only the raw event feed is used for tasks: kopf's change handlers would write an annotation to every
-object and run a coroutine for each. Server-side selectors leave out finished tasks and other
-replicas' shards, so a restart loads live work only.
+Only the raw event feed is used: kopf's change handlers would write an annotation to every object
+and run a coroutine for each. Server-side selectors leave out finished work and other replicas'
+shards, so a restart loads live work only.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import kopf
 
 from gateway_core.contract.names import GROUP, VERSION
-from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.lifecycle import OPEN_SELECTOR
-from gateway_operator.controllers.tasks.controller import TaskController
+from gateway_core.contract.resource import Resource
+from gateway_core.ports.records import Object
 from gateway_operator.shards import Shards
 
 Login = Callable[[], kopf.ConnectionInfo]
 LEASE_RESOURCE = ("coordination.k8s.io", "v1", "leases")
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A kind whose objects of this replica's shards are watched.
+
+    `observe` is called with the type of each event (None for what was there at the start, ADDED,
+    MODIFIED, DELETED) and its object, which is the receiver's own, and returns at once. Objects
+    that come not to be selected by `fields` any more are told as DELETED, as they were before.
+    """
+
+    kind: type[Resource]
+    observe: Callable[[str | None, Object], None]
+    fields: str = ""
+
+    @property
+    def resource(self) -> tuple[str, str, str]:
+        """The kind as kopf takes it."""
+        return (GROUP, VERSION, self.kind.plural)
 
 
 class NoDiffs(kopf.DiffBaseStorage):
@@ -37,17 +56,21 @@ class NoDiffs(kopf.DiffBaseStorage):
 
 
 def build_registry(
-    controller: TaskController, heard_heartbeat: Callable[[str], None], login: Login
+    followed: Iterable[Followed], heard_heartbeat: Callable[[str], None], login: Login
 ) -> kopf.OperatorRegistry:
-    """The handlers: task events, and this replica's heartbeat coming back through the watch."""
+    """The handlers: events of each kind, and this replica's heartbeat through the watch."""
     registry = kopf.OperatorRegistry()
 
     def on_login(**_: Any) -> kopf.ConnectionInfo:
         return login()
 
-    async def on_task(event: kopf.RawEvent, **_: Any) -> None:
-        # kopf names initial events None; the body is a plain dict of our own from here on
-        controller.observe(event["type"], dict(event["object"]))
+    def hand_to(kind: Followed) -> Callable[..., Awaitable[None]]:
+        async def hand_on(event: kopf.RawEvent, **_: Any) -> None:
+            # kopf names initial events None; the body is a plain dict of our own from here on
+            kind.observe(event["type"], dict(event["object"]))
+
+        hand_on.__name__ = f"on_{kind.kind.plural}"
+        return hand_on
 
     async def on_lease(event: kopf.RawEvent, **_: Any) -> None:
         spec = event["object"].get("spec") or {}
@@ -55,12 +78,15 @@ def build_registry(
             heard_heartbeat(spec.get("renewTime", ""))
 
     kopf.on.login(registry=registry)(on_login)
-    kopf.on.event(GROUP, VERSION, GatewayTask.plural, registry=registry)(on_task)
+    for kind in followed:
+        kopf.on.event(*kind.resource, registry=registry)(hand_to(kind))
     kopf.on.event(*LEASE_RESOURCE, registry=registry)(on_lease)
     return registry
 
 
-def build_settings(shards: Shards, lease_name: str) -> kopf.OperatorSettings:
+def build_settings(
+    followed: Iterable[Followed], shards: Shards, lease_name: str
+) -> kopf.OperatorSettings:
     """kopf's settings: no events, no peering, few idle workers, quick recovery."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
@@ -77,10 +103,11 @@ def build_settings(shards: Shards, lease_name: str) -> kopf.OperatorSettings:
     settings.networking.error_backoffs = [0.2, 0.5, 1, 2] + [3] * 200
     settings.persistence.finalizer = f"{GROUP}/kopf"
     settings.persistence.diffbase_storage = NoDiffs()
-    tasks = (GROUP, VERSION, GatewayTask.plural)
-    settings.watching.field_selectors[tasks] = OPEN_SELECTOR
-    if shards.selector:
-        settings.watching.label_selectors[tasks] = shards.selector
+    for kind in followed:
+        if kind.fields:
+            settings.watching.field_selectors[kind.resource] = kind.fields
+        if shards.selector:
+            settings.watching.label_selectors[kind.resource] = shards.selector
     settings.watching.field_selectors[LEASE_RESOURCE] = f"metadata.name={lease_name}"
     return settings
 

@@ -3,15 +3,26 @@
 import kopf
 import pytest
 
+from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.names import SHARD_LABEL, SHARDS
-from gateway_operator.feed import LEASE_RESOURCE, build_settings
+from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.lifecycle import OPEN_SELECTOR
+from gateway_core.ports.records import Object
+from gateway_operator.feed import LEASE_RESOURCE, Followed, build_registry, build_settings
 from gateway_operator.shards import Shards
 
 TASKS = ("modelgateway.dev", "v1alpha1", "gatewaytasks")
+FILES = ("modelgateway.dev", "v1alpha1", "gatewayfiles")
+FOLLOWED = (
+    Followed(GatewayTask, lambda _kind, _obj: None, OPEN_SELECTOR),
+    Followed(GatewayFile, lambda _kind, _obj: None),
+)
 
 
 def labels(shards: Shards) -> str:
-    selectors: dict[object, str] = build_settings(shards, "lease").watching.label_selectors
+    settings = build_settings(FOLLOWED, shards, "lease")
+    selectors: dict[object, str] = settings.watching.label_selectors
+    assert selectors.get(TASKS) == selectors.get(FILES)
     return selectors.get(TASKS, "")
 
 
@@ -26,8 +37,9 @@ def is_selected(selector: str, shard: str | None) -> bool:
 
 
 def test_finished_work_is_left_out() -> None:
-    settings = build_settings(Shards(), "lease")
+    settings = build_settings(FOLLOWED, Shards(), "lease")
     assert settings.watching.field_selectors[TASKS] == "status.work!=Settled"
+    assert FILES not in settings.watching.field_selectors
     assert settings.watching.field_selectors[LEASE_RESOURCE] == "metadata.name=lease"
 
 
@@ -47,7 +59,30 @@ def test_every_task_has_one_owner(replicas: int) -> None:
 
 
 def test_kopf_writes_nothing() -> None:
-    settings = build_settings(Shards(), "lease")
+    settings = build_settings(FOLLOWED, Shards(), "lease")
     assert settings.posting.enabled is False
     assert settings.peering.standalone is True
     assert isinstance(settings, kopf.OperatorSettings)
+
+
+async def test_each_kind_has_its_own_receiver() -> None:
+    seen: list[tuple[str, str | None, Object]] = []
+
+    def receive(plural: str) -> Followed:
+        kind = {"gatewaytasks": GatewayTask, "gatewayfiles": GatewayFile}[plural]
+        return Followed(kind, lambda event, obj: seen.append((plural, event, obj)))
+
+    registry = build_registry(
+        [receive("gatewaytasks"), receive("gatewayfiles")],
+        lambda _: None,
+        lambda: kopf.ConnectionInfo(server="https://localhost"),
+    )
+    handlers = {str(h.selector): h for h in registry._watching.get_all_handlers()}
+    for plural in ("gatewaytasks", "gatewayfiles"):
+        (handler,) = (h for text, h in handlers.items() if plural in text)
+        body = {"metadata": {"name": plural}}
+        await handler.fn(event={"type": None, "object": body})
+    assert seen == [
+        (plural, None, {"metadata": {"name": plural}})
+        for plural in ("gatewaytasks", "gatewayfiles")
+    ]
