@@ -19,11 +19,13 @@ from gateway_core.adapters.kube.table import KubeTable
 from gateway_core.adapters.logs import configure_logging as configure_logging
 from gateway_core.adapters.objectstore.choice import open_store
 from gateway_core.adapters.redis.counters import RedisCounters
+from gateway_core.adapters.redis.storage import RedisStorage
 from gateway_core.adapters.secretfiles import load_key, load_peppers
 from gateway_core.adapters.telemetry.process import ProcessMetrics
 from gateway_core.adapters.tracing import open_tracer
 from gateway_core.adapters.upstreams.registry import build_moderation, build_upstream
 from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.batch import GatewayBatch
 from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.key import GatewayKey
@@ -39,13 +41,18 @@ from gateway_core.domain.lifecycle import OPEN_SELECTOR
 from gateway_core.ports.moderation import ModerationUpstream
 from gateway_core.ports.upstream import Upstream
 from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.ledgers import Rebuilder
+from gateway_core.usecases.moderators import Moderators
 from gateway_core.usecases.providers import Providers
 from gateway_operator.balances import Balances
 from gateway_operator.bookkeeping import Bookkeeping
 from gateway_operator.callbacks.courier import Courier
 from gateway_operator.callbacks.signing import Keyring
 from gateway_operator.census import Census, Counted
+from gateway_operator.controllers.batches.controller import BatchController
+from gateway_operator.controllers.batches.register import Register
+from gateway_operator.controllers.batches.tools import BatchTools
 from gateway_operator.controllers.standing.accounts import Accounts, Users
 from gateway_operator.controllers.standing.controller import StandingController
 from gateway_operator.controllers.standing.declaredkeys import DeclaredKeys
@@ -76,6 +83,9 @@ from gateway_operator.retention.schedule import Schedule, plan_sweeps
 from gateway_operator.settings import Settings
 from gateway_operator.shards import Shards
 from gateway_operator.tasktraces import TaskTraces
+
+MAX_BYTES = 2**53 - 1
+"""No limit: what a batch has run is told, however full its account's storage is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +174,15 @@ async def run_operator(
             notify_address=_address_notices(settings.notify_url, notice_signer),
         )
         controller = TaskController(tools)
-        followed = (Followed(GatewayTask, controller.observe, OPEN_SELECTOR),)
+        storage = RedisStorage(
+            settings.redis_url, namespace=settings.namespace, note=process.note_round_trip
+        )
+        stack.push_async_callback(storage.close)
+        batches = _build_batches(tools, moderations, storage, tables)
+        followed = (
+            Followed(GatewayTask, controller.observe, OPEN_SELECTOR),
+            Followed(GatewayBatch, batches.observe, OPEN_SELECTOR),
+        )
         peppers = load_peppers(settings.secrets_dir)
         declared = DeclaredKeys(KubeSecrets(records), peppers, tools.failpoints, _read_clock)
         in_use = ProvidersInUse(providers, moderations)
@@ -181,7 +199,13 @@ async def run_operator(
             partial(records.renew_lease, lease, socket.gethostname()), settings.heartbeat_seconds
         )
         counted = Counted(
-            live, queue, tools.folding, tools.outputs.places, tools.courier.lanes, heartbeat
+            live,
+            queue,
+            tools.folding,
+            tools.outputs.places,
+            tools.courier.lanes,
+            heartbeat,
+            batches,
         )
         metrics.registry.register(Census(counted, _read_clock))
         process.follow({table.plural: table for table in tables.all})
@@ -204,7 +228,7 @@ async def run_operator(
             janitor = Janitor(tools, settings.sweep_seconds)
             running += [
                 group.create_task(_run_part(part))
-                for part in (queue.run, heartbeat.run, janitor.run, wanted.run)
+                for part in (queue.run, batches.queue.run, heartbeat.run, janitor.run, wanted.run)
             ]
             if settings.shards.owns_rest:
 
@@ -246,7 +270,7 @@ async def run_operator(
                 raise RuntimeError("kopf has ended by itself")
             following.clear()
             metrics.show_shards(())
-            await controller.end()
+            await asyncio.gather(controller.end(), batches.end())
             for task in running:
                 task.cancel()
 
@@ -286,6 +310,31 @@ def _build_tables(records: KubeRecords) -> Tables:
         models=KubeTable(records, GatewayModel.plural, GatewayModel.model_validate),
         providers=KubeTable(records, GatewayProvider.plural, GatewayProvider.model_validate),
     )
+
+
+def _build_batches(
+    tools: Tools,
+    moderations: Providers[ModerationUpstream],
+    storage: RedisStorage,
+    tables: Tables,
+) -> BatchController:
+    async def claim(account: str, name: str, size: int) -> None:
+        await storage.claim(account, "files", name, size, MAX_BYTES)
+
+    def reconcile(name: str) -> Awaitable[None]:
+        return controller.reconcile(name)
+
+    batch_tools = BatchTools(
+        base=tools,
+        register=Register(tools.records),
+        queue=WorkQueue(reconcile, tools.metrics.work_failures.inc),
+        moderators=Moderators(tools.catalog, moderations),
+        providers=tables.providers,
+        files=FileRecorder(tools.records, storage),
+        claim=claim,
+    )
+    controller = BatchController(batch_tools)
+    return controller
 
 
 def _build_standing(

@@ -37,6 +37,7 @@ class BatchController:
 
     def __init__(self, tools: BatchTools) -> None:
         self._tools = tools
+        self.queue = tools.queue
         self._intake = Intake(tools)
         self._money = Money(tools)
         self._finalizing = Finalizing(tools, self._intake)

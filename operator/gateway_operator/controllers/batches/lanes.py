@@ -49,8 +49,7 @@ class Lane:
         self._timer_due = float("inf")
         self._failures = 0
         self._failed_at = float("-inf")
-        self.answers = 0
-        """Calls that the provider has answered, with whatever it thinks of the input."""
+        self._answered_at = float("-inf")
 
     @property
     def is_away(self) -> bool:
@@ -99,8 +98,12 @@ class Lane:
     def note_answer(self) -> None:
         """The provider has answered a call: more may be under way."""
         self._failures = 0
-        self.answers += 1
+        self._answered_at = asyncio.get_running_loop().time()
         self._window = min(float(self._allowance.calls), self._window + 1 / self._window)
+
+    def has_answered(self, seconds: float) -> bool:
+        """Whether the provider has answered a call in the last `seconds`, whatever it thinks."""
+        return asyncio.get_running_loop().time() - self._answered_at < seconds
 
     def note_busy(self, retry_after: float | None) -> None:
         """The provider has taken no call: fewer are made, and none before it wants them."""

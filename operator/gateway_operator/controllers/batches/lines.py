@@ -1,8 +1,8 @@
 """One line's calls: repeated while its provider takes none, until it is answered or stopped (§5.7).
 
 What the provider says of the gateway (too many calls, an outage, bad credentials) is waited out
-within the batch's window. A line of which others show that it alone is refused again and again
-ends with that error: it would hold up the lines after it for a day.
+within the batch's window. A line that fails again and again in other ways, while the provider has
+answered others not long ago, ends with that error: it would hold up its batch for a day.
 """
 
 import asyncio
@@ -20,16 +20,18 @@ from gateway_core.ports.upstream import (
     UpstreamBusy,
     UpstreamDenied,
     UpstreamError,
-    UpstreamLimited,
     UpstreamRejected,
     UpstreamTimedOut,
+    UpstreamUnclear,
 )
 from gateway_core.usecases.moderators import Moderator
 from gateway_operator.controllers.batches.lanes import Lane
 from gateway_operator.controllers.batches.tools import BatchTools
 
-MOST_REFUSALS = 6
-"""Failures of a line, each after others were answered, until it ends."""
+MOST_FAILURES = 10
+"""Calls of a line that end in a 5xx, a time-out or nonsense, until it ends: about two minutes."""
+PROOF_SECONDS = 600.0
+"""How long an answer to another line shows that it is not the provider that fails."""
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 
@@ -66,8 +68,7 @@ class LineCalls:
         None where the run was stopped before the provider has answered.
         """
         request = read_request(line.data or b"")
-        refusals, failures = 0, 0
-        lane, answered = way.lane, way.lane.answers
+        repeats, failures = 0, 0
         while True:
             try:
                 return await self._call(line, request, way)
@@ -80,13 +81,13 @@ class LineCalls:
             except UpstreamError as error:
                 problem = error
                 self._note_trouble(Reason.PROVIDER_UNAVAILABLE, error.message)
-            failures += 1
-            refusals += lane.answers > answered and not isinstance(problem, UpstreamDenied)
-            if refusals >= MOST_REFUSALS:
+            repeats += 1
+            is_unclear = isinstance(problem, UpstreamUnclear)
+            failures += is_unclear and way.lane.has_answered(PROOF_SECONDS)
+            if failures >= MOST_FAILURES:
                 return self._tell_failure(line, request, problem)
             way = self._find_way()
-            lane, answered = way.lane, way.lane.answers
-            if not await self._wait(problem, failures):
+            if not await self._wait(problem, repeats):
                 return None
             if not await self._enter(way):
                 return None
@@ -119,16 +120,10 @@ class LineCalls:
         return self._tell(line, request, 200, {**answer, "model": call.model_id})
 
     def _tell_failure(self, line: Line, request: Request, problem: UpstreamError) -> LineResult:
-        match problem:
-            case UpstreamLimited():
-                status, kind, code = 429, "rate_limit_error", "upstream_rate_limited"
-            case UpstreamTimedOut():
-                status, kind, code = 504, "server_error", "upstream_timeout"
-            case UpstreamBusy():
-                status, kind, code = 503, "server_error", "service_unavailable"
-            case _:
-                status, kind, code = 502, "server_error", "upstream_error"
-        return self._tell(line, request, status, _write_error(problem.message, kind, code, None))
+        late = isinstance(problem, UpstreamTimedOut)
+        status, code = (504, "upstream_timeout") if late else (502, "upstream_error")
+        fault = _write_error(problem.message, "server_error", code, None)
+        return self._tell(line, request, status, fault)
 
     def _tell(
         self, line: Line, request: Request, status: int, body: dict[str, object]
@@ -142,9 +137,9 @@ class LineCalls:
             body=body,
         )
 
-    async def _wait(self, problem: UpstreamError, failures: int) -> bool:
+    async def _wait(self, problem: UpstreamError, repeats: int) -> bool:
         """Waits before the next call; False where the run is stopped meanwhile."""
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, 8))
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(repeats - 1, 8))
         pause = max(problem.retry_after or 0.0, pause)
         pause *= random.uniform(0.8, 1.2)  # noqa: S311 - spreads retries, hides nothing
         try:
