@@ -93,6 +93,9 @@ async def test_killed_while_tasks_are_let_go_of(world, step, hit):
 
 async def test_the_figures_are_the_same_once_redis_has_lost_them(world):
     async with world.client() as client:
+        task = await client.create_surely(f"lost-{secrets.token_hex(4)}", duration_seconds=3)
+        await client.wait_terminal([task])
+        await wait_for(lambda: not list_tasks(world), what="every finished task removed")
         before = await wait_for(lambda: read_spent(client), what="every hold settled")
         world.run.kill("redis")
         world.run.restart("redis")
