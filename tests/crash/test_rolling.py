@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 
 LINGER_SECONDS, LAG_SECONDS = 3.0, 1.5
 CLIENTS = 6 if IS_WHOLE else 3
-"""Fewer by default: other tests share the machine, and a record that is late for it is a 503 too."""
+"""Fewer by default, as other tests share the machine: a record that is late for it is a 503 too."""
 
 
 @pytest.fixture(scope="module")
