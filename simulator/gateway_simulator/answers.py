@@ -17,9 +17,14 @@ class Answer(Response):
         return orjson.dumps(content)
 
 
+def shape_error(status: int, code: str, message: str) -> dict[str, Any]:
+    """Return an error document in the provider's form."""
+    return {"error": {"code": code, "message": message}}
+
+
 def make_error(status: int, code: str, message: str) -> Answer:
     """Return an error in the provider's form."""
-    return Answer({"error": {"code": code, "message": message}}, status)
+    return Answer(shape_error(status, code, message), status)
 
 
 def make_invalid(code: str, error: ValidationError) -> Answer:

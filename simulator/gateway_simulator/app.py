@@ -15,6 +15,7 @@ from gateway_simulator.control import ControlRoutes
 from gateway_simulator.history import History
 from gateway_simulator.journal import Journal
 from gateway_simulator.ledger import Ledger
+from gateway_simulator.moderationroutes import ModerationRoutes
 from gateway_simulator.provider import Provider
 from gateway_simulator.routes import ProviderRoutes
 from gateway_simulator.settings import Settings
@@ -60,6 +61,7 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> St
         routes=[
             Route("/healthz", _show_health),
             *ProviderRoutes(provider, settings.token.get_secret_value()).routes(),
+            *ModerationRoutes(provider, settings.token.get_secret_value()).routes(),
             *ControlRoutes(provider).routes(),
         ],
         middleware=[Middleware(_RequestCount, history=provider.history)],

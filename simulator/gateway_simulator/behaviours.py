@@ -22,10 +22,18 @@ class Point(StrEnum):
     CANCEL = "cancel"
     LOOKUP = "lookup"
     OUTPUT = "output"
+    MODERATE = "moderate"
 
 
 class _Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class HeaderMatch(_Document):
+    """A header that a request has with this value, or at all."""
+
+    name: str = Field(pattern=r"^[!-9;-~]+$")
+    value: str | None = None
 
 
 class Match(_Document):
@@ -33,12 +41,15 @@ class Match(_Document):
 
     on: Point | None = None
     prompt_contains: str | None = Field(default=None, min_length=1)
+    header: HeaderMatch | None = None
 
 
 class Rule(_Document):
     """What all rules have. `points` are the requests at which the behaviour has a meaning."""
 
     points: ClassVar[frozenset[Point]] = frozenset(Point)
+    sees_headers: ClassVar[bool] = False
+    """Whether `match.header` has a meaning for it."""
 
     match: Match = Match()
     probability: float = Field(default=1.0, ge=0, le=1)
@@ -49,6 +60,8 @@ class Rule(_Document):
         if self.match.on is not None and self.match.on not in self.points:
             known = ", ".join(sorted(self.points))
             raise ValueError(f"match.on must be one of: {known}")
+        if self.match.header is not None and not self.sees_headers:
+            raise ValueError("match.header is for what happens to the exchange")
         return self
 
 
@@ -120,10 +133,32 @@ class ForeignOutput(_AtPoll):
     url: str = Field(default="http://169.254.169.254/latest/meta-data/", min_length=1)
 
 
+# What a moderation says.
+
+
+class Incomplete(Rule):
+    """The answer to a moderation lacks something that others of its dialect have."""
+
+    points: ClassVar[frozenset[Point]] = frozenset({Point.MODERATE})
+    behaviour: Literal["incomplete"]
+    kind: Literal["input_types", "categories", "results"]
+
+
 # What happens to the exchange, whatever it is about.
 
 
-class Timed(Rule):
+class _OfExchange(Rule):
+    sees_headers: ClassVar[bool] = True
+
+
+class Limit(_OfExchange):
+    """Answers 429 to what is more than so many of the matching requests in any second."""
+
+    behaviour: Literal["limit"]
+    per_second: int = Field(ge=1, le=100_000)
+
+
+class Timed(_OfExchange):
     """Happens before the request has its effect, or after."""
 
     when: Literal["before", "after"] = "before"
@@ -156,7 +191,7 @@ class Drop(Refusal):
     behaviour: Literal["drop"]
 
 
-class Nonsense(Rule):
+class Nonsense(_OfExchange):
     """The request has its effect; the answer cannot be read."""
 
     points: ClassVar[frozenset[Point]] = frozenset(Point) - {Point.OUTPUT}
@@ -166,7 +201,7 @@ class Nonsense(Rule):
     """The size of the body of the kind `huge`."""
 
 
-class Slow(Rule):
+class Slow(_OfExchange):
     """The answer's body comes in drips."""
 
     behaviour: Literal["slow"]
@@ -198,6 +233,8 @@ AnyRule = Annotated[
     | LoseJob
     | Contradict
     | ForeignOutput
+    | Incomplete
+    | Limit
     | Hang
     | Status
     | Drop

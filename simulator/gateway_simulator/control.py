@@ -39,6 +39,7 @@ class ControlRoutes:
             ("GET", "/control/history", self.show_history),
             ("DELETE", "/control/history", self.clear_history),
             ("GET", "/control/jobs", self.list_jobs),
+            ("GET", "/control/moderations", self.list_moderations),
         ]
         return [Route(path, _keep_local(call), methods=[verb]) for verb, path, call in table]
 
@@ -78,6 +79,19 @@ class ControlRoutes:
         jobs = ledger if reference is None else ledger.list_by_reference(reference)
         base_url = str(request.base_url)
         return Answer({"jobs": [self._describe(job, base_url) for job in jobs]})
+
+    async def list_moderations(self, request: Request) -> Response:
+        """GET /control/moderations: how often each input was asked, or those of ?contains=.
+
+        With ?asked_at_least=N only what was asked that often.
+        """
+        try:
+            least = int(request.query_params.get("asked_at_least", "1"))
+        except ValueError:
+            return make_error(400, "invalid_query", "asked_at_least: must be an integer")
+        wanted = request.query_params.get("contains", "")
+        moderations = self._provider.history.moderations
+        return Answer({"inputs": moderations.list_inputs(wanted, least)})
 
     def _describe(self, job: Job, base_url: str) -> dict[str, Any]:
         return self._provider.show(job, base_url) | {

@@ -1,4 +1,4 @@
-"""Answers that are wrong on purpose; used by `routes`, which looks up the rules they stand for.
+"""Answers that are wrong on purpose; used by `routes` and `exchange`, which look up the rules.
 
 Each class is an ASGI application in the place of a Starlette response.
 """
@@ -7,7 +7,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway_simulator.behaviours import BadOutput, Nonsense, Status
+from gateway_simulator.behaviours import BadOutput, Nonsense
 from gateway_simulator.connection import get_wire, hang_up, pause
 
 BLOCK = b"x" * 65_536
@@ -104,13 +104,6 @@ class Dripped:
             drip = body[offset : offset + self._step]
             await send({"type": "http.response.body", "body": drip, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
-
-
-def make_status(rule: Status) -> Response:
-    """Return the error answer that a `status` rule asks for."""
-    headers = {} if rule.retry_after is None else {"Retry-After": str(rule.retry_after)}
-    error = {"code": rule.code, "message": rule.message}
-    return JSONResponse({"error": error}, rule.status, headers)
 
 
 def make_nonsense(rule: Nonsense, response: Response) -> ASGIApp:

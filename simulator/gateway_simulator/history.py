@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway_simulator.jobs import Job, format_time
+from gateway_simulator.moderationhistory import ModerationHistory
 
 PROMPT_PREFIX = 80
 
@@ -41,6 +42,7 @@ class History:
 
     submissions: list[Submission] = field(default_factory=list)
     cancels: list[dict[str, Any]] = field(default_factory=list)
+    moderations: ModerationHistory = field(default_factory=ModerationHistory)
     jobs: int = 0
     polls: int = 0
     requests_under_way: int = 0
@@ -85,6 +87,7 @@ class History:
         """Forget all but the requests that are under way."""
         self.submissions.clear()
         self.cancels.clear()
+        self.moderations.clear()
         self.jobs = self.polls = 0
         self.peak_requests = self.requests_under_way
 
@@ -95,5 +98,6 @@ class History:
             "jobs": self.jobs,
             "polls": self.polls,
             "cancels": self.cancels,
+            "moderations": self.moderations.describe(),
             "peak_requests": self.peak_requests,
         }

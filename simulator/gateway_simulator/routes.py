@@ -1,11 +1,7 @@
 """The provider over HTTP: /v1/jobs and /files; used by `app`.
 
-Every request goes through `_exchange`, where the faults that may strike any request do.
+Every request goes through `exchange`, where the faults that may strike any request do.
 """
-
-import secrets
-from collections.abc import Callable, Sequence
-from typing import Literal
 
 from pydantic import ValidationError
 from starlette.requests import Request
@@ -13,19 +9,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from gateway_simulator.answers import Answer, make_error, make_invalid
-from gateway_simulator.behaviours import (
-    BadOutput,
-    Hang,
-    Nonsense,
-    Point,
-    Refusal,
-    Slow,
-    Status,
-    Timed,
-)
-from gateway_simulator.connection import pause
-from gateway_simulator.faults import Dripped, Dropped, make_bad_output, make_nonsense, make_status
+from gateway_simulator.answers import Answer, make_error, make_invalid, shape_error
+from gateway_simulator.behaviours import BadOutput, Point
+from gateway_simulator.exchange import Exchange
+from gateway_simulator.faults import make_bad_output
 from gateway_simulator.jobs import Job, JobRequest, State
 from gateway_simulator.provider import Provider
 from gateway_simulator.videos import Videos
@@ -37,8 +24,8 @@ class ProviderRoutes:
     def __init__(self, provider: Provider, token: str) -> None:
         self._provider = provider
         self._rulebook = provider.rulebook
-        self._credential = f"Bearer {token}".encode()
         self._videos = Videos()
+        self._exchange = Exchange(provider.rulebook, token, shape_error, provider.clock)
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -52,7 +39,7 @@ class ProviderRoutes:
 
     async def submit(self, request: Request) -> ASGIApp:
         """POST /v1/jobs: 201 with the new job, 200 with the one of the same Idempotency-Key."""
-        if not self._is_authorized(request):
+        if not self._exchange.is_authorized(request):
             return _unauthorized()
         try:
             wanted = JobRequest.model_validate_json(await request.body())
@@ -69,11 +56,11 @@ class ProviderRoutes:
             job, replay = self._provider.submit(wanted, submission)
             return self._answer(request, job, 200 if replay else 201)
 
-        return await self._exchange(request, Point.SUBMIT, (wanted.prompt,), work)
+        return await self._exchange.carry(request, Point.SUBMIT, (wanted.prompt,), work)
 
     async def look_up(self, request: Request) -> ASGIApp:
         """GET /v1/jobs?client_reference=X: the jobs of that reference, oldest first."""
-        if not self._is_authorized(request):
+        if not self._exchange.is_authorized(request):
             return _unauthorized()
         reference = request.query_params.get("client_reference")
         if reference is None:
@@ -85,11 +72,11 @@ class ProviderRoutes:
             return Answer({"jobs": [self._provider.show(job, base_url) for job in jobs]})
 
         prompts = [job.request.prompt for job in self._provider.look_up(reference)]
-        return await self._exchange(request, Point.LOOKUP, prompts, work)
+        return await self._exchange.carry(request, Point.LOOKUP, prompts, work)
 
     async def poll(self, request: Request) -> ASGIApp:
         """GET /v1/jobs/{id}: the job as it is now; 404 for an unknown or lost one."""
-        if not self._is_authorized(request):
+        if not self._exchange.is_authorized(request):
             return _unauthorized()
         job = self._provider.find(request.path_params["job_id"])
         self._provider.history.polls += 1
@@ -100,11 +87,11 @@ class ProviderRoutes:
             shown = None if job is None else self._provider.poll(job, str(request.base_url))
             return _unknown_job() if shown is None else Answer({"job": shown})
 
-        return await self._exchange(request, Point.POLL, _prompts(job), work)
+        return await self._exchange.carry(request, Point.POLL, _prompts(job), work)
 
     async def cancel(self, request: Request) -> ASGIApp:
         """POST /v1/jobs/{id}/cancel: the job, which is cancelled unless it had ended."""
-        if not self._is_authorized(request):
+        if not self._exchange.is_authorized(request):
             return _unauthorized()
         job = self._provider.find(request.path_params["job_id"])
 
@@ -114,7 +101,7 @@ class ProviderRoutes:
             self._provider.cancel(job)
             return self._answer(request, job, 200)
 
-        return await self._exchange(request, Point.CANCEL, _prompts(job), work)
+        return await self._exchange.carry(request, Point.CANCEL, _prompts(job), work)
 
     async def serve_output(self, request: Request) -> ASGIApp:
         """GET /files/{name}: the MP4 of a job that is done. Needs no credential."""
@@ -130,49 +117,7 @@ class ProviderRoutes:
             rule = self._rulebook.take(BadOutput, Point.OUTPUT, _prompts(job))
             return make_bad_output(rule, video) if rule else Response(video, media_type="video/mp4")
 
-        return await self._exchange(request, Point.OUTPUT, _prompts(job), work)
-
-    async def _exchange(
-        self, request: Request, point: Point, prompts: Sequence[str], work: Callable[[], ASGIApp]
-    ) -> ASGIApp:
-        early = await self._disturb(request, point, prompts, "before")
-        if early is not None:
-            return early
-        answer = work()
-        late = await self._disturb(request, point, prompts, "after")
-        if late is not None:
-            return late
-        if not isinstance(answer, Response):
-            return answer
-        nonsense = self._rulebook.take(Nonsense, point, prompts)
-        if nonsense is not None:
-            return make_nonsense(nonsense, answer)
-        slow = self._rulebook.take(Slow, point, prompts)
-        return answer if slow is None else Dripped(answer, slow.bytes_per_second)
-
-    async def _disturb(
-        self,
-        request: Request,
-        point: Point,
-        prompts: Sequence[str],
-        when: Literal["before", "after"],
-    ) -> ASGIApp | None:
-        def is_due(rule: Timed) -> bool:
-            return rule.when == when
-
-        hang = self._rulebook.take(Hang, point, prompts, accept=is_due)
-        if hang is not None and not await pause(request.receive, hang.seconds):
-            return Dropped()
-        refusal = self._rulebook.take(Refusal, point, prompts, accept=is_due)
-        if refusal is None:
-            return None
-        return make_status(refusal) if isinstance(refusal, Status) else Dropped()
-
-    def _is_authorized(self, request: Request) -> bool:
-        if not self._rulebook.control.require_auth:
-            return True
-        given = request.headers.get("authorization", "").encode()
-        return secrets.compare_digest(given, self._credential)
+        return await self._exchange.carry(request, Point.OUTPUT, _prompts(job), work)
 
     def _answer(self, request: Request, job: Job, status: int) -> Answer:
         return Answer({"job": self._provider.show(job, str(request.base_url))}, status)

@@ -60,7 +60,7 @@ def test_the_rules_in_force_are_shown_with_how_often_they_applied(client, rules)
     statuses(client, 2)
     [rule] = client.get("/control").json()["rules"]
     assert (rule["behaviour"], rule["count"], rule["applied"]) == ("status", 3, 2)
-    assert rule["match"] == {"on": "submit", "prompt_contains": None}
+    assert rule["match"] == {"on": "submit", "prompt_contains": None, "header": None}
 
 
 def test_delete_resets(client, rules):
@@ -151,6 +151,7 @@ def test_the_history_can_be_cleared_and_the_jobs_stay(client, submit, poll):
         "jobs": 0,
         "polls": 0,
         "cancels": [],
+        "moderations": {"calls": 0, "answered": 0, "inputs": 0},
         "peak_requests": 0,
     }
     assert poll(job)["id"] == job["id"]

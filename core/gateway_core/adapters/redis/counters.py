@@ -11,7 +11,7 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 
@@ -44,6 +44,7 @@ from gateway_core.adapters.redis.scripts import (
     Script,
     ScriptCall,
 )
+from gateway_core.adapters.redis.staging import CHUNK, REBUILD_SECONDS, stage_hash
 from gateway_core.contract.errors import RateState
 from gateway_core.domain.windows import Buckets
 from gateway_core.ports.counters import (
@@ -63,12 +64,8 @@ from gateway_core.ports.counters import (
 PREPARED = 2
 """Connections opened beforehand: one for the calls that go together, one for what goes alone."""
 PREPARE_PAUSE_SECONDS = 0.2
-REBUILD_SECONDS = 30
 CHARGED_SECONDS = 600
 """How long it is remembered that a task was charged: longer than any caller can be late."""
-
-CHUNK = 1000
-"""Fields in one HSET, keys looked at in one SCAN, and commands of a rebuild sent at once."""
 
 _CALL_STATES: tuple[CallState, ...] = ("gone", "held", "charged")
 
@@ -277,11 +274,11 @@ def _stage(
         (task, f"{micros}:{now}{join_subjects(ledger.subjects.get(task, ()))}")
         for task, micros in ledger.holds.items()
     )
-    yield from _stage_hash(f"{prefix}staged:{token}", holds)
-    yield from _stage_hash(f"{prefix}pools:{token}", pools.items())
+    yield from stage_hash(f"{prefix}staged:{token}", holds)
+    yield from stage_hash(f"{prefix}pools:{token}", pools.items())
     for subject, spent in ledger.spent.items():
         if spent.total:
-            yield from _stage_hash(f"{prefix}spent:{token}:{subject}", _list_buckets(spent))
+            yield from stage_hash(f"{prefix}spent:{token}:{subject}", _list_buckets(spent))
 
 
 def _list_buckets(spent: Buckets) -> Iterator[tuple[str, int]]:
@@ -289,11 +286,3 @@ def _list_buckets(spent: Buckets) -> Iterator[tuple[str, int]]:
     for letter, parts in (("m", spent.minutes), ("h", spent.hours), ("d", spent.days)):
         for number, micros in parts.items():
             yield f"{letter}{number}", check_micros(micros)
-
-
-def _stage_hash(key: str, fields: Iterable[tuple[str, Argument]]) -> Iterator[Command]:
-    left = iter(fields)
-    yield b"DEL", key
-    while chunk := list(islice(left, CHUNK)):
-        yield b"HSET", key, *(part for field in chunk for part in field)
-    yield b"EXPIRE", key, REBUILD_SECONDS

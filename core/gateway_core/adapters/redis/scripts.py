@@ -1,7 +1,8 @@
-"""The Lua scripts that make each step on an account's counters atomic; run by `RedisLink`.
+"""The Lua scripts that make each step on what an account has atomic; run by `RedisLink`.
 
 They lie in `lua/` beside this module. Each takes the server's `run_id` as its first argument, and
-begins with `account.lua`, where the keys are told; what counts windows has `spent.lua` after it.
+begins with what tells the keys: those on money with `account.lua` (and `spent.lua` where windows
+are counted), those on stored bytes with `storage/pool.lua`, those on parts with `parts/parts.lua`.
 """
 
 import hashlib
@@ -44,13 +45,16 @@ class ScriptCall:
         return (b"EVAL", self.script.source, *self.to_command(run_id)[2:])
 
 
-def _load(*names: str) -> Script:
-    """The script that `lua/account.lua` and these make together."""
+def load_script(*names: str) -> Script:
+    """The script that these of `lua/` make together."""
     folder = files("gateway_core.adapters.redis").joinpath("lua")
-    parts = ("account", *names)
-    source = b"\n".join(folder.joinpath(f"{name}.lua").read_bytes() for name in parts)
+    source = b"\n".join(folder.joinpath(f"{name}.lua").read_bytes() for name in names)
     # SHA-1 is the name Redis gives a script, not a safeguard.
     return Script(source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode())
+
+
+def _load(*names: str) -> Script:
+    return load_script("clock", "account", *names)
 
 
 ADMIT = _load("spent", "admit")

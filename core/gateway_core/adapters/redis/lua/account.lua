@@ -14,11 +14,6 @@ local MONEY, HOLDS = KEYS[1], PREFIX .. 'holds'
 local POOLS, CHARGED = PREFIX .. 'pools', PREFIX .. 'charged'
 local GENERATION, HELD_IN_ALL, CHARGED_IN_ALL
 
-local function read_clock()
-  local clock = redis.call('TIME')
-  return tonumber(clock[1]) * 1000000 + tonumber(clock[2])
-end
-
 local function is_current()
   local money = redis.call('HMGET', MONEY, 'epoch', 'members', 'pools', 'generation', 'held', 'charged')
   GENERATION, HELD_IN_ALL, CHARGED_IN_ALL = money[4], tonumber(money[5]), tonumber(money[6])

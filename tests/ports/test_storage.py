@@ -1,0 +1,381 @@
+"""What `ports.storage` and `ports.parts` promise, asked of the fakes and of Redis alike."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redis import Redis
+
+from gateway_core.adapters.redis.parts import RedisParts
+from gateway_core.adapters.redis.storage import RedisStorage
+from gateway_core.ports.parts import PartCaps, PartLedger, PartsStale
+from gateway_core.ports.storage import Pool, StorageLedger, StorageStale, StorageUnavailable
+from tests.fakes.storage import FakeParts, FakeStorage
+from tests.ports.counters_stores import name_account
+from tests.servers.redis_server import RedisServer
+
+POOL: Pool = "files"
+LIMIT = 1000
+
+
+@dataclass
+class Stores:
+    """Both ledgers, on one store that can be emptied."""
+
+    storage: StorageLedger
+    parts: PartLedger
+    lose: Callable[[], object]
+
+
+@pytest.fixture(params=["fake", "redis"])
+async def stores(request: pytest.FixtureRequest) -> AsyncIterator[Stores]:
+    if request.param == "fake":
+        fake, parts = FakeStorage(), FakeParts()
+        yield Stores(fake, parts, lambda: (fake.lose(), parts.lose()))
+        return
+    server: RedisServer = request.getfixturevalue("redis_server")
+    direct = Redis(port=server.port)
+    storage, counted = RedisStorage(server.url), RedisParts(server.url)
+    yield Stores(storage, counted, direct.flushall)
+    await storage.close()
+    await counted.close()
+    direct.close()
+
+
+@pytest.fixture
+def ledger(stores: Stores) -> StorageLedger:
+    return stores.storage
+
+
+@pytest.fixture
+async def account(ledger: StorageLedger) -> str:
+    """One whose pool of files is known and empty."""
+    name = name_account()
+    await rebuild(ledger, name, {})
+    return name
+
+
+async def rebuild(ledger: StorageLedger, account: str, members: dict[str, int]) -> None:
+    token = await ledger.begin_rebuild(account, POOL)
+    assert token is not None
+    assert await ledger.finish_rebuild(account, POOL, token, members)
+
+
+async def list_members(ledger: StorageLedger, account: str) -> dict[str, int]:
+    return {claim.member: claim.bytes for claim in await ledger.list_claims(account, POOL, 0)}
+
+
+class TestClaims:
+    async def test_the_limit_is_met_to_the_byte(self, ledger: StorageLedger, account: str) -> None:
+        assert await ledger.claim(account, POOL, "a", LIMIT - 1, LIMIT)
+        assert not await ledger.claim(account, POOL, "b", 2, LIMIT)
+        assert await ledger.claim(account, POOL, "b", 1, LIMIT)
+        assert await ledger.read_used(account, POOL) == LIMIT
+
+    async def test_what_is_done_twice_counts_once(
+        self, ledger: StorageLedger, account: str
+    ) -> None:
+        for _ in range(2):
+            assert await ledger.claim(account, POOL, "a", 600, LIMIT)
+        assert await ledger.claim(account, POOL, "b", 300, LIMIT)
+        for _ in range(2):
+            await ledger.release(account, POOL, "a")
+        assert await list_members(ledger, account) == {"b": 300}
+        assert await ledger.read_used(account, POOL) == 300
+
+    async def test_pools_and_accounts_are_apart(self, ledger: StorageLedger, account: str) -> None:
+        other = name_account()
+        await rebuild(ledger, other, {"a": 5})
+        await ledger.claim(account, POOL, "a", 7, LIMIT)
+        with pytest.raises(StorageStale):
+            await ledger.read_used(account, "temporary")
+        assert await ledger.read_used(other, POOL) == 5
+
+    async def test_of_many_claims_at_once_as_many_pass_as_fit(
+        self, ledger: StorageLedger, account: str
+    ) -> None:
+        answers = await asyncio.gather(
+            *(ledger.claim(account, POOL, f"m{n}", 30, LIMIT) for n in range(50))
+        )
+        assert sum(answers) == LIMIT // 30
+        assert await ledger.read_used(account, POOL) == LIMIT // 30 * 30
+
+    async def test_an_upload_becomes_its_file_without_counting_twice(
+        self, ledger: StorageLedger, account: str
+    ) -> None:
+        await ledger.claim(account, POOL, "upload", 400, LIMIT)
+        for _ in range(2):
+            await ledger.move(account, POOL, "upload", "file")
+        assert await list_members(ledger, account) == {"file": 400}
+        await ledger.claim(account, POOL, "upload", 100, LIMIT)
+        await ledger.move(account, POOL, "upload", "file")
+        assert await list_members(ledger, account) == {"file": 400}
+
+    async def test_claims_tell_their_age(self, ledger: StorageLedger, account: str) -> None:
+        await ledger.claim(account, POOL, "a", 1, LIMIT)
+        assert await ledger.list_claims(account, POOL, 60) == []
+        [claim] = await ledger.list_claims(account, POOL, 0)
+        assert 0 <= claim.age < 60
+
+    async def test_sizes_that_cannot_be_counted_are_refused(
+        self, ledger: StorageLedger, account: str
+    ) -> None:
+        assert await ledger.claim(account, POOL, "a", 2**53 - 1, 2**53 - 1)
+        assert not await ledger.claim(account, POOL, "b", 1, 2**53 - 1)
+        assert await ledger.read_used(account, POOL) == 2**53 - 1
+
+
+class TestRebuild:
+    async def test_a_loss_is_told_until_it_is_made_good(self, stores: Stores, account: str) -> None:
+        ledger = stores.storage
+        await ledger.claim(account, POOL, "a", 5, LIMIT)
+        stores.lose()
+        for refused in (
+            ledger.claim(account, POOL, "b", 1, LIMIT),
+            ledger.read_used(account, POOL),
+            ledger.list_claims(account, POOL, 0),
+        ):
+            with pytest.raises(StorageStale):
+                await refused
+        await rebuild(ledger, account, {"a": 5})
+        assert await list_members(ledger, account) == {"a": 5}
+        assert await ledger.begin_rebuild(account, POOL) is None
+
+    async def test_one_at_a_time_and_a_lapsed_one_puts_nothing_in_place(
+        self, stores: Stores, account: str
+    ) -> None:
+        ledger = stores.storage
+        await ledger.mark_stale(account, POOL)
+        token = await ledger.begin_rebuild(account, POOL)
+        assert token is not None
+        assert await ledger.begin_rebuild(account, POOL) is None
+        await ledger.abandon_rebuild(account, POOL, "another")
+        assert await ledger.begin_rebuild(account, POOL) is None
+        await ledger.abandon_rebuild(account, POOL, token)
+        await rebuild(ledger, account, {"a": 5})
+        assert not await ledger.finish_rebuild(account, POOL, token, {})
+        await ledger.mark_stale(account, POOL)
+        token = await ledger.begin_rebuild(account, POOL)
+        assert token is not None
+        stores.lose()
+        assert not await ledger.finish_rebuild(account, POOL, token, {"a": 5})
+        with pytest.raises(StorageStale):
+            await ledger.read_used(account, POOL)
+
+    async def test_what_is_told_while_the_record_is_read_is_not_lost(
+        self, stores: Stores, account: str
+    ) -> None:
+        ledger = stores.storage
+        stores.lose()
+        token = await ledger.begin_rebuild(account, POOL)
+        assert token is not None
+        # made after the record was read, moved before and after it, deleted after it
+        assert await ledger.confirm(account, POOL, "made", 1, LIMIT)
+        await ledger.move(account, POOL, "read-upload", "read-file")
+        assert await ledger.confirm(account, POOL, "new-upload", 20, LIMIT)
+        await ledger.move(account, POOL, "new-upload", "new-file")
+        await ledger.move(account, POOL, "both-upload", "both-file")
+        await ledger.release(account, POOL, "deleted")
+        await ledger.move(account, POOL, "short-upload", "short-file")
+        await ledger.release(account, POOL, "short-file")
+        read = {
+            "kept": 300,
+            "read-upload": 4000,
+            "both-file": 50000,
+            "deleted": 600000,
+            "short-upload": 7000000,
+        }
+        assert await ledger.finish_rebuild(account, POOL, token, read)
+        members = {"kept": 300, "made": 1, "read-file": 4000, "new-file": 20, "both-file": 50000}
+        assert await list_members(ledger, account) == members
+        assert await ledger.read_used(account, POOL) == sum(members.values())
+
+    async def test_a_claim_that_was_lost_is_taken_again_where_it_fits(
+        self, stores: Stores, account: str
+    ) -> None:
+        ledger = stores.storage
+        await ledger.claim(account, POOL, "a", 600, LIMIT)
+        stores.lose()
+        # nobody reads the record yet: whoever does will find the object there
+        assert await ledger.confirm(account, POOL, "a", 600, LIMIT)
+        await rebuild(ledger, account, {})
+        assert await ledger.confirm(account, POOL, "a", 600, LIMIT)
+        assert await ledger.read_used(account, POOL) == 600
+        assert not await ledger.confirm(account, POOL, "b", 600, LIMIT)
+        assert await list_members(ledger, account) == {"a": 600}
+
+    async def test_thousands_of_members(self, ledger: StorageLedger) -> None:
+        name, members = name_account(), {f"file-{n}": n for n in range(2500)}
+        await rebuild(ledger, name, members)
+        assert await list_members(ledger, name) == members
+
+
+class TestVersions:
+    async def test_they_are_known_once_all_files_were_listed(
+        self, stores: Stores, account: str
+    ) -> None:
+        ledger = stores.storage
+        assert await ledger.read_version(account) is None
+        await ledger.note_version(account, 70)
+        assert await ledger.read_version(account) is None
+        await ledger.establish_versions(account, 50)
+        assert await ledger.read_version(account) == 70
+        for version in (90, 80):
+            await ledger.note_version(account, version)
+        assert await ledger.read_version(account) == 90
+        stores.lose()
+        await ledger.note_version(account, 91)
+        assert await ledger.read_version(account) is None
+
+
+class TestParts:
+    CAPS = PartCaps(parts=3, bytes=100)
+
+    async def test_caps_are_met_to_the_byte_and_a_part_counts_once(self, stores: Stores) -> None:
+        parts, name = stores.parts, name_account()
+        with pytest.raises(PartsStale):
+            await parts.claim(name, "u", "a", 1, self.CAPS)
+        await parts.establish(name, "u", {"a": 60})
+        assert not await parts.claim(name, "u", "b", 41, self.CAPS)
+        assert await parts.claim(name, "u", "b", 40, self.CAPS)
+        assert await parts.claim(name, "u", "b", 30, self.CAPS)
+        assert await parts.claim(name, "u", "c", 10, self.CAPS)
+        assert not await parts.claim(name, "u", "d", 0, self.CAPS)
+        for _ in range(2):
+            await parts.release(name, "u", "a")
+        assert await parts.claim(name, "u", "d", 60, self.CAPS)
+        assert not await parts.claim(name, "u", "d", 61, self.CAPS)
+
+    async def test_what_is_established_twice_keeps_what_was_claimed_between(
+        self, stores: Stores
+    ) -> None:
+        parts, name = stores.parts, name_account()
+        await parts.establish(name, "u", {})
+        assert await parts.claim(name, "u", "a", 60, self.CAPS)
+        await parts.establish(name, "u", {"b": 30})
+        assert not await parts.claim(name, "u", "c", 11, self.CAPS)
+        assert await parts.claim(name, "u", "c", 10, self.CAPS)
+
+    async def test_what_is_forgotten_or_lost_is_told(self, stores: Stores) -> None:
+        parts, name = stores.parts, name_account()
+        await parts.establish(name, "u", {})
+        await parts.forget(name, "u")
+        with pytest.raises(PartsStale):
+            await parts.claim(name, "u", "a", 1, self.CAPS)
+        await parts.establish(name, "u", {})
+        stores.lose()
+        await parts.release(name, "u", "a")
+        with pytest.raises(PartsStale):
+            await parts.claim(name, "u", "a", 1, self.CAPS)
+
+
+Step = tuple[str, str, int]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["claim", "confirm", "release", "move", "lose", "begin", "finish"]),
+        st.sampled_from("abcd"),
+        st.integers(0, 600),
+    ),
+    max_size=30,
+)
+
+
+@given(steps=STEPS)
+@settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+async def test_redis_and_the_fake_answer_alike(
+    redis_server: RedisServer, steps: list[Step]
+) -> None:
+    """The fake is a model of what the scripts do, told steps in any order."""
+    account, real, fake = name_account(), RedisStorage(redis_server.url), FakeStorage()
+    tokens: list[str | None] = [None, None]
+
+    async def take(index: int, ledger: StorageLedger, step: Step) -> object:
+        action, name, size = step
+        try:
+            if action == "claim":
+                return await ledger.claim(account, POOL, name, size, LIMIT)
+            if action == "confirm":
+                return await ledger.confirm(account, POOL, name, size, LIMIT)
+            if action == "release":
+                await ledger.release(account, POOL, name)
+            if action == "move":
+                # only ever to what is no upload itself
+                await ledger.move(account, POOL, name, f"file-{name}")
+            if action == "lose":
+                await ledger.mark_stale(account, POOL)
+            if action == "begin":
+                begun = await ledger.begin_rebuild(account, POOL)
+                tokens[index] = begun or tokens[index]
+                return begun is not None
+            if action == "finish":
+                members = {name: size, "other": 3}
+                token = tokens[index] or "none"
+                return await ledger.finish_rebuild(account, POOL, token, members)
+        except StorageStale:
+            return "stale"
+        try:
+            return await ledger.read_used(account, POOL), await list_members(ledger, account)
+        except StorageStale:
+            return "stale"
+
+    try:
+        for step in [("begin", "a", 0), ("finish", "a", 5), *steps]:
+            assert await take(0, real, step) == await take(1, fake, step)
+    finally:
+        await real.close()
+
+
+class TestFaults:
+    async def test_a_part_that_is_evicted_shows_as_a_loss_of_all(
+        self, redis_server: RedisServer
+    ) -> None:
+        name, ledger = name_account(), RedisStorage(redis_server.url)
+        with Redis(port=redis_server.port) as direct:
+            for key in ("", ":members"):
+                token = await ledger.begin_rebuild(name, POOL)
+                assert token is not None
+                assert await ledger.finish_rebuild(name, POOL, token, {"a": 1})
+                assert direct.delete(f"gw:{{default/{name}}}:stored:files{key}") == 1
+                with pytest.raises(StorageStale):
+                    await ledger.claim(name, POOL, "b", 1, LIMIT)
+        await ledger.close()
+
+    async def test_an_old_snapshot_passes_for_nothing(self) -> None:
+        with RedisServer() as server:
+            ledger, parts = RedisStorage(server.url), RedisParts(server.url)
+            await rebuild(ledger, "demo", {"a": 1})
+            await ledger.establish_versions("demo", 7)
+            await parts.establish("demo", "u", {})
+            await ledger.mark_stale("demo", POOL)
+            token = await ledger.begin_rebuild("demo", POOL)
+            assert token is not None
+            with Redis(port=server.port) as direct:
+                direct.save()
+            await asyncio.to_thread(server.restart)
+            with pytest.raises(StorageStale):
+                await ledger.read_used("demo", POOL)
+            with pytest.raises(PartsStale):
+                await parts.claim("demo", "u", "a", 1, PartCaps(3, 100))
+            assert await ledger.read_version("demo") is None
+            assert not await ledger.finish_rebuild("demo", POOL, token, {})
+            await rebuild(ledger, "demo", {"a": 1})
+            await ledger.close()
+            await parts.close()
+
+    async def test_nobody_listening_is_unavailable(self) -> None:
+        with RedisServer() as server:
+            url = server.url
+        ledger, parts = RedisStorage(url), RedisParts(url)
+        with pytest.raises(StorageUnavailable):
+            await ledger.claim("demo", POOL, "a", 1, LIMIT)
+        with pytest.raises(StorageUnavailable):
+            await parts.forget("demo", "u")
+        await ledger.close()
+        await parts.close()
