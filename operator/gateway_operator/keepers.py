@@ -1,4 +1,4 @@
-"""The controllers of files and uploads as `compose` runs them: what they follow, run and compare."""
+"""The controllers of files and uploads as `compose` runs them: what they follow and compare."""
 
 import asyncio
 
