@@ -41,6 +41,15 @@ def part_key(account: str, upload_name: str, part_id: str) -> str:
     return upload_folder(account, upload_name) + part_id
 
 
+def receipt_key(account: str, upload_name: str, part_id: str) -> str:
+    """Where it is written down, after a part's bytes, how many they are and their digest.
+
+    JSON, `{"bytes": int, "sha256": hex}`: a part without it has not arrived. It goes with the parts
+    that no File has.
+    """
+    return part_key(account, upload_name, part_id) + ".json"
+
+
 def batch_folder(account: str, batch_name: str) -> str:
     """What the keys of a Batch's results begin with, until they are merged into its Files."""
     return f"{BATCHES_FOLDER}{account}/{batch_name}/"

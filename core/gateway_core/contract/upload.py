@@ -143,6 +143,14 @@ class UploadStatus(Status):
         ),
     ] = None
     completion_time: Time | None = None
+    file_uid: Annotated[
+        str | None,
+        Field(
+            max_length=64,
+            description="The uid of the File's object, written with Settled: one of its name with"
+            " another uid was made by who came late, and is removed.",
+        ),
+    ] = None
 
 
 class GatewayUpload(Resource):

@@ -1,0 +1,159 @@
+"""Which request may do what with an Upload, and what File its parts make."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gateway_core.contract.file import GatewayFile
+from gateway_core.domain.uploads import (
+    DEFAULT_LIFE_SECONDS,
+    Step,
+    UploadConflict,
+    compose_file,
+    count_room,
+    is_overdue,
+    judge_cancellation,
+    judge_completion,
+    judge_part,
+    read_expiry,
+    read_member,
+    render_part,
+    render_upload,
+)
+
+NAME = "upload-" + "a" * 26
+PARTS = ["part_" + "a" * 26, "part_" + "b" * 26]
+CREATED = int(datetime(2026, 11, 22, tzinfo=UTC).timestamp())
+EXPIRY = CREATED + 3600
+
+
+def make(outcome: str = "Pending", *, settled: bool = False, **request: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "request": {
+            "accountName": "acme",
+            "keyName": "key-1",
+            "purpose": "user_data",
+            "filename": "a.bin",
+            "mediaType": "x/y",
+            "bytes": 6,
+            **request,
+        },
+        "outcome": outcome,
+    }
+    if outcome == "Completed":
+        spec["completion"] = {
+            "fileName": "file-" + "c" * 26,
+            "time": "2026-11-22T00:10:00Z",
+            "parts": [
+                {"id": PARTS[0], "bytes": 4, "sha256": "1" * 64},
+                {"id": PARTS[1], "bytes": 2, "sha256": "2" * 64},
+            ],
+        }
+    return {
+        "metadata": {"name": NAME, "creationTimestamp": "2026-11-22T00:00:00Z"},
+        "spec": spec,
+        "status": {"work": "Settled"} if settled else {},
+    }
+
+
+def test_a_pending_one_takes_every_request_to_the_last_moment() -> None:
+    obj = make()
+    for now in (CREATED, EXPIRY - 0.001):
+        assert judge_part(obj, now) is Step.GO_ON
+        assert judge_completion(obj, PARTS, now) is Step.GO_ON
+        assert judge_cancellation(obj, now) is Step.GO_ON
+
+
+@pytest.mark.parametrize("now", [EXPIRY, EXPIRY + 10**6])
+def test_one_whose_hour_is_over_is_expired_before_anything_is_answered(now: float) -> None:
+    obj = make()
+    assert is_overdue(obj, now)
+    assert judge_part(obj, now) is Step.EXPIRE
+    assert judge_completion(obj, PARTS, now) is Step.EXPIRE
+    assert judge_cancellation(obj, now) is Step.EXPIRE
+
+
+def test_the_same_outcome_again_is_a_repetition_whatever_the_clock_says() -> None:
+    for now in (CREATED, EXPIRY + 1):
+        assert judge_completion(make("Completed"), PARTS, now) is Step.REPEAT
+        assert judge_cancellation(make("Cancelled"), now) is Step.REPEAT
+        assert not is_overdue(make("Completed"), now)
+
+
+@pytest.mark.parametrize("ids", [PARTS[::-1], PARTS[:1], [*PARTS, "part_" + "d" * 26]])
+def test_a_completion_by_other_parts_is_a_conflict(ids: list[str]) -> None:
+    with pytest.raises(UploadConflict, match=r"^Upload upload_a{26} is already completed\.$"):
+        judge_completion(make("Completed"), ids, CREATED)
+
+
+@pytest.mark.parametrize("outcome", ["Completed", "Cancelled", "Expired"])
+def test_what_lost_is_a_conflict(outcome: str) -> None:
+    obj = make(outcome)
+    with pytest.raises(UploadConflict) as told:
+        judge_part(obj, CREATED)
+    assert told.value.code == "upload_state_conflict"
+    assert outcome.lower() in told.value.message
+    if outcome != "Completed":
+        with pytest.raises(UploadConflict):
+            judge_completion(obj, PARTS, CREATED)
+    if outcome != "Cancelled":
+        with pytest.raises(UploadConflict):
+            judge_cancellation(obj, CREATED)
+
+
+def test_the_room_for_parts_is_twice_the_file_and_a_part() -> None:
+    assert count_room(make(bytes=10)) == 20 + 67_108_864
+
+
+def test_storage_is_held_by_one_name_at_a_time() -> None:
+    assert read_member(make()) == (NAME, 6)
+    assert read_member(make("Completed")) == ("file-" + "c" * 26, 6)
+    assert read_member(make("Completed", settled=True)) is None
+    assert read_member(make("Cancelled")) is None
+    assert read_member(make("Expired")) is None
+
+
+def test_the_file_has_the_parts_in_their_order_and_is_a_good_object() -> None:
+    obj = compose_file(make("Completed"))
+    file = GatewayFile.model_validate(obj)
+    request = file.spec.request
+    assert [segment.key for segment in request.segments] == [
+        f"uploads/acme/{NAME}/{part}" for part in PARTS
+    ]
+    assert sum(segment.bytes for segment in request.segments) == request.bytes == 6
+    assert request.upload_name == NAME
+    assert request.key_name == "key-1"
+    assert request.expiration_time is None
+    assert file.metadata.finalizers == ["modelgateway.dev/stored-bytes"]
+    assert file.metadata.labels["modelgateway.dev/account"] == "acme"
+
+
+def test_the_files_life_begins_with_the_completion() -> None:
+    given = compose_file(make("Completed", expiresAfterSeconds=3600))
+    assert given["spec"]["request"]["expirationTime"] == "2026-11-22T01:10:00Z"
+    batch = compose_file(make("Completed", purpose="batch"))
+    assert batch["spec"]["request"]["expirationTime"] == "2026-12-22T00:10:00Z"
+    assert DEFAULT_LIFE_SECONDS == {"batch": 2_592_000}
+
+
+def test_the_answers_have_all_keys_of_the_annex() -> None:
+    assert render_upload(make()) == {
+        "id": "upload_" + "a" * 26,
+        "object": "upload",
+        "bytes": 6,
+        "created_at": CREATED,
+        "expires_at": EXPIRY,
+        "filename": "a.bin",
+        "purpose": "user_data",
+        "status": "pending",
+        "file": None,
+    }
+    assert render_upload(make("Completed"), {"id": "f"})["file"] == {"id": "f"}
+    assert render_part(PARTS[0], NAME, CREATED + 0.9) == {
+        "id": PARTS[0],
+        "object": "upload.part",
+        "created_at": CREATED,
+        "upload_id": "upload_" + "a" * 26,
+    }
+    assert read_expiry(make()) == EXPIRY
