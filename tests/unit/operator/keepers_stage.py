@@ -240,10 +240,10 @@ class Stage:
         return part
 
     def list_parts(self, upload: str, account: str = "demo") -> list[str]:
-        """Ids of the parts in the store."""
+        """Ids of the parts in the store, sorted."""
         head = f"uploads/{account}/{upload}/"
         keys = [key.removeprefix(head) for key in self.store.contents if key.startswith(head)]
-        return [key for key in keys if not key.endswith(".json")]
+        return sorted(key for key in keys if not key.endswith(".json"))
 
     async def complete(self, upload: str, *parts: str, account: str = "demo") -> str:
         """The compare-and-set that wins; the File's name."""
@@ -254,8 +254,8 @@ class Stage:
             digest = hashlib.sha256(data).hexdigest()
             listed.append({"id": part, "bytes": len(data), "sha256": digest})
         completion = {"fileName": name, "parts": listed, "time": format_time(read_now())}
-        await self.change(UPLOADS, upload, {"spec": {"outcome": "Completed"}})
-        await self.change(UPLOADS, upload, {"spec": {"completion": completion}})
+        patch = {"spec": {"outcome": "Completed", "completion": completion}}
+        await self.change(UPLOADS, upload, patch)
         return name
 
     async def change(self, plural: str, name: str, patch: dict[str, Any]) -> None:
@@ -271,6 +271,11 @@ class Stage:
         conditions = ((self.find(FILES, name) or {}).get("status") or {}).get("conditions") or ()
         return next(((c["status"], c["reason"]) for c in conditions), ("", ""))
 
+    def is_settled(self, upload: str) -> bool:
+        """Whether the Upload is there, and nothing is left to do for it."""
+        obj = self.find(UPLOADS, upload) or {}
+        return (obj.get("status") or {}).get("work") == "Settled"
+
     async def used(self, account: str = "demo") -> int:
         """Bytes of all members of the account's pool of files."""
         return await self.ledger.read_used(account, "files")
@@ -283,7 +288,7 @@ class Stage:
         end = loop.time() + seconds
         while not condition():
             assert loop.time() < end, f"{what} did not come true in {seconds} s"
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(max(0.05, seconds / 1000))
 
     async def reconcile(self, orphan_seconds: float = DAY) -> int:
         """One pass over the store; how many orphans it removed."""
