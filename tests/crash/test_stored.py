@@ -48,7 +48,7 @@ def world():
 
 async def is_settled(stored: Stored) -> bool:
     """Whether nothing is left to do for any file or Upload."""
-    uploads, files = await stored.list(UPLOADS), await stored.list(FILES)
+    uploads, files = await stored.list_all(UPLOADS), await stored.list_all(FILES)
     return all(
         obj["spec"]["outcome"] == "Pending" or obj.get("status", {}).get("work") == "Settled"
         for obj in uploads
@@ -58,7 +58,7 @@ async def is_settled(stored: Stored) -> bool:
 async def check(stored: Stored, expected: dict[str, bytes]) -> None:
     """The account has these files, whole, and nothing else is stored or counted."""
     await wait_for(lambda: is_settled(stored), what="every end settled", seconds=40)
-    files = {obj["metadata"]["name"]: obj for obj in await stored.list(FILES)}
+    files = {obj["metadata"]["name"]: obj for obj in await stored.list_all(FILES)}
     assert files.keys() == expected.keys(), "I5, I9"
     keys: set[str] = set()
     for name, data in expected.items():
@@ -83,7 +83,7 @@ async def provoke(stored: Stored, step: str, expected: dict[str, bytes]) -> None
     if step == "before-orphan-removal":
         await stored.add_orphan()
     elif step == "after-file-upload":
-        # its Upload is not settled when the file is deleted: the store holds that up
+        # an Upload that became a file is settled with that at the latest
         upload, parts = await stored.add_upload(data)
         name = await stored.complete(upload, parts)
         await wait_for(lambda: has_file(stored, name), what="the file")
@@ -99,7 +99,7 @@ async def provoke(stored: Stored, step: str, expected: dict[str, bytes]) -> None
 
 
 async def has_file(stored: Stored, name: str) -> bool:
-    return any(obj["metadata"]["name"] == name for obj in await stored.list(FILES))
+    return any(obj["metadata"]["name"] == name for obj in await stored.list_all(FILES))
 
 
 @pytest.mark.timeout(240)
@@ -125,7 +125,7 @@ async def test_the_operator_killed_at_every_step_leaves_what_the_record_says(wor
 async def test_redis_killed_while_files_go_and_come_the_ledger_is_the_record(world):
     async with Stored(world) as stored:
         expected: dict[str, bytes] = {}
-        for obj in await stored.list(FILES):
+        for obj in await stored.list_all(FILES):
             await stored.records.delete(FILES, obj["metadata"]["name"])
         for round_ in range(2):
             for _ in range(4):

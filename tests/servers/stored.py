@@ -71,11 +71,11 @@ class Stored:
         token = await self.ledger.begin_rebuild(self.account, "files")
         if token is None:
             return
-        for obj in await self.list(GatewayUpload.plural):
+        for obj in await self.list_all(GatewayUpload.plural):
             member = read_member(obj)
             if member is not None:
                 members[member[0]] = member[1]
-        for obj in await self.list(GatewayFile.plural):
+        for obj in await self.list_all(GatewayFile.plural):
             if not obj["metadata"].get("deletionTimestamp"):
                 members[obj["metadata"]["name"]] = obj["spec"]["request"]["bytes"]
         await self.ledger.finish_rebuild(self.account, "files", token, members)
@@ -96,7 +96,7 @@ class Stored:
             await self.rebuild()
             return await self.ledger.read_used(self.account, "files")
 
-    async def list(self, plural: str) -> list[Object]:
+    async def list_all(self, plural: str) -> list[Object]:
         """All objects of a kind of the account."""
         page = await self.records.list_page(
             plural, limit=5000, field_selector=f"spec.request.accountName={self.account}"
