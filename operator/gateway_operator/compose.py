@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import kopf
-
 from gateway_core.adapters.callbacks.http import HttpCallbackSender
 from gateway_core.adapters.kube.connection import Connection, find_connection
 from gateway_core.adapters.kube.records import KubeRecords
@@ -23,7 +21,7 @@ from gateway_core.adapters.redis.storage import RedisStorage
 from gateway_core.adapters.secretfiles import load_key, load_peppers
 from gateway_core.adapters.telemetry.process import ProcessMetrics
 from gateway_core.adapters.tracing import open_tracer
-from gateway_core.adapters.upstreams.registry import build_upstream
+from gateway_core.adapters.upstreams.registry import build_moderation, build_upstream
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.ids import IdMint
@@ -35,13 +33,14 @@ from gateway_core.contract.provider import GatewayProvider, ProviderSpec
 from gateway_core.contract.task import GatewayTask
 from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.domain.catalog import Catalog, Problem, build_catalog
+from gateway_core.domain.catalog import Catalog, build_catalog
 from gateway_core.domain.lifecycle import OPEN_SELECTOR
-from gateway_core.domain.providers import check_provider
+from gateway_core.ports.moderation import ModerationUpstream
 from gateway_core.ports.upstream import Upstream
 from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.ledgers import Rebuilder
+from gateway_core.usecases.providers import Providers
 from gateway_operator.balances import Balances
 from gateway_operator.bookkeeping import Bookkeeping
 from gateway_operator.callbacks.courier import Courier
@@ -52,7 +51,7 @@ from gateway_operator.controllers.standing.controller import StandingController
 from gateway_operator.controllers.standing.declaredkeys import DeclaredKeys
 from gateway_operator.controllers.standing.guardrails import Guardrails
 from gateway_operator.controllers.standing.keys import Keys
-from gateway_operator.controllers.standing.models import Models, ProviderKind
+from gateway_operator.controllers.standing.models import Models, ProviderKind, ProvidersInUse
 from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.controller import TaskController
 from gateway_operator.controllers.tasks.credentials import follow_policies
@@ -66,6 +65,7 @@ from gateway_operator.controllers.tasks.tools import Tools
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.feed import Followed, build_registry, build_settings, run_feed
 from gateway_operator.folding import Folding
+from gateway_operator.framework import kopf
 from gateway_operator.health import start_health
 from gateway_operator.heartbeat import Heartbeat
 from gateway_operator.janitor import Janitor
@@ -74,7 +74,6 @@ from gateway_operator.keeping import Keeping
 from gateway_operator.livetasks import LiveTasks
 from gateway_operator.metrics import Metrics
 from gateway_operator.outputs import Outputs
-from gateway_operator.providers import Providers
 from gateway_operator.queue import WorkQueue
 from gateway_operator.retention.schedule import Schedule, plan_sweeps
 from gateway_operator.settings import Settings
@@ -126,8 +125,11 @@ async def run_operator(
         tables = _build_tables(records)
         policy = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
         build = partial(_build_provider, policy=policy, shards=settings.shards)
-        providers = Providers(tables.providers, records, build, _check_provider)
+        providers = Providers(tables.providers, records, build)
         stack.push_async_callback(providers.close)
+        scaled = partial(_build_moderation, shards=settings.shards)
+        moderations = Providers(tables.providers, records, scaled)
+        stack.push_async_callback(moderations.close)
         live = LiveTasks()
         queue = WorkQueue(lambda name: controller.reconcile(name), metrics.work_failures.inc)
         sender = HttpCallbackSender(policy, timeout=settings.callback_timeout_seconds)
@@ -187,7 +189,8 @@ async def run_operator(
         )
         peppers = load_peppers(settings.secrets_dir)
         declared = DeclaredKeys(KubeSecrets(records), peppers, tools.failpoints, _read_clock)
-        standing = _build_standing(records, tables, providers, declared)
+        in_use = ProvidersInUse(providers, moderations)
+        standing = _build_standing(records, tables, in_use, declared)
         wanted = KubeTable(
             records,
             GatewayTask.plural,
@@ -308,7 +311,7 @@ def _build_tables(records: KubeRecords) -> Tables:
 
 
 def _build_standing(
-    records: KubeRecords, tables: Tables, providers: Providers, declared: DeclaredKeys
+    records: KubeRecords, tables: Tables, providers: ProvidersInUse, declared: DeclaredKeys
 ) -> StandingController:
     """The kinds in the order of what they refer to, so that a start looks at each object once."""
     accounts, users, keys = tables.accounts, tables.users, tables.keys
@@ -340,16 +343,18 @@ def _build_provider(
     spec: ProviderSpec, credential: str | None, *, policy: AddressPolicy, shards: Shards
 ) -> Upstream:
     """The provider with this replica's part of what its owner allows the gateway."""
+    return build_upstream(_scale(spec, shards), credential, policy)
+
+
+def _build_moderation(
+    spec: ProviderSpec, credential: str | None, *, shards: Shards
+) -> ModerationUpstream:
+    return build_moderation(_scale(spec, shards), credential)
+
+
+def _scale(spec: ProviderSpec, shards: Shards) -> ProviderSpec:
     limit = shards.scale(spec.max_concurrent_requests)
-    part = spec.model_copy(update={"max_concurrent_requests": limit})
-    return build_upstream(part, credential, policy)
-
-
-def _check_provider(spec: ProviderSpec) -> Problem | None:
-    problems = check_provider(spec)
-    if not problems:
-        return None
-    return Problem(problems[0].reason, "; ".join(problem.text for problem in problems))
+    return spec.model_copy(update={"max_concurrent_requests": limit})
 
 
 def _login(connection: Connection) -> kopf.ConnectionInfo:
