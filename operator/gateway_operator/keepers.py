@@ -28,6 +28,13 @@ class Keepers:
         settlement = Settlement(tools)
         self.uploads = UploadController(tools, settlement)
         self.files = FileController(tools, Removal(tools, settlement, grace_seconds=grace_seconds))
+        tools.metrics.uploads_open.set_function(lambda: self.uploads.open)
+        tools.metrics.oldest_deletion.set_function(self._find_oldest_deletion)
+
+    def _find_oldest_deletion(self) -> float:
+        """Seconds since the oldest deletion that is under way."""
+        oldest = min(self.files.leaving, default=None)
+        return 0.0 if oldest is None else (self._tools.now() - oldest).total_seconds()
 
     @property
     def followed(self) -> tuple[Followed, ...]:

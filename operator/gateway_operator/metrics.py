@@ -168,6 +168,16 @@ class Metrics:
             " size (a member of other bytes), which have the account's pool made again.",
             "kind",
         )
+        self.uploads_open = Gauge(
+            "gateway_uploads_open",
+            "Uploads of this replica's shards that are not settled.",
+            registry=self.registry,
+        )
+        self.oldest_deletion = Gauge(
+            "gateway_file_deletion_oldest_age_seconds",
+            "Since the oldest file that waits for its bytes to be removed was deleted; 0 for none.",
+            registry=self.registry,
+        )
         self._stored = Gauge(
             "gateway_stored_bytes",
             "Bytes of all accounts as of the last proof: of files, of temporary files, and reserved"

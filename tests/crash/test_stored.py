@@ -102,7 +102,7 @@ async def has_file(stored: Stored, name: str) -> bool:
     return any(obj["metadata"]["name"] == name for obj in await stored.list_all(FILES))
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_the_operator_killed_at_every_step_leaves_what_the_record_says(world, tally):
     told = tally("F1", "operator killed while files and uploads are kept")
     async with Stored(world) as stored, world.client() as client:
