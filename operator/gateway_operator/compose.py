@@ -37,6 +37,7 @@ from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.catalog import Catalog, build_catalog
 from gateway_core.domain.lifecycle import OPEN_SELECTOR
 from gateway_core.ports.moderation import ModerationUpstream
+from gateway_core.ports.storage import StorageLedger
 from gateway_core.ports.upstream import Upstream
 from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.files import FileRecorder
@@ -74,6 +75,8 @@ from gateway_operator.framework import kopf
 from gateway_operator.health import start_health
 from gateway_operator.heartbeat import Heartbeat
 from gateway_operator.janitor import Janitor
+from gateway_operator.keepers import Keepers
+from gateway_operator.keeping import Keeping
 from gateway_operator.livetasks import LiveTasks
 from gateway_operator.metrics import Metrics
 from gateway_operator.outputs import Outputs
@@ -124,6 +127,10 @@ async def run_operator(
         )
         stack.push_async_callback(counters.close)
         store = await stack.enter_async_context(open_store(settings))
+        ledger = RedisStorage(
+            settings.redis_url, namespace=settings.namespace, note=process.note_round_trip
+        )
+        stack.push_async_callback(ledger.close)
         tables = _build_tables(records)
         policy = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
         build = partial(_build_provider, policy=policy, shards=settings.shards)
@@ -173,14 +180,23 @@ async def run_operator(
             notify_address=_address_notices(settings.notify_url, notice_signer),
         )
         controller = TaskController(tools)
-        storage = RedisStorage(
-            settings.redis_url, namespace=settings.namespace, note=process.note_round_trip
+        keeping = Keeping(
+            records=records,
+            store=store,
+            ledger=ledger,
+            files=FileRecorder(records, ledger),
+            accounts=tables.accounts,
+            mint=tools.mint,
+            failpoints=tools.failpoints,
+            metrics=metrics,
+            now=_read_clock,
         )
-        stack.push_async_callback(storage.close)
-        batches = _build_batches(tools, moderations, storage, tables)
+        keepers = Keepers(keeping)
+        batches = _build_batches(tools, moderations, ledger, keeping.files, tables)
         followed = (
             Followed(GatewayTask, controller.observe, OPEN_SELECTOR),
             Followed(GatewayBatch, batches.observe, OPEN_SELECTOR),
+            *keepers.followed,
         )
         peppers = load_peppers(settings.secrets_dir)
         declared = DeclaredKeys(KubeSecrets(records), peppers, tools.failpoints, _read_clock)
@@ -227,7 +243,14 @@ async def run_operator(
             janitor = Janitor(tools, settings.sweep_seconds)
             running += [
                 group.create_task(_run_part(part))
-                for part in (queue.run, batches.queue.run, heartbeat.run, janitor.run, wanted.run)
+                for part in (
+                    queue.run,
+                    batches.queue.run,
+                    heartbeat.run,
+                    janitor.run,
+                    wanted.run,
+                    keepers.run,
+                )
             ]
             if settings.shards.owns_rest:
 
@@ -235,7 +258,7 @@ async def run_operator(
                     metrics.note_sweep(name, _read_clock())
 
                 sweeps = plan_sweeps(tools, settings.rules, settings.sweep_seconds)
-                schedule = Schedule(note_sweep, *sweeps)
+                schedule = Schedule(note_sweep, *sweeps, *keepers.plan_sweeps(settings))
                 bookkeeping = Bookkeeping(tools, settings.fold_seconds)
                 balances = Balances(
                     records,
@@ -269,7 +292,7 @@ async def run_operator(
                 raise RuntimeError("kopf has ended by itself")
             following.clear()
             metrics.show_shards(())
-            await asyncio.gather(controller.end(), batches.end())
+            await asyncio.gather(controller.end(), batches.end(), keepers.end())
             for task in running:
                 task.cancel()
 
@@ -314,11 +337,12 @@ def _build_tables(records: KubeRecords) -> Tables:
 def _build_batches(
     tools: Tools,
     moderations: Providers[ModerationUpstream],
-    storage: RedisStorage,
+    ledger: StorageLedger,
+    files: FileRecorder,
     tables: Tables,
 ) -> BatchController:
     async def claim(account: str, name: str, size: int) -> None:
-        await storage.claim(account, "files", name, size, MAX_BYTES)
+        await ledger.claim(account, "files", name, size, MAX_BYTES)
 
     def reconcile(name: str) -> Awaitable[None]:
         return controller.reconcile(name)
@@ -329,7 +353,7 @@ def _build_batches(
         queue=WorkQueue(reconcile, tools.metrics.work_failures.inc),
         moderators=Moderators(tools.catalog, moderations),
         providers=tables.providers,
-        files=FileRecorder(tools.records, storage),
+        files=files,
         claim=claim,
     )
     controller = BatchController(batch_tools)

@@ -37,6 +37,17 @@ NAMES = (
     "after-batch-fold",
     "after-batch-removal",
     "after-batch-finalizer",
+    "after-file-release",
+    "after-file-bytes",
+    "after-file-upload",
+    "after-file-finalizer",
+    "after-upload-outcome",
+    "after-upload-file",
+    "after-upload-move",
+    "after-upload-parts",
+    "after-upload-finalizer",
+    "after-upload-settled",
+    "before-orphan-removal",
 )
 
 
