@@ -37,21 +37,17 @@ from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.catalog import Catalog, build_catalog
 from gateway_core.domain.lifecycle import OPEN_SELECTOR
 from gateway_core.ports.moderation import ModerationUpstream
-from gateway_core.ports.storage import StorageLedger
 from gateway_core.ports.upstream import Upstream
 from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.ledgers import Rebuilder
-from gateway_core.usecases.moderators import Moderators
 from gateway_core.usecases.providers import Providers
 from gateway_operator.balances import Balances
 from gateway_operator.bookkeeping import Bookkeeping
 from gateway_operator.callbacks.courier import Courier
 from gateway_operator.callbacks.signing import Keyring
 from gateway_operator.census import Census, Counted
-from gateway_operator.controllers.batches.controller import BatchController
-from gateway_operator.controllers.batches.register import Register
-from gateway_operator.controllers.batches.tools import BatchTools
+from gateway_operator.controllers.batches.assembly import assemble_batches
 from gateway_operator.controllers.standing.accounts import Accounts, Users
 from gateway_operator.controllers.standing.controller import StandingController
 from gateway_operator.controllers.standing.declaredkeys import DeclaredKeys
@@ -85,9 +81,6 @@ from gateway_operator.retention.schedule import Schedule, plan_sweeps
 from gateway_operator.settings import Settings
 from gateway_operator.shards import Shards
 from gateway_operator.tasktraces import TaskTraces
-
-MAX_BYTES = 2**53 - 1
-"""No limit: what a batch has run is told, however full its account's storage is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +185,7 @@ async def run_operator(
             now=_read_clock,
         )
         keepers = Keepers(keeping)
-        batches = _build_batches(tools, moderations, ledger, keeping.files, tables)
+        batches = assemble_batches(tools, moderations, ledger, keeping.files)
         followed = (
             Followed(GatewayTask, controller.observe, OPEN_SELECTOR),
             Followed(GatewayBatch, batches.observe, OPEN_SELECTOR),
@@ -332,32 +325,6 @@ def _build_tables(records: KubeRecords) -> Tables:
         models=KubeTable(records, GatewayModel.plural, GatewayModel.model_validate),
         providers=KubeTable(records, GatewayProvider.plural, GatewayProvider.model_validate),
     )
-
-
-def _build_batches(
-    tools: Tools,
-    moderations: Providers[ModerationUpstream],
-    ledger: StorageLedger,
-    files: FileRecorder,
-    tables: Tables,
-) -> BatchController:
-    async def claim(account: str, name: str, size: int) -> None:
-        await ledger.claim(account, "files", name, size, MAX_BYTES)
-
-    def reconcile(name: str) -> Awaitable[None]:
-        return controller.reconcile(name)
-
-    batch_tools = BatchTools(
-        base=tools,
-        register=Register(tools.records),
-        queue=WorkQueue(reconcile, tools.metrics.work_failures.inc),
-        moderators=Moderators(tools.catalog, moderations),
-        providers=tables.providers,
-        files=files,
-        claim=claim,
-    )
-    controller = BatchController(batch_tools)
-    return controller
 
 
 def _build_standing(

@@ -26,13 +26,10 @@ from gateway_core.ports.moderation import ModerationUpstream
 from gateway_core.ports.records import Change, Object
 from gateway_core.ports.upstream import UpstreamError
 from gateway_core.usecases.files import FileRecorder, NewFile, build_file
-from gateway_core.usecases.moderators import Moderators
 from gateway_core.usecases.providers import Providers
+from gateway_operator.controllers.batches.assembly import assemble_batches
 from gateway_operator.controllers.batches.controller import BatchController
-from gateway_operator.controllers.batches.register import Register
-from gateway_operator.controllers.batches.tools import BatchTools
 from gateway_operator.controllers.tasks.tools import Tools
-from gateway_operator.queue import WorkQueue
 from gateway_operator.shards import Shards
 from tests.fakes.moderation import FakeModeration
 from tests.fakes.storage import FakeStorage
@@ -88,26 +85,8 @@ def build_batches(
     ledger = storage or FakeStorage()
     table = providers or FakeTable(tools.records, "gatewayproviders", lambda obj: obj)  # type: ignore[arg-type]
 
-    async def claim(account: str, name: str, size: int) -> None:
-        await ledger.claim(account, "files", name, size, 2**53 - 1)
-
-    controller: BatchController
-    queue = WorkQueue(lambda name: controller.reconcile(name))
-    controller = BatchController(
-        BatchTools(
-            base=tools,
-            register=Register(tools.records),
-            queue=queue,
-            moderators=Moderators(
-                tools.catalog,
-                Providers(table, tools.records, lambda _spec, _secret: upstream, lambda _: None),
-            ),
-            providers=table,
-            files=FileRecorder(tools.records, ledger),
-            claim=claim,
-        )
-    )
-    return controller
+    moderations = Providers(table, tools.records, lambda _spec, _secret: upstream, lambda _: None)
+    return assemble_batches(tools, moderations, ledger, FileRecorder(tools.records, ledger))
 
 
 class BatchOperator(Operator):
