@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -12,6 +13,7 @@ from gateway_apiserver.app import ApiParts
 from gateway_apiserver.catalogs import project_model
 from gateway_apiserver.entries import project_account, project_key, project_task, project_user
 from gateway_apiserver.media.app import MediaParts
+from gateway_apiserver.routes.files.finder import LISTED_SELECTOR, project_file
 from gateway_apiserver.settings import ApiSettings, MediaSettings, ProcessSettings
 from gateway_apiserver.tasktable import TaskTable
 from gateway_core.adapters.kube.connection import NoCluster as NoCluster
@@ -30,7 +32,9 @@ from gateway_core.adapters.secretfiles import load_key, load_peppers
 from gateway_core.adapters.telemetry.process import ProcessMetrics
 from gateway_core.adapters.tracing import open_tracer
 from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.guardrail import GatewayGuardrail
+from gateway_core.contract.ids import IdMint
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
@@ -84,7 +88,13 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         open_tasks = KubeTable(
             records, GatewayTask.plural, project_task, field_selector=OPEN_SELECTOR
         )
-        tables = (keys, guardrails, accounts, users, models, open_tasks)
+        files = KubeTable(
+            records,
+            GatewayFile.plural,
+            partial(project_file, mint=IdMint(id_key)),
+            field_selector=LISTED_SELECTOR,
+        )
+        tables = (keys, guardrails, accounts, users, models, open_tasks, files)
         process.follow({table.plural: table for table in tables})
         runs = [asyncio.create_task(table.run()) for table in tables]
         runs.append(asyncio.create_task(process.watch_loop()))
@@ -102,6 +112,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 users=users,
                 models=models,
                 tasks=TaskTable(open_tasks),
+                files=files,
                 id_key=id_key,
                 peppers=peppers,
                 notices=notices,

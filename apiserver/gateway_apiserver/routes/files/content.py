@@ -14,7 +14,7 @@ from gateway_apiserver.trace import Header
 from gateway_core.contract.errors import Internal, RangeNotSatisfiable, Unavailable
 from gateway_core.contract.stored import ObjectRef
 from gateway_core.domain.files import FileRecord
-from gateway_core.ports.objects import ObjectMissing, ObjectStore, StoreUnavailable
+from gateway_core.ports.objects import ObjectStore, StoreUnavailable
 from gateway_core.usecases.content import ContentDamaged, stream_content
 
 _ATTRIBUTE_CHARACTERS = "!#$&+-.^_`|~"

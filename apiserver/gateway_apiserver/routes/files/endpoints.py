@@ -3,6 +3,7 @@
 import structlog
 
 from gateway_apiserver.metrics import ApiMetrics
+from gateway_apiserver.pages import wrap_page
 from gateway_apiserver.routes.compat.bodies import check_word
 from gateway_apiserver.routes.compat.calls import Call, Door, Endpoint
 from gateway_apiserver.routes.compat.identities import unknown
@@ -11,7 +12,6 @@ from gateway_apiserver.routes.compat.router import Endpoints
 from gateway_apiserver.routes.files.content import Content, ContentSender
 from gateway_apiserver.routes.files.creation import FileCreation
 from gateway_apiserver.routes.files.finder import FileFinder
-from gateway_apiserver.pages import wrap_page
 from gateway_core.contract.errors import Internal, NotFound, OutcomeUnknown, Unavailable
 from gateway_core.contract.names import FILE_PREFIX
 from gateway_core.domain.files import SHOWN_PURPOSES, FileRecord, read_file, render_file

@@ -8,6 +8,7 @@ Kubernetes API as well.
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from gateway_apiserver.routes.compat.identities import check_id, unknown
 from gateway_apiserver.routes.compat.queries import ListQuery
@@ -142,10 +143,9 @@ class FileFinder:
             if page.next_token is None:
                 break
             token = page.next_token
-        try:
+        # where it cannot be told, the next list asks the record as well
+        with suppress(StorageUnavailable):
             await self._ledger.establish_versions(account, int(page.resource_version))
-        except StorageUnavailable:
-            pass  # the next list asks the record as well
         return found
 
 
