@@ -185,6 +185,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                     Query("sum(gateway_usage_fold_waiting{JOBS})", "tasks"),
                     Query("max(gateway_journal_objects{JOBS})", "objects of the journal"),
                     Query("max(gateway_journals_damaged{JOBS})", "journals damaged"),
+                    Query("sum(gateway_journal_unstored_records{JOBS})", "calls not stored"),
                 ),
             ),
             Panel(
