@@ -16,7 +16,7 @@ _ENTRY = re.compile(r"^(?P<indent> *)(?P<key>[A-Za-z][A-Za-z0-9]*):(?P<rest>.*)$
 _BLANK = re.compile(r"\$\{([A-Z_]+)\}")
 _TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _PREFIX = '{{ include "gateway.name" . }}'
-_LOCAL_SECRET = "simulated-provider"  # noqa: S105 - a name
+_LOCAL_SECRETS = ("simulated-provider", "simulated-moderation-key")
 _SIMULATOR_VALUES = {
     "PROVIDER_URL": f"http://{_PREFIX}-simulator:9010",
 }
@@ -59,13 +59,16 @@ def template_crd(text: str) -> str:
 
 
 def template_simulator_objects(folder: Path) -> str:
-    """Provider and model of the local run, with the names of an installation, and an account."""
+    """Providers and models of the local run, with the names of an installation, and an account."""
     texts = [_TRIAL_ACCOUNT]
-    for name in ("provider.yaml", "model.yaml"):
+    for name in ("provider.yaml", "model.yaml", "moderation.yaml"):
         text = (folder / name).read_text()
         literal = text.replace("{{", '{{ "{{" }}')
         texts.append(_BLANK.sub(lambda match: _SIMULATOR_VALUES[match[1]], literal))
-    return "---\n".join(texts).replace(f"name: {_LOCAL_SECRET}", f"name: '{_PREFIX}-simulator'")
+    whole = "---\n".join(texts)
+    for name in _LOCAL_SECRETS:
+        whole = whole.replace(f"name: {name}", f"name: '{_PREFIX}-simulator'")
+    return whole
 
 
 def read_values(text: str) -> list[Value]:

@@ -34,6 +34,8 @@ from gateway_apiserver.pulse import Pulse
 from gateway_apiserver.rates import RateGate
 from gateway_apiserver.recording import TaskRecorder
 from gateway_apiserver.routes.account import AccountRoutes
+from gateway_apiserver.routes.compat.calls import Door
+from gateway_apiserver.routes.compat.router import CompatRoutes
 from gateway_apiserver.routes.management.assignments import AssignmentRoutes
 from gateway_apiserver.routes.management.budgets import BudgetReader
 from gateway_apiserver.routes.management.guardrails import GuardrailRoutes
@@ -169,8 +171,14 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     notices = NoticeReceiver(NoticeSigner(parts.id_key), parts.notices)
     management = _build_management(parts, authenticator, gate, mint)
     spans = RequestSpans(parts.tracer, settings.client_traces)
-    fork = _Fork(tasks, management, notices, others)
+    compat = _build_compat(parts, Door(authenticator, maintenance=settings.maintenance), mint)
+    fork = _Fork(tasks, management, compat, notices, others)
     return Edge(fork, Witnesses(parts.access, metrics, spans))
+
+
+def _build_compat(parts: ApiParts, door: Door, mint: IdMint) -> CompatRoutes:
+    """The surfaces of the OpenAI form, each with its endpoints."""
+    return CompatRoutes()
 
 
 def _build_management(
@@ -213,17 +221,19 @@ def _is_ready(parts: ApiParts) -> bool:
 
 
 class _Fork:
-    """Tasks, Platform Management, notices of providers and everything else: a way for each."""
+    """Tasks, Platform Management, what is below `/v1`, notices and all else: a way for each."""
 
     def __init__(
         self,
         tasks: ASGIApp,
         management: ManagementRoutes,
+        compat: CompatRoutes,
         notices: NoticeReceiver,
         others: ASGIApp,
     ) -> None:
         self._tasks = tasks
         self._management = management
+        self._compat = compat
         self._notices = notices
         self._others = others
 
@@ -234,6 +244,9 @@ class _Fork:
             return
         if self._management.takes(path):
             await self._management(scope, receive, send)
+            return
+        if self._compat.takes(path):
+            await self._compat(scope, receive, send)
             return
         # of what is below /api/v1, only the gateway's own segments are no provider's
         is_task = path.startswith(_TASKS) and path.split("/", 4)[3] not in RESERVED_SERVICES

@@ -184,7 +184,9 @@ class FakeRecords:
         self._history.clear()
         self._lists.clear()
 
-    async def delete(self, plural: str, name: str, *, uid: str = "", version: str = "") -> None:
+    async def delete(
+        self, plural: str, name: str, *, uid: str = "", version: str = ""
+    ) -> Object | None:
         fault = self._begin("delete", plural)
         if fault is not None and not fault.applied:
             raise fault.error
@@ -201,6 +203,7 @@ class FakeRecords:
             self.remove(plural, name)
         if fault is not None:
             raise fault.error
+        return copy.deepcopy(self._objects.get((plural, name)))
 
     def remove(self, plural: str, name: str) -> None:
         """Takes an object away, whatever its finalizers."""

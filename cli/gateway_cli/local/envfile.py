@@ -9,6 +9,7 @@ from gateway_cli.local.state import Credentials
 
 SERVICE = "sim"
 MODEL = "sim-q4-reference-to-video"
+MODERATION_MODEL = "sim-moderation"
 
 
 def list_variables(config: LocalConfig, credentials: Credentials) -> dict[str, str]:
@@ -23,6 +24,7 @@ def list_variables(config: LocalConfig, credentials: Credentials) -> dict[str, s
         "GATEWAY_SIMULATOR_URL": config.simulator_url,
         "GATEWAY_SERVICE": SERVICE,
         "GATEWAY_MODEL": MODEL,
+        "GATEWAY_MODERATION_MODEL": MODERATION_MODEL,
         "GATEWAY_NAMESPACE": config.namespace,
         "KUBECONFIG": str(config.cluster_kubeconfig),
         "GATEWAY_SECRETS_DIR": str(config.secrets_directory),

@@ -52,6 +52,10 @@ class FileRequest(Part):
                     "self.segments.map(s, s.bytes).sum() == self.bytes",
                     "`bytes` must be the sum of the segments' bytes",
                 ),
+                rule(
+                    "!has(self.expiresAfterSeconds) || has(self.expirationTime)",
+                    "`expirationTime` must be specified where `expiresAfterSeconds` is",
+                ),
             ]
         }
     )
@@ -70,6 +74,15 @@ class FileRequest(Part):
     segments: Annotated[Segments, Field(description="Where the bytes lie, in order.")]
     expiration_time: Annotated[
         Time | None, Field(description="From when on it is gone; absent for never.")
+    ] = None
+    expires_after_seconds: Annotated[
+        int | None,
+        Field(
+            ge=3600,
+            le=2_592_000,
+            description="Its life from the creation on. Where it is given, clients are told it, and"
+            " `expirationTime` is the same but for a second.",
+        ),
     ] = None
     upload_name: Annotated[
         LongName | None, Field(description="The Upload whose parts are its segments.")

@@ -115,10 +115,13 @@ class Records(Protocol):
         """Merges `patch` into all but the status, compare-and-set as above."""
         ...
 
-    async def delete(self, plural: str, name: str, *, uid: str = "", version: str = "") -> None:
+    async def delete(
+        self, plural: str, name: str, *, uid: str = "", version: str = ""
+    ) -> Object | None:
         """Deletes; nothing happens if it is gone.
 
-        With `uid` or `version` only that very object or version of it. Outdated.
+        The object as it stands where a finalizer keeps it, None where it is gone at once. With
+        `uid` or `version` only that very object or version of it. Outdated.
         """
         ...
 

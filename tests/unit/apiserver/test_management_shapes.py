@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from gateway_apiserver.pages import find_position
 from gateway_apiserver.routes.management.budgets import BudgetView
-from gateway_apiserver.routes.management.pages import find_position
 from gateway_apiserver.routes.management.shapes import Key, render_key
 from gateway_core.contract.names import SEQUENCE_ANNOTATION
 from gateway_core.ports.records import WatchExpired

@@ -2,8 +2,8 @@
 
 from gateway_apiserver.answers import Answer
 from gateway_apiserver.entries import UserRecord
+from gateway_apiserver.pages import take_page, wrap_page
 from gateway_apiserver.routes.management.calls import Call, show
-from gateway_apiserver.routes.management.pages import take_page, wrap_page
 from gateway_apiserver.routes.management.requests import ListQuery
 from gateway_apiserver.routes.management.shapes import render_member
 from gateway_apiserver.routes.management.validation import read_query

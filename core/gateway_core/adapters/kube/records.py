@@ -148,15 +148,20 @@ class KubeRecords(Records):
         """Merges anything but the status, compare-and-set; see the port."""
         return await self._patch(f"{plural}/{obj['metadata']['name']}", obj, patch)
 
-    async def delete(self, plural: str, name: str, *, uid: str = "", version: str = "") -> None:
+    async def delete(
+        self, plural: str, name: str, *, uid: str = "", version: str = ""
+    ) -> Object | None:
         """Deletes; see the port."""
         expected = {"uid": uid, "resourceVersion": version}
         preconditions = {field: value for field, value in expected.items() if value}
         body = {"preconditions": preconditions} if preconditions else {}
         try:
-            await self._call("DELETE", f"{self._root}/{plural}/{quote(name, safe='')}", body=body)
+            answer = await self._call(
+                "DELETE", f"{self._root}/{plural}/{quote(name, safe='')}", body=body
+            )
         except Missing:
-            return
+            return None
+        return None if answer.get("kind") == "Status" else answer
 
     async def read_secret(self, name: str) -> dict[str, bytes]:
         """The decoded data of a Secret; see the port."""

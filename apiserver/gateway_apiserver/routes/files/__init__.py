@@ -1,0 +1,1 @@
+"""`/v1/files`: immutable files of an account (contract §3)."""

@@ -1,0 +1,199 @@
+"""Making and deleting the objects of files, so that lists of every process know of it at once.
+
+Used by the API and the operator. A GatewayFile is created once its bytes are stored and claimed;
+its name is the lock.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import structlog
+
+from gateway_core.contract.file import GatewayFile
+from gateway_core.contract.names import (
+    ACCOUNT_LABEL,
+    REQUEST_ID_ANNOTATION,
+    SHARD_LABEL,
+    STORED_FINALIZER,
+    shard_of,
+)
+from gateway_core.contract.resource import skeleton
+from gateway_core.contract.stored import ObjectRef
+from gateway_core.ports.records import (
+    AlreadyExists,
+    Missing,
+    Object,
+    RecordOutcomeUnknown,
+    Records,
+    RecordUnavailable,
+)
+from gateway_core.ports.storage import StorageLedger, StorageUnavailable
+
+GIVE_UP_SECONDS = 10.0
+REFUSE_SECONDS = 0.5
+"""Time to go on trying where nothing has been sent."""
+_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
+_NOTE_PAUSES = (0.05, 0.2, 0.0)
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFile:
+    """A file that is to be: its bytes are stored. `life` is seconds, None for ever."""
+
+    name: str
+    account: str
+    purpose: str
+    filename: str
+    segments: tuple[ObjectRef, ...]
+    life: int | None = None
+    key_name: str | None = None
+    media_type: str | None = None
+    upload_name: str | None = None
+    batch_name: str | None = None
+    fingerprint: str | None = None
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The object that stands, and whether this call made it."""
+
+    object: Object
+    is_new: bool
+
+
+def build_file(new: NewFile, now: float) -> Object:
+    """The object to be created; `now` is Unix seconds."""
+    notes = {REQUEST_ID_ANNOTATION: new.request_id} if new.request_id else {}
+    optional = {
+        "keyName": new.key_name,
+        "mediaType": new.media_type,
+        "uploadName": new.upload_name,
+        "batchName": new.batch_name,
+        "fingerprint": new.fingerprint,
+    }
+    if new.life is not None:
+        ends = datetime.fromtimestamp(int(now) + new.life, UTC)
+        optional["expirationTime"] = ends.strftime("%Y-%m-%dT%H:%M:%SZ")
+    request = {
+        "accountName": new.account,
+        "purpose": new.purpose,
+        "filename": new.filename,
+        "bytes": sum(segment.bytes for segment in new.segments),
+        "segments": [segment.model_dump(by_alias=True) for segment in new.segments],
+        **({} if new.life is None else {"expiresAfterSeconds": new.life}),
+        **{field: value for field, value in optional.items() if value is not None},
+    }
+    head = skeleton(
+        GatewayFile,
+        new.name,
+        labels={ACCOUNT_LABEL: new.account, SHARD_LABEL: str(shard_of(new.name))},
+        annotations=notes,
+        finalizers=[STORED_FINALIZER],
+    )
+    return {**head, "spec": {"request": request}}
+
+
+class FileRecorder:
+    """Creates and deletes GatewayFiles."""
+
+    def __init__(
+        self,
+        records: Records,
+        ledger: StorageLedger,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._records = records
+        self._ledger = ledger
+        self._clock = clock
+
+    async def create(self, obj: Object) -> Made:
+        """Creates `obj`, or finds the one of its name.
+
+        Raises:
+            RecordUnavailable: the Kubernetes API is away, and nothing was sent.
+            RecordOutcomeUnknown: sent and not acknowledged within 10 s; it may be there.
+            Refused: a rule of the schema or an admission forbids it.
+        """
+        made = await self._create(obj)
+        if made.is_new:
+            await self._note(made.object)
+        return made
+
+    async def delete(self, obj: Object) -> None:
+        """Deletes the very version that was read, and is sure of it when it returns.
+
+        Raises:
+            Outdated: it has changed since; read it anew.
+            RecordUnavailable, RecordOutcomeUnknown: as the port has them.
+        """
+        meta = obj["metadata"]
+        left = await self._records.delete(
+            GatewayFile.plural, meta["name"], uid=meta["uid"], version=meta["resourceVersion"]
+        )
+        if left is None:
+            # without a finalizer it was gone at once, and the answer tells no version
+            page = await self._records.list_page(GatewayFile.plural, limit=1, metadata_only=True)
+            gone = {**obj, "metadata": {**meta, "resourceVersion": page.resource_version}}
+            await self._note(gone)
+        else:
+            await self._note(left)
+
+    async def _create(self, obj: Object) -> Made:
+        begin = self._clock()
+        deadline, refuse_at = begin + GIVE_UP_SECONDS, begin + REFUSE_SECONDS
+        sent: RecordOutcomeUnknown | None = None
+        attempt = 0
+        while True:
+            try:
+                async with asyncio.timeout(max(0.0, deadline - self._clock())):
+                    return await self._try(obj, may_be_own=sent is not None)
+            except RecordOutcomeUnknown as error:
+                sent = error
+            except TimeoutError as error:
+                sent = RecordOutcomeUnknown("no answer in time")
+                sent.__cause__ = error
+            except RecordUnavailable:
+                if sent is None and self._clock() >= refuse_at:
+                    raise
+            pause = _PAUSES[min(attempt, len(_PAUSES) - 1)]
+            attempt += 1
+            if sent is not None and self._clock() + pause >= deadline:
+                raise sent
+            await asyncio.sleep(pause)
+
+    async def _try(self, obj: Object, *, may_be_own: bool) -> Made:
+        try:
+            return Made(await self._records.create(GatewayFile.plural, obj), is_new=True)
+        except AlreadyExists:
+            pass
+        try:
+            found = await self._records.get(GatewayFile.plural, obj["metadata"]["name"])
+        except Missing as error:
+            raise RecordUnavailable("one of that name was there, and is gone") from error
+        # of a create that was not acknowledged, the object may be this call's
+        own = may_be_own and found["spec"] == obj["spec"] and _mark(found) == _mark(obj)
+        return Made(found, is_new=own)
+
+    async def _note(self, obj: Object) -> None:
+        """Tells the lists of other processes. What cannot be told they learn by their watches."""
+        account, version = obj["spec"]["request"]["accountName"], obj["metadata"]["resourceVersion"]
+        for pause in _NOTE_PAUSES:
+            try:
+                await self._ledger.note_version(account, int(version))
+            except StorageUnavailable:
+                await asyncio.sleep(pause)
+            else:
+                return
+        _log.warning("a version of an account's files could not be told", account=account)
+
+
+def _mark(obj: Object) -> str | None:
+    value: str | None = (obj["metadata"].get("annotations") or {}).get(REQUEST_ID_ANNOTATION)
+    return value
