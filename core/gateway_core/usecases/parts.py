@@ -55,8 +55,7 @@ class UploadParts:
             StorageUnavailable, StoreUnavailable: nothing is known to be stored.
             And whatever `source` raises.
         """
-        account, upload = _whose(obj)
-        part_id = self._mint.mint_random(PART_PREFIX, account)
+        part_id = self._mint.mint_random(PART_PREFIX, _whose(obj)[0])
         await self._claim(obj, part_id, min(expected, MOST_PART_BYTES))
         try:
             await self._store_part(obj, part_id, source)

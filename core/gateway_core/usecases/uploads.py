@@ -8,18 +8,14 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-import structlog
-
 from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.stored import ObjectRef, part_key
 from gateway_core.contract.upload import GatewayUpload, PartRef
 from gateway_core.domain.files import FileRecord, find_life, read_file
 from gateway_core.domain.uploads import is_settled, write_time
 from gateway_core.ports.records import Missing, Object, Records
-from gateway_core.ports.storage import StorageLedger, StorageStale, StorageUnavailable
 from gateway_core.usecases.files import FileRecorder, NewFile, build_file
-
-_log = structlog.get_logger(__name__)
+from gateway_core.usecases.storage import StorageGate
 
 Reach = Callable[[str], None]
 """Passes a step at which a test may have the process killed (`usecases.failpoints`)."""
@@ -31,12 +27,12 @@ class UploadOutcomes:
     def __init__(
         self,
         records: Records,
-        ledger: StorageLedger,
+        storage: StorageGate,
         files: FileRecorder,
         reach: Reach = lambda _: None,
     ) -> None:
         self._records = records
-        self._ledger = ledger
+        self._storage = storage
         self._files = files
         self._reach = reach
 
@@ -76,14 +72,11 @@ class UploadOutcomes:
         figures are away it is left to who does this next, or to their rebuild.
         """
         account, upload = obj["spec"]["request"]["accountName"], obj["metadata"]["name"]
-        try:
-            if obj["spec"]["outcome"] == "Completed":
-                name = obj["spec"]["completion"]["fileName"]
-                await self._ledger.move(account, "files", upload, name)
-            else:
-                await self._ledger.release(account, "files", upload)
-        except (StorageUnavailable, StorageStale) as error:
-            _log.info("a reservation is ended later", upload=upload, error=str(error))
+        if obj["spec"]["outcome"] == "Completed":
+            name = obj["spec"]["completion"]["fileName"]
+            await self._storage.move(account, "files", upload, name)
+        else:
+            await self._storage.release(account, "files", upload)
 
     async def find_file(self, obj: Object) -> Object | None:
         """The File of a completed Upload, made where it is not there.
@@ -99,10 +92,7 @@ class UploadOutcomes:
             return await self._read_file(name)
         await self.end_reservation(obj)
         self._reach("before-upload-file")
-        new, completed = describe_file(obj), obj["spec"]["completion"]["time"]
-        made = await self._files.create(
-            build_file(new, datetime.fromisoformat(completed).timestamp())
-        )
+        made = await self._files.create(compose_file(obj))
         self._reach("after-upload-file")
         if made.is_new and await self._is_too_late(obj, made.object):
             await self._files.delete(made.object)
@@ -131,8 +121,28 @@ class UploadOutcomes:
         return decided
 
 
-def describe_file(obj: Object) -> NewFile:
-    """The File of a completed Upload; the same whoever makes it, and however often."""
+def compose_file(obj: Object) -> Object:
+    """The GatewayFile of a completed Upload; the same whoever makes it, and however often."""
+    return build_file(_describe_file(obj), _read_end(obj))
+
+
+def tell_file(obj: Object, file: Object | None) -> FileRecord:
+    """What is told of the File with its completed Upload; of one that is gone what it was."""
+    if file is not None and (record := read_file(file)) is not None:
+        return record
+    new, created = _describe_file(obj), int(_read_end(obj))
+    return FileRecord(
+        name=new.name,
+        account=new.account,
+        purpose=new.purpose,
+        filename=new.filename,
+        bytes=obj["spec"]["request"]["bytes"],
+        created_at=created,
+        expires_at=None if new.life is None else created + new.life,
+    )
+
+
+def _describe_file(obj: Object) -> NewFile:
     request, completion = obj["spec"]["request"], obj["spec"]["completion"]
     account, upload = request["accountName"], obj["metadata"]["name"]
     return NewFile(
@@ -154,18 +164,6 @@ def describe_file(obj: Object) -> NewFile:
     )
 
 
-def tell_file(obj: Object, file: Object | None) -> FileRecord:
-    """What is told of the File with its completed Upload; of one that is gone what it was."""
-    if file is not None and (record := read_file(file)) is not None:
-        return record
-    new, completed = describe_file(obj), obj["spec"]["completion"]["time"]
-    created = int(datetime.fromisoformat(completed).timestamp())
-    return FileRecord(
-        name=new.name,
-        account=new.account,
-        purpose=new.purpose,
-        filename=new.filename,
-        bytes=obj["spec"]["request"]["bytes"],
-        created_at=created,
-        expires_at=None if new.life is None else created + new.life,
-    )
+def _read_end(obj: Object) -> float:
+    """When it was completed, in Unix seconds."""
+    return datetime.fromisoformat(obj["spec"]["completion"]["time"]).timestamp()
