@@ -22,7 +22,7 @@ from gateway_core.adapters.redis.counters import RedisCounters
 from gateway_core.adapters.secretfiles import load_key, load_peppers
 from gateway_core.adapters.telemetry.process import ProcessMetrics
 from gateway_core.adapters.tracing import open_tracer
-from gateway_core.adapters.upstreams.registry import build_upstream
+from gateway_core.adapters.upstreams.registry import build_moderation, build_upstream
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.ids import IdMint
@@ -34,12 +34,13 @@ from gateway_core.contract.provider import GatewayProvider, ProviderSpec
 from gateway_core.contract.task import GatewayTask
 from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.domain.catalog import Catalog, Problem, build_catalog
+from gateway_core.domain.catalog import Catalog, build_catalog
 from gateway_core.domain.lifecycle import OPEN_SELECTOR
-from gateway_core.domain.providers import check_provider
+from gateway_core.ports.moderation import ModerationUpstream
 from gateway_core.ports.upstream import Upstream
 from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.ledgers import Rebuilder
+from gateway_core.usecases.providers import Providers
 from gateway_operator.balances import Balances
 from gateway_operator.bookkeeping import Bookkeeping
 from gateway_operator.callbacks.courier import Courier
@@ -50,7 +51,7 @@ from gateway_operator.controllers.standing.controller import StandingController
 from gateway_operator.controllers.standing.declaredkeys import DeclaredKeys
 from gateway_operator.controllers.standing.guardrails import Guardrails
 from gateway_operator.controllers.standing.keys import Keys
-from gateway_operator.controllers.standing.models import Models, ProviderKind
+from gateway_operator.controllers.standing.models import Models, ProviderKind, ProvidersInUse
 from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.controller import TaskController
 from gateway_operator.controllers.tasks.credentials import follow_policies
@@ -70,7 +71,6 @@ from gateway_operator.janitor import Janitor
 from gateway_operator.livetasks import LiveTasks
 from gateway_operator.metrics import Metrics
 from gateway_operator.outputs import Outputs
-from gateway_operator.providers import Providers
 from gateway_operator.queue import WorkQueue
 from gateway_operator.retention.schedule import Schedule, plan_sweeps
 from gateway_operator.settings import Settings
@@ -118,8 +118,11 @@ async def run_operator(
         tables = _build_tables(records)
         policy = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
         build = partial(_build_provider, policy=policy, shards=settings.shards)
-        providers = Providers(tables.providers, records, build, _check_provider)
+        providers = Providers(tables.providers, records, build)
         stack.push_async_callback(providers.close)
+        scaled = partial(_build_moderation, shards=settings.shards)
+        moderations = Providers(tables.providers, records, scaled)
+        stack.push_async_callback(moderations.close)
         live = LiveTasks()
         queue = WorkQueue(lambda name: controller.reconcile(name), metrics.work_failures.inc)
         sender = HttpCallbackSender(policy, timeout=settings.callback_timeout_seconds)
@@ -164,7 +167,8 @@ async def run_operator(
         followed = (Followed(GatewayTask, controller.observe, OPEN_SELECTOR),)
         peppers = load_peppers(settings.secrets_dir)
         declared = DeclaredKeys(KubeSecrets(records), peppers, tools.failpoints, _read_clock)
-        standing = _build_standing(records, tables, providers, declared)
+        in_use = ProvidersInUse(providers, moderations)
+        standing = _build_standing(records, tables, in_use, declared)
         wanted = KubeTable(
             records,
             GatewayTask.plural,
@@ -285,7 +289,7 @@ def _build_tables(records: KubeRecords) -> Tables:
 
 
 def _build_standing(
-    records: KubeRecords, tables: Tables, providers: Providers, declared: DeclaredKeys
+    records: KubeRecords, tables: Tables, providers: ProvidersInUse, declared: DeclaredKeys
 ) -> StandingController:
     """The kinds in the order of what they refer to, so that a start looks at each object once."""
     accounts, users, keys = tables.accounts, tables.users, tables.keys
@@ -317,16 +321,18 @@ def _build_provider(
     spec: ProviderSpec, credential: str | None, *, policy: AddressPolicy, shards: Shards
 ) -> Upstream:
     """The provider with this replica's part of what its owner allows the gateway."""
+    return build_upstream(_scale(spec, shards), credential, policy)
+
+
+def _build_moderation(
+    spec: ProviderSpec, credential: str | None, *, shards: Shards
+) -> ModerationUpstream:
+    return build_moderation(_scale(spec, shards), credential)
+
+
+def _scale(spec: ProviderSpec, shards: Shards) -> ProviderSpec:
     limit = shards.scale(spec.max_concurrent_requests)
-    part = spec.model_copy(update={"max_concurrent_requests": limit})
-    return build_upstream(part, credential, policy)
-
-
-def _check_provider(spec: ProviderSpec) -> Problem | None:
-    problems = check_provider(spec)
-    if not problems:
-        return None
-    return Problem(problems[0].reason, "; ".join(problem.text for problem in problems))
+    return spec.model_copy(update={"max_concurrent_requests": limit})
 
 
 def _login(connection: Connection) -> kopf.ConnectionInfo:

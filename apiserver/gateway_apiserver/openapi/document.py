@@ -59,6 +59,8 @@ def build_document(
     for (service, action), models in sorted(catalog.models.items()):
         path, suffix = f"/api/v1/{service}/{action}", f"{service}_{action}"
         operation = OPERATIONS[action]
+        if not operation.makes_tasks:
+            continue
         body = describe_body(operation, models, loopback_callbacks=loopback_callbacks)
         paths[path] = {"post": _describe_create(operation, models, suffix, body, task_id_header)}
         paths[path + "/{task_id}"] = {"get": _describe_task(suffix)}

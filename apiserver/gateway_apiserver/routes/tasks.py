@@ -48,7 +48,7 @@ class TaskRoutes:
     async def _create(
         self, scope: Scope, receive: Receive, send: Send, service: str, action: str
     ) -> None:
-        operation = self._catalog.current.find_operation(service, action)
+        operation = self._catalog.current.find_task_operation(service, action)
         if operation is None:
             raise no_route()
         if scope["method"] != "POST":
@@ -66,7 +66,7 @@ class TaskRoutes:
     async def _show(
         self, scope: Scope, send: Send, service: str, action: str, wire_id: str
     ) -> None:
-        served = self._catalog.current.find_operation(service, action) is not None
+        served = self._catalog.current.find_task_operation(service, action) is not None
         if scope["method"] not in ("GET", "HEAD"):
             raise MethodNotAllowed(READ_METHODS) if served and wire_id else no_route()
         if not wire_id:

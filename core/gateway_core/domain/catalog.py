@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from gateway_core.contract.conditions import Reason
+from gateway_core.contract.conditions import ConditionType, Reason
 from gateway_core.contract.model import FieldRule, GatewayModel, Price, Route
 from gateway_core.domain.operations import OPERATIONS, Operation
 from gateway_core.domain.pricechecks import check_prices
@@ -26,6 +26,9 @@ class Model:
     routes: tuple[Route, ...]
     deadline_seconds: int
     deprecated: bool = False
+    name: str = ""
+    ready: bool = False
+    """The object, and whether the operator has found that it can be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,20 @@ class Catalog:
         """The operation served at a path, None where no model serves it."""
         entry = self.models.get((service, action))
         return OPERATIONS[action] if entry else None
+
+    def find_task_operation(self, service: str, action: str) -> Operation | None:
+        """The same, where its calls are tasks."""
+        operation = self.find_operation(service, action)
+        return operation if operation is not None and operation.makes_tasks else None
+
+    def find_models(self, action: str, model_id: str) -> list[Model]:
+        """The models of that id, whatever their service: ready ones first, then by object name."""
+        found = [
+            models[model_id]
+            for (_, served), models in self.models.items()
+            if served == action and model_id in models
+        ]
+        return sorted(found, key=lambda model: (not model.ready, model.name))
 
     def find_model(self, service: str, action: str, model_id: str) -> Model | None:
         """The model of that id at that path."""
@@ -87,6 +104,8 @@ def build_catalog(objects: Iterable[GatewayModel]) -> tuple[Catalog, dict[str, P
             routes=tuple(spec.routes),
             deadline_seconds=spec.deadline_seconds,
             deprecated=spec.deprecated,
+            name=name,
+            ready=_is_ready(obj),
         )
     withdrawn = {_identify(obj): obj for obj in ordered[::-1] if _identify(obj) not in owners}
     return Catalog(MappingProxyType(models), tuple(withdrawn.values())), problems
@@ -113,3 +132,8 @@ def check_model_object(obj: GatewayModel) -> Problem | None:
 def _identify(obj: GatewayModel) -> tuple[str, str, str]:
     """What a model is called by: service, action and id."""
     return obj.spec.service, obj.spec.action, obj.spec.model_id
+
+
+def _is_ready(obj: GatewayModel) -> bool:
+    conditions = obj.status.conditions or ()
+    return any(c.type == ConditionType.READY and c.status == "True" for c in conditions)

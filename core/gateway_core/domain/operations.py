@@ -1,13 +1,15 @@
-"""The operations of the Task API as data: their fields, rules and defaults.
+"""What models do, as data: the operations of the Task API with their fields, rules and defaults.
 
 The specification's table, and nothing about a single model; `validation` reads it, and so do the
-OpenAPI document and the catalog.
+OpenAPI document and the catalog. Operations that other surfaces serve have no fields here: their
+bodies are those of the dialect they are called in.
 """
 
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
+from gateway_core.domain.moderations import ACTION
 from gateway_core.domain.pricing import Unit
 
 FieldType = Literal["text", "url", "urls", "choice", "boolean", "integer"]
@@ -33,12 +35,16 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An action of the Task API. `units` is what its calls can be priced by."""
+    """An action. `units` is what its calls can be priced by.
+
+    Calls of those that `makes_tasks` come at `/api/v1/{service}/{action}`.
+    """
 
     action: str
     summary: str
     units: tuple[Unit, ...]
-    fields: tuple[Field, ...]
+    fields: tuple[Field, ...] = ()
+    makes_tasks: bool = True
 
     def field(self, name: str) -> Field | None:
         """The field called `name`, if the operation has it."""
@@ -118,4 +124,8 @@ REFERENCE_TO_VIDEO = Operation(
     ),
 )
 
-OPERATIONS = MappingProxyType({op.action: op for op in (REFERENCE_TO_VIDEO,)})
+MODERATIONS = Operation(
+    action=ACTION, summary="Judge texts and images", units=(Unit.CALL,), makes_tasks=False
+)
+
+OPERATIONS = MappingProxyType({op.action: op for op in (REFERENCE_TO_VIDEO, MODERATIONS)})

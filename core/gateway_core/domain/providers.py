@@ -65,19 +65,19 @@ class Problem(NamedTuple):
 def check_provider(spec: ProviderSpec) -> list[Problem]:
     """All that has to be mended before the provider can be used; empty if nothing has.
 
-    A type without a declaration of its own (`spec.http`) has nothing to check here.
+    A type without a declaration of its own here has nothing to check.
     """
-    return list(_check_http(spec.http, spec)) if spec.http else []
-
-
-def _check_http(http: HttpProvider, spec: ProviderSpec) -> Iterator[Problem]:
     secret = spec.credentials_secret_ref is not None
-    if not _is_base_url(http.base_url):
-        yield Problem(
-            Reason.INVALID_FIELD, "http.baseUrl: must be an http or https URL with a host"
-        )
-    else:
-        yield from _check_base_address(http.base_url)
+    if spec.openai:
+        return [
+            *_check_base_url("openai.baseUrl", spec.openai.base_url),
+            *_check_headers("openai.headers", spec.openai.headers, secret),
+        ]
+    return list(_check_http(spec.http, secret)) if spec.http else []
+
+
+def _check_http(http: HttpProvider, secret: bool) -> Iterator[Problem]:
+    yield from _check_base_url("http.baseUrl", http.base_url)
     yield from _check_headers("http.headers", http.headers, secret)
     yield from _check_headers("http.outputHeaders", http.output_headers, secret)
     yield from _check_submit(http, secret)
@@ -237,11 +237,14 @@ def _uses(request: Request, name: str) -> bool:
         return True
 
 
-def _check_base_address(url: str) -> Iterator[Problem]:
+def _check_base_url(field: str, url: str) -> Iterator[Problem]:
+    if not _is_base_url(url):
+        yield Problem(Reason.INVALID_FIELD, f"{field}: must be an http or https URL with a host")
+        return
     try:
         DECLARED.check_url_literal(url)
     except AddressRefused as refused:
-        yield Problem(Reason.INVALID_FIELD, f"http.baseUrl: must not name {refused.reason}")
+        yield Problem(Reason.INVALID_FIELD, f"{field}: must not name {refused.reason}")
 
 
 def _is_base_url(text: str) -> bool:

@@ -28,12 +28,20 @@ class UpstreamBusy(UpstreamError):
     """No job was made; try again after `retry_after` seconds (429, 503, refused connection)."""
 
 
+class UpstreamLimited(UpstreamBusy):
+    """The provider's own rate limit (429): it is sent more calls than it takes."""
+
+
 class UpstreamDenied(UpstreamError):
     """The provider refuses the gateway's credentials; no job was made. An admin must act."""
 
 
 class UpstreamUnclear(UpstreamError):
     """Whether a job was made is unknown (time-out, cut connection, 5xx, an answer of nonsense)."""
+
+
+class UpstreamTimedOut(UpstreamUnclear):
+    """The provider did not answer in time."""
 
 
 class UpstreamGone(UpstreamError):

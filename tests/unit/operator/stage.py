@@ -41,6 +41,7 @@ from gateway_core.usecases.archive import read_archived
 from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.inputs import store_input
 from gateway_core.usecases.ledgers import Rebuilder, rebuild_ledger
+from gateway_core.usecases.providers import Providers
 from gateway_operator.callbacks.courier import Courier
 from gateway_operator.callbacks.signing import Keyring
 from gateway_operator.controllers.tasks.alarms import Alarms
@@ -59,7 +60,6 @@ from gateway_operator.janitor import Janitor
 from gateway_operator.livetasks import LiveTasks
 from gateway_operator.metrics import Metrics
 from gateway_operator.outputs import Outputs
-from gateway_operator.providers import Providers
 from gateway_operator.queue import WorkQueue
 from gateway_operator.shards import Shards
 from gateway_operator.tasktraces import TaskTraces

@@ -13,7 +13,7 @@ from gateway_core.domain.catalog import Problem
 from gateway_core.ports.adapters import AdapterFailed
 from gateway_core.ports.records import RecordUnavailable, Refused
 from gateway_core.ports.upstream import Upstream
-from gateway_operator.providers import LONGEST_START_PAUSE, SECRET_SECONDS, Providers
+from gateway_core.usecases.providers import LONGEST_START_PAUSE, SECRET_SECONDS, Providers
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import FakeRecords
 from tests.fakes.tables import FakeTable

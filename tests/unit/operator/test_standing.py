@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gateway_core.adapters.upstreams.registry import build_moderation
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.guardrail import GatewayGuardrail
@@ -14,15 +15,21 @@ from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.provider import GatewayProvider
 from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.catalog import Problem
+from gateway_core.ports.moderation import ModerationUpstream
 from gateway_core.ports.records import Outdated, RecordUnavailable, Refused
+from gateway_core.usecases.providers import Providers
 from gateway_operator.controllers.standing.accounts import Accounts, Users
 from gateway_operator.controllers.standing.controller import StandingController
 from gateway_operator.controllers.standing.declaredkeys import DeclaredKeys
 from gateway_operator.controllers.standing.guardrails import Guardrails
 from gateway_operator.controllers.standing.keys import Keys
-from gateway_operator.controllers.standing.models import RECHECK_SECONDS, Models, ProviderKind
+from gateway_operator.controllers.standing.models import (
+    RECHECK_SECONDS,
+    Models,
+    ProviderKind,
+    ProvidersInUse,
+)
 from gateway_operator.failpoints import Failpoints
-from gateway_operator.providers import Providers
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import FakeRecords, Fault
 from tests.fakes.secrets import FakeSecrets
@@ -54,14 +61,18 @@ class Scene:
             lambda *_: FakeUpstream(),
             lambda _: self.problem,
         )
+        self.moderations: Providers[ModerationUpstream] = Providers(
+            tables[GatewayProvider], self.records, build_moderation
+        )
+        in_use = ProvidersInUse(self.providers, self.moderations)
         declared = DeclaredKeys(FakeSecrets(), {1: b"p" * 32}, Failpoints(), lambda: self.now)
         self.kinds: tuple[Any, ...] = (
             Accounts(accounts),
             Users(users, accounts),
             Keys(keys, accounts, users, declared, lambda: self.now),
             Guardrails(tables[GatewayGuardrail], accounts, keys),
-            ProviderKind(tables[GatewayProvider], self.providers),
-            Models(tables[GatewayModel], self.providers),
+            ProviderKind(tables[GatewayProvider], in_use),
+            Models(tables[GatewayModel], in_use),
         )
         self.controller = StandingController(self.records, self.kinds, lambda: self.now)
         self.put_account()
@@ -454,3 +465,41 @@ async def test_own_writes_end_in_peace() -> None:
     await scene.settle()
     await asyncio.sleep(1000)
     assert scene.writes == 4
+
+
+OPENAI = {"type": "openai", "openai": {"baseUrl": "http://judge.example/v1"}}
+
+
+@in_virtual_time
+async def test_a_moderation_model_is_ready_where_its_provider_answers_at_once() -> None:
+    scene = Scene()
+    scene.put_provider("judge", **OPENAI)
+    route = {"name": "main", "providerName": "judge", "upstreamModel": "omni"}
+    scene.put_model("judging", action="moderations", routes=[route])
+    assert await scene.shown("gatewayproviders", "judge") == ("True", "Available", "in use")
+    assert await scene.shown("gatewaymodels", "judging") == ("True", "Available", "in use")
+
+
+@in_virtual_time
+async def test_models_and_providers_of_different_ways_are_told_apart() -> None:
+    scene = Scene()
+    scene.put_provider("judge", **OPENAI)
+    route = {"name": "main", "providerName": "judge", "upstreamModel": "omni"}
+    scene.put_model("film", prices=[{"perCallMicros": 1}], routes=[route])
+    scene.put_model("judging", action="moderations")
+    _, reason, message = await scene.shown("gatewaymodels", "judging")
+    assert (reason, "serves no moderations" in message) == ("ProviderNotReady", True)
+    scene.put_model("judging", action="moderations", prices=[{"perImageMicros": 1}])
+    _, reason, message = await scene.shown("gatewaymodels", "judging")
+    assert (reason, "are priced by call" in message) == ("InvalidPrice", True)
+
+
+@in_virtual_time
+async def test_an_openai_provider_says_what_is_to_be_mended() -> None:
+    scene = Scene()
+    bad = {"baseUrl": "http://169.254.169.254/v1", "headers": [{"name": "X", "value": "{key}"}]}
+    scene.put_provider("judge", type="openai", openai=bad)
+    _, reason, message = await scene.shown("gatewayproviders", "judge")
+    assert reason == "InvalidField"
+    assert "openai.baseUrl: must not name" in message
+    assert "openai.headers.X" in message

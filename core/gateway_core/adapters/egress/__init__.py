@@ -31,14 +31,16 @@ def guarded_connector(
     *,
     resolver: AbstractResolver | None = None,
     once: bool = False,
+    idle_seconds: float = 15.0,
     tls: ssl.SSLContext | None = None,
 ) -> aiohttp.TCPConnector:
     """A connector of at most `limit` connections that opens none to what `policy` refuses.
 
     The check is in the making of the socket, after DNS and before the connection, once for each
     address tried: a name that resolves differently the second time gains nothing. TLS still
-    verifies the name. `once` keeps neither connections nor addresses for a second request. `tls`
-    is whom to trust, in place of the system's. Call it with an event loop running.
+    verifies the name. `once` keeps neither connections nor addresses for a second request; other
+    connections are kept for `idle_seconds`. `tls` is whom to trust, in place of the system's. Call
+    it with an event loop running.
     """
 
     def open_socket(
@@ -58,6 +60,7 @@ def guarded_connector(
         socket_factory=open_socket,
         resolver=resolver,
         force_close=once,
+        keepalive_timeout=None if once else idle_seconds,
         use_dns_cache=not once,
         ssl=True if tls is None else tls,
     )

@@ -1,6 +1,7 @@
 """What a provider's answer means: which error of the port a status stands for, and its values.
 
-Used by `http` and `outputs`. Texts are for clients; only `MessageCleaner` lets foreign words in.
+Used by `http`, `openai` and `outputs`. Texts are for clients; only `MessageCleaner` lets foreign
+words in.
 """
 
 import math
@@ -16,6 +17,8 @@ from gateway_core.ports.upstream import (
     UpstreamDenied,
     UpstreamError,
     UpstreamGone,
+    UpstreamLimited,
+    UpstreamTimedOut,
     UpstreamUnclear,
 )
 
@@ -85,6 +88,31 @@ def _seconds_until(date: str, now: float) -> float:
 def make_busy(retry_after: float | None) -> UpstreamBusy:
     """The error for a provider that takes no more calls now."""
     return UpstreamBusy("The provider is busy.", retry_after=retry_after or _USUAL_WAIT)
+
+
+def find_call_error(answer: Answer) -> UpstreamError | None:
+    """The error of a call that is answered at once and leaves nothing; None for a 2xx and for a
+    refusal of its input (contract §1.3)."""
+    match answer.status:
+        case 400 | 404 | 413 | 422:
+            return None
+        case 401 | 402 | 403:
+            return make_denied(answer.status)
+        case 429:
+            return UpstreamLimited(
+                "The provider is sent more calls than it takes.",
+                retry_after=answer.retry_after or _USUAL_WAIT,
+            )
+        case 503:
+            return make_busy(answer.retry_after)
+        case 408 | 504:
+            return UpstreamTimedOut(
+                "The provider did not answer in time.", retry_after=answer.retry_after
+            )
+        case status if answer.ok:
+            return None
+        case status:
+            return make_unclear(status, answer.retry_after)
 
 
 def make_unclear(status: int, retry_after: float | None) -> UpstreamUnclear:

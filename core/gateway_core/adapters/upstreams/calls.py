@@ -92,3 +92,13 @@ def compile_calls(http: HttpProvider, credential: str | None) -> CallPlans:
 def fill_headers(headers: list[Header] | None, credential: str | None) -> dict[str, str]:
     """Headers by lower-case name. Raises TemplateError as `fill_header` does."""
     return {header.name.lower(): fill_header(header.value, credential) for header in headers or ()}
+
+
+def decode_credential(credential: bytes | str | None) -> str | None:
+    """The credential as text. Raises ValueError for bytes that are none."""
+    if isinstance(credential, bytes):
+        try:
+            credential = credential.decode()
+        except UnicodeDecodeError:
+            raise ValueError("the credential is not UTF-8 text") from None
+    return credential.strip() or None if credential else None

@@ -1,4 +1,4 @@
-"""The HTTP sessions of one provider; used by `http` and `outputs`.
+"""The HTTP sessions of one provider; used by `http`, `openai` and `outputs`.
 
 No session keeps cookies, reads proxy settings from the environment or follows redirects by itself.
 """
@@ -31,12 +31,14 @@ class Connections:
         # an admin has declared where it is, also inside; never where clouds keep credentials
         declared = partial(guarded_connector, DECLARED, limit)
         self._makers: dict[str, Callable[[], aiohttp.ClientSession]] = {
-            "calls": lambda: _open(declared(), call),
+            "calls": lambda: open_session(declared(), call),
             # A connection that was idle may be closed by the other side just as a request is sent,
             # and nobody knows then whether the job was made.
-            "submissions": lambda: _open(declared(once=True), call, once=True),
-            "own outputs": lambda: _open(declared(), read, decompress=False),
-            "outputs": lambda: _open(guarded_connector(policy, limit), read, decompress=False),
+            "submissions": lambda: open_session(declared(once=True), call, once=True),
+            "own outputs": lambda: open_session(declared(), read, decompress=False),
+            "outputs": lambda: open_session(
+                guarded_connector(policy, limit), read, decompress=False
+            ),
         }
         self._sessions: dict[str, aiohttp.ClientSession] = {}
         self._closed = False
@@ -76,13 +78,14 @@ class Connections:
         return self._sessions[name]
 
 
-def _open(
+def open_session(
     connector: aiohttp.BaseConnector,
     timeout: aiohttp.ClientTimeout,
     *,
     decompress: bool = True,
     once: bool = False,
 ) -> aiohttp.ClientSession:
+    """A session for a provider; with `once` nothing is ever sent a second time."""
     return aiohttp.ClientSession(
         connector=connector,
         timeout=timeout,
@@ -105,3 +108,14 @@ async def _send_once(
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
         raise aiohttp.ClientConnectionError("cut off") from error
+
+
+async def read_body(response: aiohttp.ClientResponse, most: int) -> bytes | None:
+    """The body of an answer, None if it has more bytes than are read."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > most:
+            response.close()
+            return None
+    return bytes(body)

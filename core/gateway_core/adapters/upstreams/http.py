@@ -23,9 +23,15 @@ from gateway_core.adapters.upstreams.answers import (
     read_seconds,
     read_word,
 )
-from gateway_core.adapters.upstreams.calls import Call, CallPlan, compile_calls, fill_headers
+from gateway_core.adapters.upstreams.calls import (
+    Call,
+    CallPlan,
+    compile_calls,
+    decode_credential,
+    fill_headers,
+)
 from gateway_core.adapters.upstreams.cleaning import MessageCleaner
-from gateway_core.adapters.upstreams.connections import Connections
+from gateway_core.adapters.upstreams.connections import Connections, read_body
 from gateway_core.adapters.upstreams.errorwords import ErrorReader
 from gateway_core.adapters.upstreams.lookups import JobFinder
 from gateway_core.adapters.upstreams.outputs import OutputRules, OutputSource
@@ -68,7 +74,7 @@ class HttpUpstream(Upstream):
         if problems or spec.http is None:
             raise ValueError("; ".join(problem.text for problem in problems) or "http: is missing")
         http = spec.http
-        secret = _decode(credential)
+        secret = decode_credential(credential)
         self._plans = compile_calls(http, secret)
         self._job_id = Expression(http.submit.job_id)
         self._refusal = _compile(http.submit.error_message)
@@ -220,7 +226,7 @@ class HttpUpstream(Upstream):
                 headers={"accept": "application/json", **call.headers},
                 allow_redirects=False,
             ) as response:
-                body = await _read(response)
+                body = await read_body(response, _MAX_ANSWER)
                 wait = parse_retry_after(response.headers.get("Retry-After"), time.time())
                 return Answer(response.status, body, wait)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
@@ -257,17 +263,6 @@ class HttpUpstream(Upstream):
         return self._cleaner.clean(raw, fallback, *ids)
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes | None:
-    """The body, None if it is longer than is read."""
-    body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) > _MAX_ANSWER:
-            response.close()
-            return None
-    return bytes(body)
-
-
 def _evaluate(expression: Expression, document: Any) -> Any:
     try:
         return expression.evaluate(document)
@@ -279,16 +274,6 @@ def _evaluate(expression: Expression, document: Any) -> Any:
 
 def _compile(text: str | None) -> Expression | None:
     return None if text is None else Expression(text)
-
-
-def _decode(credential: bytes | str | None) -> str | None:
-    """The credential as text. Raises ValueError for bytes that are none."""
-    if isinstance(credential, bytes):
-        try:
-            credential = credential.decode()
-        except UnicodeDecodeError:
-            raise ValueError("the credential is not UTF-8 text") from None
-    return credential.strip() or None if credential else None
 
 
 def _map_words(words: StateWords) -> dict[str, JobState]:

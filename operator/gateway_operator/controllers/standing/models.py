@@ -1,18 +1,40 @@
 """Whether providers and models can be used."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.provider import GatewayProvider
 from gateway_core.domain.catalog import Problem, build_catalog
+from gateway_core.domain.operations import OPERATIONS
 from gateway_core.ports.caches import Table
+from gateway_core.ports.moderation import ModerationUpstream
+from gateway_core.ports.upstream import Upstream
+from gateway_core.usecases.providers import Providers
 from gateway_operator.controllers.standing.kinds import Finding, Ref, refer
-from gateway_operator.providers import Providers
 
 RECHECK_SECONDS = 30.0
 """After how long a provider is looked at again: its Secret or its adapter may have changed."""
 _IDENTITIES = "models"
+
+
+@dataclass(frozen=True, slots=True)
+class ProvidersInUse:
+    """Providers with jobs, and those that answer at once."""
+
+    with_jobs: Providers[Upstream]
+    at_once: Providers[ModerationUpstream]
+
+    def of_type(self, type_: str) -> Providers[Upstream] | Providers[ModerationUpstream]:
+        """Those that a provider of a type is among."""
+        return self.at_once if type_ == "openai" else self.with_jobs
+
+    def for_model(self, model: GatewayModel) -> Providers[Upstream] | Providers[ModerationUpstream]:
+        """Those that a model's routes have to lead to."""
+        operation = OPERATIONS.get(model.spec.action)
+        makes_tasks = operation is None or operation.makes_tasks
+        return self.with_jobs if makes_tasks else self.at_once
 
 
 class ProviderKind:
@@ -21,7 +43,7 @@ class ProviderKind:
     kind = GatewayProvider
     contested = ""
 
-    def __init__(self, table: Table[GatewayProvider], providers: Providers) -> None:
+    def __init__(self, table: Table[GatewayProvider], providers: ProvidersInUse) -> None:
         self.table = table
         self._providers = providers
 
@@ -31,7 +53,7 @@ class ProviderKind:
 
     async def check(self, obj: GatewayProvider) -> Finding:
         """What the calls to it would find."""
-        problem = await self._providers.check(obj.metadata.name)
+        problem = await self._providers.of_type(obj.spec.type).check(obj.metadata.name)
         return Finding(problem, again_in=RECHECK_SECONDS)
 
 
@@ -41,7 +63,7 @@ class Models:
     kind = GatewayModel
     contested = _IDENTITIES
 
-    def __init__(self, table: Table[GatewayModel], providers: Providers) -> None:
+    def __init__(self, table: Table[GatewayModel], providers: ProvidersInUse) -> None:
         self.table = table
         self._providers = providers
         self._known: dict[str, Problem] | None = None
@@ -73,8 +95,9 @@ class Models:
     async def _check_routes(self, model: GatewayModel) -> Problem | None:
         """A model is ready if one of its routes is; the first route's problem is shown if not."""
         first: Problem | None = None
+        providers = self._providers.for_model(model)
         for route in model.spec.routes:
-            problem = await self._providers.check(route.provider_name)
+            problem = await providers.check(route.provider_name)
             if problem is None:
                 return None
             if problem.reason is not Reason.PROVIDER_NOT_FOUND:

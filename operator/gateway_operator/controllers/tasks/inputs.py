@@ -61,7 +61,7 @@ def check_request(
     Raises Unacceptable with the reason REST would have given.
     """
     model = catalog.find_model(request.service, request.action, request.model_id)
-    if model is None:
+    if model is None or not model.operation.makes_tasks:
         raise Unacceptable(
             Reason.INVALID_REQUEST,
             f"Model {request.model_id} is not offered at {request.service}/{request.action}.",

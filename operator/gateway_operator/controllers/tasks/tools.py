@@ -19,8 +19,10 @@ from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import Counters
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Object, Records
+from gateway_core.ports.upstream import Upstream
 from gateway_core.usecases.ledgers import Rebuilder
 from gateway_core.usecases.policies import Policies
+from gateway_core.usecases.providers import Providers
 from gateway_operator.callbacks.courier import Courier
 from gateway_operator.calls import UpstreamCalls
 from gateway_operator.controllers.tasks.alarms import Alarms
@@ -30,7 +32,6 @@ from gateway_operator.folding import Folding
 from gateway_operator.livetasks import LiveTasks
 from gateway_operator.metrics import Metrics
 from gateway_operator.outputs import Outputs
-from gateway_operator.providers import Providers
 from gateway_operator.queue import WorkQueue
 from gateway_operator.shards import Shards
 from gateway_operator.tasktraces import TaskTraces
@@ -53,7 +54,7 @@ class Tools:
     keys: Table[GatewayKey]
     policies: Policies[GatewayGuardrail]
     catalog: Callable[[], Catalog]
-    providers: Providers
+    providers: Providers[Upstream]
     outputs: Outputs
     journal: Journal
     folding: Folding

@@ -1,4 +1,7 @@
-"""The providers in use: one `Upstream` for each usable `GatewayProvider`, rebuilt when it changes.
+"""The providers in use: one adapter for each usable `GatewayProvider`, rebuilt when it changes.
+
+The operator has one of these for providers with jobs and another for those that answer at once, the
+API one for the latter.
 
 Credentials are read from their Secrets when a provider is first seen or changed and again every
 half minute, so that a rotated one is taken up without a restart. An adapter that could not be
@@ -9,16 +12,17 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.provider import GatewayProvider, ProviderSpec
 from gateway_core.domain.catalog import Problem
+from gateway_core.domain.providers import check_provider
 from gateway_core.ports.adapters import AdapterFailed, AdapterMissing
 from gateway_core.ports.caches import Table
 from gateway_core.ports.records import Missing, Records, RecordUnavailable, Refused
-from gateway_core.ports.upstream import Upstream
 
 SECRET_SECONDS = 30.0
 RETRY_SECONDS = 3.0
@@ -27,16 +31,40 @@ LONGEST_START_PAUSE = 300.0
 
 _log = structlog.get_logger(__name__)
 
-BuildUpstream = Callable[[ProviderSpec, str | None], Upstream]
-"""Raises ValueError, saying what to mend, for a type or credential that cannot be used."""
-CheckProvider = Callable[[ProviderSpec], Problem | None]
+
+class Usable(Protocol):
+    """What adapters of every port have."""
+
+    @property
+    def trouble(self) -> str | None:
+        """What keeps it from being used at present, for an admin; None if nothing does."""
+        ...
+
+    async def start(self) -> None:
+        """Called once; raises what `ports.upstream.Upstream.start` does."""
+        ...
+
+    async def close(self) -> None:
+        """Frees connections."""
+        ...
+
+
+U = TypeVar("U", bound=Usable)
+
+
+def check_declaration(spec: ProviderSpec) -> Problem | None:
+    """All that is wrong with a resource by itself."""
+    problems = check_provider(spec)
+    if not problems:
+        return None
+    return Problem(problems[0].reason, "; ".join(problem.text for problem in problems))
 
 
 @dataclass(slots=True)
-class _Entry:
+class _Entry(Generic[U]):
     spec: ProviderSpec
     credential: str | None
-    upstream: Upstream | None
+    upstream: U | None
     problem: Problem | None
     read_at: float
     pause: float = START_PAUSE
@@ -45,26 +73,29 @@ class _Entry:
     """When an adapter that could not be started is to be started again."""
 
 
-class Providers:
-    """Upstreams by provider name."""
+class Providers(Generic[U]):
+    """Upstreams by provider name.
+
+    `build` raises ValueError, saying what to mend, for a type or credential that cannot be used.
+    """
 
     def __init__(
         self,
         table: Table[GatewayProvider],
         records: Records,
-        build: BuildUpstream,
-        check: CheckProvider,
+        build: Callable[[ProviderSpec, str | None], U],
+        check: Callable[[ProviderSpec], Problem | None] = check_declaration,
     ) -> None:
         self._table = table
         self._records = records
         self._build = build
         self._check = check
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _Entry[U]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._replaced: list[Upstream] = []
+        self._replaced: list[U] = []
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def find(self, name: str) -> Upstream | None:
+    async def find(self, name: str) -> U | None:
         """The provider's upstream, None if there is no such provider or it is unusable.
 
         Raises RecordUnavailable where its Secret cannot be read for now.
@@ -92,7 +123,7 @@ class Providers:
             await upstream.close()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
-    async def _refresh(self, name: str) -> _Entry | None:
+    async def _refresh(self, name: str) -> _Entry[U] | None:
         obj = self._table.get(name)
         known = self._entries.get(name)
         if obj is None:
@@ -135,7 +166,7 @@ class Providers:
 
     async def _make(
         self, spec: ProviderSpec, credential: str | None
-    ) -> tuple[Upstream | None, Problem | None]:
+    ) -> tuple[U | None, Problem | None]:
         """The upstream, or what keeps it from being made.
 
         Any exception is the resource's problem: one that nobody foresaw must not end the operator.
@@ -168,7 +199,7 @@ class Providers:
         except Missing:
             data = {}
         except Refused:
-            text = f"the operator may not read Secret {ref.name}"
+            text = f"the gateway may not read Secret {ref.name}"
             return None, Problem(Reason.SECRET_NOT_FOUND, text)
         value = data.get(ref.key)
         if not value:
@@ -176,15 +207,16 @@ class Providers:
             return None, Problem(Reason.SECRET_NOT_FOUND, text)
         return value.decode(errors="replace").strip(), None
 
-    async def _retire(self, entry: _Entry | None) -> None:
+    async def _retire(self, entry: _Entry[U] | None) -> None:
         """Closes an upstream that was replaced, once calls under way have had time to end."""
         if entry is None or entry.upstream is None:
             return
-        grace = entry.spec.http.request_timeout_seconds + 60 if entry.spec.http else 60
+        declared = entry.spec.http or entry.spec.openai
+        grace = declared.request_timeout_seconds + 60 if declared else 60
         self._replaced.append(entry.upstream)
         asyncio.get_running_loop().call_later(grace, self._close_soon, entry.upstream)
 
-    def _close_soon(self, upstream: Upstream) -> None:
+    def _close_soon(self, upstream: U) -> None:
         if upstream not in self._replaced:
             return
         self._replaced.remove(upstream)
@@ -194,7 +226,7 @@ class Providers:
         task.add_done_callback(self._closing.discard)
 
 
-def _is_fresh(entry: _Entry) -> bool:
+def _is_fresh(entry: _Entry[Any]) -> bool:
     """Whether there is nothing to look up or to start again."""
     now = time.monotonic()
     return now - entry.read_at < SECRET_SECONDS and now < entry.start_at

@@ -1,0 +1,159 @@
+"""A provider that answers at once in the OpenAI dialect (`GatewayProvider`, type openai).
+
+Made by `registry`. Whatever the provider sends ends in a whole answer or an error of the port.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import orjson
+
+from gateway_core.adapters.egress import guarded_connector
+from gateway_core.adapters.upstreams.answers import (
+    REFUSED,
+    Answer,
+    find_call_error,
+    parse_retry_after,
+)
+from gateway_core.adapters.upstreams.calls import decode_credential, fill_headers
+from gateway_core.adapters.upstreams.cleaning import MessageCleaner
+from gateway_core.adapters.upstreams.connections import open_session, read_body
+from gateway_core.contract.provider import ProviderSpec
+from gateway_core.domain.addresses import DECLARED
+from gateway_core.domain.moderations import Nonsense, complete_answer, read_call
+from gateway_core.domain.providers import check_provider
+from gateway_core.ports.moderation import ModerationUpstream
+from gateway_core.ports.upstream import (
+    UpstreamBusy,
+    UpstreamRejected,
+    UpstreamTimedOut,
+    UpstreamUnclear,
+)
+
+_CONNECT_SECONDS = 10.0
+_TURN_SECONDS = 10.0
+_IDLE_SECONDS = 4.0
+"""How long a connection is kept: less than the 5 s after which common servers close theirs, which
+would break the call that is just being sent on it."""
+_ANSWER_BYTES = 64 * 1024
+_RESULT_BYTES = 4 * 1024
+"""The most that is read of an answer: so much, and so much for each result."""
+_CUT = "The connection to the provider broke off."
+
+
+class OpenAIUpstream(ModerationUpstream):
+    """Fulfils `ports.moderation.ModerationUpstream` for a resource of type openai.
+
+    `credential` is the value of the resource's Secret, white space around it ignored. Raises
+    ValueError with what is to be mended if the resource or the credential cannot be used.
+    """
+
+    def __init__(self, spec: ProviderSpec, credential: bytes | str | None) -> None:
+        problems = check_provider(spec)
+        if problems or spec.openai is None:
+            raise ValueError(
+                "; ".join(problem.text for problem in problems) or "openai: is missing"
+            )
+        openai = spec.openai
+        secret = decode_credential(credential)
+        headers = fill_headers(openai.headers, secret)
+        if secret is not None:
+            headers.setdefault("authorization", f"Bearer {secret}")
+        self._headers: Mapping[str, str] = {
+            "accept": "application/json",
+            "content-type": "application/json",
+            **headers,
+        }
+        self._url = openai.base_url.rstrip("/") + "/moderations"
+        host = urlsplit(openai.base_url).hostname or ""
+        self._cleaner = MessageCleaner(
+            (host,), [*headers.values(), *([secret] if secret is not None else ())]
+        )
+        self._limit = spec.max_concurrent_requests
+        self._timeout = float(openai.request_timeout_seconds)
+        self._turns = asyncio.Semaphore(self._limit)
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    async def moderate(
+        self, body: Mapping[str, Any], *, traceparent: str | None = None
+    ) -> dict[str, Any]:
+        """The whole answer to a body; see the port."""
+        call = read_call(body)
+        headers = dict(self._headers)
+        if traceparent is not None:
+            headers["traceparent"] = traceparent
+        most = _ANSWER_BYTES + _RESULT_BYTES * call.results
+        answer = await self._send(orjson.dumps(call.to_upstream(call.model_id)), headers, most)
+        problem = find_call_error(answer)
+        if problem is not None:
+            raise problem
+        if not answer.ok:
+            raise UpstreamRejected(self._explain(answer, call.model_id))
+        try:
+            return complete_answer(answer.parse(), call)
+        except Nonsense as error:
+            raise UpstreamUnclear("The provider's answer is no moderation.") from error
+
+    async def close(self) -> None:
+        """Frees connections; later calls raise UpstreamBusy, for there may be a successor."""
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    async def _send(self, body: bytes, headers: Mapping[str, str], most: int) -> Answer:
+        await self._wait_for_turn()
+        try:
+            async with self._open().post(
+                self._url, data=body, headers=headers, allow_redirects=False
+            ) as response:
+                wait = parse_retry_after(response.headers.get("Retry-After"), time.time())
+                return Answer(response.status, await read_body(response, most), wait)
+        except aiohttp.ConnectionTimeoutError as error:
+            raise UpstreamBusy("The provider could not be reached in time.") from error
+        except aiohttp.ClientConnectorError as error:
+            raise UpstreamBusy("The provider could not be reached.") from error
+        except TimeoutError as error:
+            raise UpstreamTimedOut("The provider did not answer in time.") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise UpstreamUnclear(_CUT) from error
+        finally:
+            self._turns.release()
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise UpstreamBusy("The provider is being reconfigured.")
+        if self._session is None:
+            # made at the first use, since a connector needs the running loop; an admin has declared
+            # where it is, also inside, though never where clouds keep credentials
+            connector = guarded_connector(DECLARED, self._limit, idle_seconds=_IDLE_SECONDS)
+            timeout = aiohttp.ClientTimeout(
+                total=self._timeout, connect=min(_CONNECT_SECONDS, self._timeout / 2)
+            )
+            self._session = open_session(connector, timeout)
+        return self._session
+
+    async def _wait_for_turn(self) -> None:
+        """Waits outside of a call's own time, so that one that was never sent is never unclear."""
+        if not self._turns.locked():
+            await self._turns.acquire()
+            return
+        try:
+            async with asyncio.timeout(_TURN_SECONDS):
+                await self._turns.acquire()
+        except TimeoutError as error:
+            raise UpstreamBusy("Too many calls to the provider are under way.") from error
+
+    def _explain(self, answer: Answer, upstream_model: str) -> str:
+        """Why the provider refused the input, cleaned."""
+        try:
+            document = answer.parse()
+        except UpstreamUnclear:
+            return REFUSED
+        error = document.get("error") if isinstance(document, dict) else None
+        raw = error.get("message") if isinstance(error, dict) else error
+        return self._cleaner.clean(raw, REFUSED, upstream_model)

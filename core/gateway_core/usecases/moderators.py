@@ -1,0 +1,65 @@
+"""Who judges: the model that a client names, the route to take, and the provider's adapter.
+
+Used by the API for single calls and by the operator for the lines of Batches. A model of `/v1` is
+found by its id alone, whatever its service.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway_core.contract.errors import NotFound, Unavailable
+from gateway_core.contract.model import Route
+from gateway_core.domain.catalog import Catalog, Model
+from gateway_core.domain.moderations import ACTION
+from gateway_core.ports.moderation import ModerationUpstream
+from gateway_core.ports.records import RecordUnavailable
+from gateway_core.usecases.policies import Policy
+from gateway_core.usecases.providers import Providers
+
+
+@dataclass(frozen=True, slots=True)
+class Moderator:
+    """Where the calls of a model go."""
+
+    model: Model
+    route: Route
+    upstream: ModerationUpstream
+
+
+class Moderators:
+    """Finds moderators by the catalog as it is, which `catalog` tells."""
+
+    def __init__(
+        self, catalog: Callable[[], Catalog], providers: Providers[ModerationUpstream]
+    ) -> None:
+        self._catalog = catalog
+        self._providers = providers
+
+    def find_model(self, model_id: str, policy: Policy | None, *, param: str = "model") -> Model:
+        """The model that a client means: the first of that id which the key may call.
+
+        `policy` is None where there is no key. Raises NotFound (`model_not_found`) where there is
+        none of that id, and Forbidden where the key may call none of them.
+        """
+        found = self._catalog().find_models(ACTION, model_id)
+        if not found:
+            raise NotFound(
+                f"There is no moderation model {model_id}.", code="model_not_found", param=param
+            )
+        if policy is None:
+            return found[0]
+        allowed = (m for m in found if policy.find_refusal(m.service, m.model_id) is None)
+        chosen = next(allowed, found[0])
+        policy.check(chosen.service, chosen.model_id)
+        return chosen
+
+    async def find(self, model: Model) -> Moderator:
+        """The first route of a model whose provider can be used. Unavailable where none can."""
+        for route in model.routes:
+            try:
+                upstream = await self._providers.find(route.provider_name)
+            except RecordUnavailable:
+                continue
+            if upstream is not None:
+                return Moderator(model, route, upstream)
+        raise Unavailable(f"Model {model.model_id} cannot be reached now.")
