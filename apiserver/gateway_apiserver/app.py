@@ -69,7 +69,9 @@ from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import Counters
 from gateway_core.ports.notices import NoticeSink
 from gateway_core.ports.objects import ObjectStore
+from gateway_core.ports.parts import PartLedger
 from gateway_core.ports.records import Records
+from gateway_core.ports.storage import StorageLedger
 from gateway_core.ports.tracing import NO_TRACER, Tracer
 from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.ledgers import Rebuilder
@@ -87,6 +89,8 @@ class ApiParts:
     settings: ApiSettings
     records: Records
     counters: Counters
+    storage: StorageLedger
+    parts: PartLedger
     store: ObjectStore
     keys: Table[KeyRecord]
     guardrails: Table[Guardrail]

@@ -23,6 +23,8 @@ from gateway_core.adapters.logs.lines import LineWriter
 from gateway_core.adapters.objectstore.choice import open_store
 from gateway_core.adapters.operatorlink import OperatorLink
 from gateway_core.adapters.redis.counters import RedisCounters
+from gateway_core.adapters.redis.parts import RedisParts
+from gateway_core.adapters.redis.storage import RedisStorage
 from gateway_core.adapters.secretfiles import SecretsUnusable as SecretsUnusable
 from gateway_core.adapters.secretfiles import load_key, load_peppers
 from gateway_core.adapters.telemetry.process import ProcessMetrics
@@ -62,6 +64,11 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             settings.redis_url, namespace=settings.namespace, note=process.note_round_trip
         )
         stack.push_async_callback(counters.close)
+        redis_url, gateway = settings.redis_url, settings.namespace
+        storage = RedisStorage(redis_url, namespace=gateway, note=process.note_round_trip)
+        stack.push_async_callback(storage.close)
+        parts = RedisParts(redis_url, namespace=gateway, note=process.note_round_trip)
+        stack.push_async_callback(parts.close)
         preparing = asyncio.create_task(counters.prepare(PREPARE_SECONDS))
         store = await stack.enter_async_context(open_store(settings))
         notices = None
@@ -86,6 +93,8 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 settings=settings,
                 records=records,
                 counters=counters,
+                storage=storage,
+                parts=parts,
                 store=store,
                 keys=keys,
                 guardrails=guardrails,

@@ -25,6 +25,7 @@ from gateway_core.ports.tracing import NO_TRACER, Tracer
 from tests.fakes.counters import FakeCounters
 from tests.fakes.objects import FakeObjects
 from tests.fakes.records import FakeRecords
+from tests.fakes.storage import FakeParts, FakeStorage
 from tests.fakes.tables import FakeTable
 
 MODEL = "sim-q4-reference-to-video"
@@ -115,6 +116,8 @@ class Gateway:
     def __init__(self, *, tracer: Tracer = NO_TRACER, **settings: Any) -> None:
         self.records = FakeRecords()
         self.counters = FakeCounters()
+        self.storage = FakeStorage()
+        self.parts = FakeParts()
         self.store = FakeObjects()
         self.keys = FakeTable(self.records, "gatewaykeys", project_key)
         self.guardrails = FakeTable(self.records, "gatewayguardrails", read_guardrail)
@@ -130,6 +133,8 @@ class Gateway:
             settings=chosen,
             records=self.records,
             counters=self.counters,
+            storage=self.storage,
+            parts=self.parts,
             store=self.store,
             keys=self.keys,
             guardrails=self.guardrails,
