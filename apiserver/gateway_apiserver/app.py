@@ -3,6 +3,7 @@
 Made by `__main__` of what `compose` puts together, and by tests of fakes.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,6 +51,9 @@ from gateway_apiserver.routes.management.usage import UsageRoutes
 from gateway_apiserver.routes.operations import build_operations_router
 from gateway_apiserver.routes.pricing import PricingRoutes
 from gateway_apiserver.routes.tasks import TaskRoutes
+from gateway_apiserver.routes.uploads.creation import UploadCreation
+from gateway_apiserver.routes.uploads.desk import UploadDesk
+from gateway_apiserver.routes.uploads.handlers import UploadRoutes
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.spans import RequestSpans
 from gateway_apiserver.surfaces import choose_dialect
@@ -74,7 +78,11 @@ from gateway_core.ports.records import Records
 from gateway_core.ports.storage import StorageLedger
 from gateway_core.ports.tracing import NO_TRACER, Tracer
 from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.ledgers import Rebuilder
+from gateway_core.usecases.parts import UploadParts
+from gateway_core.usecases.storage import StorageGate
+from gateway_core.usecases.uploads import UploadOutcomes
 
 _TASKS = "/api/v1/"
 
@@ -104,6 +112,8 @@ class ApiParts:
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     access: AccessLog = field(default_factory=AccessLog)
     tracer: Tracer = NO_TRACER
+    clock: Callable[[], float] = time.time
+    """Unix seconds, by which the lives of files and uploads end."""
     is_prepared: Callable[[], bool] = lambda: True
     """Whether what only the first calls need has been got, or waited for long enough."""
 
@@ -175,14 +185,28 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     notices = NoticeReceiver(NoticeSigner(parts.id_key), parts.notices)
     management = _build_management(parts, authenticator, gate, mint)
     spans = RequestSpans(parts.tracer, settings.client_traces)
-    compat = _build_compat(parts, Door(authenticator, maintenance=settings.maintenance), mint)
+    door = Door(authenticator, maintenance=settings.maintenance)
+    compat = _build_compat(parts, door, mint, failpoints)
     fork = _Fork(tasks, management, compat, notices, others)
     return Edge(fork, Witnesses(parts.access, metrics, spans))
 
 
-def _build_compat(parts: ApiParts, door: Door, mint: IdMint) -> CompatRoutes:
+def _build_compat(
+    parts: ApiParts, door: Door, mint: IdMint, failpoints: Failpoints
+) -> CompatRoutes:
     """The surfaces of the OpenAI form, each with its endpoints."""
-    return CompatRoutes()
+    storage = StorageGate(parts.records, parts.storage)
+    files = FileRecorder(parts.records, parts.storage)
+    outcomes = UploadOutcomes(parts.records, storage, files, failpoints.reach)
+    upload_parts = UploadParts(parts.store, parts.parts, mint, failpoints.reach)
+    uploads = UploadRoutes(
+        door,
+        UploadCreation(parts.records, storage, outcomes, mint),
+        UploadDesk(parts.records, outcomes, upload_parts, mint, clock=parts.clock),
+        upload_parts,
+        clock=parts.clock,
+    )
+    return CompatRoutes(uploads.endpoints)
 
 
 def _build_management(

@@ -1,4 +1,4 @@
-"""The API's failpoints: the steps of a paid create at which a test has the process killed."""
+"""The API's failpoints: steps of paid creates and Uploads at which a test kills the process."""
 
 from gateway_core.usecases import failpoints
 
@@ -7,6 +7,12 @@ NAMES = (
     "after-reserve",
     "before-create",
     "after-create",
+    "before-part-put",
+    "after-part-put",
+    "before-upload-outcome",
+    "after-upload-outcome",
+    "before-upload-file",
+    "after-upload-file",
 )
 
 
