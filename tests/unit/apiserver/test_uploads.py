@@ -1,4 +1,4 @@
-"""`/v1/uploads` (contract §4): its states, what wins, what is refused, and what it leaves behind."""
+"""`/v1/uploads` (contract §4): what wins, what is refused, and what is left behind."""
 
 import asyncio
 import base64
