@@ -52,11 +52,11 @@ async def _stream_segment(
     digest, got, held = hashlib.sha256(), 0, b""
     async with aclosing(store.stream(ref.key, start, None if whole else length)) as chunks:
         async for chunk in chunks:
-            if held:
-                yield held
             got += len(chunk)
             if got > length:
                 break
+            if held:
+                yield held
             if whole:
                 digest.update(chunk)
             held = chunk
