@@ -197,8 +197,8 @@ def _build_compat(
     """The surfaces of the OpenAI form, each with its endpoints."""
     storage = StorageGate(parts.records, parts.storage)
     files = FileRecorder(parts.records, parts.storage)
-    outcomes = UploadOutcomes(parts.records, storage, files, failpoints.reach)
-    upload_parts = UploadParts(parts.store, parts.parts, mint, failpoints.reach)
+    outcomes = UploadOutcomes(parts.records, storage, files, failpoints)
+    upload_parts = UploadParts(parts.store, parts.parts, mint, failpoints)
     uploads = UploadRoutes(
         door,
         UploadCreation(parts.records, storage, outcomes, mint),

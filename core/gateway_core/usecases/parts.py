@@ -6,7 +6,7 @@ arrived, whatever lies at its place. What no File comes to have is removed by th
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -23,26 +23,28 @@ from gateway_core.ports.objects import ObjectMissing, ObjectStore, ObjectTooLarg
 from gateway_core.ports.parts import PartCaps, PartLedger, PartsStale
 from gateway_core.ports.records import Object
 from gateway_core.ports.storage import StorageUnavailable
+from gateway_core.usecases.failpoints import NO_FAILPOINTS, Failpoints
 
 MOST_READS = 16
 """How many receipts one completion reads at once."""
 _RECEIPT = ".json"
 _log = structlog.get_logger(__name__)
 
-Reach = Callable[[str], None]
-"""Passes a step at which a test may have the process killed (`usecases.failpoints`)."""
-
 
 class UploadParts:
     """Parts of all Uploads; whose they are is checked by whoever calls."""
 
     def __init__(
-        self, store: ObjectStore, ledger: PartLedger, mint: IdMint, reach: Reach = lambda _: None
+        self,
+        store: ObjectStore,
+        ledger: PartLedger,
+        mint: IdMint,
+        failpoints: Failpoints = NO_FAILPOINTS,
     ) -> None:
         self._store = store
         self._ledger = ledger
         self._mint = mint
-        self._reach = reach
+        self._failpoints = failpoints
 
     async def add(self, obj: Object, source: AsyncIterator[bytes], expected: int = 0) -> str:
         """Stores a part of the pending Upload `obj`; its id.
@@ -114,7 +116,7 @@ class UploadParts:
     async def _store_part(self, obj: Object, part_id: str, source: AsyncIterator[bytes]) -> None:
         account, upload = _whose(obj)
         first = await _read_first(source)
-        self._reach("before-part-put")
+        self._failpoints.reach("before-part-put")
         try:
             stored = await self._store.put_stream(
                 part_key(account, upload, part_id),
@@ -130,7 +132,7 @@ class UploadParts:
         await self._claim(obj, part_id, stored.bytes)
         receipt = {"bytes": stored.bytes, "sha256": stored.sha256}
         await self._store.put(receipt_key(account, upload, part_id), orjson.dumps(receipt))
-        self._reach("after-part-put")
+        self._failpoints.reach("after-part-put")
 
     async def _claim(self, obj: Object, part_id: str, size: int) -> None:
         account, upload = _whose(obj)

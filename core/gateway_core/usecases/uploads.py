@@ -4,7 +4,7 @@ One compare-and-set on `spec` is the outcome, whoever makes it. All that follows
 by anybody at any time, and is: by the request that won, by each that repeats it, by the operator.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,11 +14,9 @@ from gateway_core.contract.upload import GatewayUpload, PartRef
 from gateway_core.domain.files import FileRecord, find_life, read_file
 from gateway_core.domain.uploads import is_settled, write_time
 from gateway_core.ports.records import Missing, Object, Records
+from gateway_core.usecases.failpoints import NO_FAILPOINTS, Failpoints
 from gateway_core.usecases.files import FileRecorder, NewFile, build_file
 from gateway_core.usecases.storage import StorageGate
-
-Reach = Callable[[str], None]
-"""Passes a step at which a test may have the process killed (`usecases.failpoints`)."""
 
 
 class UploadOutcomes:
@@ -29,12 +27,12 @@ class UploadOutcomes:
         records: Records,
         storage: StorageGate,
         files: FileRecorder,
-        reach: Reach = lambda _: None,
+        failpoints: Failpoints = NO_FAILPOINTS,
     ) -> None:
         self._records = records
         self._storage = storage
         self._files = files
-        self._reach = reach
+        self._failpoints = failpoints
 
     async def complete(
         self, obj: Object, parts: Sequence[PartRef], file_name: str, now: float
@@ -91,9 +89,9 @@ class UploadOutcomes:
         if is_settled(obj):
             return await self._read_file(name)
         await self.end_reservation(obj)
-        self._reach("before-upload-file")
+        self._failpoints.reach("before-upload-file")
         made = await self._files.create(compose_file(obj))
-        self._reach("after-upload-file")
+        self._failpoints.reach("after-upload-file")
         if made.is_new and await self._is_too_late(obj, made.object):
             await self._files.delete(made.object)
             return None
@@ -115,9 +113,9 @@ class UploadOutcomes:
         return None if found["metadata"].get("deletionTimestamp") else found
 
     async def _write(self, obj: Object, spec: dict[str, Any]) -> Object:
-        self._reach("before-upload-outcome")
+        self._failpoints.reach("before-upload-outcome")
         decided = await self._records.patch(GatewayUpload.plural, obj, {"spec": spec})
-        self._reach("after-upload-outcome")
+        self._failpoints.reach("after-upload-outcome")
         return decided
 
 
