@@ -26,12 +26,19 @@ JOURNAL_STEPS = ("after-journal-fold", "before-journal-removal", "after-journal-
 KEYS = "tests/crash/test_keys.py"
 UPLOADS = "tests/crash/test_uploads.py"
 UPLOAD_STEPS = tuple(step for step in API_STEPS if "upload" in step or "part" in step)
+STORED = "tests/crash/test_stored.py"
+STORED_STEPS = tuple(
+    step
+    for step in OPERATOR_STEPS
+    if step.startswith(("after-file-", "after-upload-")) or step == "before-orphan-removal"
+)
 ELSEWHERE = {
     **dict.fromkeys(("before-callback", "after-callback", "after-callback-record"), CALLBACKS),
     **dict.fromkeys(("before-removal", "after-removal"), RETENTION),
     **dict.fromkeys(JOURNAL_STEPS, JOURNAL),
     "after-key-secret": KEYS,
     **dict.fromkeys(UPLOAD_STEPS, UPLOADS),
+    **dict.fromkeys(STORED_STEPS, STORED),
 }
 """Steps that a plain task does not come by, and the tests that kill there."""
 
