@@ -1,4 +1,4 @@
-"""The API's failpoints: steps of paid creates and Uploads at which a test kills the process."""
+"""The API's failpoints: steps of creates and of Uploads at which a test kills the process."""
 
 from gateway_core.usecases import failpoints
 
@@ -13,6 +13,9 @@ NAMES = (
     "after-upload-outcome",
     "before-upload-file",
     "after-upload-file",
+    "after-file-bytes",
+    "after-file-claim",
+    "after-file-object",
 )
 
 
