@@ -32,6 +32,7 @@ from gateway_core.contract.resource import skeleton
 from gateway_core.contract.stored import FILES_FOLDER, UPLOADS_FOLDER, ObjectRef, file_key, part_key
 from gateway_core.contract.upload import GatewayUpload
 from gateway_core.domain.uploads import read_member
+from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Object
 from gateway_core.ports.storage import StorageStale
 from gateway_core.usecases.files import NewFile, build_file
@@ -41,11 +42,17 @@ LIMIT = 5_368_709_120
 
 
 class Stored:
-    """Files and uploads of the account `demo`; an asynchronous context manager."""
+    """Files and uploads of one account; an asynchronous context manager.
 
-    def __init__(self, world: World, account: str = "demo") -> None:
+    `store` is the world's where that is no directory.
+    """
+
+    def __init__(
+        self, world: World, account: str = "demo", store: ObjectStore | None = None
+    ) -> None:
         self.world = world
         self.account = account
+        self._given = store
         self.mint = IdMint(load_key(world.config.secrets_directory, "id-key"))
         self._stack = AsyncExitStack()
 
@@ -55,8 +62,7 @@ class Stored:
         self.records = await self._stack.enter_async_context(
             KubeRecords(connection, config.namespace)
         )
-        self.store = DirectoryStore(config.store_directory)
-        self._stack.callback(self.store.close)
+        self.store = self._given or self._open_directory()
         url = f"redis://127.0.0.1:{config.ports.redis}/0"
         self.ledger = RedisStorage(url, namespace=config.namespace)
         self._stack.push_async_callback(self.ledger.close)
@@ -64,6 +70,11 @@ class Stored:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+
+    def _open_directory(self) -> ObjectStore:
+        directory = DirectoryStore(self.world.config.store_directory)
+        self._stack.callback(directory.close)
+        return directory
 
     async def rebuild(self) -> None:
         """Makes the ledger from the record, as the API does before a claim."""
