@@ -31,11 +31,11 @@ from gateway_core.contract.names import (
 from gateway_core.contract.resource import skeleton
 from gateway_core.contract.stored import FILES_FOLDER, UPLOADS_FOLDER, ObjectRef, file_key, part_key
 from gateway_core.contract.upload import GatewayUpload
-from gateway_core.domain.uploads import read_member
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Object
 from gateway_core.ports.storage import StorageStale
 from gateway_core.usecases.files import NewFile, build_file
+from gateway_core.usecases.storage import rebuild_pool
 from tests.servers.world import World
 
 LIMIT = 5_368_709_120
@@ -78,18 +78,7 @@ class Stored:
 
     async def rebuild(self) -> None:
         """Makes the ledger from the record, as the API does before a claim."""
-        members: dict[str, int] = {}
-        token = await self.ledger.begin_rebuild(self.account, "files")
-        if token is None:
-            return
-        for obj in await self.list_all(GatewayUpload.plural):
-            member = read_member(obj)
-            if member is not None:
-                members[member[0]] = member[1]
-        for obj in await self.list_all(GatewayFile.plural):
-            if not obj["metadata"].get("deletionTimestamp"):
-                members[obj["metadata"]["name"]] = obj["spec"]["request"]["bytes"]
-        await self.ledger.finish_rebuild(self.account, "files", token, members)
+        await rebuild_pool(self.records, self.ledger, self.account, "files")
 
     async def claim(self, name: str, size: int) -> None:
         """Counts bytes for a member."""
