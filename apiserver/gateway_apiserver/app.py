@@ -3,6 +3,7 @@
 Made by `__main__` of what `compose` puts together, and by tests of fakes.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,6 +39,10 @@ from gateway_apiserver.recording import TaskRecorder
 from gateway_apiserver.routes.account import AccountRoutes
 from gateway_apiserver.routes.compat.calls import Door
 from gateway_apiserver.routes.compat.router import CompatRoutes
+from gateway_apiserver.routes.files.content import ContentSender
+from gateway_apiserver.routes.files.creation import FileCreation
+from gateway_apiserver.routes.files.endpoints import FileEndpoints
+from gateway_apiserver.routes.files.finder import FileFinder
 from gateway_apiserver.routes.management.assignments import AssignmentRoutes
 from gateway_apiserver.routes.management.budgets import BudgetReader
 from gateway_apiserver.routes.management.guardrails import GuardrailRoutes
@@ -53,6 +58,9 @@ from gateway_apiserver.routes.moderations import ModerationRoutes
 from gateway_apiserver.routes.operations import build_operations_router
 from gateway_apiserver.routes.pricing import PricingRoutes
 from gateway_apiserver.routes.tasks import TaskRoutes
+from gateway_apiserver.routes.uploads.creation import UploadCreation
+from gateway_apiserver.routes.uploads.desk import UploadDesk
+from gateway_apiserver.routes.uploads.handlers import UploadRoutes
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.spans import RequestSpans
 from gateway_apiserver.surfaces import choose_dialect
@@ -68,17 +76,24 @@ from gateway_core.contract.provider import GatewayProvider
 from gateway_core.contract.task import GatewayTask
 from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.addresses import AddressPolicy, AddressRefused
+from gateway_core.domain.files import FileRecord
 from gateway_core.domain.guardrails import Guardrail
-from gateway_core.ports.caches import Table
+from gateway_core.ports.caches import FollowedTable, Table
 from gateway_core.ports.counters import Counters
 from gateway_core.ports.moderation import ModerationUpstream
 from gateway_core.ports.notices import NoticeSink
 from gateway_core.ports.objects import ObjectStore
+from gateway_core.ports.parts import PartLedger
 from gateway_core.ports.records import Records
+from gateway_core.ports.storage import StorageLedger
 from gateway_core.ports.tracing import NO_TRACER, Tracer
+from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.ledgers import Rebuilder
 from gateway_core.usecases.moderators import Moderators
+from gateway_core.usecases.parts import UploadParts
 from gateway_core.usecases.providers import Providers
+from gateway_core.usecases.storage import StorageGate
+from gateway_core.usecases.uploads import UploadOutcomes
 
 _TASKS = "/api/v1/"
 
@@ -93,6 +108,8 @@ class ApiParts:
     settings: ApiSettings
     records: Records
     counters: Counters
+    storage: StorageLedger
+    parts: PartLedger
     store: ObjectStore
     keys: Table[KeyRecord]
     guardrails: Table[Guardrail]
@@ -101,6 +118,7 @@ class ApiParts:
     models: Table[GatewayModel]
     providers: Table[GatewayProvider]
     tasks: Table[TaskRecord]
+    files: FollowedTable[FileRecord]
     moderations: Providers[ModerationUpstream]
     rebuilder: Rebuilder
     calls: LiveCalls
@@ -110,6 +128,8 @@ class ApiParts:
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     access: AccessLog = field(default_factory=AccessLog)
     tracer: Tracer = NO_TRACER
+    clock: Callable[[], float] = time.time
+    """Unix seconds, by which the lives of files and uploads end."""
     is_prepared: Callable[[], bool] = lambda: True
     """Whether what only the first calls need has been got, or waited for long enough."""
 
@@ -192,16 +212,44 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         parts.calls,
         default_model=settings.moderation_default_model,
     )
-    compat = _build_compat(parts, door, mint, ModerationRoutes(judges))
+    files = _build_files(parts, door, mint, metrics, failpoints)
+    uploads = _build_uploads(parts, door, mint, failpoints)
+    judging = ModerationRoutes(judges)
+    compat = CompatRoutes(files.endpoints, uploads.endpoints, judging.endpoints)
     fork = _Fork(tasks, management, compat, notices, others)
     return Edge(fork, Witnesses(parts.access, metrics, spans))
 
 
-def _build_compat(
-    parts: ApiParts, door: Door, mint: IdMint, moderations: ModerationRoutes
-) -> CompatRoutes:
-    """The surfaces of the OpenAI form, each with its endpoints."""
-    return CompatRoutes(moderations.endpoints)
+def _build_uploads(
+    parts: ApiParts, door: Door, mint: IdMint, failpoints: Failpoints
+) -> UploadRoutes:
+    storage = StorageGate(parts.records, parts.storage)
+    files = FileRecorder(parts.records, parts.storage)
+    outcomes = UploadOutcomes(parts.records, storage, files, failpoints)
+    upload_parts = UploadParts(parts.store, parts.parts, mint, failpoints)
+    return UploadRoutes(
+        door,
+        UploadCreation(parts.records, storage, outcomes, mint),
+        UploadDesk(parts.records, outcomes, upload_parts, mint, clock=parts.clock),
+        upload_parts,
+        clock=parts.clock,
+    )
+
+
+def _build_files(
+    parts: ApiParts, door: Door, mint: IdMint, metrics: ApiMetrics, failpoints: Failpoints
+) -> FileEndpoints:
+    gate = StorageGate(parts.records, parts.storage)
+    recorder = FileRecorder(parts.records, parts.storage)
+    return FileEndpoints(
+        door,
+        FileFinder(parts.records, parts.files, parts.storage, mint),
+        FileCreation(parts.store, gate, recorder, mint, failpoints),
+        recorder,
+        gate,
+        ContentSender(parts.store, partial(metrics.count_bytes, "files", "out")),
+        metrics,
+    )
 
 
 def _build_management(
