@@ -121,9 +121,9 @@ test: programs ## All tests, on a real kube-apiserver, etcd and Redis (JOBS=2 at
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 .PHONY: test-long
-test-long: programs ## The fault tests at their full counts: hours (FAULT_SHARE=1 to 10: the tenths to run)
-	@FAULT_SHARE=$(or $(FAULT_SHARE),10) $(BIN)/python -m pytest \
-		$$(grep -rl --include='test_*.py' 'tally(' tests)
+test-long: programs ## The fault tests at their full counts: hours (FAULT_SHARE=1 to 100: per cent)
+	@FAULT_SHARE=$(or $(FAULT_SHARE),100) $(BIN)/python -m pytest \
+		$$(grep -rlE --include='test_*.py' 'tally\(|IS_WHOLE' tests)
 
 .PHONY: test-unit
 test-unit: setup ## The tests that need no process beside them

@@ -3,7 +3,9 @@
 The fixtures: a control plane without the gateway's processes, and tallies of faults.
 """
 
+import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
 import pytest
 import structlog
@@ -13,6 +15,7 @@ from xdist.remote import Producer
 from tests.crash.tallies import PROPERTY, Tally, format_summary
 from tests.groups import GroupScheduling, rank
 from tests.servers.control_plane import ControlPlane
+from tests.servers.days import find_pause
 from tests.servers.s3_server import S3Server
 
 # what an example may take is no property of the code on a machine that others share
@@ -38,6 +41,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the groups in order; within a group that of pytest-randomly stands."""
     items.sort(key=lambda item: rank(item.nodeid))
+
+
+@pytest.fixture
+def one_day() -> None:
+    """For tests of a day's figures that take up to a minute: it does not end meanwhile."""
+    time.sleep(find_pause(datetime.now(UTC), 60))
 
 
 @pytest.fixture(scope="session")

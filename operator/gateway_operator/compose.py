@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import kopf
-
 from gateway_core.adapters.callbacks.http import HttpCallbackSender
 from gateway_core.adapters.kube.connection import Connection, find_connection
 from gateway_core.adapters.kube.records import KubeRecords
@@ -65,6 +63,7 @@ from gateway_operator.controllers.tasks.tools import Tools
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.feed import Followed, build_registry, build_settings, run_feed
 from gateway_operator.folding import Folding
+from gateway_operator.framework import kopf
 from gateway_operator.health import start_health
 from gateway_operator.heartbeat import Heartbeat
 from gateway_operator.janitor import Janitor

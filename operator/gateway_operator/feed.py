@@ -10,11 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import kopf
-
 from gateway_core.contract.names import GROUP, VERSION
 from gateway_core.contract.resource import Resource
 from gateway_core.ports.records import Object
+from gateway_operator.framework import kopf
 from gateway_operator.shards import Shards
 
 Login = Callable[[], kopf.ConnectionInfo]

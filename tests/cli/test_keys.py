@@ -80,6 +80,7 @@ def test_limits_are_set_and_cleared(gatewayctl, read, key):
     gatewayctl("keys", "limit", "set", key["name"], "5", "--window", "fortnightly", code=2)
 
 
+@pytest.mark.usefixtures("one_day")
 def test_used_and_reset_are_counted_from_the_usage(
     gatewayctl, control_plane, patch_status, tmp_path, account, key
 ):

@@ -1,7 +1,11 @@
-"""One gateway for the crash tests; each test leaves it whole."""
+"""Gateways for the crash tests. Each test leaves its own whole, and the next file has it then."""
+
+import asyncio
+from collections.abc import Iterator
 
 import pytest
 
+from gateway_cli.local.processes import PROCESSES
 from tests.servers.tenants import open_tenant
 from tests.servers.world import World
 
@@ -9,19 +13,48 @@ FUNDS = {"paidMicros": 1_000_000_000_000}
 LIMIT = {"micros": 1_000_000_000_000, "window": "7d"}
 
 
+@pytest.fixture(scope="session")
+def standing() -> Iterator[dict[str, World]]:
+    """The gateways that files share, by the process that has been ended for good."""
+    worlds: dict[str, World] = {}
+    yield worlds
+    for running in worlds.values():
+        running.__exit__()
+
+
 @pytest.fixture(scope="module")
-def world():
+def world(request, standing):
     """All processes, none restarted of itself."""
-    with World() as running:
-        yield running
+    yield from lend(request, standing, without="")
 
 
 @pytest.fixture(scope="module")
-def unattended_world():
+def unattended_world(request, standing):
     """A gateway whose own operator has been ended: tests bring theirs."""
-    with World() as running:
-        running.run.kill("operator")
-        yield running
+    yield from lend(request, standing, without="operator")
+
+
+def lend(request, standing: dict[str, World], *, without: str) -> Iterator[World]:
+    """One that stands already, or a new one; it is ended after a file that has failed with it."""
+    if without not in standing:
+        running = World()
+        running.__enter__()
+        standing[without] = running
+        if without:
+            running.run.kill(without)
+    before = request.session.testsfailed
+    yield standing[without]
+    living = {name for name in PROCESSES if standing[without].is_alive(name)}
+    if request.session.testsfailed > before or living != {*PROCESSES} - {without}:
+        standing.pop(without).__exit__()
+    else:
+        asyncio.run(behave(standing[without]))
+
+
+async def behave(world: World) -> None:
+    """Ends what the provider was told to do."""
+    async with world.client() as client:
+        await client.simulate()
 
 
 @pytest.fixture

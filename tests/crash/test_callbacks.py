@@ -22,6 +22,13 @@ HIT = 2
 SCHEDULE = "0,0.5,0.5,1,1"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def schedule(world):
+    """That of the operator is its own again at the end."""
+    yield
+    world.run.restart("operator", {})
+
+
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.timeout(120 + 20 * KILLS_A_STEP)
 async def test_operator_killed_around_an_attempt(world, tally, step):

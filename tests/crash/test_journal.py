@@ -22,7 +22,12 @@ from gateway_core.contract.limits import subject_of_key
 from gateway_core.ports.counters import Budget, CountersStale, CountersUnavailable
 from tests.servers.world import ROOT, World, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+# what the counters tell is of today
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("one_day"),
+]
 
 KEY = "key-of-the-caller"
 

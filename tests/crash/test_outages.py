@@ -21,12 +21,13 @@ HEAL_SECONDS = 25.0
 NOTICE_SECONDS = 3.0
 """A create sent later than that into an outage is refused, since it is known by then."""
 
+SHORT = {"etcd": (5, 20), "kube-apiserver": (5,)}
+"""Seconds, by default: once beyond what it takes until the outage is known."""
+
 CASES = [
     (process, seconds)
     for process in ("etcd", "kube-apiserver")
-    for seconds in (5, 60, 300)
-    # five minutes, and a second one of them, are for the long run
-    if IS_WHOLE or seconds == 5 or (process, seconds) == ("etcd", 60)
+    for seconds in ((5, 60, 300) if IS_WHOLE else SHORT[process])
 ]
 
 

@@ -16,28 +16,23 @@ from tests.crash.guarantees import UNDER_WAY_SECONDS, Load, make_models
 from tests.crash.history import check_money, is_closed
 from tests.crash.shares import share
 from tests.servers.replica import Replica
-from tests.servers.world import World, check_invariants, wait_for
+from tests.servers.world import check_invariants, wait_for
 
 pytestmark = pytest.mark.slow
 
 HALT_SECONDS = 30.0
 TOGETHER = 5
 """Owners that are halted at the same time, beside the one that is not."""
+HALTS = max(TOGETHER, share(50))
 ANYWHERE = "any moment"
 FIRST = ("after-intent", "after-submit", ANYWHERE, "before-intent", "after-outputs")
 MOMENTS = (*FIRST, *(name for name in NAMES if name not in FIRST))
 
 
-@pytest.fixture(scope="module")
-def world():
-    """A gateway whose operator is never halted."""
-    assert HALT_SECONDS > UNDER_WAY_SECONDS, "nobody would take over while an owner is halted"
-    with World() as running:
-        yield running
-
-
 @pytest.fixture
 async def client(world):
+    """Of a gateway whose own operator is never halted."""
+    assert HALT_SECONDS > UNDER_WAY_SECONDS, "nobody would take over while an owner is halted"
     async with world.client() as own:
         await own.simulate({"behaviour": "seconds", "seconds": "1-3"})
         await make_models(world, own)
@@ -59,10 +54,10 @@ async def halt_and_resume(owner, moment, begun):
     return time.monotonic() - since
 
 
-@pytest.mark.timeout(240 + 240 * share(50) // TOGETHER)
+@pytest.mark.timeout(240 + 240 * HALTS // TOGETHER)
 async def test_owners_halted_across_a_takeover_double_and_change_nothing(world, client, tally):
     row = tally("F9", "SIGSTOP of an owner for 30 s across a takeover")
-    moments = [MOMENTS[number % len(MOMENTS)] for number in range(share(50))]
+    moments = [MOMENTS[number % len(MOMENTS)] for number in range(HALTS)]
     for start in range(0, len(moments), TOGETHER):
         chosen = moments[start : start + TOGETHER]
         async with row.trial(client, count=len(chosen)):

@@ -19,7 +19,7 @@ from tests.servers.tenants import (
     wait_known,
     wait_status,
 )
-from tests.servers.world import World, check_invariants, wait_for
+from tests.servers.world import check_invariants, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -27,12 +27,6 @@ WAYS = 64
 RATE = 300
 PLENTY = 10_000
 CREATES, ENOUGH_FOR = 200, 50
-
-
-@pytest.fixture(scope="module")
-def world():
-    with World() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

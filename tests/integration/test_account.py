@@ -62,6 +62,7 @@ async def test_balance_is_five_integers(client):
     assert answer.headers["Cache-Control"] == "no-store"
 
 
+@pytest.mark.usefixtures("one_day")
 async def test_reservation_while_processing_and_charge_after(client):
     assert await read_balance(client) == {
         "balance_cents": 10_000,
@@ -95,6 +96,7 @@ async def test_failed_task_costs_nothing(client, simulate):
     assert after["spent_cents_total"] == 0
 
 
+@pytest.mark.usefixtures("one_day")
 async def test_bonus_goes_first_and_only_sums_are_rounded(world, client):
     """Reservations are rounded up, all else down; micro-dollars are summed before."""
     name = unique("odd")

@@ -46,6 +46,7 @@ def test_the_guide_says_what_its_commands_print():
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("one_day")
 def test_the_commands_of_the_guide_do_what_it_says(world):
     assert shutil.which("curl"), "the guide's commands need curl"
     steps = list_steps()

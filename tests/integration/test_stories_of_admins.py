@@ -220,6 +220,7 @@ def to_dollars(calls):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_day")
 @pytest.mark.parametrize("way", [ByGatewayctl, ByRest, ByKubectl])
 async def test_a_new_admin_limits_a_key_runs_into_it_and_lifts_it(world, way):
     admin = way(world)
