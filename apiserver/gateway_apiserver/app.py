@@ -50,6 +50,9 @@ from gateway_apiserver.routes.management.usage import UsageRoutes
 from gateway_apiserver.routes.operations import build_operations_router
 from gateway_apiserver.routes.pricing import PricingRoutes
 from gateway_apiserver.routes.tasks import TaskRoutes
+from gateway_apiserver.routes.temporary.creation import TemporaryCreation
+from gateway_apiserver.routes.temporary.endpoints import TemporaryRoutes
+from gateway_apiserver.routes.temporary.making import TemporaryFiles
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.spans import RequestSpans
 from gateway_apiserver.surfaces import choose_dialect
@@ -67,14 +70,19 @@ from gateway_core.domain.addresses import AddressPolicy, AddressRefused
 from gateway_core.domain.guardrails import Guardrail
 from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import Counters
+from gateway_core.ports.fetching import Fetcher
 from gateway_core.ports.notices import NoticeSink
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.parts import PartLedger
 from gateway_core.ports.records import Records
+from gateway_core.ports.sealing import Sealer
 from gateway_core.ports.storage import StorageLedger
 from gateway_core.ports.tracing import NO_TRACER, Tracer
 from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.ledgers import Rebuilder
+from gateway_core.usecases.storage import StorageGate
+from gateway_core.usecases.temporaryaddresses import TemporaryAddresses
 
 _TASKS = "/api/v1/"
 
@@ -92,6 +100,8 @@ class ApiParts:
     storage: StorageLedger
     parts: PartLedger
     store: ObjectStore
+    fetcher: Fetcher
+    sealer: Sealer
     keys: Table[KeyRecord]
     guardrails: Table[Guardrail]
     accounts: Table[AccountRecord]
@@ -158,6 +168,8 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     others.include_router(AccountRoutes(authenticator, owners, parts.counters, gate).router)
     pricing = PricingRoutes(authenticator, catalog, addresses, anonymous=settings.pricing_anonymous)
     others.include_router(pricing.router)
+    door = Door(authenticator, maintenance=settings.maintenance)
+    others.include_router(_build_temporary(parts, door, mint).router)
     others.include_router(
         build_operations_router(
             lambda: not leaving.begun and _is_ready(parts),
@@ -175,7 +187,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     notices = NoticeReceiver(NoticeSigner(parts.id_key), parts.notices)
     management = _build_management(parts, authenticator, gate, mint)
     spans = RequestSpans(parts.tracer, settings.client_traces)
-    compat = _build_compat(parts, Door(authenticator, maintenance=settings.maintenance), mint)
+    compat = _build_compat(parts, door, mint)
     fork = _Fork(tasks, management, compat, notices, others)
     return Edge(fork, Witnesses(parts.access, metrics, spans))
 
@@ -183,6 +195,24 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
 def _build_compat(parts: ApiParts, door: Door, mint: IdMint) -> CompatRoutes:
     """The surfaces of the OpenAI form, each with its endpoints."""
     return CompatRoutes()
+
+
+def _build_temporary(parts: ApiParts, door: Door, mint: IdMint) -> TemporaryRoutes:
+    settings, addresses = parts.settings, TemporaryAddresses(parts.sealer)
+    files = TemporaryFiles(
+        parts.records,
+        parts.store,
+        StorageGate(parts.records, parts.storage),
+        FileRecorder(parts.records, parts.storage),
+        addresses,
+        mint,
+        media_url=settings.media_url,
+        limit=settings.temporary_storage_bytes,
+    )
+    creation = TemporaryCreation(files, parts.store, parts.fetcher)
+    return TemporaryRoutes(
+        door, creation, files, parts.store, addresses, media_url=settings.media_url
+    )
 
 
 def _build_management(

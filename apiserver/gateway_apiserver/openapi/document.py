@@ -18,6 +18,10 @@ from gateway_apiserver.openapi.schemas import (
     describe_quote,
     example_body,
 )
+from gateway_apiserver.openapi.temporary import (
+    describe_temporary_files,
+    describe_temporary_shapes,
+)
 from gateway_apiserver.routes.account import ACCOUNT_PATH, BALANCE_PATH
 from gateway_apiserver.routes.pricing import FILTERS, QUOTES_PATH, SCHEDULES_PATH
 from gateway_core.domain.catalog import Catalog, Model
@@ -54,6 +58,7 @@ def build_document(
             "get": _describe_read("showBalance", "What is left of the money", "Balance")
         },
         **prices,
+        **describe_temporary_files(),
         **describe_management(),
     }
     for (service, action), models in sorted(catalog.models.items()):
@@ -81,7 +86,11 @@ def build_document(
                 "apiKey": {"type": "http", "scheme": "bearer"},
                 "managementKey": {"type": "http", "scheme": "bearer"},
             },
-            "schemas": {**describe_components(), **describe_shapes()},
+            "schemas": {
+                **describe_components(),
+                **describe_temporary_shapes(),
+                **describe_shapes(),
+            },
             "headers": describe_headers(task_id_header),
         },
     }

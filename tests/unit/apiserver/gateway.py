@@ -16,6 +16,7 @@ from gateway_apiserver.departure import Departure
 from gateway_apiserver.entries import project_account, project_key, project_task, project_user
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.tasktable import TaskTable
+from gateway_core.adapters.sealing import SivSealer
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.keys import KeyClass, digest, mint_key
 from gateway_core.contract.names import id_to_name
@@ -23,6 +24,7 @@ from gateway_core.domain.guardrails import read_guardrail
 from gateway_core.domain.lifecycle import OPEN_SELECTOR
 from gateway_core.ports.tracing import NO_TRACER, Tracer
 from tests.fakes.counters import FakeCounters
+from tests.fakes.fetching import FakeFetcher
 from tests.fakes.objects import FakeObjects
 from tests.fakes.records import FakeRecords
 from tests.fakes.storage import FakeParts, FakeStorage
@@ -119,6 +121,7 @@ class Gateway:
         self.storage = FakeStorage()
         self.parts = FakeParts()
         self.store = FakeObjects()
+        self.fetcher = FakeFetcher()
         self.keys = FakeTable(self.records, "gatewaykeys", project_key)
         self.guardrails = FakeTable(self.records, "gatewayguardrails", read_guardrail)
         self.accounts = FakeTable(self.records, "gatewayaccounts", project_account)
@@ -136,6 +139,8 @@ class Gateway:
             storage=self.storage,
             parts=self.parts,
             store=self.store,
+            fetcher=self.fetcher,
+            sealer=SivSealer(ID_KEY),
             keys=self.keys,
             guardrails=self.guardrails,
             accounts=self.accounts,
