@@ -185,6 +185,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                     Query("sum(gateway_usage_fold_waiting{JOBS})", "tasks"),
                     Query("max(gateway_journal_objects{JOBS})", "objects of the journal"),
                     Query("max(gateway_journals_damaged{JOBS})", "journals damaged"),
+                    Query("sum(gateway_journal_unstored_records{JOBS})", "calls not stored"),
                 ),
             ),
             Panel(
@@ -279,6 +280,64 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                     Query("sum(gateway_callbacks_running{JOBS})", "under way"),
                     Query("sum(gateway_callbacks_waiting{JOBS})", "waiting"),
                 ),
+            ),
+        ),
+    ),
+    (
+        "Files and uploads",
+        (
+            Panel(
+                "Bytes stored",
+                "bytes",
+                "Of all accounts: of files, of temporary files, and reserved for uploads.",
+                (Query("max by (state) (gateway_stored_bytes{JOBS})", "{{state}}"),),
+                stacked=True,
+            ),
+            Panel(
+                "Files by purpose, open uploads",
+                "short",
+                "",
+                (
+                    Query("max by (purpose) (gateway_files{JOBS})", "{{purpose}}"),
+                    Query("sum(gateway_uploads_open{JOBS})", "open uploads"),
+                ),
+            ),
+            Panel(
+                "Ends of files and uploads",
+                "ops",
+                "expired: deleted as their life was over; removed: gone with their bytes.",
+                (
+                    Query(_rate("gateway_files_ended_total", "step"), "file {{step}}"),
+                    Query(_rate("gateway_uploads_ended_total", "outcome"), "upload {{outcome}}"),
+                ),
+            ),
+            Panel(
+                "What a comparison found",
+                "short",
+                "In an hour, save files that lack bytes: that is as of the last comparison.",
+                (
+                    Query("max(gateway_files_broken{JOBS})", "files that lack bytes"),
+                    Query(
+                        "sum by (folder) (increase(gateway_orphans_removed_total{JOBS}[1h]))",
+                        "orphans {{folder}}",
+                    ),
+                    Query(
+                        "sum by (kind) (increase(gateway_storage_repairs_total{JOBS}[1h]))",
+                        "ledger {{kind}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Bytes of orphans removed",
+                "bytes",
+                "In an hour.",
+                (Query("sum(increase(gateway_orphan_bytes_removed_total{JOBS}[1h]))", "bytes"),),
+            ),
+            Panel(
+                "Oldest deletion of a file",
+                "s",
+                "Since when the oldest file that was deleted waits for its bytes to be removed.",
+                (Query("max(gateway_file_deletion_oldest_age_seconds{JOBS})", "oldest"),),
             ),
         ),
     ),

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway_apiserver.accesslog import AccessLog
 from gateway_apiserver.admission.entrance import Entrance
+from gateway_apiserver.admission.moderations import ModerationAdmission
 from gateway_apiserver.admission.policies import PolicyView
 from gateway_apiserver.admission.tasks import TaskAdmission
 from gateway_apiserver.auth import Authenticator
@@ -26,6 +27,7 @@ from gateway_apiserver.errors import render_error, to_gateway_error
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.finder import TaskFinder
 from gateway_apiserver.freshness import ReadThrough
+from gateway_apiserver.livecalls import LiveCalls
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.notices import NoticeReceiver
 from gateway_apiserver.openapi.document import build_document
@@ -47,6 +49,7 @@ from gateway_apiserver.routes.management.router import ManagementRoutes
 from gateway_apiserver.routes.management.tombstones import Tombstones
 from gateway_apiserver.routes.management.turns import Turns
 from gateway_apiserver.routes.management.usage import UsageRoutes
+from gateway_apiserver.routes.moderations import ModerationRoutes
 from gateway_apiserver.routes.operations import build_operations_router
 from gateway_apiserver.routes.pricing import PricingRoutes
 from gateway_apiserver.routes.tasks import TaskRoutes
@@ -64,6 +67,7 @@ from gateway_core.contract.ids import IdMint
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.model import RESERVED_SERVICES, GatewayModel
 from gateway_core.contract.notices import NoticeSigner
+from gateway_core.contract.provider import GatewayProvider
 from gateway_core.contract.task import GatewayTask
 from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.addresses import AddressPolicy, AddressRefused
@@ -71,6 +75,7 @@ from gateway_core.domain.guardrails import Guardrail
 from gateway_core.ports.caches import Table
 from gateway_core.ports.counters import Counters
 from gateway_core.ports.fetching import Fetcher
+from gateway_core.ports.moderation import ModerationUpstream
 from gateway_core.ports.notices import NoticeSink
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.parts import PartLedger
@@ -78,9 +83,10 @@ from gateway_core.ports.records import Records
 from gateway_core.ports.sealing import Sealer
 from gateway_core.ports.storage import StorageLedger
 from gateway_core.ports.tracing import NO_TRACER, Tracer
-from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.ledgers import Rebuilder
+from gateway_core.usecases.moderators import Moderators
+from gateway_core.usecases.providers import Providers
 from gateway_core.usecases.storage import StorageGate
 from gateway_core.usecases.temporaryaddresses import TemporaryAddresses
 
@@ -107,7 +113,11 @@ class ApiParts:
     accounts: Table[AccountRecord]
     users: Table[UserRecord]
     models: Table[GatewayModel]
+    providers: Table[GatewayProvider]
     tasks: Table[TaskRecord]
+    moderations: Providers[ModerationUpstream]
+    rebuilder: Rebuilder
+    calls: LiveCalls
     id_key: bytes
     peppers: Mapping[int, bytes]
     notices: NoticeSink | None = None
@@ -123,7 +133,9 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     leaving = departure or Departure()
     settings, records = parts.settings, parts.records
     mint, catalog = IdMint(parts.id_key), CatalogView(parts.models)
-    metrics = ApiMetrics(parts.registry, partial(_classify, parts.accounts))
+    metrics = ApiMetrics(
+        parts.registry, partial(_classify, parts.accounts), lambda: parts.calls.unstored
+    )
     authenticator = Authenticator(
         ReadThrough(parts.keys, records, GatewayKey.plural),
         ReadThrough(parts.accounts, records, GatewayAccount.plural),
@@ -131,8 +143,8 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         parts.peppers,
     )
     addresses = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
-    rebuilder = Rebuilder(records, Backlog(parts.store), parts.counters)
-    gate = RateGate(parts.counters, rebuilder.rebuild, replicas=settings.replicas)
+    rebuild = partial(parts.calls.rebuild, rebuild=parts.rebuilder.rebuild)
+    gate = RateGate(parts.counters, rebuild, replicas=settings.replicas)
     pulse = Pulse(records)
     finder = TaskFinder(
         parts.tasks,
@@ -180,6 +192,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
                 task_id_header=settings.task_id_header,
                 loopback_callbacks=_allows_loopback(addresses),
                 anonymous_prices=settings.pricing_anonymous,
+                default_moderation=bool(settings.moderation_default_model),
             ),
         )
     )
@@ -187,14 +200,23 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     notices = NoticeReceiver(NoticeSigner(parts.id_key), parts.notices)
     management = _build_management(parts, authenticator, gate, mint)
     spans = RequestSpans(parts.tracer, settings.client_traces)
-    compat = _build_compat(parts, door, mint)
+    moderators = Moderators(lambda: catalog.current, parts.moderations)
+    judges = ModerationAdmission(
+        entrance,
+        moderators,
+        parts.calls,
+        default_model=settings.moderation_default_model,
+    )
+    compat = _build_compat(parts, door, mint, ModerationRoutes(judges))
     fork = _Fork(tasks, management, compat, notices, others)
     return Edge(fork, Witnesses(parts.access, metrics, spans))
 
 
-def _build_compat(parts: ApiParts, door: Door, mint: IdMint) -> CompatRoutes:
+def _build_compat(
+    parts: ApiParts, door: Door, mint: IdMint, moderations: ModerationRoutes
+) -> CompatRoutes:
     """The surfaces of the OpenAI form, each with its endpoints."""
-    return CompatRoutes()
+    return CompatRoutes(moderations.endpoints)
 
 
 def _build_temporary(parts: ApiParts, door: Door, mint: IdMint) -> TemporaryRoutes:
@@ -249,6 +271,7 @@ def _is_ready(parts: ApiParts) -> bool:
         parts.accounts,
         parts.users,
         parts.models,
+        parts.providers,
         parts.tasks,
     )
     return all(table.synced for table in tables) and parts.is_prepared()

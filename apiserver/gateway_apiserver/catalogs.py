@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from gateway_core.contract.errors import Unavailable
 from gateway_core.contract.model import GatewayModel
+from gateway_core.contract.provider import GatewayProvider
 from gateway_core.domain.catalog import Catalog, build_catalog
 from gateway_core.ports.caches import Table
 
@@ -20,6 +21,17 @@ def project_model(obj: Mapping[str, Any]) -> GatewayModel | None:
         return GatewayModel.model_validate(obj)
     except ValidationError as error:
         _log.warning("a model cannot be read", name=obj["metadata"]["name"], error=str(error))
+        return None
+
+
+def project_provider(obj: Mapping[str, Any]) -> GatewayProvider | None:
+    """The provider of an object, None where it is none that this release can read."""
+    try:
+        return GatewayProvider.model_validate(obj)
+    except ValidationError as error:
+        # the input may be a header's value
+        texts = [problem["msg"] for problem in error.errors(include_input=False)]
+        _log.warning("a provider cannot be read", name=obj["metadata"]["name"], error=texts)
         return None
 
 

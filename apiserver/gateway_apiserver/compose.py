@@ -1,16 +1,19 @@
 """The composition root of both processes: the only module that names adapters."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from gateway_apiserver.accesslog import LOGGER, AccessLog
 from gateway_apiserver.app import ApiParts
-from gateway_apiserver.catalogs import project_model
+from gateway_apiserver.catalogs import project_model, project_provider
 from gateway_apiserver.entries import project_account, project_key, project_task, project_user
+from gateway_apiserver.livecalls import LiveCalls
 from gateway_apiserver.media.app import MediaParts
 from gateway_apiserver.settings import ApiSettings, MediaSettings, ProcessSettings
 from gateway_apiserver.tasktable import TaskTable
@@ -31,17 +34,25 @@ from gateway_core.adapters.secretfiles import SecretsUnusable as SecretsUnusable
 from gateway_core.adapters.secretfiles import load_key, load_peppers
 from gateway_core.adapters.telemetry.process import ProcessMetrics
 from gateway_core.adapters.tracing import open_tracer
+from gateway_core.adapters.upstreams.registry import OPENAI, build_moderation
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
 from gateway_core.contract.notices import NoticeSigner
+from gateway_core.contract.provider import GatewayProvider, ProviderSpec
 from gateway_core.contract.task import GatewayTask
 from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.guardrails import read_guardrail
 from gateway_core.domain.lifecycle import OPEN_SELECTOR
+from gateway_core.ports.moderation import ModerationUpstream
+from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.journal import name_process
+from gateway_core.usecases.ledgers import Rebuilder
+from gateway_core.usecases.liveholds import LiveHolds
+from gateway_core.usecases.providers import Providers
 from gateway_core.usecases.temporaryaddresses import TemporaryAddresses
 
 PREPARE_SECONDS = 10.0
@@ -88,12 +99,26 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         accounts = KubeTable(records, GatewayAccount.plural, project_account)
         users = KubeTable(records, GatewayUser.plural, project_user)
         models = KubeTable(records, GatewayModel.plural, project_model)
+        providers = KubeTable(
+            records,
+            GatewayProvider.plural,
+            project_provider,
+            field_selector=f"spec.type={OPENAI}",
+        )
         open_tasks = KubeTable(
             records, GatewayTask.plural, project_task, field_selector=OPEN_SELECTOR
         )
-        tables = (keys, guardrails, accounts, users, models, open_tasks)
+        tables = (keys, guardrails, accounts, users, models, providers, open_tasks)
         process.follow({table.plural: table for table in tables})
+        moderations = Providers(
+            providers, records, partial(_build_moderation, replicas=settings.replicas)
+        )
+        stack.push_async_callback(moderations.close)
+        rebuilder = Rebuilder(records, Backlog(store), counters)
+        name = name_process("api", socket.gethostname())
+        calls = LiveCalls(LiveHolds(counters, rebuilder.rebuild, store, name))
         runs = [asyncio.create_task(table.run()) for table in tables]
+        runs.append(asyncio.create_task(calls.run()))
         runs.append(asyncio.create_task(process.watch_loop()))
         try:
             yield ApiParts(
@@ -110,6 +135,10 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 accounts=accounts,
                 users=users,
                 models=models,
+                providers=providers,
+                moderations=moderations,
+                rebuilder=rebuilder,
+                calls=calls,
                 tasks=TaskTable(open_tasks),
                 id_key=id_key,
                 peppers=peppers,
@@ -120,10 +149,19 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 is_prepared=preparing.done,
             )
         finally:
+            await calls.close()
             started: list[asyncio.Task[Any]] = [*runs, preparing]
             for task in started:
                 task.cancel()
             await asyncio.gather(*started, return_exceptions=True)
+
+
+def _build_moderation(
+    spec: ProviderSpec, credential: str | None, *, replicas: int
+) -> ModerationUpstream:
+    """The provider with this replica's part of what its owner allows the gateway."""
+    limit = max(1, spec.max_concurrent_requests // replicas)
+    return build_moderation(spec.model_copy(update={"max_concurrent_requests": limit}), credential)
 
 
 @asynccontextmanager

@@ -26,6 +26,9 @@ from gateway_core.contract.errors import (
     Unauthenticated,
     Unavailable,
     UnsupportedMediaType,
+    UpstreamFailed,
+    UpstreamRateLimited,
+    UpstreamTimeout,
 )
 
 _TABLE: Mapping[type[GatewayError], tuple[int, str, str]] = {
@@ -40,9 +43,12 @@ _TABLE: Mapping[type[GatewayError], tuple[int, str, str]] = {
     UnsupportedMediaType: (415, "invalid_request_error", "INVALID_ARGUMENT"),
     RateLimited: (429, "rate_limit_error", "RESOURCE_EXHAUSTED"),
     CreditLimitExceeded: (429, "insufficient_quota", "RESOURCE_EXHAUSTED"),
+    UpstreamRateLimited: (429, "rate_limit_error", "RESOURCE_EXHAUSTED"),
     Internal: (500, "server_error", "INTERNAL"),
+    UpstreamFailed: (502, "server_error", "UNAVAILABLE"),
     Unavailable: (503, "server_error", "UNAVAILABLE"),
     OutcomeUnknown: (504, "server_error", "DEADLINE_EXCEEDED"),
+    UpstreamTimeout: (504, "server_error", "DEADLINE_EXCEEDED"),
 }
 """Status, OpenAI `type` and Google `status` of each error."""
 
@@ -95,6 +101,11 @@ def to_gateway_error(error: Exception, request_id: str) -> GatewayError:
     return Internal(f"The gateway failed on this request; its id is {request_id}.")
 
 
+def drop_rate_headers(headers: list[Header]) -> None:
+    """Takes out what `list_rate_headers` has put in: another limit is the cause (§12.4)."""
+    headers[:] = [(name, value) for name, value in headers if not name.startswith(b"x-ratelimit-")]
+
+
 def list_rate_headers(state: RateState) -> list[Header]:
     """The three headers of every answer of a paid route (contract §12.2)."""
     return [
@@ -120,6 +131,6 @@ def _list_headers(error: GatewayError) -> list[Header]:
     if isinstance(error, RateLimited):
         wait = (b"retry-after", b"%d" % error.retry_after)
         return [wait, *list_rate_headers(error.state)]
-    if isinstance(error, Unavailable):
+    if isinstance(error, Unavailable | UpstreamRateLimited):
         return [(b"retry-after", b"%d" % error.retry_after)]
     return []

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from gateway_apiserver.series import RequestSeries
@@ -16,13 +16,14 @@ class ApiMetrics:
     """One process's counters in `registry`.
 
     `classify` gives the class of the account of that name, which is a label where the name may be
-    none: there are too many of them.
+    none: there are too many of them. `count_unstored` tells how long the journal's queue is.
     """
 
     def __init__(
         self,
         registry: CollectorRegistry | None = None,
         classify: Callable[[str], str] = lambda _: "funded",
+        count_unstored: Callable[[], int] = lambda: 0,
     ) -> None:
         self.registry = registry or CollectorRegistry()
         self._classify = classify
@@ -37,6 +38,12 @@ class ApiMetrics:
             ("surface", "outcome"),
             registry=self.registry,
         )
+        unstored = Gauge(
+            "gateway_journal_unstored_records",
+            "Ended calls whose charge is not in the object store yet: what a kill would lose.",
+            registry=self.registry,
+        )
+        unstored.set_function(count_unstored)
 
     def count_request(
         self, route: str, method: str, status: int, account: str | None, seconds: float

@@ -12,6 +12,8 @@ from gateway_apiserver.drafts import check_values, price_values
 from gateway_core.contract.errors import Conflict, InvalidRequest, NotFound
 from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.catalog import Catalog, Model
+from gateway_core.domain.moderations import read_call
+from gateway_core.domain.operations import Operation
 from gateway_core.domain.pricing import floor_moment, select_price
 from gateway_core.domain.schedules import is_free
 from gateway_core.domain.validation import apply_defaults, parse_body
@@ -88,7 +90,7 @@ def quote_call(catalog: Catalog, call: QuoteCall, addresses: AddressPolicy, at: 
         values = dict(call.params)
         if values.get("model") is None:
             values["model"] = call.model_id or next(iter(models))
-        given = check_values(operation, values, addresses)
+        given = _check_params(operation, values, addresses)
     if call.model_id is not None:
         model = models.get(call.model_id)
         if model is None:
@@ -108,6 +110,20 @@ def quote_call(catalog: Catalog, call: QuoteCall, addresses: AddressPolicy, at: 
     basis = dearest.basis if cheapest.micros == dearest.micros else "maximum"
     free = all(found.free for found in quotes)
     return Quote(call.service, call.action, None, free, dearest.micros, basis)
+
+
+def _check_params(
+    operation: Operation, values: Mapping[str, Any], addresses: AddressPolicy
+) -> Mapping[str, Any]:
+    """What of the params the price depends on. InvalidRequest, in the validation form."""
+    if operation.makes_tasks:
+        return check_values(operation, values, addresses)
+    try:
+        read_call(values)
+    except InvalidRequest as error:
+        errors = {error.param or "params": [error.message]}
+        raise InvalidRequest(error.message, errors=errors) from None
+    return {}
 
 
 def _quote_model(model: Model, given: Mapping[str, Any] | None, at: datetime) -> Quote:

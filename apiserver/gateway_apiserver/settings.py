@@ -66,8 +66,11 @@ class ApiSettings(ProcessSettings):
     pricing_anonymous: bool = True
     """Whether prices are told to those who send no credential (§2.6)."""
     task_id_header: HeaderName = "X-Task-Id"
+    moderation_default_model: Annotated[str, Field(max_length=253)] = ""
+    """What judges a moderation that names no model; empty: it has to name one (§6)."""
     replicas: Annotated[int, Field(ge=1, le=10000)] = 1
-    """Processes that share the accounts' rates, for the time without a counter store (§12.5)."""
+    """Processes that share the accounts' rates, for the time without a counter store (§12.5), and
+    what moderation providers take at a time."""
     metrics_enabled: bool = True
     client_traces: Literal["link", "parent", "ignore"] = "link"
     """What a client's `traceparent` is taken for, where tracing is on."""

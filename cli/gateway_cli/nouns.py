@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 ADMIN = "Administration (kubectl credentials)"
 TASKS = "Tasks"
+STORAGE = "Files and batches (an API key)"
 OPERATION = "Running a gateway"
 
 
@@ -41,6 +42,13 @@ NOUNS = {
     ),
     "tasks": Noun(
         "gateway_cli.tasks", "Make and follow tasks with a key; see all as an admin.", TASKS
+    ),
+    "files": Noun("gateway_cli.rest.files", "Bring Files up, fetch and delete them.", STORAGE),
+    "uploads": Noun(
+        "gateway_cli.rest.uploads", "Bring files up in parts; go on after a break.", STORAGE
+    ),
+    "batches": Noun(
+        "gateway_cli.rest.batches", "Run the moderations of a JSONL file, and follow it.", STORAGE
     ),
     "local": Noun(
         "gateway_cli.local.commands",

@@ -17,6 +17,7 @@ from gateway_core.adapters.kube.table import KubeTable
 from gateway_core.adapters.logs import configure_logging as configure_logging
 from gateway_core.adapters.objectstore.choice import open_store
 from gateway_core.adapters.redis.counters import RedisCounters
+from gateway_core.adapters.redis.storage import RedisStorage
 from gateway_core.adapters.secretfiles import load_key, load_peppers
 from gateway_core.adapters.telemetry.process import ProcessMetrics
 from gateway_core.adapters.tracing import open_tracer
@@ -37,6 +38,7 @@ from gateway_core.domain.lifecycle import OPEN_SELECTOR
 from gateway_core.ports.moderation import ModerationUpstream
 from gateway_core.ports.upstream import Upstream
 from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.ledgers import Rebuilder
 from gateway_core.usecases.providers import Providers
 from gateway_operator.balances import Balances
@@ -67,6 +69,8 @@ from gateway_operator.framework import kopf
 from gateway_operator.health import start_health
 from gateway_operator.heartbeat import Heartbeat
 from gateway_operator.janitor import Janitor
+from gateway_operator.keepers import Keepers
+from gateway_operator.keeping import Keeping
 from gateway_operator.livetasks import LiveTasks
 from gateway_operator.metrics import Metrics
 from gateway_operator.outputs import Outputs
@@ -114,6 +118,10 @@ async def run_operator(
         )
         stack.push_async_callback(counters.close)
         store = await stack.enter_async_context(open_store(settings))
+        ledger = RedisStorage(
+            settings.redis_url, namespace=settings.namespace, note=process.note_round_trip
+        )
+        stack.push_async_callback(ledger.close)
         tables = _build_tables(records)
         policy = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
         build = partial(_build_provider, policy=policy, shards=settings.shards)
@@ -163,7 +171,22 @@ async def run_operator(
             notify_address=_address_notices(settings.notify_url, notice_signer),
         )
         controller = TaskController(tools)
-        followed = (Followed(GatewayTask, controller.observe, OPEN_SELECTOR),)
+        keeping = Keeping(
+            records=records,
+            store=store,
+            ledger=ledger,
+            files=FileRecorder(records, ledger),
+            accounts=tables.accounts,
+            mint=tools.mint,
+            failpoints=tools.failpoints,
+            metrics=metrics,
+            now=_read_clock,
+        )
+        keepers = Keepers(keeping)
+        followed = (
+            Followed(GatewayTask, controller.observe, OPEN_SELECTOR),
+            *keepers.followed,
+        )
         peppers = load_peppers(settings.secrets_dir)
         declared = DeclaredKeys(KubeSecrets(records), peppers, tools.failpoints, _read_clock)
         in_use = ProvidersInUse(providers, moderations)
@@ -203,7 +226,7 @@ async def run_operator(
             janitor = Janitor(tools, settings.sweep_seconds)
             running += [
                 group.create_task(_run_part(part))
-                for part in (queue.run, heartbeat.run, janitor.run, wanted.run)
+                for part in (queue.run, heartbeat.run, janitor.run, wanted.run, keepers.run)
             ]
             if settings.shards.owns_rest:
 
@@ -211,7 +234,7 @@ async def run_operator(
                     metrics.note_sweep(name, _read_clock())
 
                 sweeps = plan_sweeps(tools, settings.rules, settings.sweep_seconds)
-                schedule = Schedule(note_sweep, *sweeps)
+                schedule = Schedule(note_sweep, *sweeps, *keepers.plan_sweeps(settings))
                 bookkeeping = Bookkeeping(tools, settings.fold_seconds)
                 balances = Balances(
                     records,
@@ -245,7 +268,7 @@ async def run_operator(
                 raise RuntimeError("kopf has ended by itself")
             following.clear()
             metrics.show_shards(())
-            await controller.end()
+            await asyncio.gather(controller.end(), keepers.end())
             for task in running:
                 task.cancel()
 

@@ -23,6 +23,17 @@ NAMES = (
     "before-journal-removal",
     "after-journal-removal",
     "after-key-secret",
+    "after-file-release",
+    "after-file-bytes",
+    "after-file-upload",
+    "after-file-finalizer",
+    "after-upload-outcome",
+    "after-upload-file",
+    "after-upload-move",
+    "after-upload-parts",
+    "after-upload-finalizer",
+    "after-upload-settled",
+    "before-orphan-removal",
 )
 
 

@@ -3,7 +3,7 @@
 What is to be seen at any moment (how many tasks, how long a queue) is `census`'s.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -124,7 +124,8 @@ class Metrics:
             registry=self.registry,
         )
         self.work_failures = self._counter(
-            "gateway_work_failures_total", "Looks at a task that failed and are repeated later."
+            "gateway_work_failures_total",
+            "Looks at a task, a file or an upload that failed and are repeated later.",
         )
         self._attempts = self._counter(
             "gateway_callback_attempts_total",
@@ -141,6 +142,59 @@ class Metrics:
             "gateway_callback_delay_seconds",
             "From the terminal state to the delivery of its callback.",
             _DELIVERIES,
+        )
+
+        self.files_ended = self._counter(
+            "gateway_files_ended_total",
+            "Files that were deleted as their life was over (expired), and files that have gone"
+            " with their bytes, whoever deleted them (removed).",
+            "step",
+        )
+        self.uploads_ended = self._counter(
+            "gateway_uploads_ended_total",
+            "Uploads that were settled: completed, cancelled or expired.",
+            "outcome",
+        )
+        self.orphans = self._counter(
+            "gateway_orphans_removed_total",
+            "Objects in the store that nothing named and that were removed, by folder.",
+            "folder",
+        )
+        self.orphan_bytes = self._counter("gateway_orphan_bytes_removed_total", "Their bytes.")
+        self.quota_repairs = self._counter(
+            "gateway_storage_repairs_total",
+            "Differences between the storage ledger and the record that were mended: stray (a"
+            " member without an object was released), missing (an object without a member) and"
+            " size (a member of other bytes), which have the account's pool made again.",
+            "kind",
+        )
+        self.uploads_open = Gauge(
+            "gateway_uploads_open",
+            "Uploads of this replica's shards that are not settled.",
+            registry=self.registry,
+        )
+        self.oldest_deletion = Gauge(
+            "gateway_file_deletion_oldest_age_seconds",
+            "Since the oldest file that waits for its bytes to be removed was deleted; 0 for none.",
+            registry=self.registry,
+        )
+        self._stored = Gauge(
+            "gateway_stored_bytes",
+            "Bytes of all accounts as of the last proof: of files, of temporary files, and reserved"
+            " for uploads.",
+            ["state"],
+            registry=self.registry,
+        )
+        self._files = Gauge(
+            "gateway_files",
+            "Files by purpose as of the last proof.",
+            ["purpose"],
+            registry=self.registry,
+        )
+        self.files_broken = Gauge(
+            "gateway_files_broken",
+            "Files of which bytes are missing or of another size, as of the last reconciliation.",
+            registry=self.registry,
         )
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
@@ -179,6 +233,13 @@ class Metrics:
         """Tells the ages, in seconds, of the oldest holds that a sweep has found."""
         self._oldest_holds.labels("running").set(running)
         self._oldest_holds.labels("unaccounted").set(unaccounted)
+
+    def show_stored(self, stored: Mapping[str, int], files: Mapping[str, int]) -> None:
+        """Tells bytes by state, and how many files there are by purpose."""
+        for state, size in stored.items():
+            self._stored.labels(state).set(size)
+        for purpose, count in files.items():
+            self._files.labels(purpose).set(count)
 
     def note_sweep(self, name: str, moment: datetime) -> None:
         """Takes in that a sweep has come to its end, or that the process has started."""

@@ -49,6 +49,14 @@ class Settings(StoreSettings):
     retention_max_finished: Annotated[int, Field(ge=0)] = 20_000
     # for tests: a create that looks for a task must find it or its archive (contract §2.2)
     retention_least_seconds: Annotated[float, Field(ge=0)] = 600.0
+    reconcile_seconds: Annotated[float, Field(gt=0, le=7 * DAY_SECONDS)] = 3600.0
+    """From one comparison of the object store with the record to the next."""
+    orphan_seconds: Annotated[float, Field(ge=0, le=365 * DAY_SECONDS)] = DAY_SECONDS
+    """How old bytes have to be that nothing names before they are removed."""
+    proof_seconds: Annotated[float, Field(gt=0, le=DAY_SECONDS)] = 300.0
+    """From one comparison of the storage ledger with the record to the next."""
+    # for tests: longer than a create can be under way
+    claim_seconds: Annotated[float, Field(ge=0)] = 120.0
     trace_providers: bool = False
     """Whether calls that start jobs carry `traceparent`, where tracing is on."""
     failpoints: str = ""

@@ -27,8 +27,9 @@ OPERATIONS = (
     "GET /api/v1/me/balance",
     "GET /api/v1/price_schedules",
     "POST /api/v1/price_quotes",
+    "POST /v1/moderations",
 )
-FOR_ANYBODY = OPERATIONS[4:]
+FOR_ANYBODY = OPERATIONS[4:6]
 """Answered without a key, but not with a bad one."""
 BELOW_MANAGEMENT = "/api/v1/management/"
 _KEY, _GUARDRAIL = "keys/{key_id}", "guardrails/{guardrail_id}"

@@ -24,11 +24,18 @@ RETENTION = "tests/crash/test_retention.py"
 JOURNAL = "tests/crash/test_journal.py"
 JOURNAL_STEPS = ("after-journal-fold", "before-journal-removal", "after-journal-removal")
 KEYS = "tests/crash/test_keys.py"
+STORED = "tests/crash/test_stored.py"
+STORED_STEPS = tuple(
+    step
+    for step in OPERATOR_STEPS
+    if step.startswith(("after-file-", "after-upload-")) or step == "before-orphan-removal"
+)
 ELSEWHERE = {
     **dict.fromkeys(("before-callback", "after-callback", "after-callback-record"), CALLBACKS),
     **dict.fromkeys(("before-removal", "after-removal"), RETENTION),
     **dict.fromkeys(JOURNAL_STEPS, JOURNAL),
     "after-key-secret": KEYS,
+    **dict.fromkeys(STORED_STEPS, STORED),
 }
 """Steps that a plain task does not come by, and the tests that kill there."""
 

@@ -13,6 +13,7 @@ _TEXTS = {
     415: "The body is not declared as JSON.",
     429: "Too many paid calls, or a credit limit is exceeded.",
     500: "A defect of the gateway.",
+    502: "The provider failed.",
     503: "The gateway cannot take this now.",
     504: "The task was not acknowledged in time; it may have been created.",
 }

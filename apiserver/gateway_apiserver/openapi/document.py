@@ -9,7 +9,9 @@ from gateway_apiserver.openapi.answers import (
     describe_headers,
     describe_refusal,
 )
+from gateway_apiserver.openapi.compat import describe_error
 from gateway_apiserver.openapi.management import describe_management, describe_shapes
+from gateway_apiserver.openapi.moderations import describe_moderation, describe_moderation_shapes
 from gateway_apiserver.openapi.schemas import (
     NOT_BLANK,
     TASK_ID_PATTERN,
@@ -25,6 +27,7 @@ from gateway_apiserver.openapi.temporary import (
 from gateway_apiserver.routes.account import ACCOUNT_PATH, BALANCE_PATH
 from gateway_apiserver.routes.pricing import FILTERS, QUOTES_PATH, SCHEDULES_PATH
 from gateway_core.domain.catalog import Catalog, Model
+from gateway_core.domain.moderations import ACTION
 from gateway_core.domain.operations import OPERATIONS, Operation
 
 _RATE = ("X-RateLimit-Limit-RPM", "X-RateLimit-Remaining-RPM", "X-RateLimit-Reset")
@@ -37,11 +40,13 @@ def build_document(
     task_id_header: str,
     loopback_callbacks: bool,
     anonymous_prices: bool,
+    default_moderation: bool = False,
 ) -> dict[str, Any]:
     """The OpenAPI 3.1 document of what can be called.
 
     `loopback_callbacks` is whether this deployment lets callbacks go to its own machine,
-    `anonymous_prices` whether it tells prices to those without a key.
+    `anonymous_prices` whether it tells prices to those without a key, `default_moderation` whether
+    it has a model for moderations that name none.
     """
     quote = describe_quote(catalog.models, loopback_callbacks=loopback_callbacks)
     prices = {
@@ -61,6 +66,10 @@ def build_document(
         **describe_temporary_files(),
         **describe_management(),
     }
+    served = (found for (_, action), found in catalog.models.items() if action == ACTION)
+    judges = sorted({model for found in served for model in found})
+    if judges:
+        paths |= describe_moderation(judges, has_default=default_moderation)
     for (service, action), models in sorted(catalog.models.items()):
         path, suffix = f"/api/v1/{service}/{action}", f"{service}_{action}"
         operation = OPERATIONS[action]
@@ -90,6 +99,8 @@ def build_document(
                 **describe_components(),
                 **describe_temporary_shapes(),
                 **describe_shapes(),
+                **describe_error(),
+                **describe_moderation_shapes(),
             },
             "headers": describe_headers(task_id_header),
         },

@@ -1,1 +1,1 @@
-"""What users do with an API key over REST: make tasks, follow them, and fetch their videos."""
+"""What users do with an API key over REST: tasks, files and batches, up, followed and down."""

@@ -32,14 +32,18 @@ KeyFile = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An operation of an API, and a key."""
+    """An API, and a key of it."""
 
     base_url: str
-    operation: str
     key: str = field(repr=False)
 
+    @property
+    def key_id(self) -> str:
+        """What tells the key from others, and opens nothing."""
+        return self.key[:11]
 
-def make_access(base_url: str, service: str, action: str, key_file: Path | None) -> Access:
+
+def make_access(base_url: str, key_file: Path | None) -> Access:
     """What the options say; a usage error where it cannot be."""
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.query:
@@ -47,8 +51,12 @@ def make_access(base_url: str, service: str, action: str, key_file: Path | None)
             f"{base_url!r} is no address of an API: https://gateway.example.com",
             param_hint="--base-url",
         )
-    operation = f"{quote(service, safe='')}/{quote(action, safe='')}"
-    return Access(base_url, operation, _read_key(key_file))
+    return Access(base_url, _read_key(key_file))
+
+
+def make_operation(service: str, action: str) -> str:
+    """The segments of the operation's path."""
+    return f"{quote(service, safe='')}/{quote(action, safe='')}"
 
 
 def _read_key(key_file: Path | None) -> str:

@@ -1,10 +1,10 @@
-"""What the REST API refuses, as errors that say what to do, and the exit codes of `tasks`."""
+"""What the REST API refuses, as errors that say what to do, and the exit codes of its commands."""
 
 from collections.abc import Mapping
 from typing import Any
 
-EXIT_TASK_FAILED = 1
-EXIT_STILL_PROCESSING = 3
+EXIT_ENDED_BADLY = 1
+EXIT_UNDER_WAY = 3
 EXIT_REFUSED = 4
 EXIT_UNAVAILABLE = 5
 
@@ -19,6 +19,13 @@ _ADVICE = {
     409: "an Idempotency-Key belongs to the input it was first used with, and a model may support"
     " less than its operation",
 }
+_ADVICE_BY_CODE = {
+    "file_not_found": "the file is of another account, was deleted, or has expired",
+    "upload_not_found": "the upload is of another account, or ended more than a day ago",
+    "batch_not_found": "the batch is of another account, or ended more than 30 days ago",
+    "storage_limit_exceeded": "the account's storage is full: `gatewayctl files delete` makes room",
+    "upload_state_conflict": "the upload has ended otherwise, or its hour is over",
+}
 _OVER_BUDGET = (
     "a limit of this key or of its guardrails is used up, and waiting a minute does not help:"
     " `gatewayctl keys describe` tells an admin the limit and when it resets, and `gatewayctl keys"
@@ -32,14 +39,21 @@ class RestError(Exception):
 
     Attributes:
         status: of the answer; None where there was none.
+        code: the error's word on `/v1`; empty where there is none.
         retry_after: seconds after which to repeat it; None where that is of no use.
     """
 
     def __init__(
-        self, text: str, *, status: int | None = None, retry_after: float | None = None
+        self,
+        text: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        code: str = "",
     ) -> None:
         super().__init__(text)
         self.status = status
+        self.code = code
         self.retry_after = retry_after
 
     @property
@@ -62,17 +76,29 @@ def read_refusal(status: int, headers: Mapping[str, str], body: Any) -> RestErro
         reference = f" (request {request_id})" if request_id else ""
         wait = _read_wait(headers, 2.0)
         return RestError(f"{told}{reference}", status=status, retry_after=wait)
-    advice = _ADVICE.get(status)
-    return RestError(f"{told}\n  {advice}" if advice else told, status=status)
+    code = _read_code(body)
+    advice = _ADVICE_BY_CODE.get(code) if code else _ADVICE.get(status)
+    if status in (401, 402, 403):
+        advice = _ADVICE[status]
+    return RestError(f"{told}\n  {advice}" if advice else told, status=status, code=code)
 
 
 def _read_text(body: Any) -> str:
     """The error's summary, and a line for each field that is wrong."""
     if not isinstance(body, dict):
         return ""
+    error = body.get("error", "")
+    if isinstance(error, dict):
+        return str(error.get("message", ""))
     fields = body.get("errors") or {}
     lines = [f"  {name}: {text}" for name, texts in fields.items() for text in texts]
-    return "\n".join([str(body.get("error", "")), *lines])
+    return "\n".join([str(error), *lines])
+
+
+def _read_code(body: Any) -> str:
+    """The code of an error in the dialect of `/v1`."""
+    error = body.get("error") if isinstance(body, dict) else None
+    return str(error.get("code") or "") if isinstance(error, dict) else ""
 
 
 def _read_wait(headers: Mapping[str, str], default: float) -> float:

@@ -7,16 +7,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TransferSpeedColumn,
-)
 
 from gateway_cli.progress import Reporter
-from gateway_cli.rest.client import Body, TaskApi
+from gateway_cli.rest.bars import open_transfers
+from gateway_cli.rest.calls import Body
+from gateway_cli.rest.client import TaskApi
 from gateway_cli.rest.errors import RestError
 
 FIRST_PAUSE, LAST_PAUSE = 0.25, 2.0
@@ -55,7 +50,7 @@ async def fetch_videos(api: TaskApi, task: Body, folder: Path) -> list[str]:
     except OSError as error:
         raise RestError(f"{folder} cannot be made: {error.strerror}") from error
     files = []
-    with _open_progress() as progress:
+    with open_transfers() as progress:
         for number, video in enumerate(task["videos"], 1):
             suffix = PurePosixPath(urlsplit(video["url"]).path).suffix
             suffix = suffix if suffix in SUFFIXES else ".mp4"
@@ -68,15 +63,3 @@ async def fetch_videos(api: TaskApi, task: Body, folder: Path) -> list[str]:
             await api.download(video["url"], path, show)
             files.append(str(path))
     return files
-
-
-def _open_progress() -> Progress:
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )

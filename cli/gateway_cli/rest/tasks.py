@@ -1,18 +1,17 @@
 """`gatewayctl tasks create|get|wait`: tasks with an API key, as any user makes them."""
 
 import asyncio
-import contextlib
 import json
 import sys
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gateway_cli.admin.amounts import parse_period
-from gateway_cli.output import Column, Output, print_error, print_note, print_one
+from gateway_cli.output import Column, Output, print_note, print_one
 from gateway_cli.rest.access import (
     Access,
     Action,
@@ -20,8 +19,10 @@ from gateway_cli.rest.access import (
     KeyFile,
     Service,
     make_access,
+    make_operation,
 )
-from gateway_cli.rest.errors import EXIT_STILL_PROCESSING, EXIT_TASK_FAILED, RestError
+from gateway_cli.rest.errors import EXIT_ENDED_BADLY, EXIT_UNDER_WAY
+from gateway_cli.rest.session import explained
 
 if TYPE_CHECKING:
     from gateway_cli.rest.client import TaskApi
@@ -36,7 +37,7 @@ LINES = (
     Column("Replayed", "task_replayed"),
     Column("Idempotency-Key", "idempotency_key"),
 )
-EXIT_INTERRUPTED = 130
+GOES_ON = "the task goes on; `gatewayctl tasks wait` follows it again"
 
 TaskId = Annotated[str, typer.Argument(help="A task's id, task_…", metavar="TASK_ID")]
 Timeout = Annotated[
@@ -88,7 +89,7 @@ def create(
     It is sent with an Idempotency-Key, which is printed: giving that again after a lost connection
     makes no second task.
     """
-    access = make_access(base_url, service, action, key_file)
+    access, operation = make_access(base_url, key_file), make_operation(service, action)
     body = _read_input(input_file)
     given = {"model": model, "prompt": prompt, "callback_url": callback_url}
     body |= {name: value for name, value in given.items() if value is not None}
@@ -106,7 +107,7 @@ def create(
         ended = await _follow(api, accepted["id"], timeout, download)
         return {**ended, "idempotency_key": key}
 
-    task = _on_api(access, run)
+    task = _on_api(access, operation, run)
     print_one(task, LINES, output)
     if wait or download:
         _exit_by(task)
@@ -121,8 +122,8 @@ def get(
     output: Output = "table",
 ) -> None:
     """A task as it is now. Exit code 0: completed, 1: failed, 3: under way."""
-    access = make_access(base_url, service, action, key_file)
-    task = _on_api(access, lambda api: api.get(task_id))
+    access, operation = make_access(base_url, key_file), make_operation(service, action)
+    task = _on_api(access, operation, lambda api: api.get(task_id))
     print_one(task, LINES, output)
     _exit_by(task)
 
@@ -138,8 +139,8 @@ def wait(
     output: Output = "table",
 ) -> None:
     """Follow a task to its end. Exit code 0: completed, 1: failed, 3: not within --timeout."""
-    access = make_access(base_url, service, action, key_file)
-    task = _on_api(access, lambda api: _follow(api, task_id, timeout, download))
+    access, operation = make_access(base_url, key_file), make_operation(service, action)
+    task = _on_api(access, operation, lambda api: _follow(api, task_id, timeout, download))
     print_one(task, LINES, output)
     _exit_by(task)
 
@@ -157,28 +158,16 @@ async def _follow(
 
 
 def _on_api(
-    access: Access, work: Callable[["TaskApi"], Coroutine[Any, Any, dict[str, Any]]]
+    access: Access, operation: str, work: Callable[["TaskApi"], Coroutine[Any, Any, dict[str, Any]]]
 ) -> dict[str, Any]:
     from gateway_cli.rest.client import TaskApi
 
     async def run() -> dict[str, Any]:
-        async with TaskApi(access.base_url, access.key, access.operation, print_note) as api:
+        async with TaskApi(access.base_url, access.key, operation, print_note) as api:
             return await work(api)
 
-    with _explained():
+    with explained(GOES_ON):
         return asyncio.run(run())
-
-
-@contextlib.contextmanager
-def _explained() -> Iterator[None]:
-    try:
-        yield
-    except RestError as error:
-        print_error(str(error))
-        raise typer.Exit(error.exit_code) from error
-    except KeyboardInterrupt as error:
-        print_note("the task goes on; `gatewayctl tasks wait` follows it again")
-        raise typer.Exit(EXIT_INTERRUPTED) from error
 
 
 def _exit_by(task: dict[str, Any]) -> None:
@@ -186,8 +175,8 @@ def _exit_by(task: dict[str, Any]) -> None:
         case "completed":
             return
         case "failed":
-            raise typer.Exit(EXIT_TASK_FAILED)
-    raise typer.Exit(EXIT_STILL_PROCESSING)
+            raise typer.Exit(EXIT_ENDED_BADLY)
+    raise typer.Exit(EXIT_UNDER_WAY)
 
 
 def _read_input(name: str | None) -> dict[str, Any]:

@@ -66,6 +66,8 @@ class Reason(StrEnum):
     PRICE_MISSING = "PriceMissing"
     INVALID_PRICE = "InvalidPrice"
     DUPLICATE_MODEL = "DuplicateModel"
+    BYTES_MISSING = "BytesMissing"
+    NAME_NOT_MINTED = "NameNotMinted"
 
     @property
     def code(self) -> str:

@@ -12,9 +12,12 @@
       UnsupportedMediaType    415
       RateLimited             429, with the rate headers
       CreditLimitExceeded     429, without them
+      UpstreamRateLimited     429, without them
       Internal                500
+      UpstreamFailed          502
       Unavailable             503
       OutcomeUnknown          504
+      UpstreamTimeout         504
 
 Codes are those of contract §1.2. Domain and adapters raise them; `gateway_apiserver.errors` maps.
 """
@@ -135,8 +138,30 @@ class CreditLimitExceeded(GatewayError):
     code = "credit_limit_exceeded"
 
 
+class UpstreamRateLimited(GatewayError):
+    """The model's provider takes fewer calls than it is sent; `retry_after` is seconds (§1.3)."""
+
+    code = "upstream_rate_limited"
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = min(120, max(1, retry_after))
+
+
 class Internal(GatewayError):
     """A defect of ours. The message tells nothing of it."""
+
+
+class UpstreamFailed(GatewayError):
+    """The model's provider failed, or refuses the gateway (§1.3)."""
+
+    code = "upstream_error"
+
+
+class UpstreamTimeout(GatewayError):
+    """The model's provider did not answer in time (§1.3)."""
+
+    code = "upstream_timeout"
 
 
 class Unavailable(GatewayError):

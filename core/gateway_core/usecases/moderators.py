@@ -6,13 +6,29 @@ found by its id alone, whatever its service.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 
-from gateway_core.contract.errors import NotFound, Unavailable
+from gateway_core.contract.errors import (
+    GatewayError,
+    InvalidRequest,
+    NotFound,
+    Unavailable,
+    UpstreamFailed,
+    UpstreamRateLimited,
+    UpstreamTimeout,
+)
 from gateway_core.contract.model import Route
 from gateway_core.domain.catalog import Catalog, Model
 from gateway_core.domain.moderations import ACTION
 from gateway_core.ports.moderation import ModerationUpstream
 from gateway_core.ports.records import RecordUnavailable
+from gateway_core.ports.upstream import (
+    UpstreamBusy,
+    UpstreamError,
+    UpstreamLimited,
+    UpstreamRejected,
+    UpstreamTimedOut,
+)
 from gateway_core.usecases.policies import Policy
 from gateway_core.usecases.providers import Providers
 
@@ -63,3 +79,20 @@ class Moderators:
             if upstream is not None:
                 return Moderator(model, route, upstream)
         raise Unavailable(f"Model {model.model_id} cannot be reached now.")
+
+
+def explain(error: UpstreamError) -> GatewayError:
+    """What a client is told of a provider's failure (contract §1.3).
+
+    That the provider refuses the gateway's own credentials concerns nobody but the platform team.
+    """
+    wait = ceil(error.retry_after or 5)
+    if isinstance(error, UpstreamRejected):
+        return InvalidRequest(error.message, param="input")
+    if isinstance(error, UpstreamLimited):
+        return UpstreamRateLimited(error.message, retry_after=wait)
+    if isinstance(error, UpstreamBusy):
+        return Unavailable("The model's provider takes no calls at present.", retry_after=wait)
+    if isinstance(error, UpstreamTimedOut):
+        return UpstreamTimeout("The model's provider did not answer in time.")
+    return UpstreamFailed("The model's provider failed on this call.")

@@ -11,9 +11,10 @@ import pytest
 
 from gateway_apiserver.accesslog import AccessLog
 from gateway_apiserver.app import ApiParts, create_app
-from gateway_apiserver.catalogs import project_model
+from gateway_apiserver.catalogs import project_model, project_provider
 from gateway_apiserver.departure import Departure
 from gateway_apiserver.entries import project_account, project_key, project_task, project_user
+from gateway_apiserver.livecalls import LiveCalls
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.tasktable import TaskTable
 from gateway_core.adapters.sealing import SivSealer
@@ -23,8 +24,13 @@ from gateway_core.contract.names import id_to_name
 from gateway_core.domain.guardrails import read_guardrail
 from gateway_core.domain.lifecycle import OPEN_SELECTOR
 from gateway_core.ports.tracing import NO_TRACER, Tracer
+from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.ledgers import Rebuilder
+from gateway_core.usecases.liveholds import LiveHolds
+from gateway_core.usecases.providers import Providers
 from tests.fakes.counters import FakeCounters
 from tests.fakes.fetching import FakeFetcher
+from tests.fakes.moderation import FakeModeration
 from tests.fakes.objects import FakeObjects
 from tests.fakes.records import FakeRecords
 from tests.fakes.storage import FakeParts, FakeStorage
@@ -127,6 +133,14 @@ class Gateway:
         self.accounts = FakeTable(self.records, "gatewayaccounts", project_account)
         self.users = FakeTable(self.records, "gatewayusers", project_user)
         self.models = FakeTable(self.records, "gatewaymodels", project_model)
+        self.provider_table = FakeTable(
+            self.records, "gatewayproviders", project_provider, field_selector="spec.type=openai"
+        )
+        self.moderation = FakeModeration()
+        providers = Providers(self.provider_table, self.records, lambda *_: self.moderation)
+        rebuilder = Rebuilder(self.records, Backlog(self.store), self.counters)
+        holds = LiveHolds(self.counters, rebuilder.rebuild, self.store, "api-test")
+        self.calls = LiveCalls(holds)
         self.tasks = FakeTable(
             self.records, "gatewaytasks", project_task, field_selector=OPEN_SELECTOR
         )
@@ -146,6 +160,10 @@ class Gateway:
             accounts=self.accounts,
             users=self.users,
             models=self.models,
+            providers=self.provider_table,
+            moderations=providers,
+            rebuilder=rebuilder,
+            calls=self.calls,
             tasks=TaskTable(self.tasks),
             id_key=ID_KEY,
             peppers=PEPPERS,

@@ -1,0 +1,103 @@
+"""Single moderations: body and model, hold, the provider's answer, charge (contract §6, §1.3).
+
+Used by `routes.moderations`; what they have in common with other paid calls is `entrance`'s, and
+with the lines of Batches `domain.moderations` and `usecases.moderators`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway_apiserver.admission.entrance import Entrance, Payer
+from gateway_apiserver.drafts import price_values
+from gateway_apiserver.errors import drop_rate_headers
+from gateway_apiserver.livecalls import LiveCalls
+from gateway_apiserver.routes.compat.bodies import read_object
+from gateway_apiserver.routes.compat.calls import Call
+from gateway_core.contract.errors import UpstreamRateLimited
+from gateway_core.domain.catalog import Model
+from gateway_core.domain.journal import CallRecord
+from gateway_core.domain.moderations import ACTION, ModerationCall, read_call
+from gateway_core.ports.counters import Hold
+from gateway_core.ports.tracing import SpanKind
+from gateway_core.ports.upstream import UpstreamError
+from gateway_core.usecases.moderators import Moderators, explain
+
+
+@dataclass(frozen=True, slots=True)
+class _Judging:
+    """What is asked of which model, and its money."""
+
+    asked: ModerationCall
+    model: Model
+    hold: Hold
+
+
+class ModerationAdmission:
+    """Decides on moderations and has those judged that it lets in."""
+
+    def __init__(
+        self,
+        entrance: Entrance,
+        moderators: Moderators,
+        calls: LiveCalls,
+        *,
+        default_model: str,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._entrance = entrance
+        self._moderators = moderators
+        self._calls = calls
+        self._default_model = default_model or None
+        self._clock = clock
+
+    async def judge(self, call: Call) -> dict[str, Any]:
+        """The whole answer to a call.
+
+        Raises every GatewayError that a paid call may come to, and those of its provider.
+        """
+        with self._entrance.decide(call.trace):
+            asked: list[ModerationCall] = []
+
+            async def plan(payer: Payer) -> _Judging:
+                # a body can be read once, and a plan be asked for again
+                if not asked:
+                    body = await read_object(call)
+                    asked.append(read_call(body, default_model=self._default_model))
+                return self._plan(payer, asked[0])
+
+            payer, judging = await self._entrance.enter(call.headers, call.trace, plan)
+            return await self._judge(call, payer, judging)
+
+    def _plan(self, payer: Payer, asked: ModerationCall) -> _Judging:
+        model = self._moderators.find_model(asked.model_id, payer.policy)
+        micros = price_values(model, {}, {}, self._clock())
+        return _Judging(asked, model, payer.make_hold(self._calls.name_call(), micros))
+
+    async def _judge(self, call: Call, payer: Payer, judging: _Judging) -> dict[str, Any]:
+        asked, model = judging.asked, judging.model
+
+        async def work() -> dict[str, Any]:
+            moderator = await self._moderators.find(model)
+            body = asked.to_upstream(moderator.route.upstream_model)
+            with call.trace.span.child("moderate", kind=SpanKind.CLIENT):
+                return await moderator.upstream.moderate(body)
+
+        record = CallRecord(
+            call=judging.hold.task,
+            account=payer.account.name,
+            time=self._clock(),
+            model_id=model.model_id,
+            operation=f"{model.service}/{ACTION}",
+            key_name=payer.policy.key_name,
+            guardrail_names=payer.policy.guardrail_names,
+        )
+        try:
+            answer = await self._calls.carry(record, judging.hold, work)
+        except UpstreamError as error:
+            told = explain(error)
+            if isinstance(told, UpstreamRateLimited):
+                drop_rate_headers(call.trace.headers)
+            raise told from error
+        return {**answer, "model": model.model_id}

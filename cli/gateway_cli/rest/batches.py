@@ -1,0 +1,263 @@
+"""`gatewayctl batches`: Batches of moderations, with an API key."""
+
+import asyncio
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway_cli.admin.amounts import parse_period
+from gateway_cli.output import Column, Output, print_done, print_list, print_note, print_one
+from gateway_cli.rest.access import Access, BaseUrl, KeyFile, make_access
+from gateway_cli.rest.errors import EXIT_ENDED_BADLY, EXIT_UNDER_WAY, RestError
+from gateway_cli.rest.files import bring_up, fetch, read_moment
+from gateway_cli.rest.session import on_storage
+
+if TYPE_CHECKING:
+    from gateway_cli.rest.storage import StorageApi
+
+Document = dict[str, Any]
+ENDED = ("completed", "failed", "expired", "cancelled")
+COLUMNS = (
+    Column("Id", "id"),
+    Column("Status", "status"),
+    Column("Total", lambda batch: batch["request_counts"]["total"], right=True),
+    Column("Completed", lambda batch: batch["request_counts"]["completed"], right=True),
+    Column("Failed", lambda batch: batch["request_counts"]["failed"], right=True),
+    Column("Created", read_moment("created_at")),
+    Column("Input", "input_file_id"),
+)
+
+
+def _list_errors(batch: Any) -> list[str] | None:
+    listed = (batch.get("errors") or {}).get("data") or []
+    lines = [
+        f"line {error['line']}: {error['message']}" if error.get("line") else error["message"]
+        for error in listed
+    ]
+    return ["\n".join(lines)] if lines else None
+
+
+LINES = (
+    *COLUMNS,
+    Column("Model", "model"),
+    Column("Ended", lambda batch: _read_end(batch)),
+    Column("Output", "output_file_id"),
+    Column("Errors", "error_file_id"),
+    Column("What is wrong", _list_errors),
+    Column("Metadata", "metadata"),
+    Column("Files", "files"),
+    Column("Idempotency-Key", "idempotency_key"),
+)
+DEFAULT_WAIT_SECONDS = 24 * 3600
+GOES_ON = "the batch goes on; `gatewayctl batches wait` follows it again"
+
+BatchId = Annotated[str, typer.Argument(help="A Batch's id, batch_…", metavar="BATCH_ID")]
+Timeout = Annotated[
+    int,
+    typer.Option(
+        parser=parse_period,
+        metavar="PERIOD",
+        help="How long to wait, e.g. 15m; then the exit code is 3.",
+    ),
+]
+Download = Annotated[
+    Path | None,
+    typer.Option(file_okay=False, help="Fetch its output and errors into this folder."),
+]
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+
+@app.command()
+def create(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A JSONL file, which is brought up first, or a File's id, file-…", metavar="INPUT"
+        ),
+    ],
+    base_url: BaseUrl,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Kept with the batch; may be repeated."),
+    ] = None,
+    output_expires_after: Annotated[
+        int | None,
+        typer.Option(
+            parser=parse_period,
+            metavar="PERIOD",
+            help="How long its outputs are kept, 1h to 30d.",
+        ),
+    ] = None,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option(help="Of an earlier try: its batch is found instead of another one made."),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
+    timeout: Timeout = DEFAULT_WAIT_SECONDS,
+    download: Download = None,
+    key_file: KeyFile = None,
+    output: Output = "table",
+) -> None:
+    """Run the requests of a JSONL file. With --wait or --download it is followed to its end.
+
+    It is sent with an Idempotency-Key, which is printed: giving that again after a lost connection
+    makes no second batch.
+    """
+    from gateway_cli.rest.storage import describe_expiry
+
+    access = make_access(base_url, key_file)
+    body: Document = {"endpoint": "/v1/moderations", "completion_window": "24h"}
+    if metadata:
+        body["metadata"] = dict(map(_read_pair, metadata))
+    if output_expires_after:
+        body["output_expires_after"] = describe_expiry(output_expires_after)["expires_after"]
+    body["input_file_id"] = _find_input(access, source)
+    key = idempotency_key or str(uuid.uuid4())
+    print_note(f"Idempotency-Key: {key}")
+
+    async def run(api: "StorageApi") -> Document:
+        made = await api.create_batch(body, key)
+        if wait or download:
+            print_note(f"batch {made['id']} is accepted")
+            made = await _follow(api, made["id"], timeout, download)
+        return {**made, "idempotency_key": key}
+
+    batch = on_storage(access, run, GOES_ON)
+    print_one(batch, LINES, output)
+    if wait or download:
+        _exit_by(batch)
+
+
+@app.command("list")
+def list_batches(
+    base_url: BaseUrl,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most, newest first.")] = 20,
+    key_file: KeyFile = None,
+    output: Output = "table",
+) -> None:
+    """The account's Batches, newest first."""
+
+    async def run(api: "StorageApi") -> list[Document]:
+        found: list[Document] = []
+        async for item in api.list_batches():
+            if len(found) == limit:
+                print_note(f"there are more than {limit}: --limit shows them")
+                break
+            found.append(item)
+        return found
+
+    print_list(on_storage(make_access(base_url, key_file), run), COLUMNS, output, noun="batches")
+
+
+@app.command()
+def get(
+    batch_id: BatchId, base_url: BaseUrl, key_file: KeyFile = None, output: Output = "table"
+) -> None:
+    """A batch as it is now. Exit code 0: completed, 1: ended otherwise, 3: under way."""
+    batch = on_storage(make_access(base_url, key_file), lambda api: api.get_batch(batch_id))
+    print_one(batch, LINES, output)
+    _exit_by(batch)
+
+
+@app.command()
+def wait(
+    batch_id: BatchId,
+    base_url: BaseUrl,
+    timeout: Timeout = DEFAULT_WAIT_SECONDS,
+    download: Download = None,
+    key_file: KeyFile = None,
+    output: Output = "table",
+) -> None:
+    """Follow a batch to its end. Exit code 0: completed, 1: otherwise, 3: not within --timeout."""
+    access = make_access(base_url, key_file)
+    batch = on_storage(access, lambda api: _follow(api, batch_id, timeout, download), GOES_ON)
+    print_one(batch, LINES, output)
+    _exit_by(batch)
+
+
+@app.command()
+def cancel(
+    batch_id: BatchId, base_url: BaseUrl, key_file: KeyFile = None, output: Output = "table"
+) -> None:
+    """Cancel a batch: requests under way end, the rest are not made; what is done is kept."""
+    access = make_access(base_url, key_file)
+    batch = on_storage(access, lambda api: api.cancel_batch(batch_id))
+    print_done(f"{batch_id} is {batch['status']}", batch, output)
+
+
+@app.command()
+def download(
+    batch_id: BatchId,
+    base_url: BaseUrl,
+    to: Annotated[Path, typer.Option(file_okay=False, help="A folder; made if need be.")] = Path(),
+    key_file: KeyFile = None,
+    output: Output = "table",
+) -> None:
+    """Fetch the output and the errors of a batch that has ended."""
+
+    async def run(api: "StorageApi") -> Document:
+        batch = await api.get_batch(batch_id)
+        if batch["status"] not in ENDED:
+            raise RestError(
+                f"{batch_id} is {batch['status']}: `batches wait` follows it to its end"
+            )
+        return await _fetch_results(api, batch, to)
+
+    batch = on_storage(make_access(base_url, key_file), run, "the same command goes on with it")
+    print_one(batch, LINES, output)
+
+
+def _find_input(access: Access, source: str) -> str:
+    path = Path(source)
+    if path.is_file():
+        found = bring_up(access, path, "batch", None, None)
+        print_note(f"{path} is {found['id']}")
+        return str(found["id"])
+    if not source.startswith("file-"):
+        raise typer.BadParameter(f"{source} is neither a file here nor a File's id (file-…)")
+    return source
+
+
+async def _follow(api: "StorageApi", batch_id: str, seconds: int, folder: Path | None) -> Document:
+    from gateway_cli.rest.batchfollowing import wait_ended
+
+    batch = await wait_ended(api, batch_id, seconds)
+    if folder is None or batch["status"] not in ENDED:
+        return batch
+    return await _fetch_results(api, batch, folder)
+
+
+async def _fetch_results(api: "StorageApi", batch: Document, folder: Path) -> Document:
+    """The batch with `files`: the paths of what it has come to."""
+    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+    files = []
+    for member, ending in (("output_file_id", "output"), ("error_file_id", "error")):
+        if batch[member]:
+            name = f"{batch['id']}_{ending}.jsonl"
+            file = await fetch(api, batch[member], folder, force=True, name=name)
+            files.append(file["path"])
+    return {**batch, "files": files}
+
+
+def _exit_by(batch: Document) -> None:
+    if batch["status"] == "completed":
+        return
+    raise typer.Exit(EXIT_ENDED_BADLY if batch["status"] in ENDED else EXIT_UNDER_WAY)
+
+
+def _read_end(batch: Any) -> str | None:
+    for status in ENDED:
+        shown = read_moment(f"{status}_at")(batch)
+        if shown:
+            return shown
+    return None
+
+
+def _read_pair(entry: str) -> tuple[str, str]:
+    name, equals, value = entry.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"--metadata {entry!r} is written NAME=VALUE")
+    return name, value

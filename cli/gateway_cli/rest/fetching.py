@@ -1,0 +1,98 @@
+"""Fetches a File's bytes to a local file, going on where an earlier try was cut off."""
+
+import asyncio
+import fcntl
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import aiohttp
+
+from gateway_cli.rest.bars import open_transfers
+from gateway_cli.rest.calls import ATTEMPTS, Body, read_json
+from gateway_cli.rest.errors import RestError, read_refusal
+from gateway_cli.rest.storage import StorageApi
+
+PIECE = 1 << 18
+_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
+
+
+async def fetch_file(api: StorageApi, file: Body, path: Path, say: Callable[[str], None]) -> None:
+    """Writes the File's bytes to `path`, which is there whole or not at all.
+
+    What came before a break is kept beside it, under a name that has the File's id in it. A File
+    never changes, so the rest of it can be asked for at any later time.
+
+    Raises:
+        RestError: it cannot be had whole, or not be written.
+    """
+    partial = path.with_name(f".{path.name}.{file['id']}.part")
+    try:
+        await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+        with partial.open("ab") as opened, open_transfers() as progress:
+            _lock(opened, path)
+            row = progress.add_task(path.name, total=file["bytes"])
+            for attempt in range(1, ATTEMPTS + 1):
+                try:
+                    await _fetch_rest(
+                        api, file, opened, lambda here: progress.update(row, completed=here)
+                    )
+                    break
+                except RestError as error:
+                    if error.retry_after is None or attempt == ATTEMPTS:
+                        raise
+                    say(f"{str(error).partition(chr(10))[0]}; going on")
+                    await asyncio.sleep(error.retry_after)
+            if opened.tell() != file["bytes"]:
+                opened.truncate(0)
+                raise RestError(f"{path.name} is not of the size that the File has")
+            partial.replace(path)
+    except OSError as error:
+        raise RestError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _lock(opened: BinaryIO, path: Path) -> None:
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RestError(f"another command is fetching {path} just now") from None
+
+
+async def _fetch_rest(
+    api: StorageApi, file: Body, opened: BinaryIO, show: Callable[[int], None]
+) -> None:
+    """Appends what is missing. RestError, with `retry_after` where it broke off."""
+    here, whole = opened.tell(), int(file["bytes"])
+    if here > whole:
+        opened.truncate(0)
+        here = opened.seek(0)
+    show(here)
+    if here == whole:
+        return
+    headers = {"Range": f"bytes={here}-"} if here else {}
+    try:
+        async with api.calls.stream(f"/v1/files/{file['id']}/content", headers) as answer:
+            if answer.status not in (200, 206):
+                found = await read_json(answer, await answer.read())
+                raise read_refusal(answer.status, answer.headers, found)
+            if here and not _continues(answer, here, whole):
+                opened.truncate(0)
+                here = opened.seek(0)
+            async for piece in answer.content.iter_chunked(PIECE):
+                await asyncio.to_thread(opened.write, piece)
+                here += len(piece)
+                show(here)
+    except (aiohttp.ClientError, TimeoutError) as error:
+        text = f"the File breaks off after {here:,} bytes: {error or type(error).__name__}"
+        raise RestError(text, retry_after=1.0) from error
+
+
+def _continues(answer: aiohttp.ClientResponse, here: int, whole: int) -> bool:
+    """Whether the answer begins where the bytes that are there end; else it begins anew."""
+    if answer.status == 200:
+        return False
+    match = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+    if match is None or (int(match[1]), int(match[2])) != (here, whole):
+        raise RestError("the API answers with another range than was asked for")
+    return True

@@ -1,0 +1,195 @@
+"""`gatewayctl files`: the Files of an account, with an API key."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from gateway_cli.admin.amounts import parse_period
+from gateway_cli.admin.session import confirm
+from gateway_cli.output import Column, Output, print_done, print_list, print_note, print_one
+from gateway_cli.rest.access import Access, BaseUrl, KeyFile, make_access
+from gateway_cli.rest.errors import RestError
+from gateway_cli.rest.session import on_storage
+
+if TYPE_CHECKING:
+    from gateway_cli.rest.storage import StorageApi
+
+Document = dict[str, Any]
+
+
+def read_moment(field: str) -> Callable[[Any], str | None]:
+    """What shows a time of the API, in epoch seconds, as UTC."""
+
+    def show(document: Any) -> str | None:
+        seconds = document.get(field)
+        if seconds is None:
+            return None
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+    return show
+
+
+COLUMNS = (
+    Column("Id", "id"),
+    Column("Purpose", "purpose"),
+    Column("Bytes", "bytes", right=True),
+    Column("Created", read_moment("created_at")),
+    Column("Expires", read_moment("expires_at")),
+    Column("Filename", "filename"),
+)
+RESUMABLE = "what is up so far is kept: the same command goes on with it within the hour"
+
+Purpose = Literal["user_data", "batch"]
+FileId = Annotated[str, typer.Argument(help="A File's id, file-…", metavar="FILE_ID")]
+Source = Annotated[
+    Path, typer.Argument(help="The file to bring up.", exists=True, dir_okay=False, readable=True)
+]
+PurposeOption = Annotated[Purpose, typer.Option(help="What the File is for.")]
+Name = Annotated[str | None, typer.Option(help="The File's name; that of the source otherwise.")]
+ExpiresAfter = Annotated[
+    int | None,
+    typer.Option(
+        parser=parse_period,
+        metavar="PERIOD",
+        help="How long the File is kept, 1h to 30d; without it user_data stays, batch 30 days.",
+    ),
+]
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+
+@app.command()
+def upload(
+    source: Source,
+    base_url: BaseUrl,
+    purpose: PurposeOption = "user_data",
+    name: Name = None,
+    expires_after: ExpiresAfter = None,
+    key_file: KeyFile = None,
+    output: Output = "table",
+) -> None:
+    """Bring a file up. One of more than 8 MiB goes in parts, several at once.
+
+    If that is interrupted, the same command goes on with it within the hour.
+    """
+    access = make_access(base_url, key_file)
+    found = bring_up(access, source, purpose, name, expires_after)
+    print_one(found, COLUMNS, output)
+
+
+@app.command("list")
+def list_files(
+    base_url: BaseUrl,
+    purpose: Annotated[
+        Literal["user_data", "batch", "batch_output"] | None,
+        typer.Option(help="Those of this purpose alone."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most, newest first.")] = 100,
+    key_file: KeyFile = None,
+    output: Output = "table",
+) -> None:
+    """The account's Files, newest first."""
+
+    async def run(api: "StorageApi") -> list[Document]:
+        found: list[Document] = []
+        async for item in api.list_files(purpose):
+            if len(found) == limit:
+                print_note(f"there are more than {limit}: --limit shows them")
+                break
+            found.append(item)
+        return found
+
+    print_list(on_storage(make_access(base_url, key_file), run), COLUMNS, output, noun="files")
+
+
+@app.command()
+def get(
+    file_id: FileId, base_url: BaseUrl, key_file: KeyFile = None, output: Output = "table"
+) -> None:
+    """What is known of a File."""
+    access = make_access(base_url, key_file)
+    print_one(on_storage(access, lambda api: api.get_file(file_id)), COLUMNS, output)
+
+
+@app.command()
+def download(
+    file_id: FileId,
+    base_url: BaseUrl,
+    to: Annotated[
+        Path | None, typer.Option(help="A file or a folder; by default here, by its own name.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    key_file: KeyFile = None,
+    output: Output = "table",
+) -> None:
+    """Fetch a File's bytes. If that is interrupted, the same command goes on with it."""
+
+    async def run(api: "StorageApi") -> Document:
+        return await fetch(api, file_id, to, force=force)
+
+    found = on_storage(make_access(base_url, key_file), run, "the same command goes on with it")
+    print_done(f"{found['path']} ({found['bytes']:,} bytes)", found, output)
+
+
+@app.command()
+def delete(
+    file_id: FileId,
+    base_url: BaseUrl,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    key_file: KeyFile = None,
+    output: Output = "table",
+) -> None:
+    """Delete a File. A batch that runs on it keeps its own view of the bytes."""
+    access = make_access(base_url, key_file)
+    confirm(f"Delete {file_id}?", yes)
+    print_done(
+        f"{file_id} is deleted",
+        on_storage(access, lambda api: api.delete_file(file_id)),
+        output,
+    )
+
+
+def bring_up(
+    access: Access,
+    source: Path,
+    purpose: str,
+    name: str | None,
+    expires_after: int | None,
+    *,
+    in_parts: bool = False,
+) -> Document:
+    """The File that a local one has become; ends the command where it cannot."""
+
+    async def run(api: "StorageApi") -> Document:
+        from gateway_cli.rest.uploading import Uploader
+
+        uploader = Uploader(api, access, print_note)
+        return await uploader.bring_up(source, purpose, name, expires_after, in_parts=in_parts)
+
+    return on_storage(access, run, RESUMABLE)
+
+
+async def fetch(
+    api: "StorageApi", file_id: str, to: Path | None, *, force: bool, name: str | None = None
+) -> Document:
+    """The File's object with the `path` that its bytes are at, in the folder or file `to`.
+
+    Raises:
+        RestError: it cannot be had, or there is such a file and not `force`.
+    """
+    from gateway_cli.rest.fetching import fetch_file
+
+    file = await api.get_file(file_id)
+    # the name is the uploader's choice, and must not lead out of the folder
+    own = name or PurePath(str(file["filename"])).name or file_id
+    path = to or Path()
+    if await asyncio.to_thread(path.is_dir):
+        path = path / own
+    if not force and await asyncio.to_thread(path.exists):
+        raise RestError(f"{path} is there: --force replaces it")
+    await fetch_file(api, file, path, print_note)
+    return {**file, "path": str(path)}

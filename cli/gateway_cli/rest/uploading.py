@@ -1,0 +1,168 @@
+"""Brings a local file up: in one call where it is small, else as an Upload in parts, side by side.
+
+An Upload that was interrupted is gone on with by the same command within its hour: what is known of
+it is in a file of `uploadstate`, written before anything is asked for and after each part.
+"""
+
+import asyncio
+import hashlib
+import math
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from gateway_cli.rest.access import Access
+from gateway_cli.rest.bars import open_transfers
+from gateway_cli.rest.calls import Body
+from gateway_cli.rest.errors import RestError
+from gateway_cli.rest.storage import StorageApi, describe_expiry
+from gateway_cli.rest.uploadstate import StateFile, UploadState
+
+PART_BYTES = 8 << 20
+AT_ONCE = 4
+_SPOILT = ("md5_mismatch", "upload_size_mismatch")
+_ENDED = ("upload_state_conflict", "upload_not_found", "part_not_found")
+
+
+class Uploader:
+    """Brings files up with one key; `say` gets notes for people."""
+
+    def __init__(self, api: StorageApi, access: Access, say: Callable[[str], None]) -> None:
+        self._api = api
+        self._access = access
+        self._say = say
+
+    async def bring_up(
+        self,
+        source: Path,
+        purpose: str,
+        name: str | None = None,
+        expires_after: int | None = None,
+        *,
+        in_parts: bool = False,
+    ) -> Body:
+        """The File that it has become; `in_parts` makes an Upload of a small one too.
+
+        Raises:
+            RestError: it cannot be read, is refused, or changed meanwhile.
+        """
+        name = name or source.name
+        try:
+            size = (await asyncio.to_thread(source.stat)).st_size
+            if size <= PART_BYTES and not in_parts:
+                content = await asyncio.to_thread(source.read_bytes)
+                return await self._api.create_file(name, content, purpose, expires_after)
+            return await self._bring_in_parts(source, purpose, name, expires_after)
+        except OSError as error:
+            raise RestError(f"{error.filename or source}: {error.strerror}") from error
+
+    async def _bring_in_parts(
+        self, source: Path, purpose: str, name: str, expires_after: int | None
+    ) -> Body:
+        path = await asyncio.to_thread(source.resolve)
+        file = StateFile.of(self._access.base_url, self._access.key_id, path, purpose)
+        fresh = await asyncio.to_thread(self._look_at, path, purpose, name, expires_after)
+        kept = await asyncio.to_thread(file.read)
+        state = kept if kept is not None and kept.fits(fresh) else fresh
+        if state is kept and state.parts:
+            many = math.ceil(state.size / state.part_size)
+            self._say(f"going on with {state.upload_id}: {len(state.parts)} of {many} parts are up")
+        try:
+            return await self._finish(path, file, state)
+        except RestError as error:
+            if state is fresh or error.code not in _ENDED:
+                raise
+            self._say(f"{state.upload_id} has ended; beginning anew")
+            await asyncio.to_thread(file.remove)
+            return await self._finish(path, file, fresh)
+
+    def _look_at(
+        self, path: Path, purpose: str, name: str, expires_after: int | None
+    ) -> UploadState:
+        with path.open("rb") as opened:
+            about = os.fstat(opened.fileno())
+            digest = hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False))
+        return UploadState(
+            base_url=self._access.base_url,
+            key_id=self._access.key_id,
+            source=str(path),
+            purpose=purpose,
+            name=name,
+            size=about.st_size,
+            changed_ns=about.st_mtime_ns,
+            md5=digest.hexdigest(),
+            part_size=PART_BYTES,
+            idempotency_key=str(uuid.uuid4()),
+            expires_after=expires_after,
+        )
+
+    async def _finish(self, path: Path, file: StateFile, state: UploadState) -> Body:
+        """Makes the Upload if there is none yet, adds what is missing, and completes it."""
+        if not state.upload_id:
+            await asyncio.to_thread(file.write, state)
+            body: Body = {
+                "bytes": state.size,
+                "filename": state.name,
+                "mime_type": "application/octet-stream",
+                "purpose": state.purpose,
+                **describe_expiry(state.expires_after),
+            }
+            try:
+                upload = await self._api.create_upload(body, state.idempotency_key)
+            except RestError as error:
+                if error.retry_after is None:
+                    await asyncio.to_thread(file.remove)
+                raise
+            state.upload_id, state.expires_at = str(upload["id"]), float(upload["expires_at"])
+            await asyncio.to_thread(file.write, state)
+        await self._add_missing(path, file, state)
+        changed = (await asyncio.to_thread(path.stat)).st_mtime_ns
+        if changed != state.changed_ns:
+            raise RestError(f"{path} changed while it was brought up")
+        ordered = [state.parts[place] for place in sorted(state.parts)]
+        try:
+            upload = await self._api.complete_upload(state.upload_id, ordered, state.md5)
+        except RestError as error:
+            if error.code in _SPOILT:
+                await asyncio.to_thread(file.remove)
+            raise
+        await asyncio.to_thread(file.remove)
+        found: Body = upload["file"]
+        return found
+
+    async def _add_missing(self, path: Path, file: StateFile, state: UploadState) -> None:
+        places = iter(
+            place
+            for place in range(math.ceil(state.size / state.part_size))
+            if place not in state.parts
+        )
+        with open_transfers() as progress:
+            here = sum(min(state.part_size, state.size - p * state.part_size) for p in state.parts)
+            row = progress.add_task(state.name, total=state.size, completed=here)
+
+            async def work() -> None:
+                for place in places:
+                    content = await asyncio.to_thread(
+                        _read_piece, path, place * state.part_size, state.part_size
+                    )
+                    state.parts[place] = await self._api.add_part(state.upload_id, content)
+                    # one after the other: the last of two writes has both parts
+                    file.write(state)
+                    progress.advance(row, len(content))
+
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(AT_ONCE):
+                        group.create_task(work())
+            except ExceptionGroup as failures:
+                raise failures.exceptions[0] from None
+
+
+def _read_piece(path: Path, offset: int, size: int) -> bytes:
+    with path.open("rb") as opened:
+        opened.seek(offset)
+        content = opened.read(size)
+    if not content:
+        raise RestError(f"{path} changed while it was brought up")
+    return content

@@ -1,0 +1,88 @@
+"""`gatewayctl uploads`: Uploads in parts, with an API key."""
+
+from typing import Annotated
+
+import typer
+
+from gateway_cli.output import Column, Output, print_done, print_list, print_one
+from gateway_cli.rest.access import BaseUrl, KeyFile, make_access
+from gateway_cli.rest.files import (
+    COLUMNS,
+    ExpiresAfter,
+    Name,
+    PurposeOption,
+    Source,
+    bring_up,
+    read_moment,
+)
+from gateway_cli.rest.session import on_storage
+
+PENDING = (
+    Column("Id", "id"),
+    Column("Source", "source"),
+    Column("Purpose", "purpose"),
+    Column("Bytes", "bytes", right=True),
+    Column("Parts", lambda upload: f"{upload['parts_there']} of {upload['parts']}", right=True),
+    Column("Expires", read_moment("expires_at")),
+    Column("Gateway", "base_url"),
+)
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+
+@app.command()
+def send(
+    source: Source,
+    base_url: BaseUrl,
+    purpose: PurposeOption = "user_data",
+    name: Name = None,
+    expires_after: ExpiresAfter = None,
+    key_file: KeyFile = None,
+    output: Output = "table",
+) -> None:
+    """Bring a file up in parts, whatever its size; `files upload` does that where it is large.
+
+    If that is interrupted, the same command goes on with it within the hour.
+    """
+    access = make_access(base_url, key_file)
+    found = bring_up(access, source, purpose, name, expires_after, in_parts=True)
+    print_one(found, COLUMNS, output)
+
+
+@app.command("list")
+def list_pending(output: Output = "table") -> None:
+    """The Uploads that were interrupted on this machine and can be gone on with."""
+    from gateway_cli.rest.uploadstate import list_states
+
+    found = [
+        {
+            "id": state.upload_id,
+            "source": state.source,
+            "purpose": state.purpose,
+            "bytes": state.size,
+            "parts_there": len(state.parts),
+            "parts": -(-state.size // state.part_size),
+            "expires_at": int(state.expires_at) or None,
+            "base_url": state.base_url,
+        }
+        for _, state in list_states()
+    ]
+    print_list(found, PENDING, output, noun="interrupted uploads")
+
+
+@app.command()
+def cancel(
+    upload_id: Annotated[str, typer.Argument(help="Its id, upload_…", metavar="UPLOAD_ID")],
+    base_url: BaseUrl,
+    key_file: KeyFile = None,
+    output: Output = "table",
+) -> None:
+    """Cancel an Upload: its parts go, and the storage that it reserved is free again."""
+    from gateway_cli.rest.uploadstate import list_states
+
+    access = make_access(base_url, key_file)
+    found = on_storage(access, lambda api: api.cancel_upload(upload_id))
+    for file, state in list_states():
+        if state.upload_id == upload_id:
+            file.remove()
+    print_done(f"{upload_id} is cancelled", found, output)

@@ -1,0 +1,1 @@
+"""Files: taken in, kept until they expire, and removed with their bytes."""

@@ -1,0 +1,1 @@
+"""Uploads: ended by the clock, and settled once their outcome stands."""

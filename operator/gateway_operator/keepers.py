@@ -1,0 +1,70 @@
+"""The controllers of files and uploads as `compose` runs them: what they follow and compare."""
+
+import asyncio
+
+from gateway_core.contract.file import GatewayFile
+from gateway_core.contract.upload import GatewayUpload
+from gateway_core.domain.lifecycle import OPEN_SELECTOR
+from gateway_operator.controllers.files.controller import FileController
+from gateway_operator.controllers.files.removal import GRACE_SECONDS, Removal
+from gateway_operator.controllers.uploads.controller import UploadController
+from gateway_operator.controllers.uploads.settlement import Settlement
+from gateway_operator.feed import Followed
+from gateway_operator.keeping import Keeping
+from gateway_operator.reconciling.bytes import ByteReconciliation
+from gateway_operator.reconciling.proof import StorageProof
+from gateway_operator.retention.schedule import Sweep
+from gateway_operator.retention.uploads import UploadRemoval
+from gateway_operator.settings import Settings
+
+REMOVAL_SECONDS = 600.0
+
+
+class Keepers:
+    """Both controllers of one process."""
+
+    def __init__(self, tools: Keeping, *, grace_seconds: float = GRACE_SECONDS) -> None:
+        self._tools = tools
+        settlement = Settlement(tools)
+        self.uploads = UploadController(tools, settlement)
+        self.files = FileController(tools, Removal(tools, settlement, grace_seconds=grace_seconds))
+        tools.metrics.uploads_open.set_function(lambda: self.uploads.open)
+        tools.metrics.oldest_deletion.set_function(self._find_oldest_deletion)
+
+    def _find_oldest_deletion(self) -> float:
+        """Seconds since the oldest deletion that is under way."""
+        oldest = min(self.files.leaving, default=None)
+        return 0.0 if oldest is None else (self._tools.now() - oldest).total_seconds()
+
+    @property
+    def followed(self) -> tuple[Followed, ...]:
+        """What kopf is to watch for them."""
+        return (
+            Followed(GatewayFile, self.files.observe),
+            Followed(GatewayUpload, self.uploads.observe, OPEN_SELECTOR),
+        )
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        await asyncio.gather(self.files.run(), self.uploads.run())
+
+    async def end(self) -> None:
+        """Takes nothing more, and leaves what is under way a moment."""
+        await asyncio.gather(self.files.end(), self.uploads.end())
+
+    def plan_sweeps(self, settings: Settings) -> tuple[Sweep, ...]:
+        """What shard 0's owner removes, and compares with the record, and how often."""
+        tools, pause = self._tools, settings.reconcile_seconds
+        removal = UploadRemoval(tools.records, tools.now, self.uploads.take_up)
+        comparison = ByteReconciliation(tools, settings.orphan_seconds)
+        proof = StorageProof(
+            tools,
+            self.files.take_up,
+            self.uploads.take_up,
+            claim_seconds=settings.claim_seconds,
+        )
+        return (
+            Sweep("settled uploads", removal.sweep, min(REMOVAL_SECONDS, pause)),
+            Sweep("stored bytes", comparison.sweep, pause),
+            Sweep("storage ledger", proof.sweep, settings.proof_seconds),
+        )

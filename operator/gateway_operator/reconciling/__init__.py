@@ -1,0 +1,1 @@
+"""Holds the record, the object store and the storage ledger against each other."""

@@ -1,0 +1,141 @@
+"""kill -9 of the operator while files are deleted and uploads settled (I5, I6, I9).
+
+And of Redis while it is: what the record says is in the store and in the ledger afterwards, no
+byte more and none less.
+"""
+
+import secrets
+
+import pytest
+
+from gateway_core.contract.file import GatewayFile
+from gateway_core.contract.upload import GatewayUpload
+from tests.servers.stored import Stored
+from tests.servers.world import World, wait_for
+
+pytestmark = pytest.mark.slow
+
+FILES, UPLOADS = GatewayFile.plural, GatewayUpload.plural
+SOON = {
+    "GATEWAY_RECONCILE_SECONDS": "0.5",
+    "GATEWAY_ORPHAN_SECONDS": "4",
+    "GATEWAY_PROOF_SECONDS": "0.5",
+    "GATEWAY_CLAIM_SECONDS": "4",
+}
+DELETION = (
+    "after-file-release",
+    "after-file-bytes",
+    "after-file-upload",
+    "after-file-finalizer",
+)
+COMPLETION = (
+    "after-upload-file",
+    "after-upload-move",
+    "after-upload-parts",
+    "after-upload-finalizer",
+    "after-upload-settled",
+)
+EXPIRY = ("after-upload-outcome",)
+STEPS = (*DELETION, *COMPLETION, *EXPIRY, "before-orphan-removal")
+
+
+@pytest.fixture(scope="module")
+def world():
+    """A gateway whose operator compares record, store and ledger all the time."""
+    with World(extra_env={"operator": SOON}) as running:
+        yield running
+
+
+async def is_settled(stored: Stored) -> bool:
+    """Whether nothing is left to do for any file or Upload."""
+    uploads, files = await stored.list_all(UPLOADS), await stored.list_all(FILES)
+    return all(
+        obj["spec"]["outcome"] == "Pending" or obj.get("status", {}).get("work") == "Settled"
+        for obj in uploads
+    ) and all("deletionTimestamp" not in obj["metadata"] for obj in files)
+
+
+async def check(stored: Stored, expected: dict[str, bytes]) -> None:
+    """The account has these files, whole, and nothing else is stored or counted."""
+    await wait_for(lambda: is_settled(stored), what="every end settled", seconds=40)
+    files = {obj["metadata"]["name"]: obj for obj in await stored.list_all(FILES)}
+    assert files.keys() == expected.keys(), "I5, I9"
+    keys: set[str] = set()
+    for name, data in expected.items():
+        segments = files[name]["spec"]["request"]["segments"]
+        keys |= {segment["key"] for segment in segments}
+        found = b"".join([await stored.store.get(segment["key"]) for segment in segments])
+        assert found == data, "I9: a byte of a file is lost"
+
+    async def has_no_orphan() -> bool:
+        return set(await stored.list_keys()) == keys
+
+    async def is_counted() -> bool:
+        return await stored.read_used() == sum(map(len, expected.values()))
+
+    await wait_for(has_no_orphan, what="the orphans' end", seconds=30)
+    await wait_for(is_counted, what="I6: the ledger's agreement", seconds=30)
+
+
+async def provoke(stored: Stored, step: str, expected: dict[str, bytes]) -> None:
+    """Has the operator come by `step`."""
+    data = secrets.token_bytes(1000)
+    if step == "before-orphan-removal":
+        await stored.add_orphan()
+    elif step == "after-file-upload":
+        # an Upload that became a file is settled with that at the latest
+        upload, parts = await stored.add_upload(data)
+        name = await stored.complete(upload, parts)
+        await wait_for(lambda: has_file(stored, name), what="the file")
+        await stored.records.delete(FILES, name)
+    elif step in DELETION:
+        await stored.records.delete(FILES, await stored.add_file(data))
+    elif step in EXPIRY:
+        upload, _ = await stored.add_upload(data)
+        await stored.records.delete(UPLOADS, upload)
+    else:
+        upload, parts = await stored.add_upload(data[:400], data[400:])
+        expected[await stored.complete(upload, parts)] = data
+
+
+async def has_file(stored: Stored, name: str) -> bool:
+    return any(obj["metadata"]["name"] == name for obj in await stored.list_all(FILES))
+
+
+@pytest.mark.timeout(600)
+async def test_the_operator_killed_at_every_step_leaves_what_the_record_says(world, tally):
+    told = tally("F1", "operator killed while files and uploads are kept")
+    async with Stored(world) as stored, world.client() as client:
+        expected: dict[str, bytes] = {}
+        async with told.trial(client, count=len(STEPS)):
+            for step in STEPS:
+                kept = secrets.token_bytes(2000)
+                expected[await stored.add_file(kept)] = kept
+                # the next one to be killed clears up after the last
+                world.restart_doomed("operator", {**SOON, "GATEWAY_FAILPOINTS": step})
+                await provoke(stored, step, expected)
+                await wait_for(
+                    lambda: not world.is_alive("operator"), what=f"death at {step}", seconds=40
+                )
+            world.run.restart("operator", SOON)
+            await check(stored, expected)
+    told.check()
+
+
+async def test_redis_killed_while_files_go_and_come_the_ledger_is_the_record(world):
+    async with Stored(world) as stored:
+        expected: dict[str, bytes] = {}
+        for obj in await stored.list_all(FILES):
+            await stored.records.delete(FILES, obj["metadata"]["name"])
+        for round_ in range(2):
+            for _ in range(4):
+                data = secrets.token_bytes(500)
+                expected[await stored.add_file(data)] = data
+                upload, parts = await stored.add_upload(data, data)
+                expected[await stored.complete(upload, parts)] = data + data
+            world.run.kill("redis")
+            for name in list(expected)[: 2 + round_]:
+                await stored.records.delete(FILES, name)
+                del expected[name]
+            world.run.restart("redis", {})
+        await check(stored, expected)

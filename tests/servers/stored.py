@@ -1,0 +1,177 @@
+"""What a world's processes share of stored bytes, at hand: record, object store, storage ledger.
+
+Used by tests that make files and uploads as the API does, at the moments that they choose.
+"""
+
+import hashlib
+import json
+import secrets
+import time
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from gateway_core.adapters.kube.connection import load_kubeconfig
+from gateway_core.adapters.kube.records import KubeRecords
+from gateway_core.adapters.objectstore.directory import DirectoryStore
+from gateway_core.adapters.redis.storage import RedisStorage
+from gateway_core.adapters.secretfiles import load_key
+from gateway_core.contract.file import GatewayFile
+from gateway_core.contract.ids import IdMint
+from gateway_core.contract.names import (
+    ACCOUNT_LABEL,
+    FILE_PREFIX,
+    PART_PREFIX,
+    SHARD_LABEL,
+    STORED_FINALIZER,
+    UPLOAD_PREFIX,
+    id_to_name,
+    shard_of,
+)
+from gateway_core.contract.resource import skeleton
+from gateway_core.contract.stored import FILES_FOLDER, UPLOADS_FOLDER, ObjectRef, file_key, part_key
+from gateway_core.contract.upload import GatewayUpload
+from gateway_core.domain.uploads import read_member
+from gateway_core.ports.records import Object
+from gateway_core.ports.storage import StorageStale
+from gateway_core.usecases.files import NewFile, build_file
+from tests.servers.world import World
+
+LIMIT = 5_368_709_120
+
+
+class Stored:
+    """Files and uploads of the account `demo`; an asynchronous context manager."""
+
+    def __init__(self, world: World, account: str = "demo") -> None:
+        self.world = world
+        self.account = account
+        self.mint = IdMint(load_key(world.config.secrets_directory, "id-key"))
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        config = self.world.config
+        connection = load_kubeconfig(config.cluster_kubeconfig)
+        self.records = await self._stack.enter_async_context(
+            KubeRecords(connection, config.namespace)
+        )
+        self.store = DirectoryStore(config.store_directory)
+        self._stack.callback(self.store.close)
+        url = f"redis://127.0.0.1:{config.ports.redis}/0"
+        self.ledger = RedisStorage(url, namespace=config.namespace)
+        self._stack.push_async_callback(self.ledger.close)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def rebuild(self) -> None:
+        """Makes the ledger from the record, as the API does before a claim."""
+        members: dict[str, int] = {}
+        token = await self.ledger.begin_rebuild(self.account, "files")
+        if token is None:
+            return
+        for obj in await self.list_all(GatewayUpload.plural):
+            member = read_member(obj)
+            if member is not None:
+                members[member[0]] = member[1]
+        for obj in await self.list_all(GatewayFile.plural):
+            if not obj["metadata"].get("deletionTimestamp"):
+                members[obj["metadata"]["name"]] = obj["spec"]["request"]["bytes"]
+        await self.ledger.finish_rebuild(self.account, "files", token, members)
+
+    async def claim(self, name: str, size: int) -> None:
+        """Counts bytes for a member."""
+        try:
+            assert await self.ledger.claim(self.account, "files", name, size, LIMIT)
+        except StorageStale:
+            await self.rebuild()
+            assert await self.ledger.claim(self.account, "files", name, size, LIMIT)
+
+    async def read_used(self) -> int:
+        """What the ledger counts for the account."""
+        try:
+            return await self.ledger.read_used(self.account, "files")
+        except StorageStale:
+            await self.rebuild()
+            return await self.ledger.read_used(self.account, "files")
+
+    async def list_all(self, plural: str) -> list[Object]:
+        """All objects of a kind of the account."""
+        page = await self.records.list_page(
+            plural, limit=5000, field_selector=f"spec.request.accountName={self.account}"
+        )
+        return page.items
+
+    async def list_keys(self) -> list[str]:
+        """Keys of all bytes of files and uploads of the account."""
+        return [
+            entry.key
+            for folder in (FILES_FOLDER, UPLOADS_FOLDER)
+            async for entry in self.store.list_entries(f"{folder}{self.account}/")
+        ]
+
+    async def add_file(self, data: bytes) -> str:
+        """A File as the API makes it; its name."""
+        name = self.mint.mint_ordered(FILE_PREFIX, self.account, int(time.time() * 1000))
+        kept = await self.store.put(file_key(self.account, name), data)
+        assert kept.sha256 is not None
+        await self.claim(name, len(data))
+        new = NewFile(
+            name=name,
+            account=self.account,
+            purpose="user_data",
+            filename="a.bin",
+            segments=(ObjectRef(key=kept.key, bytes=kept.bytes, sha256=kept.sha256),),
+        )
+        await self.records.create(GatewayFile.plural, build_file(new, time.time()))
+        return name
+
+    async def add_upload(self, *parts: bytes) -> tuple[str, list[dict[str, Any]]]:
+        """A pending Upload with its parts in the store: its name, and the parts as listed."""
+        name = id_to_name(self.mint.mint_random(UPLOAD_PREFIX, self.account))
+        size = sum(map(len, parts))
+        await self.claim(name, size)
+        head = skeleton(
+            GatewayUpload,
+            name,
+            labels={ACCOUNT_LABEL: self.account, SHARD_LABEL: str(shard_of(name))},
+            finalizers=[STORED_FINALIZER],
+        )
+        request = {
+            "accountName": self.account,
+            "purpose": "user_data",
+            "filename": "a.bin",
+            "mediaType": "application/octet-stream",
+            "bytes": size,
+        }
+        await self.records.create(GatewayUpload.plural, {**head, "spec": {"request": request}})
+        listed = []
+        for data in parts:
+            part = self.mint.mint_random(PART_PREFIX, self.account)
+            await self.store.put(part_key(self.account, name, part), data)
+            digest = hashlib.sha256(data).hexdigest()
+            listed.append({"id": part, "bytes": len(data), "sha256": digest})
+        # one that a client has sent twice
+        again = self.mint.mint_random(PART_PREFIX, self.account)
+        await self.store.put(part_key(self.account, name, again), b"repeated")
+        return name, listed
+
+    async def complete(self, upload: str, parts: list[dict[str, Any]]) -> str:
+        """The compare-and-set that wins; the File's name."""
+        name = self.mint.mint_ordered(FILE_PREFIX, self.account, int(time.time() * 1000))
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        completion = {"fileName": name, "parts": parts, "time": now}
+        await self.change(upload, {"outcome": "Completed", "completion": completion})
+        return name
+
+    async def change(self, upload: str, spec: dict[str, Any]) -> None:
+        """Changes an Upload's spec by compare-and-set."""
+        obj = await self.records.get(GatewayUpload.plural, upload)
+        await self.records.patch(GatewayUpload.plural, obj, {"spec": spec})
+
+    async def add_orphan(self) -> str:
+        """Bytes as a create leaves them that was killed before its object; their key."""
+        key = file_key(self.account, "file-" + secrets.token_hex(13))
+        await self.store.put(key, json.dumps("nobody's").encode())
+        return key

@@ -1,0 +1,292 @@
+"""POST /v1/moderations: who is let in, what the provider is asked, what it costs, what fails."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway_core.domain.journal import CallRecord, decode_object
+from gateway_core.ports.counters import CountersStale
+from gateway_core.ports.upstream import (
+    UpstreamBusy,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamLimited,
+    UpstreamRejected,
+    UpstreamTimedOut,
+    UpstreamUnclear,
+)
+from tests.servers.world import wait_for
+from tests.unit.apiserver.gateway import PATH, Answer, Gateway, body, call
+
+URL = "/v1/moderations"
+MICROS = 2_000
+
+
+class Scene(Gateway):
+    """The gateway with a moderation model, and its journal being written."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.put_judge()
+        self.put_provider("judge")
+        self.running = asyncio.create_task(self.calls.run())
+
+    def put_judge(self, name: str = "judge-model", **spec: Any) -> None:
+        base = {
+            "modelId": "judge",
+            "service": "safety",
+            "action": "moderations",
+            "routes": [{"name": "main", "providerName": "judge", "upstreamModel": "omni-1"}],
+            "prices": [{"perCallMicros": MICROS}],
+        }
+        self.records.put("gatewaymodels", {"metadata": {"name": name}, "spec": {**base, **spec}})
+
+    def put_provider(self, name: str) -> None:
+        spec = {"type": "openai", "openai": {"baseUrl": "http://judge.example/v1"}}
+        self.records.put("gatewayproviders", {"metadata": {"name": name}, "spec": spec})
+
+    async def judge(self, content: Any = None, *, key: str | None = None) -> Answer:
+        given = {"model": "judge", "input": "a cat"} if content is None else content
+        return await self.create(given, key=key, path=URL)
+
+    async def list_records(self) -> list[CallRecord]:
+        """All that the journal has at the end."""
+        await self.calls.close()
+        self.running.cancel()
+        keys = [entry.key async for entry in self.store.list_entries("journal/")]
+        found = [decode_object(key, await self.store.get(key)) for key in keys]
+        return [record for each in found for record in each.records]
+
+
+async def spent(scene: Scene) -> tuple[int, int]:
+    """Charged and held."""
+    today = datetime.now(UTC).date().isoformat()
+    try:
+        spending = await scene.counters.read_spending("demo", today)
+    except CountersStale:
+        return 0, 0  # nobody has asked for money yet
+    return spending.charged, spending.held
+
+
+async def test_an_answer_is_whole_names_the_clients_model_and_is_charged_once() -> None:
+    scene = Scene()
+    answer = await scene.judge({"model": "judge", "input": ["a cat", "kill"], "user": "u"})
+    assert answer.status == 200, answer.body
+    assert (answer.json["model"], len(answer.json["results"])) == ("judge", 2)
+    assert [result["flagged"] for result in answer.json["results"]] == [False, True]
+    assert answer.headers["x-ratelimit-remaining-rpm"] == "299"
+    assert scene.moderation.bodies == [{"model": "omni-1", "input": ["a cat", "kill"]}]
+    assert await spent(scene) == (MICROS, 0)
+    (record,) = await scene.list_records()
+    assert (record.account, record.model_id, record.operation) == (
+        "demo",
+        "judge",
+        "safety/moderations",
+    )
+    assert (record.micros, record.failed, record.key_name) == (
+        MICROS,
+        False,
+        "key-" + scene.key[3:11],
+    )
+
+
+async def test_the_default_model_is_the_deployments() -> None:
+    scene = Scene(moderation_default_model="judge")
+    assert (await scene.judge({"input": "a"})).json["model"] == "judge"
+    without = Scene()
+    answer = await without.judge({"input": "a"})
+    assert (answer.status, answer.json["error"]["code"]) == (400, "missing_required_parameter")
+    assert answer.json["error"]["param"] == "model"
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "param"),
+    [
+        (b"{", "invalid_json", None),
+        (b"[]", "invalid_type", None),
+        (b'{"model":"judge","input":"\\ud800"}', "invalid_json", None),
+        ({"model": "judge"}, "missing_required_parameter", "input"),
+        ({"model": "judge", "input": ""}, "invalid_value", "input"),
+        ({"model": 5, "input": "a"}, "invalid_type", "model"),
+    ],
+)
+async def test_a_bad_body_counts_and_costs_nothing(content: Any, code: str, param: Any) -> None:
+    scene = Scene()
+    answer = await scene.judge(content)
+    assert answer.status == 400
+    assert set(answer.json["error"]) == {"message", "type", "param", "code"}
+    assert (answer.json["error"]["code"], answer.json["error"]["param"]) == (code, param)
+    assert answer.headers["x-ratelimit-remaining-rpm"] == "299"
+    assert await spent(scene) == (0, 0)
+    assert scene.moderation.bodies == []
+
+
+async def test_a_model_that_is_not_there_is_not_found() -> None:
+    scene = Scene()
+    for model in ("nobody", "sim-q4-reference-to-video"):
+        answer = await scene.judge({"model": model, "input": "a"})
+        assert (answer.status, answer.json["error"]["code"]) == (404, "model_not_found")
+
+
+async def test_a_moderation_model_is_no_task() -> None:
+    scene = Scene()
+    for path in ("/api/v1/safety/moderations", "/api/v1/safety/moderations/task_x"):
+        assert (await scene.create(body(), path=path)).status == 404
+        assert (await scene.get(path)).status == 404
+    assert (await scene.create(path=PATH)).status == 202
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code", "wait"),
+    [
+        (UpstreamRejected("Too long."), 400, "invalid_value", None),
+        (UpstreamLimited("slow", retry_after=7), 429, "upstream_rate_limited", "7"),
+        (UpstreamLimited("slow", retry_after=900), 429, "upstream_rate_limited", "120"),
+        (UpstreamLimited("slow"), 429, "upstream_rate_limited", "5"),
+        (UpstreamBusy("away", retry_after=2.5), 503, "service_unavailable", "3"),
+        (UpstreamDenied("the key sk-1 is bad"), 502, "upstream_error", None),
+        (UpstreamUnclear("HTTP 500"), 502, "upstream_error", None),
+        (UpstreamTimedOut("late"), 504, "upstream_timeout", None),
+    ],
+)
+async def test_what_the_provider_fails_at_costs_nothing(
+    error: UpstreamError, status: int, code: str, wait: str | None
+) -> None:
+    scene = Scene()
+    scene.moderation.errors.append(error)
+    answer = await scene.judge()
+    assert (answer.status, answer.json["error"]["code"]) == (status, code)
+    assert answer.headers.get("retry-after") == wait
+    assert ("x-ratelimit-reset" in answer.headers) is (code != "upstream_rate_limited")
+    assert b"sk-1" not in answer.body
+    assert await spent(scene) == (0, 0)
+    (record,) = await scene.list_records()
+    assert (record.micros, record.failed) == (0, True)
+
+
+async def test_who_may_not_or_cannot_pay_reaches_no_provider() -> None:
+    scene = Scene()
+    barred = scene.put_key("demo", allowedModels=["other*"])
+    answer = await scene.judge(key=barred)
+    assert (answer.status, answer.json["error"]["code"]) == (403, "model_not_allowed")
+    scene.put_account("poor", funds={"paidMicros": MICROS - 1, "bonusMicros": 0})
+    answer = await scene.judge(key=scene.put_key("poor"))
+    assert (answer.status, answer.json["error"]["code"]) == (402, "insufficient_balance")
+    answer = await call(scene.app, "POST", URL, content=b"{}")
+    assert (answer.status, answer.json["error"]["code"]) == (401, "missing_api_key")
+    answer = await scene.judge(key=scene.put_key("demo", "Management"))
+    assert (answer.status, answer.json["error"]["code"]) == (403, "wrong_credential_class")
+    assert scene.moderation.bodies == []
+
+
+async def test_maintenance_refuses_it() -> None:
+    answer = await Scene(maintenance=True).judge()
+    assert (answer.status, answer.json["error"]["code"]) == (503, "service_unavailable")
+
+
+async def test_without_a_usable_provider_it_is_unavailable_and_free() -> None:
+    scene = Scene()
+    scene.put_judge(routes=[{"name": "a", "providerName": "gone", "upstreamModel": "m"}])
+    answer = await scene.judge()
+    assert (answer.status, answer.json["error"]["code"]) == (503, "service_unavailable")
+    assert await spent(scene) == (0, 0)
+
+
+async def test_the_next_route_is_taken_where_the_first_has_no_provider() -> None:
+    scene = Scene()
+    routes = [
+        {"name": "a", "providerName": "gone", "upstreamModel": "m"},
+        {"name": "b", "providerName": "judge", "upstreamModel": "second"},
+    ]
+    scene.put_judge(routes=routes)
+    assert (await scene.judge()).status == 200
+    assert scene.moderation.bodies[0]["model"] == "second"
+
+
+async def test_of_models_of_one_id_a_ready_one_and_one_the_key_may_call_comes_first() -> None:
+    scene = Scene()
+    ready = {"type": "Ready", "status": "True", "reason": "Available", "message": "in use"}
+    scene.records.put(
+        "gatewaymodels",
+        {
+            "metadata": {"name": "zz"},
+            "spec": {
+                "modelId": "judge",
+                "service": "other",
+                "action": "moderations",
+                "routes": [{"name": "a", "providerName": "judge", "upstreamModel": "ready-one"}],
+                "prices": [{"perCallMicros": 1}],
+            },
+            "status": {"conditions": [{**ready, "lastTransitionTime": "2026-11-21T00:00:00Z"}]},
+        },
+    )
+    await scene.judge()
+    assert scene.moderation.bodies[-1]["model"] == "ready-one"
+    key = scene.put_key("demo", allowedProviders=["safety"])
+    await scene.judge(key=key)
+    assert scene.moderation.bodies[-1]["model"] == "omni-1"
+
+
+async def test_who_leaves_is_charged_for_what_the_provider_has_answered() -> None:
+    scene = Scene()
+    scene.moderation.gate.clear()
+    waiting = asyncio.create_task(scene.judge())
+    await wait_for(lambda: scene.moderation.bodies)
+    assert await spent(scene) == (0, MICROS)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    scene.moderation.gate.set()
+    await asyncio.sleep(0)
+    (record,) = await scene.list_records()
+    assert await spent(scene) == (MICROS, 0)
+    assert record.micros == MICROS
+
+
+async def test_at_the_end_what_is_under_way_is_given_up_and_what_has_ended_is_stored() -> None:
+    scene = Scene()
+    assert (await scene.judge()).status == 200
+    scene.moderation.gate.clear()
+    waiting = asyncio.create_task(scene.judge())
+    await wait_for(lambda: len(scene.moderation.bodies) == 2)
+    records = await scene.list_records()
+    assert sorted(record.micros for record in records) == [0, MICROS]
+    assert scene.calls.unstored == 0
+    assert await spent(scene) == (MICROS, 0)
+    waiting.cancel()
+
+
+async def test_price_lists_and_quotes_know_moderations() -> None:
+    scene = Scene()
+    listed = (await scene.get("/api/v1/price_schedules")).json["price_schedules"]
+    (entry,) = [each for each in listed if each["action"] == "moderations"]
+    assert (entry["service"], entry["model"], entry["billing_unit"]) == ("safety", "judge", "call")
+    asked = {"service": "safety", "action": "moderations", "model": "judge"}
+    for params in (None, {"input": "a"}):
+        answer = await scene.create({**asked, "params": params}, path="/api/v1/price_quotes")
+        assert answer.json["price_quote"]["reservation_amount_cents"] == 1
+    bad = await scene.create({**asked, "params": {"input": 5}}, path="/api/v1/price_quotes")
+    assert (bad.status, list(bad.json["errors"])) == (400, ["input"])
+
+
+async def test_an_unrouted_method_says_which_there_is() -> None:
+    answer = await Scene().get(URL)
+    assert (answer.status, answer.headers["allow"]) == (405, "POST")
+    assert orjson.loads(answer.body)["error"]["code"] == "method_not_allowed"
+
+
+async def test_the_document_describes_it_with_the_models_that_there_are() -> None:
+    answer = await Scene().get("/openapi.json")
+    assert answer.status == 200
+    schema = answer.json["paths"][URL]["post"]["requestBody"]["content"]["application/json"]
+    assert schema["schema"]["properties"]["model"]["enum"] == ["judge", None]
+    assert schema["schema"]["required"] == ["model", "input"]
+    forms = answer.json["paths"]["/api/v1/price_quotes"]["post"]["requestBody"]["content"]
+    served = forms["application/json"]["schema"]["oneOf"]
+    assert {form["properties"]["action"]["const"] for form in served} == {
+        "moderations",
+        "reference_to_video",
+    }
+    assert "/api/v1/safety/moderations" not in answer.json["paths"]
