@@ -38,6 +38,10 @@ from gateway_apiserver.recording import TaskRecorder
 from gateway_apiserver.routes.account import AccountRoutes
 from gateway_apiserver.routes.compat.calls import Door
 from gateway_apiserver.routes.compat.router import CompatRoutes
+from gateway_apiserver.routes.files.content import ContentSender
+from gateway_apiserver.routes.files.creation import FileCreation
+from gateway_apiserver.routes.files.endpoints import FileEndpoints
+from gateway_apiserver.routes.files.finder import FileFinder
 from gateway_apiserver.routes.management.assignments import AssignmentRoutes
 from gateway_apiserver.routes.management.budgets import BudgetReader
 from gateway_apiserver.routes.management.guardrails import GuardrailRoutes
@@ -71,8 +75,9 @@ from gateway_core.contract.provider import GatewayProvider
 from gateway_core.contract.task import GatewayTask
 from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.addresses import AddressPolicy, AddressRefused
+from gateway_core.domain.files import FileRecord
 from gateway_core.domain.guardrails import Guardrail
-from gateway_core.ports.caches import Table
+from gateway_core.ports.caches import FollowedTable, Table
 from gateway_core.ports.counters import Counters
 from gateway_core.ports.fetching import Fetcher
 from gateway_core.ports.moderation import ModerationUpstream
@@ -115,6 +120,7 @@ class ApiParts:
     models: Table[GatewayModel]
     providers: Table[GatewayProvider]
     tasks: Table[TaskRecord]
+    files: FollowedTable[FileRecord]
     moderations: Providers[ModerationUpstream]
     rebuilder: Rebuilder
     calls: LiveCalls
@@ -207,16 +213,26 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         parts.calls,
         default_model=settings.moderation_default_model,
     )
-    compat = _build_compat(parts, door, mint, ModerationRoutes(judges))
+    files = _build_files(parts, door, mint, metrics, failpoints)
+    compat = CompatRoutes(files.endpoints, ModerationRoutes(judges).endpoints)
     fork = _Fork(tasks, management, compat, notices, others)
     return Edge(fork, Witnesses(parts.access, metrics, spans))
 
 
-def _build_compat(
-    parts: ApiParts, door: Door, mint: IdMint, moderations: ModerationRoutes
-) -> CompatRoutes:
-    """The surfaces of the OpenAI form, each with its endpoints."""
-    return CompatRoutes(moderations.endpoints)
+def _build_files(
+    parts: ApiParts, door: Door, mint: IdMint, metrics: ApiMetrics, failpoints: Failpoints
+) -> FileEndpoints:
+    gate = StorageGate(parts.records, parts.storage)
+    recorder = FileRecorder(parts.records, parts.storage)
+    return FileEndpoints(
+        door,
+        FileFinder(parts.records, parts.files, parts.storage, mint),
+        FileCreation(parts.store, gate, recorder, mint, failpoints),
+        recorder,
+        gate,
+        ContentSender(parts.store, partial(metrics.count_bytes, "files", "out")),
+        metrics,
+    )
 
 
 def _build_temporary(parts: ApiParts, door: Door, mint: IdMint) -> TemporaryRoutes:
