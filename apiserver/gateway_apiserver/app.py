@@ -3,6 +3,7 @@
 Made by `__main__` of what `compose` puts together, and by tests of fakes.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -57,6 +58,9 @@ from gateway_apiserver.routes.moderations import ModerationRoutes
 from gateway_apiserver.routes.operations import build_operations_router
 from gateway_apiserver.routes.pricing import PricingRoutes
 from gateway_apiserver.routes.tasks import TaskRoutes
+from gateway_apiserver.routes.uploads.creation import UploadCreation
+from gateway_apiserver.routes.uploads.desk import UploadDesk
+from gateway_apiserver.routes.uploads.handlers import UploadRoutes
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.spans import RequestSpans
 from gateway_apiserver.surfaces import choose_dialect
@@ -86,8 +90,10 @@ from gateway_core.ports.tracing import NO_TRACER, Tracer
 from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.ledgers import Rebuilder
 from gateway_core.usecases.moderators import Moderators
+from gateway_core.usecases.parts import UploadParts
 from gateway_core.usecases.providers import Providers
 from gateway_core.usecases.storage import StorageGate
+from gateway_core.usecases.uploads import UploadOutcomes
 
 _TASKS = "/api/v1/"
 
@@ -122,6 +128,8 @@ class ApiParts:
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     access: AccessLog = field(default_factory=AccessLog)
     tracer: Tracer = NO_TRACER
+    clock: Callable[[], float] = time.time
+    """Unix seconds, by which the lives of files and uploads end."""
     is_prepared: Callable[[], bool] = lambda: True
     """Whether what only the first calls need has been got, or waited for long enough."""
 
@@ -205,9 +213,27 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         default_model=settings.moderation_default_model,
     )
     files = _build_files(parts, door, mint, metrics, failpoints)
-    compat = CompatRoutes(files.endpoints, ModerationRoutes(judges).endpoints)
+    uploads = _build_uploads(parts, door, mint, failpoints)
+    judging = ModerationRoutes(judges)
+    compat = CompatRoutes(files.endpoints, uploads.endpoints, judging.endpoints)
     fork = _Fork(tasks, management, compat, notices, others)
     return Edge(fork, Witnesses(parts.access, metrics, spans))
+
+
+def _build_uploads(
+    parts: ApiParts, door: Door, mint: IdMint, failpoints: Failpoints
+) -> UploadRoutes:
+    storage = StorageGate(parts.records, parts.storage)
+    files = FileRecorder(parts.records, parts.storage)
+    outcomes = UploadOutcomes(parts.records, storage, files, failpoints)
+    upload_parts = UploadParts(parts.store, parts.parts, mint, failpoints)
+    return UploadRoutes(
+        door,
+        UploadCreation(parts.records, storage, outcomes, mint),
+        UploadDesk(parts.records, outcomes, upload_parts, mint, clock=parts.clock),
+        upload_parts,
+        clock=parts.clock,
+    )
 
 
 def _build_files(

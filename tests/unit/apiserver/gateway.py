@@ -1,7 +1,8 @@
 """The API on fakes, called as an ASGI application: what the tests of this folder work with."""
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -123,6 +124,7 @@ class Gateway:
     """An API with the accounts `demo` and `guest`, a key each, and one model."""
 
     def __init__(self, *, tracer: Tracer = NO_TRACER, **settings: Any) -> None:
+        self.clock: Callable[[], float] = time.time
         self.records = FakeRecords()
         self.counters = FakeCounters()
         self.storage = FakeStorage()
@@ -174,6 +176,7 @@ class Gateway:
             peppers=PEPPERS,
             access=AccessLog(chosen.access_log),
             tracer=tracer,
+            clock=lambda: self.clock(),
         )
         self.departure = Departure()
         self.app = self.departure.wrap(create_app(parts, self.departure))
