@@ -69,7 +69,7 @@ SETTINGS = settings(
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-SETTINGS_OF_SEQUENCES = settings(SETTINGS, max_examples=20)
+SETTINGS_OF_SEQUENCES = settings(SETTINGS, max_examples=20 if IS_WHOLE else 8)
 
 
 def authorize(key):
