@@ -20,6 +20,10 @@ from gateway_apiserver.openapi.schemas import (
     describe_quote,
     example_body,
 )
+from gateway_apiserver.openapi.temporary import (
+    describe_temporary_files,
+    describe_temporary_shapes,
+)
 from gateway_apiserver.routes.account import ACCOUNT_PATH, BALANCE_PATH
 from gateway_apiserver.routes.pricing import FILTERS, QUOTES_PATH, SCHEDULES_PATH
 from gateway_core.domain.catalog import Catalog, Model
@@ -59,6 +63,7 @@ def build_document(
             "get": _describe_read("showBalance", "What is left of the money", "Balance")
         },
         **prices,
+        **describe_temporary_files(),
         **describe_management(),
     }
     served = (found for (_, action), found in catalog.models.items() if action == ACTION)
@@ -92,6 +97,7 @@ def build_document(
             },
             "schemas": {
                 **describe_components(),
+                **describe_temporary_shapes(),
                 **describe_shapes(),
                 **describe_error(),
                 **describe_moderation_shapes(),
