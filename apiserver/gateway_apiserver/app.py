@@ -27,6 +27,7 @@ from gateway_apiserver.errors import render_error, to_gateway_error
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.finder import TaskFinder
 from gateway_apiserver.freshness import ReadThrough
+from gateway_apiserver.holdings import Holdings
 from gateway_apiserver.livecalls import LiveCalls
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.notices import NoticeReceiver
@@ -36,18 +37,19 @@ from gateway_apiserver.pulse import Pulse
 from gateway_apiserver.rates import RateGate
 from gateway_apiserver.recording import TaskRecorder
 from gateway_apiserver.routes.account import AccountRoutes
+from gateway_apiserver.routes.batches.creation import BatchCreation
+from gateway_apiserver.routes.batches.endpoints import BatchRoutes
+from gateway_apiserver.routes.batches.inputs import InputFiles
 from gateway_apiserver.routes.compat.calls import Door
 from gateway_apiserver.routes.compat.router import CompatRoutes
 from gateway_apiserver.routes.management.assignments import AssignmentRoutes
 from gateway_apiserver.routes.management.budgets import BudgetReader
 from gateway_apiserver.routes.management.guardrails import GuardrailRoutes
-from gateway_apiserver.routes.management.holdings import Holdings
 from gateway_apiserver.routes.management.keys import KeyRoutes
 from gateway_apiserver.routes.management.members import MemberRoutes
 from gateway_apiserver.routes.management.quotas import KeyQuota
 from gateway_apiserver.routes.management.router import ManagementRoutes
 from gateway_apiserver.routes.management.tombstones import Tombstones
-from gateway_apiserver.routes.management.turns import Turns
 from gateway_apiserver.routes.management.usage import UsageRoutes
 from gateway_apiserver.routes.moderations import ModerationRoutes
 from gateway_apiserver.routes.operations import build_operations_router
@@ -57,6 +59,7 @@ from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.spans import RequestSpans
 from gateway_apiserver.surfaces import choose_dialect
 from gateway_apiserver.trace import trace_of
+from gateway_apiserver.turns import Turns
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.errors import GatewayError
 from gateway_core.contract.guardrail import GatewayGuardrail
@@ -192,16 +195,19 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         parts.calls,
         default_model=settings.moderation_default_model,
     )
-    compat = _build_compat(parts, door, mint, ModerationRoutes(judges))
+    compat = _build_compat(parts, door, mint, entrance, ModerationRoutes(judges))
     fork = _Fork(tasks, management, compat, notices, others)
     return Edge(fork, Witnesses(parts.access, metrics, spans))
 
 
 def _build_compat(
-    parts: ApiParts, door: Door, mint: IdMint, moderations: ModerationRoutes
+    parts: ApiParts, door: Door, mint: IdMint, entrance: Entrance, moderations: ModerationRoutes
 ) -> CompatRoutes:
     """The surfaces of the OpenAI form, each with its endpoints."""
-    return CompatRoutes(moderations.endpoints)
+    holdings = Holdings(parts.records, mint, {}, Turns())
+    inputs = InputFiles(parts.records, mint)
+    batches = BatchRoutes(door, BatchCreation(entrance, holdings, inputs.find, mint), holdings)
+    return CompatRoutes(moderations.endpoints, batches.endpoints)
 
 
 def _build_management(

@@ -9,6 +9,7 @@ from gateway_apiserver.openapi.answers import (
     describe_headers,
     describe_refusal,
 )
+from gateway_apiserver.openapi.batches import describe_batch_shapes, describe_batches
 from gateway_apiserver.openapi.compat import describe_error
 from gateway_apiserver.openapi.management import describe_management, describe_shapes
 from gateway_apiserver.openapi.moderations import describe_moderation, describe_moderation_shapes
@@ -60,6 +61,7 @@ def build_document(
         },
         **prices,
         **describe_management(),
+        **describe_batches(),
     }
     served = (found for (_, action), found in catalog.models.items() if action == ACTION)
     judges = sorted({model for found in served for model in found})
@@ -95,6 +97,7 @@ def build_document(
                 **describe_shapes(),
                 **describe_error(),
                 **describe_moderation_shapes(),
+                **describe_batch_shapes(),
             },
             "headers": describe_headers(task_id_header),
         },
