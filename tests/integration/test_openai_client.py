@@ -1,12 +1,14 @@
 """Moderations and Batches as an unmodified OpenAI client sees them, and what they leave behind."""
 
 import asyncio
+import json
 import secrets
 import time
 
 import openai
 import pytest
 
+from gateway_cli.local.state import read_shared_secret
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.names import ACCOUNT_LABEL, shard_of
 from tests.servers.world import wait_for
@@ -14,8 +16,8 @@ from tests.servers.world import wait_for
 pytestmark = pytest.mark.slow
 
 MODEL = "sim-moderation"
-PRICE = 20
-"""Micro-dollars a call in `examples/local`; the sums below are exact."""
+PRICE = 100
+"""Micro-dollars a call costs by `examples/local`."""
 
 
 @pytest.fixture(params=[False, True], ids=["lenient", "strict"])
@@ -36,7 +38,7 @@ def open_sdk(world, client, *, strict=True, **options):
 
 def make_file(world, account):
     """A File as the gateway makes them, with no bytes behind it; its id."""
-    mint = IdMint((world.config.secrets_directory / "id-key").read_bytes().strip())
+    mint = IdMint(read_shared_secret(world.config.secrets_directory, "id-key"))
     file_id = mint.mint_ordered("file", account, int(time.time() * 1000))
     segment = {"key": f"files/{account}/{file_id}", "bytes": 5, "sha256": "0" * 64}
     world.apply(
@@ -67,11 +69,7 @@ def make_file(world, account):
 
 async def read_charged(client):
     """Micro-dollars that the usage in the record has for the client's account."""
-    items = await asyncio.to_thread(
-        client.world.run.kubectl, "get", "gatewayusages", "-o", "json"
-    )
-    import json
-
+    items = await asyncio.to_thread(client.world.run.kubectl, "get", "gatewayusages", "-o", "json")
     return sum(
         item["status"].get("chargedMicros", 0)
         for item in json.loads(items)["items"]
@@ -106,24 +104,27 @@ async def test_refusals_have_their_class_and_code(sdk):
 
 
 async def test_what_the_provider_fails_at_is_told_and_not_charged(world, client, simulate):
-    cases = {
-        "outage": {"status": 503},
-    }
-    assert cases
-    async with open_sdk(world, client) as sdk:
-        case = secrets.token_hex(4)
-        await simulate(
+    case = secrets.token_hex(4)
+    rules = {"limited": {"status": 429, "retry_after": 7}, "denied": {"status": 401}}
+    await simulate(
+        *(
             {
-                "behaviour": "rate_limit",
-                "match": {"on": "moderate", "prompt_contains": f"slow-{case}"},
-                "retry_after": 7,
+                "behaviour": "status",
+                **rule,
+                "match": {"on": "moderate", "prompt_contains": f"{name} {case}"},
             }
+            for name, rule in rules.items()
         )
-        with pytest.raises(openai.RateLimitError) as caught:
-            await sdk.moderations.create(model=MODEL, input=f"slow-{case}")
-        assert caught.value.code == "upstream_rate_limited"
-        assert caught.value.response.headers["retry-after"] == "7"
-        assert "x-ratelimit-reset" not in caught.value.response.headers
+    )
+    async with open_sdk(world, client) as sdk:
+        with pytest.raises(openai.RateLimitError) as limited:
+            await sdk.moderations.create(model=MODEL, input=f"limited {case}")
+        assert limited.value.code == "upstream_rate_limited"
+        assert limited.value.response.headers["retry-after"] == "7"
+        assert "x-ratelimit-reset" not in limited.value.response.headers
+        with pytest.raises(openai.InternalServerError) as denied:
+            await sdk.moderations.create(model=MODEL, input=f"denied {case}")
+        assert (denied.value.status_code, denied.value.code) == (502, "upstream_error")
     assert (await client.request("GET", "/api/v1/me/balance")).body["spent_cents_total"] == 0
 
 
@@ -143,7 +144,7 @@ async def test_who_leaves_is_charged_for_what_was_asked(world, client, simulate)
     text = f"late {secrets.token_hex(4)}"
     await simulate(
         {
-            "behaviour": "slow",
+            "behaviour": "hang",
             "seconds": 1,
             "match": {"on": "moderate", "prompt_contains": text},
         }
