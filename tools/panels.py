@@ -79,6 +79,17 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                     "{{route}}",
                 ),
             ),
+            Panel(
+                "Contents in and out",
+                "Bps",
+                "Bytes of files that clients have stored or fetched.",
+                (
+                    Query(
+                        _rate("gateway_content_bytes_total", "surface, direction"),
+                        "{{surface}} {{direction}}",
+                    ),
+                ),
+            ),
         ),
     ),
     (

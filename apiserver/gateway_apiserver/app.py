@@ -39,9 +39,12 @@ from gateway_apiserver.recording import TaskRecorder
 from gateway_apiserver.routes.account import AccountRoutes
 from gateway_apiserver.routes.batches.creation import BatchCreation
 from gateway_apiserver.routes.batches.endpoints import BatchRoutes
-from gateway_apiserver.routes.batches.inputs import InputFiles
 from gateway_apiserver.routes.compat.calls import Door
 from gateway_apiserver.routes.compat.router import CompatRoutes
+from gateway_apiserver.routes.files.content import ContentSender
+from gateway_apiserver.routes.files.creation import FileCreation
+from gateway_apiserver.routes.files.endpoints import FileEndpoints
+from gateway_apiserver.routes.files.finder import FileFinder
 from gateway_apiserver.routes.management.assignments import AssignmentRoutes
 from gateway_apiserver.routes.management.budgets import BudgetReader
 from gateway_apiserver.routes.management.guardrails import GuardrailRoutes
@@ -71,17 +74,22 @@ from gateway_core.contract.provider import GatewayProvider
 from gateway_core.contract.task import GatewayTask
 from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.addresses import AddressPolicy, AddressRefused
+from gateway_core.domain.files import FileRecord
 from gateway_core.domain.guardrails import Guardrail
-from gateway_core.ports.caches import Table
+from gateway_core.ports.caches import FollowedTable, Table
 from gateway_core.ports.counters import Counters
 from gateway_core.ports.moderation import ModerationUpstream
 from gateway_core.ports.notices import NoticeSink
 from gateway_core.ports.objects import ObjectStore
+from gateway_core.ports.parts import PartLedger
 from gateway_core.ports.records import Records
+from gateway_core.ports.storage import StorageLedger
 from gateway_core.ports.tracing import NO_TRACER, Tracer
+from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.ledgers import Rebuilder
 from gateway_core.usecases.moderators import Moderators
 from gateway_core.usecases.providers import Providers
+from gateway_core.usecases.storage import StorageGate
 
 _TASKS = "/api/v1/"
 
@@ -96,6 +104,8 @@ class ApiParts:
     settings: ApiSettings
     records: Records
     counters: Counters
+    storage: StorageLedger
+    parts: PartLedger
     store: ObjectStore
     keys: Table[KeyRecord]
     guardrails: Table[Guardrail]
@@ -104,6 +114,7 @@ class ApiParts:
     models: Table[GatewayModel]
     providers: Table[GatewayProvider]
     tasks: Table[TaskRecord]
+    files: FollowedTable[FileRecord]
     moderations: Providers[ModerationUpstream]
     rebuilder: Rebuilder
     calls: LiveCalls
@@ -195,19 +206,40 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         parts.calls,
         default_model=settings.moderation_default_model,
     )
-    compat = _build_compat(parts, door, mint, entrance, ModerationRoutes(judges))
+    found = FileFinder(parts.records, parts.files, parts.storage, mint)
+    files = _build_files(parts, door, found, mint, metrics, failpoints)
+    batches = _build_batches(parts, door, found, mint, entrance)
+    compat = CompatRoutes(files.endpoints, ModerationRoutes(judges).endpoints, batches.endpoints)
     fork = _Fork(tasks, management, compat, notices, others)
     return Edge(fork, Witnesses(parts.access, metrics, spans))
 
 
-def _build_compat(
-    parts: ApiParts, door: Door, mint: IdMint, entrance: Entrance, moderations: ModerationRoutes
-) -> CompatRoutes:
-    """The surfaces of the OpenAI form, each with its endpoints."""
+def _build_files(
+    parts: ApiParts,
+    door: Door,
+    found: FileFinder,
+    mint: IdMint,
+    metrics: ApiMetrics,
+    failpoints: Failpoints,
+) -> FileEndpoints:
+    gate = StorageGate(parts.records, parts.storage)
+    recorder = FileRecorder(parts.records, parts.storage)
+    return FileEndpoints(
+        door,
+        found,
+        FileCreation(parts.store, gate, recorder, mint, failpoints),
+        recorder,
+        gate,
+        ContentSender(parts.store, partial(metrics.count_bytes, "files", "out")),
+        metrics,
+    )
+
+
+def _build_batches(
+    parts: ApiParts, door: Door, files: FileFinder, mint: IdMint, entrance: Entrance
+) -> BatchRoutes:
     holdings = Holdings(parts.records, mint, {}, Turns())
-    inputs = InputFiles(parts.records, mint)
-    batches = BatchRoutes(door, BatchCreation(entrance, holdings, inputs.find, mint), holdings)
-    return CompatRoutes(moderations.endpoints, batches.endpoints)
+    return BatchRoutes(door, BatchCreation(entrance, holdings, files.find, mint), holdings)
 
 
 def _build_management(

@@ -15,6 +15,7 @@ from gateway_apiserver.catalogs import project_model, project_provider
 from gateway_apiserver.entries import project_account, project_key, project_task, project_user
 from gateway_apiserver.livecalls import LiveCalls
 from gateway_apiserver.media.app import MediaParts
+from gateway_apiserver.routes.files.finder import LISTED_SELECTOR, project_file
 from gateway_apiserver.settings import ApiSettings, MediaSettings, ProcessSettings
 from gateway_apiserver.tasktable import TaskTable
 from gateway_core.adapters.kube.connection import NoCluster as NoCluster
@@ -26,13 +27,17 @@ from gateway_core.adapters.logs.lines import LineWriter
 from gateway_core.adapters.objectstore.choice import open_store
 from gateway_core.adapters.operatorlink import OperatorLink
 from gateway_core.adapters.redis.counters import RedisCounters
+from gateway_core.adapters.redis.parts import RedisParts
+from gateway_core.adapters.redis.storage import RedisStorage
 from gateway_core.adapters.secretfiles import SecretsUnusable as SecretsUnusable
 from gateway_core.adapters.secretfiles import load_key, load_peppers
 from gateway_core.adapters.telemetry.process import ProcessMetrics
 from gateway_core.adapters.tracing import open_tracer
 from gateway_core.adapters.upstreams.registry import OPENAI, build_moderation
 from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.guardrail import GatewayGuardrail
+from gateway_core.contract.ids import IdMint
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
@@ -73,6 +78,11 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             settings.redis_url, namespace=settings.namespace, note=process.note_round_trip
         )
         stack.push_async_callback(counters.close)
+        redis_url, gateway = settings.redis_url, settings.namespace
+        storage = RedisStorage(redis_url, namespace=gateway, note=process.note_round_trip)
+        stack.push_async_callback(storage.close)
+        parts = RedisParts(redis_url, namespace=gateway, note=process.note_round_trip)
+        stack.push_async_callback(parts.close)
         preparing = asyncio.create_task(counters.prepare(PREPARE_SECONDS))
         store = await stack.enter_async_context(open_store(settings))
         notices = None
@@ -94,7 +104,13 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         open_tasks = KubeTable(
             records, GatewayTask.plural, project_task, field_selector=OPEN_SELECTOR
         )
-        tables = (keys, guardrails, accounts, users, models, providers, open_tasks)
+        files = KubeTable(
+            records,
+            GatewayFile.plural,
+            partial(project_file, mint=IdMint(id_key)),
+            field_selector=LISTED_SELECTOR,
+        )
+        tables = (keys, guardrails, accounts, users, models, providers, open_tasks, files)
         process.follow({table.plural: table for table in tables})
         moderations = Providers(
             providers, records, partial(_build_moderation, replicas=settings.replicas)
@@ -111,6 +127,8 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 settings=settings,
                 records=records,
                 counters=counters,
+                storage=storage,
+                parts=parts,
                 store=store,
                 keys=keys,
                 guardrails=guardrails,
@@ -122,6 +140,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 rebuilder=rebuilder,
                 calls=calls,
                 tasks=TaskTable(open_tasks),
+                files=files,
                 id_key=id_key,
                 peppers=peppers,
                 notices=notices,

@@ -62,6 +62,7 @@ class AccountRecord:
     unlimited: bool
     suspended: bool
     requests_per_minute: int
+    storage_bytes: int
 
     @property
     def funds(self) -> int:
@@ -141,6 +142,7 @@ def project_account(obj: Mapping[str, Any]) -> AccountRecord:
         unlimited=spec.get("unlimited", False),
         suspended=spec.get("suspended", False),
         requests_per_minute=spec.get("requestsPerMinute", 300),
+        storage_bytes=spec.get("storageBytes", 5_368_709_120),
     )
 
 

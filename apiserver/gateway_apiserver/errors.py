@@ -20,6 +20,7 @@ from gateway_core.contract.errors import (
     MethodNotAllowed,
     NotFound,
     OutcomeUnknown,
+    RangeNotSatisfiable,
     RateLimited,
     RateState,
     TooLarge,
@@ -41,6 +42,7 @@ _TABLE: Mapping[type[GatewayError], tuple[int, str, str]] = {
     Conflict: (409, "invalid_request_error", "ABORTED"),
     TooLarge: (413, "invalid_request_error", "INVALID_ARGUMENT"),
     UnsupportedMediaType: (415, "invalid_request_error", "INVALID_ARGUMENT"),
+    RangeNotSatisfiable: (416, "invalid_request_error", "OUT_OF_RANGE"),
     RateLimited: (429, "rate_limit_error", "RESOURCE_EXHAUSTED"),
     CreditLimitExceeded: (429, "insufficient_quota", "RESOURCE_EXHAUSTED"),
     UpstreamRateLimited: (429, "rate_limit_error", "RESOURCE_EXHAUSTED"),
@@ -128,6 +130,8 @@ def _list_headers(error: GatewayError) -> list[Header]:
         return [_NO_RETRY]
     if isinstance(error, UnsupportedMediaType):
         return [(b"accept", error.accept.encode())]
+    if isinstance(error, RangeNotSatisfiable):
+        return [(b"content-range", b"bytes */%d" % error.size)]
     if isinstance(error, RateLimited):
         wait = (b"retry-after", b"%d" % error.retry_after)
         return [wait, *list_rate_headers(error.state)]

@@ -1,4 +1,4 @@
-"""The API's failpoints: the steps of a paid create at which a test has the process killed."""
+"""The API's failpoints: the steps of creates at which a test has the process killed."""
 
 from gateway_core.usecases import failpoints
 
@@ -7,6 +7,9 @@ NAMES = (
     "after-reserve",
     "before-create",
     "after-create",
+    "after-file-bytes",
+    "after-file-claim",
+    "after-file-object",
 )
 
 

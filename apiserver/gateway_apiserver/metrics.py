@@ -1,6 +1,7 @@
 """What the API process counts, for Prometheus; `GET /metrics` shows it."""
 
 from collections.abc import Callable
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -38,6 +39,13 @@ class ApiMetrics:
             ("surface", "outcome"),
             registry=self.registry,
         )
+        self._bytes = Counter(
+            "gateway_content_bytes_total",
+            "Bytes of contents that clients have sent and that were stored (in), or that were sent"
+            " to clients (out), by surface.",
+            ("surface", "direction"),
+            registry=self.registry,
+        )
         unstored = Gauge(
             "gateway_journal_unstored_records",
             "Ended calls whose charge is not in the object store yet: what a kill would lose.",
@@ -57,6 +65,10 @@ class ApiMetrics:
     def count_admission(self, surface: str, outcome: str) -> None:
         """Counts one paid call, e.g. of `task` as `created` or `rate_limit_exceeded`."""
         self._admissions.labels(surface, outcome).inc()
+
+    def count_bytes(self, surface: str, direction: Literal["in", "out"], size: int) -> None:
+        """Counts bytes that were stored, or sent to a client."""
+        self._bytes.labels(surface, direction).inc(size)
 
     def render(self) -> bytes:
         """The text exposition."""

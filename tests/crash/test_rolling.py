@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 from tests.crash.history import check_money, is_closed
+from tests.crash.shares import IS_WHOLE
 from tests.servers.balancer import Balancer
 from tests.servers.replica import Replica
 from tests.servers.world import TERMINAL, check_invariants, wait_for
@@ -22,7 +23,8 @@ from tests.servers.world import TERMINAL, check_invariants, wait_for
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 
 LINGER_SECONDS, LAG_SECONDS = 3.0, 1.5
-CLIENTS = 6
+CLIENTS = 6 if IS_WHOLE else 3
+"""Fewer by default, as other tests share the machine: a record that is late for it is a 503 too."""
 
 
 @pytest.fixture(scope="module")

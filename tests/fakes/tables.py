@@ -52,6 +52,9 @@ class FakeTable(Generic[T]):
             self._tell(name)
         return self._entries.get(name)
 
+    async def reach(self, version: int, seconds: float) -> bool:
+        return not self.cut
+
     def forget(self, name: str) -> None:
         """Drops the entry, as if its event had not come yet."""
         self._entries.pop(name, None)

@@ -111,7 +111,13 @@ async def test_an_interrupted_wait_says_that_the_task_goes_on(world, client, gat
     command = [sys.executable, "-m", "gateway_cli", "tasks", "wait", task]
     env = {**os.environ, **world.env, "GATEWAY_API_KEY": client.key}
     with subprocess.Popen(
-        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # ignored, and so by all below, where a shell runs the tests in the background
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         # it says after three seconds that it is at work
         assert "Waiting" in process.stderr.readline()

@@ -219,6 +219,14 @@ class TestDelete:
         with pytest.raises(Missing):
             await records.get(TASKS, name_of(made))
 
+    async def test_it_tells_what_is_left(self, records: Records) -> None:
+        kept = await records.create(TASKS, make_task(finalizers=(FINALIZER,)))
+        left = await records.delete(TASKS, name_of(kept))
+        assert left == await records.get(TASKS, name_of(kept))
+        free = await records.create(TASKS, make_task())
+        assert await records.delete(TASKS, name_of(free)) is None
+        assert await records.delete(TASKS, name_of(free)) is None
+
     async def test_a_finalizer_keeps_the_object_until_it_goes(self, records: Records) -> None:
         made = await records.create(TASKS, make_task(finalizers=(FINALIZER,)))
         await records.delete(TASKS, name_of(made))

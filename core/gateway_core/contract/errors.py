@@ -10,6 +10,7 @@
       Conflict                409
       TooLarge                413
       UnsupportedMediaType    415
+      RangeNotSatisfiable     416
       RateLimited             429, with the rate headers
       CreditLimitExceeded     429, without them
       UpstreamRateLimited     429, without them
@@ -110,6 +111,16 @@ class UnsupportedMediaType(GatewayError):
     def __init__(self, accept: str) -> None:
         super().__init__(f"Content-Type must be {accept}.")
         self.accept = accept
+
+
+class RangeNotSatisfiable(GatewayError):
+    """The bytes asked for are beyond the end; `size` is how many there are (§3.5)."""
+
+    code = "range_not_satisfiable"
+
+    def __init__(self, size: int) -> None:
+        super().__init__("The requested range lies beyond the end of the file.")
+        self.size = size
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,3 +44,11 @@ class Table(Protocol[T_co]):
     def subscribe(self, listener: Listener) -> None:
         """Has `listener` called from now on."""
         ...
+
+
+class FollowedTable(Table[T_co], Protocol[T_co]):
+    """A table that tells how far it has followed the record."""
+
+    async def reach(self, version: int, seconds: float) -> bool:
+        """Waits until all up to that resourceVersion is in it; False if that takes longer."""
+        ...

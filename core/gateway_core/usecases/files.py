@@ -182,8 +182,14 @@ class FileRecorder:
         return Made(found, is_new=own)
 
     async def _note(self, obj: Object) -> None:
-        """Tells the lists of other processes. What cannot be told they learn by their watches."""
-        account, version = obj["spec"]["request"]["accountName"], obj["metadata"]["resourceVersion"]
+        """Tells the lists of other processes, of what is in lists.
+
+        What cannot be told they learn by their watches.
+        """
+        request, version = obj["spec"]["request"], obj["metadata"]["resourceVersion"]
+        if request["purpose"] == "temporary":
+            return
+        account = request["accountName"]
         for pause in _NOTE_PAUSES:
             try:
                 await self._ledger.note_version(account, int(version))

@@ -2,9 +2,10 @@
 
 Shard 0's owner does it; two that do it at a time do no harm. Objects are claimed before they are
 made and released once they are being deleted, so what differs is looked at again by name before
-anything is done, and only if it is older than a create can take. A stray member is released. Where
-one is missing, or has other bytes than its object, the account's pool is marked stale, and made
-again from the record before anything more is claimed (I6).
+anything is done, and only if it is older than a create can take. An object counts from its creation
+to its `deletionTimestamp`, also while its life is over and nobody has deleted it. A stray member is
+released. Where one is missing, or has other bytes than its object, the account's pool is marked
+stale, and made again from the record before anything more is claimed (I6).
 """
 
 from collections import Counter, defaultdict
@@ -14,7 +15,6 @@ import structlog
 
 from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.upload import GatewayUpload
-from gateway_core.domain.files import find_expiry
 from gateway_core.domain.uploads import is_settled, read_member
 from gateway_core.ports.storage import Claim, Pool, StorageStale
 from gateway_operator.keeping import Keeping
@@ -86,7 +86,7 @@ class StorageProof:
         found: defaultdict[tuple[str, Pool], dict[str, int]] = defaultdict(dict)
         for name, file in survey.files.items():
             is_old = now - file.created >= self._claim_age
-            if is_old and file.is_there(now) and name not in settling:
+            if is_old and file.leaving is None and name not in settling:
                 found[file.account, file.pool][name] = file.bytes
         for name, upload in survey.uploads.items():
             if upload.member == name and self._claim_age <= now - upload.created:
@@ -142,9 +142,7 @@ class StorageProof:
         """
         file = await self._tools.find(GatewayFile.plural, member)
         if file is not None:
-            expiry = find_expiry(file)
-            is_over = expiry is not None and self._tools.now().timestamp() >= expiry
-            gone = file["metadata"].get("deletionTimestamp") or is_over
+            gone = file["metadata"].get("deletionTimestamp")
             owned = file["spec"]["request"]["accountName"] == account
             return member if owned and not gone else None
         upload = await self._tools.find(GatewayUpload.plural, member)

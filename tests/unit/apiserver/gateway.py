@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from gateway_apiserver.catalogs import project_model, project_provider
 from gateway_apiserver.departure import Departure
 from gateway_apiserver.entries import project_account, project_key, project_task, project_user
 from gateway_apiserver.livecalls import LiveCalls
+from gateway_apiserver.routes.files.finder import LISTED_SELECTOR, project_file
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.tasktable import TaskTable
 from gateway_core.contract.ids import IdMint
@@ -31,6 +33,7 @@ from tests.fakes.counters import FakeCounters
 from tests.fakes.moderation import FakeModeration
 from tests.fakes.objects import FakeObjects
 from tests.fakes.records import FakeRecords
+from tests.fakes.storage import FakeParts, FakeStorage
 from tests.fakes.tables import FakeTable
 
 MODEL = "sim-q4-reference-to-video"
@@ -79,8 +82,9 @@ async def call(
     content: bytes = b"",
     query: str = "",
     chunks: list[bytes] | None = None,
+    breaks_off: bool = False,
 ) -> Answer:
-    """One request to an ASGI application."""
+    """One request to an ASGI application; `breaks_off`: its client leaves before the end."""
     answer = Answer()
     parts = [content] if chunks is None else list(chunks)
 
@@ -88,7 +92,7 @@ async def call(
         if not parts:
             return {"type": "http.disconnect"}
         part = parts.pop(0)
-        return {"type": "http.request", "body": part, "more_body": bool(parts)}
+        return {"type": "http.request", "body": part, "more_body": breaks_off or bool(parts)}
 
     async def send(message: Mapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
@@ -121,6 +125,8 @@ class Gateway:
     def __init__(self, *, tracer: Tracer = NO_TRACER, **settings: Any) -> None:
         self.records = FakeRecords()
         self.counters = FakeCounters()
+        self.storage = FakeStorage()
+        self.parts = FakeParts()
         self.store = FakeObjects()
         self.keys = FakeTable(self.records, "gatewaykeys", project_key)
         self.guardrails = FakeTable(self.records, "gatewayguardrails", read_guardrail)
@@ -139,11 +145,19 @@ class Gateway:
             self.records, "gatewaytasks", project_task, field_selector=OPEN_SELECTOR
         )
         self.mint = IdMint(ID_KEY)
+        self.files = FakeTable(
+            self.records,
+            "gatewayfiles",
+            partial(project_file, mint=self.mint),
+            field_selector=LISTED_SELECTOR,
+        )
         chosen = ApiSettings(secrets_dir=Path("unused"), store_dir=Path("unused"), **settings)
         parts = ApiParts(
             settings=chosen,
             records=self.records,
             counters=self.counters,
+            storage=self.storage,
+            parts=self.parts,
             store=self.store,
             keys=self.keys,
             guardrails=self.guardrails,
@@ -155,6 +169,7 @@ class Gateway:
             rebuilder=rebuilder,
             calls=self.calls,
             tasks=TaskTable(self.tasks),
+            files=self.files,
             id_key=ID_KEY,
             peppers=PEPPERS,
             access=AccessLog(chosen.access_log),

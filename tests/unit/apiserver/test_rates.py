@@ -215,7 +215,7 @@ class TestWithoutCounters:
 
 
 def record(**changes: Any) -> AccountRecord:
-    base = AccountRecord("a", 1, 2, "A", "O", "o@e.com", 0, 0, True, False, 2)
+    base = AccountRecord("a", 1, 2, "A", "O", "o@e.com", 0, 0, True, False, 2, 0)
     return replace(base, **changes)
 
 

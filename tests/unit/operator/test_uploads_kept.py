@@ -1,12 +1,14 @@
 """Uploads: ended by the clock, and settled so that one File or nothing is left (I5, I6, I9)."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from gateway_core.contract.names import STORED_FINALIZER
 from gateway_core.contract.stored import part_key
 from gateway_core.domain.uploads import compose_file
+from gateway_operator.controllers.uploads.settlement import Settlement
 from gateway_operator.retention.uploads import UploadRemoval
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.keepers_stage import DAY, FILES, UPLOADS, Stage, TrippedFailpoints
@@ -159,6 +161,37 @@ async def test_a_file_made_from_the_manifest_by_who_came_late_goes_again():
     await stage.wait(lambda: stage.find(FILES, file) is None, what="the late one's end")
     assert stage.store.contents == {}
     assert await stage.used() == 0
+    await stage.kill()
+
+
+@in_virtual_time
+async def test_two_owners_settle_an_upload_with_one_file():
+    stage = Stage()
+    await stage.boot()
+    name = await stage.add_upload(b"12345")
+    tools = stage.tools
+    twin = Settlement(tools)
+    create = stage.records.create
+    raced = False
+
+    async def create_slowly(plural: str, obj: Any) -> Any:
+        nonlocal raced
+        made = await create(plural, obj)
+        if plural == FILES and not raced:
+            # the twin finds the file there, and settles the Upload before this create has returned
+            raced = True
+            await twin.settle(stage.find(UPLOADS, name))
+        return made
+
+    stage.records.create = create_slowly  # type: ignore[method-assign]
+    file = await stage.complete(name, *stage.list_parts(name))
+    await stage.wait(lambda: raced and stage.is_settled(name))
+    await asyncio.sleep(60)
+    obj = stage.find(FILES, file)
+    assert obj is not None, "I9: the file that both have seen is gone"
+    assert stage.find(UPLOADS, name)["status"]["fileUid"] == obj["metadata"]["uid"]
+    assert await stage.used() == 5
+    assert len(stage.store.contents) == 1
     await stage.kill()
 
 

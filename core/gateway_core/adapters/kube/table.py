@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from gateway_core.ports.caches import Listener, Table
+from gateway_core.ports.caches import FollowedTable, Listener
 from gateway_core.ports.records import Change, Object, RecordError, Records, WatchExpired
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ _BACKOFF_SECONDS = (0.1, 0.3, 1.0, 2.0, 3.0)
 _log = structlog.get_logger(__name__)
 
 
-class KubeTable(Table[T], Generic[T]):
+class KubeTable(FollowedTable[T], Generic[T]):
     """Entries made by `project` of each object; None leaves the object out."""
 
     def __init__(
@@ -54,6 +54,7 @@ class KubeTable(Table[T], Generic[T]):
         self._alive_at: float | None = None
         self._synced = asyncio.Event()
         self._version = "0"
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     @property
     def synced(self) -> bool:
@@ -91,6 +92,24 @@ class KubeTable(Table[T], Generic[T]):
                 self._entries[name] = entry
             self._tell(name)
         return self._entries.get(name)
+
+    async def reach(self, version: int, seconds: float) -> bool:
+        """Waits for the watch to come to that version; see the port."""
+        if int(self._version) >= version:
+            return True
+        reached = asyncio.get_running_loop().create_future()
+        entry = (version, reached)
+        self._waiting.append(entry)
+        try:
+            async with asyncio.timeout(seconds):
+                await reached
+        except TimeoutError:
+            return False
+        finally:
+            # an entry that was reached is taken out by whoever has told it
+            if not reached.done() or reached.cancelled():
+                self._waiting.remove(entry)
+        return True
 
     async def wait_synced(self) -> None:
         """Returns once a full list has been read."""
@@ -152,7 +171,7 @@ class KubeTable(Table[T], Generic[T]):
         if repairs and self.synced:
             self.repairs += repairs
             _log.warning("table repaired by a list", kind=self.plural, entries=repairs)
-        self._version = first.resource_version
+        self._come_to(first.resource_version)
         self._synced.set()
         self._alive_at = time.monotonic()
 
@@ -171,11 +190,23 @@ class KubeTable(Table[T], Generic[T]):
 
     def _apply(self, change: Change) -> None:
         meta = change.object["metadata"]
-        self._version = meta["resourceVersion"]
         if change.kind == "DELETED":
             self._drop(meta["name"], int(meta["resourceVersion"]))
         elif change.kind in ("ADDED", "MODIFIED"):
             self.offer(change.object)
+        self._come_to(meta["resourceVersion"])
+
+    def _come_to(self, version: str) -> None:
+        self._version = version
+        if not self._waiting:
+            return
+        still = []
+        for entry in self._waiting:
+            if entry[0] > int(version):
+                still.append(entry)
+            elif not entry[1].done():
+                entry[1].set_result(None)
+        self._waiting = still
 
     def _drop(self, name: str, version: int) -> None:
         if self._versions.get(name, -1) > version:

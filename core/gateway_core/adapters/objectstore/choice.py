@@ -6,10 +6,18 @@ from contextlib import asynccontextmanager
 
 from gateway_core.adapters.objectstore.directory import DirectoryStore
 from gateway_core.contract.media import FOLDER
+from gateway_core.contract.stored import (
+    BATCHES_FOLDER,
+    FILES_FOLDER,
+    TEMPORARY_FOLDER,
+    UPLOADS_FOLDER,
+)
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.stores import StoreSettings
 
 SWEEP_SECONDS = 6 * 3600.0
+SWEPT = (FOLDER, FILES_FOLDER, UPLOADS_FOLDER, BATCHES_FOLDER, TEMPORARY_FOLDER)
+"""Where objects go up in parts."""
 
 
 @asynccontextmanager
@@ -45,7 +53,8 @@ async def open_store(settings: StoreSettings) -> AsyncIterator[ObjectStore]:
 
 
 async def _sweep(remove_leftovers: Callable[[str], Awaitable[None]]) -> None:
-    """Now and again: outputs alone go up in parts, and the bucket may be others' as well."""
+    """Now and again; the bucket may be others' as well."""
     while True:
-        await remove_leftovers(FOLDER)
+        for folder in SWEPT:
+            await remove_leftovers(folder)
         await asyncio.sleep(SWEEP_SECONDS)

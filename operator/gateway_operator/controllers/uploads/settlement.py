@@ -57,8 +57,8 @@ class Settlement:
         tools = self._tools
         made = await tools.files.create(compose_file(upload))
         file, name = made.object, upload["metadata"]["name"]
-        if made.is_new and await self._is_settled_by_now(name):
-            # it was deleted while this process was held up: it must not come back
+        if made.is_new and await self._is_too_late(name, file):
+            # one of its name was deleted while this process was held up: it must not come back
             meta = file["metadata"]
             await tools.records.delete(GatewayFile.plural, meta["name"], uid=meta["uid"])
             return
@@ -116,6 +116,9 @@ class Settlement:
         tools.metrics.uploads_ended.labels(outcome.lower()).inc()
         tools.failpoints.reach("after-upload-settled")
 
-    async def _is_settled_by_now(self, name: str) -> bool:
+    async def _is_too_late(self, name: str, file: Object) -> bool:
+        """Whether the Upload was settled with another object of the File's name by now."""
         upload = await self._tools.find(GatewayUpload.plural, name)
-        return upload is None or is_settled(upload)
+        if upload is None or not is_settled(upload):
+            return False
+        return bool(upload["status"].get("fileUid") != file["metadata"]["uid"])

@@ -1,0 +1,97 @@
+"""The bytes of files: whole, in part, unchanged (contract §3.5)."""
+
+import pytest
+
+from tests.unit.apiserver.filing import FILES, Cabinet
+from tests.unit.apiserver.gateway import Answer, Gateway
+
+CONTENT = bytes(range(100))
+
+
+@pytest.fixture
+async def path(gateway: Gateway) -> str:
+    made = await Cabinet(gateway).make(CONTENT, filename='na\u00efve \\"x\\".txt')
+    return f"{FILES}/{made['id']}/content"
+
+
+@pytest.fixture
+def cabinet(gateway: Gateway) -> Cabinet:
+    return Cabinet(gateway)
+
+
+async def get(cabinet: Cabinet, path: str, method: str = "GET", **headers: str) -> Answer:
+    given = [(name.replace("_", "-"), value) for name, value in headers.items()]
+    return await cabinet.ask(method, path, b"", *given)
+
+
+async def test_the_whole(cabinet: Cabinet, path: str) -> None:
+    answer = await get(cabinet, path, accept="application/binary")
+    assert (answer.status, answer.body) == (200, CONTENT)
+    headers = answer.headers
+    assert headers["content-type"] == "application/octet-stream"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["content-length"] == "100"
+    assert headers["accept-ranges"] == "bytes"
+    assert headers["cache-control"] == "private, no-cache"
+    assert headers["etag"].startswith('"')
+    assert headers["x-request-id"].startswith("req_")
+    assert headers["content-disposition"] == (
+        "attachment; filename=\"na_ve _x_.txt\"; filename*=UTF-8''na%C3%AFve%20%22x%22.txt"
+    )
+
+
+async def test_a_head_is_the_same_without_bytes(cabinet: Cabinet, path: str) -> None:
+    whole, head = await get(cabinet, path), await get(cabinet, path, "HEAD")
+    assert (head.status, head.body) == (200, b"")
+    different = {"x-request-id"}
+    assert {k: v for k, v in head.headers.items() if k not in different} == {
+        k: v for k, v in whole.headers.items() if k not in different
+    }
+
+
+@pytest.mark.parametrize(
+    ("wanted", "start", "end"),
+    [("bytes=0-0", 0, 0), ("bytes=10-19", 10, 19), ("bytes=90-", 90, 99), ("bytes=-5", 95, 99)],
+)
+async def test_a_range(cabinet: Cabinet, path: str, wanted: str, start: int, end: int) -> None:
+    answer = await get(cabinet, path, range=wanted)
+    assert (answer.status, answer.body) == (206, CONTENT[start : end + 1])
+    assert answer.headers["content-range"] == f"bytes {start}-{end}/100"
+    assert answer.headers["content-length"] == str(end - start + 1)
+
+
+@pytest.mark.parametrize("wanted", ["bytes=0-1,5-6", "lines=1-2", "bytes=5-1", "bytes=x"])
+async def test_ranges_that_are_passed_over(cabinet: Cabinet, path: str, wanted: str) -> None:
+    answer = await get(cabinet, path, range=wanted)
+    assert (answer.status, answer.body) == (200, CONTENT)
+
+
+@pytest.mark.parametrize("wanted", ["bytes=100-", "bytes=500-600", "bytes=-0"])
+async def test_beyond_the_end(cabinet: Cabinet, path: str, wanted: str) -> None:
+    answer = await get(cabinet, path, range=wanted)
+    error = answer.json["error"]
+    assert (answer.status, error["code"]) == (416, "range_not_satisfiable")
+    assert error["type"] == "invalid_request_error"
+    assert answer.headers["content-range"] == "bytes */100"
+
+
+async def test_unchanged(cabinet: Cabinet, path: str) -> None:
+    tag = (await get(cabinet, path)).headers["etag"]
+    for condition in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        answer = await get(cabinet, path, if_none_match=condition)
+        assert (answer.status, answer.body, answer.headers["etag"]) == (304, b"", tag)
+    assert (await get(cabinet, path, if_none_match='"other"')).status == 200
+
+
+async def test_a_range_of_another_version_is_the_whole(cabinet: Cabinet, path: str) -> None:
+    tag = (await get(cabinet, path)).headers["etag"]
+    assert (await get(cabinet, path, range="bytes=0-0", if_range=tag)).status == 206
+    assert (await get(cabinet, path, range="bytes=0-0", if_range='"other"')).status == 200
+
+
+async def test_what_went_out_is_counted(cabinet: Cabinet, path: str) -> None:
+    await get(cabinet, path)
+    await get(cabinet, path, range="bytes=0-9")
+    shown = (await cabinet.ask("GET", "/metrics")).body.decode()
+    assert 'gateway_content_bytes_total{direction="in",surface="files"} 100.0' in shown
+    assert 'gateway_content_bytes_total{direction="out",surface="files"} 110.0' in shown

@@ -1,0 +1,385 @@
+"""`/v1/files` on fakes: making, showing and deleting files (contract §3)."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gateway_core.ports.records import RecordOutcomeUnknown, RecordUnavailable
+from tests.fakes.records import Fault
+from tests.unit.apiserver.filing import BOUNDARY, FILES, Cabinet, end, form, part
+from tests.unit.apiserver.gateway import Gateway
+
+KEYS = ["id", "object", "bytes", "created_at", "expires_at"]
+KEYS += ["filename", "purpose", "status", "status_details"]
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def cabinet(gateway: Gateway) -> Cabinet:
+    return Cabinet(gateway)
+
+
+async def refuse(cabinet: Cabinet, body: bytes, **options: Any) -> tuple[int, str, str | None]:
+    """Status, code and param of a create that leaves nothing behind."""
+    answer = await cabinet.send(body, **options)
+    assert await cabinet.count_traces() == (0, 0, 0)
+    error = answer.json["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    return answer.status, error["code"], error["param"]
+
+
+class TestCreate:
+    async def test_the_file_is_told_with_every_key(self, cabinet: Cabinet) -> None:
+        made = await cabinet.make(b"hello")
+        assert list(made) == KEYS
+        created = made.pop("created_at")
+        assert abs(created - datetime.now(UTC).timestamp()) < 5
+        assert made.pop("id").startswith("file-")
+        assert made == {
+            "object": "file",
+            "bytes": 5,
+            "expires_at": None,
+            "filename": "a.txt",
+            "purpose": "user_data",
+            "status": "processed",
+            "status_details": None,
+        }
+
+    async def test_bytes_claim_and_object_are_there(self, cabinet: Cabinet) -> None:
+        made = await cabinet.make(b"hello")
+        (obj,) = cabinet.gateway.records.list_objects("gatewayfiles")
+        request = obj["spec"]["request"]
+        assert cabinet.gateway.store.contents == {request["segments"][0]["key"]: b"hello"}
+        assert await cabinet.read_used() == 5
+        assert obj["metadata"]["name"] == made["id"]
+        assert obj["metadata"]["finalizers"]
+        assert request["accountName"] == "demo"
+
+    async def test_fields_come_in_any_order_and_in_any_pieces(self, cabinet: Cabinet) -> None:
+        body = part("file", b"12345", filename="a") + part("purpose", "batch") + end()
+        for size in (1, 3, 64, len(body)):
+            chunks = [body[at : at + size] for at in range(0, len(body), size)]
+            answer = await cabinet.send(body, chunks=chunks)
+            assert (answer.status, answer.json["bytes"], answer.json["purpose"]) == (
+                200,
+                5,
+                "batch",
+            )
+
+    async def test_bytes_that_look_like_boundaries_are_kept(self, cabinet: Cabinet) -> None:
+        content = f"\r\n--{BOUNDARY}x\r\n--\r\n-".encode() + bytes(range(256)) * 3
+        made = await cabinet.make(content)
+        answer = await cabinet.ask("GET", f"{FILES}/{made['id']}/content")
+        assert answer.body == content
+
+    @pytest.mark.parametrize(("purpose", "life"), [("user_data", None), ("batch", 2_592_000)])
+    async def test_how_long_it_lives_follows_from_its_purpose(
+        self, cabinet: Cabinet, purpose: str, life: int | None
+    ) -> None:
+        made = await cabinet.make(purpose=purpose)
+        expected = None if life is None else made["created_at"] + life
+        assert made["expires_at"] == expected
+
+    @pytest.mark.parametrize("seconds", [3600, 2_592_000])
+    async def test_a_life_that_is_asked_for_is_exact(self, cabinet: Cabinet, seconds: int) -> None:
+        made = await cabinet.make(anchor="created_at", seconds=str(seconds))
+        assert made["expires_at"] == made["created_at"] + seconds
+
+    @pytest.mark.parametrize(
+        ("fields", "code", "param"),
+        [
+            ({"seconds": "3600"}, "missing_required_parameter", "expires_after[anchor]"),
+            ({"anchor": "created_at"}, "missing_required_parameter", "expires_after[seconds]"),
+            ({"anchor": "now", "seconds": "3600"}, "invalid_value", "expires_after[anchor]"),
+            (
+                {"anchor": "created_at", "seconds": "3599"},
+                "invalid_value",
+                "expires_after[seconds]",
+            ),
+            (
+                {"anchor": "created_at", "seconds": "2592001"},
+                "invalid_value",
+                "expires_after[seconds]",
+            ),
+            ({"anchor": "created_at", "seconds": "1e4"}, "invalid_value", "expires_after[seconds]"),
+        ],
+    )
+    async def test_a_wrong_life(
+        self, cabinet: Cabinet, fields: dict[str, str], code: str, param: str
+    ) -> None:
+        assert await refuse(cabinet, form(**fields)) == (400, code, param)
+
+    @pytest.mark.parametrize("purpose", ["batch_output", "assistants", "vision", "", "user_data\0"])
+    async def test_purposes_that_are_not_the_clients(self, cabinet: Cabinet, purpose: str) -> None:
+        assert await refuse(cabinet, form(purpose=purpose)) == (400, "invalid_value", "purpose")
+
+    async def test_what_has_to_be_there(self, cabinet: Cabinet) -> None:
+        no_purpose = part("file", b"x", filename="a") + end()
+        no_file = part("purpose", "user_data") + end()
+        expected = (400, "missing_required_parameter")
+        assert await refuse(cabinet, no_purpose) == (*expected, "purpose")
+        assert await refuse(cabinet, no_file) == (*expected, "file")
+
+    async def test_a_file_has_a_filename_and_bytes_and_is_one(self, cabinet: Cabinet) -> None:
+        purpose = part("purpose", "user_data")
+        unnamed = purpose + part("file", b"x") + end()
+        assert await refuse(cabinet, unnamed) == (400, "invalid_value", "file")
+        assert await refuse(cabinet, form(b"")) == (400, "empty_file", "file")
+        one = part("file", b"x", filename="a")
+        assert await refuse(cabinet, purpose + one + one + end()) == (400, "invalid_value", "file")
+        twice = purpose + purpose + one + end()
+        assert await refuse(cabinet, twice) == (400, "invalid_value", "purpose")
+
+    @pytest.mark.parametrize(
+        ("given", "kept"),
+        [
+            ("a b.txt", "a b.txt"),
+            ("../../etc/passwd", "passwd"),
+            ("C:\\\\dir\\\\notes.txt", "notes.txt"),
+            ("", "file"),
+            ("dir/", "file"),
+            ("..", "file"),
+            ("näme-€.txt", "näme-€.txt"),
+            ("a\x01\x7fb", "ab"),
+            ("é" * 200, "é" * 127),
+            ('say \\"hi\\".txt', 'say "hi".txt'),
+        ],
+    )
+    async def test_names_of_files(self, cabinet: Cabinet, given: str, kept: str) -> None:
+        made = await cabinet.make(filename=given)
+        assert made["filename"] == kept
+
+    async def test_the_extended_name_goes_first(self, cabinet: Cabinet) -> None:
+        purpose = part("purpose", "user_data")
+        head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="plain"'
+        for extended, kept in (
+            ("UTF-8''na%C3%AFve.txt", "naïve.txt"),
+            ("iso-8859-1'en'%A3.txt", "£.txt"),
+            ("utf-8''%ff", "plain"),
+            ("idna''x", "plain"),
+        ):
+            file = f"{head}; filename*={extended}\r\n\r\nx\r\n".encode()
+            answer = await cabinet.send(purpose + file + end())
+            assert answer.json["filename"] == kept
+
+    async def test_limits_hold_to_the_byte(self, cabinet: Cabinet) -> None:
+        contents = cabinet.gateway.store.contents
+        for purpose, most in (("user_data", 52_428_800), ("batch", 95_000_000)):
+            at_most, over = bytes(most), bytes(most + 1)
+            assert (await cabinet.make(at_most, purpose=purpose))["bytes"] == most
+            contents.clear()
+            late = part("file", over, filename="a") + part("purpose", purpose) + end()
+            answer = await cabinet.send(late)
+            assert (answer.status, answer.json["error"]["code"]) == (413, "file_too_large")
+            assert not contents
+
+    async def test_a_file_over_its_limit_is_not_read_to_its_end(self, cabinet: Cabinet) -> None:
+        kind = ("Content-Type", f"multipart/form-data; boundary={BOUNDARY}")
+        begin = form(b"", "user_data").partition(b"\r\n--b0undary--")[0]
+        answer = await cabinet.ask(
+            "POST", FILES, b"", kind, chunks=[begin, *[bytes(MIB)] * 51], breaks_off=True
+        )
+        assert (answer.status, answer.json["error"]["code"]) == (413, "file_too_large")
+
+    async def test_a_declared_length_over_every_limit_is_not_read(self, cabinet: Cabinet) -> None:
+        kind = ("Content-Type", f"multipart/form-data; boundary={BOUNDARY}")
+        length = ("Content-Length", str(200 * MIB))
+        answer = await cabinet.ask("POST", FILES, b"", kind, length, chunks=[])
+        assert (answer.status, answer.json["error"]["code"]) == (413, "file_too_large")
+
+    async def test_an_account_stores_so_much(self, gateway: Gateway, cabinet: Cabinet) -> None:
+        gateway.put_account("demo", storageBytes=10)
+        await cabinet.make(b"123456")
+        answer = await cabinet.send(form(b"12345"))
+        error = answer.json["error"]
+        assert (answer.status, error["code"]) == (413, "storage_limit_exceeded")
+        assert await cabinet.count_traces() == (1, 6, 1)
+        await cabinet.make(b"1234")
+
+    async def test_of_many_at_once_those_that_fit_are_made(
+        self, gateway: Gateway, cabinet: Cabinet
+    ) -> None:
+        gateway.put_account("demo", storageBytes=50)
+        answers = await asyncio.gather(*(cabinet.send(form(b"1234567890")) for _ in range(9)))
+        assert sorted(answer.status for answer in answers) == [200] * 5 + [413] * 4
+        assert await cabinet.count_traces() == (5, 50, 5)
+
+    @pytest.mark.parametrize(
+        ("kind", "status"),
+        [
+            ("application/json", 415),
+            ("multipart/mixed; boundary=x", 415),
+            ("", 415),
+            ("multipart/form-data", 400),
+            ("multipart/form-data; boundary=", 400),
+            (f"multipart/form-data; boundary={'x' * 300}", 400),
+            ("multipart/form-data; boundary=other", 400),
+        ],
+    )
+    async def test_of_which_type_a_body_is(self, cabinet: Cabinet, kind: str, status: int) -> None:
+        answer = await cabinet.ask("POST", FILES, form(), ("Content-Type", kind))
+        assert answer.status == status
+        assert await cabinet.count_traces() == (0, 0, 0)
+
+    async def test_a_compressed_body_is_not_taken(self, cabinet: Cabinet) -> None:
+        kind = ("Content-Type", f"multipart/form-data; boundary={BOUNDARY}")
+        answer = await cabinet.ask("POST", FILES, form(), kind, ("Content-Encoding", "gzip"))
+        assert (answer.status, answer.json["error"]["code"]) == (415, "unsupported_media_type")
+
+    async def test_a_transfer_encoding_of_a_part_is_not_taken(self, cabinet: Cabinet) -> None:
+        encoded = part("file", b"aGk=", "Content-Transfer-Encoding: base64", filename="a")
+        body = part("purpose", "user_data") + encoded + end()
+        assert await refuse(cabinet, body) == (400, "invalid_value", "file")
+
+    async def test_fields_are_short_and_utf_8(self, cabinet: Cabinet) -> None:
+        file = part("file", b"x", filename="a")
+        big = part("note", bytes(10_000_000)) + file + part("purpose", "user_data") + end()
+        assert await refuse(cabinet, big) == (413, "request_too_large", None)
+        wrong = part("purpose", b"user\xffdata") + file + end()
+        assert await refuse(cabinet, wrong) == (400, "invalid_value", "purpose")
+        many = part("note", b"") * 100 + file + end()
+        assert (await refuse(cabinet, many))[0] == 400
+        trailing = form() + bytes(2 * MIB)
+        chunks = [trailing[at : at + 65536] for at in range(0, len(trailing), 65536)]
+        assert (await refuse(cabinet, trailing, chunks=chunks))[0] == 413
+
+    async def test_unknown_fields_are_ignored(self, cabinet: Cabinet) -> None:
+        body = part("purpose", "user_data") + part("model", "x") + part("file", b"x", filename="a")
+        assert (await cabinet.send(body + end())).status == 200
+
+    @pytest.mark.parametrize("cut", [1, 10, 20, 60, 120, -1, -10])
+    async def test_a_body_that_is_cut_off(self, cabinet: Cabinet, cut: int) -> None:
+        body = form(b"x" * 50)
+        kept = body[: cut if cut > 0 else len(body) + cut]
+        if body[len(kept) :] in (b"\n", b"\r\n"):
+            return
+        status, _, _ = await refuse(cabinet, kept)
+        assert status == 400
+
+    async def test_a_client_that_breaks_off_leaves_nothing(self, cabinet: Cabinet) -> None:
+        kind = ("Content-Type", f"multipart/form-data; boundary={BOUNDARY}")
+        body = form(b"x" * 500)
+        for cut in (0, 50, 300, len(body)):
+            answer = await cabinet.ask(
+                "POST", FILES, b"", kind, chunks=[body[:cut]], breaks_off=True
+            )
+            assert answer.status == 0
+            assert await cabinet.count_traces() == (0, 0, 0)
+
+
+class TestFailures:
+    async def test_a_store_that_is_away(self, gateway: Gateway, cabinet: Cabinet) -> None:
+        gateway.store.away = True
+        answer = await cabinet.send(form())
+        assert (answer.status, answer.json["error"]["code"]) == (503, "service_unavailable")
+        assert await cabinet.count_traces() == (0, 0, 0)
+
+    async def test_figures_that_are_away(self, gateway: Gateway, cabinet: Cabinet) -> None:
+        made = await cabinet.make()
+        gateway.storage.away = True
+        assert (await cabinet.send(form())).status == 503
+        assert (await cabinet.ask("GET", f"{FILES}/{made['id']}")).status == 200
+        assert await cabinet.list() == [made["id"]]
+        assert (await cabinet.ask("DELETE", f"{FILES}/{made['id']}")).status == 200
+        assert await cabinet.list() == []
+
+    async def test_a_record_that_is_away(self, gateway: Gateway, cabinet: Cabinet) -> None:
+        await cabinet.make()
+        faults = [Fault(RecordUnavailable("away"))] * 30
+        gateway.records.order_faults("create", *faults)
+        answer = await cabinet.send(form())
+        assert answer.status == 503
+        assert await cabinet.count_traces() == (1, 5, 1)
+
+    async def test_an_answer_that_is_lost_makes_one_file(
+        self, gateway: Gateway, cabinet: Cabinet
+    ) -> None:
+        gateway.records.order_faults(
+            "create", Fault(RecordOutcomeUnknown("lost"), applied=True), None
+        )
+        made = await cabinet.make()
+        assert await cabinet.list() == [made["id"]]
+        assert await cabinet.count_traces() == (1, 5, 1)
+
+    async def test_a_deletion_whose_answer_is_lost_has_happened(
+        self, gateway: Gateway, cabinet: Cabinet
+    ) -> None:
+        made = await cabinet.make()
+        gateway.records.order_faults("delete", Fault(RecordOutcomeUnknown("lost"), applied=True))
+        assert (await cabinet.ask("DELETE", f"{FILES}/{made['id']}")).status == 200
+        assert (await cabinet.ask("DELETE", f"{FILES}/{made['id']}")).status == 404
+        assert await cabinet.read_used() == 0
+
+    async def test_bytes_that_are_lost_or_damaged_are_no_content(
+        self, gateway: Gateway, cabinet: Cabinet
+    ) -> None:
+        made = await cabinet.make(b"hello")
+        (key,) = gateway.store.contents
+        gateway.store.contents[key] = b"hellO"
+        assert (await cabinet.ask("GET", f"{FILES}/{made['id']}/content")).status == 500
+        del gateway.store.contents[key]
+        assert (await cabinet.ask("GET", f"{FILES}/{made['id']}/content")).status == 500
+        gateway.store.away = True
+        assert (await cabinet.ask("GET", f"{FILES}/{made['id']}/content")).status == 503
+
+
+class TestDelete:
+    async def test_a_file_is_gone_at_once(self, cabinet: Cabinet) -> None:
+        made = await cabinet.make()
+        path = f"{FILES}/{made['id']}"
+        answer = await cabinet.ask("DELETE", path)
+        assert answer.json == {"id": made["id"], "object": "file", "deleted": True}
+        for method, place in (("GET", path), ("GET", path + "/content"), ("DELETE", path)):
+            answer = await cabinet.ask(method, place)
+            assert (answer.status, answer.json["error"]["code"]) == (404, "file_not_found")
+        assert await cabinet.read_used() == 0
+
+    async def test_of_many_deletions_one_succeeds(self, cabinet: Cabinet) -> None:
+        made = await cabinet.make()
+        path = f"{FILES}/{made['id']}"
+        answers = await asyncio.gather(*(cabinet.ask("DELETE", path) for _ in range(8)))
+        assert sorted(answer.status for answer in answers) == [200] + [404] * 7
+
+
+class TestOwnership:
+    async def test_others_files_are_unknown(self, gateway: Gateway, cabinet: Cabinet) -> None:
+        made = await cabinet.make()
+        other = Cabinet(gateway, gateway.other_key)
+        for path in (f"{FILES}/{made['id']}", f"{FILES}/{made['id']}/content"):
+            mine = await cabinet.ask("GET", path.replace(made["id"], "file-" + "a" * 26))
+            theirs = await other.ask("GET", path)
+            assert theirs.status == mine.status == 404
+            shown = theirs.json["error"]["message"].replace(made["id"], "file-" + "a" * 26)
+            assert shown == mine.json["error"]["message"]
+        assert (await other.ask("DELETE", f"{FILES}/{made['id']}")).status == 404
+        assert await other.list() == []
+        answer = await other.ask("GET", FILES, query=f"after={made['id']}")
+        error = answer.json["error"]
+        assert (answer.status, error["code"], error["param"]) == (404, "file_not_found", "after")
+
+    async def test_who_may(self, gateway: Gateway, cabinet: Cabinet) -> None:
+        made = await cabinet.make()
+        gateway.put_user("vi", {"demo": "viewer"})
+        viewer = Cabinet(gateway, gateway.put_key("demo", createdBy="vi"))
+        manager = Cabinet(gateway, gateway.put_key("demo", "Management"))
+        assert await viewer.list() == [made["id"]]
+        assert (await viewer.send(form())).json["error"]["code"] == "insufficient_role"
+        assert (await viewer.ask("DELETE", f"{FILES}/{made['id']}")).status == 403
+        assert (await manager.ask("GET", FILES)).json["error"]["code"] == "wrong_credential_class"
+
+    async def test_maintenance_refuses_creates_alone(self) -> None:
+        gateway = Gateway(maintenance=True)
+        cabinet = Cabinet(gateway, "sk-nobody")
+        assert (await cabinet.send(form())).status == 503
+        assert (await Cabinet(gateway).ask("GET", FILES)).status == 200
+
+    async def test_paths_and_methods(self, cabinet: Cabinet) -> None:
+        for path in (FILES + "/", f"{FILES}/file-a/", f"{FILES}/a/contents", f"{FILES}/a/b/c"):
+            answer = await cabinet.ask("GET", path)
+            assert (answer.status, answer.json["error"]["code"]) == (404, "not_found")
+        answer = await cabinet.ask("PATCH", FILES)
+        assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD, POST")
+        answer = await cabinet.ask("POST", f"{FILES}/file-a")
+        assert answer.headers["allow"] == "DELETE, GET, HEAD"

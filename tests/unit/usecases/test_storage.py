@@ -1,0 +1,172 @@
+"""What an account stores: claimed within its limit, made again from the record when lost."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway_core.contract.errors import Unavailable
+from gateway_core.ports.records import RecordUnavailable
+from gateway_core.usecases.storage import (
+    StorageFull,
+    StorageGate,
+    read_members,
+    rebuild_pool,
+)
+from tests.fakes.records import FakeRecords
+from tests.fakes.storage import FakeStorage
+
+LIMIT = 1000
+
+
+def put_file(records: FakeRecords, name: str, size: int, **request: Any) -> None:
+    about = {"accountName": "demo", "purpose": "user_data", "bytes": size, **request}
+    meta = {"name": name, "finalizers": ["modelgateway.dev/stored-bytes"]}
+    records.put("gatewayfiles", {"metadata": meta, "spec": {"request": about}})
+
+
+def put_upload(
+    records: FakeRecords, name: str, size: int, outcome: str, *, work: str = "", file: str = ""
+) -> None:
+    spec: dict[str, Any] = {"request": {"accountName": "demo", "bytes": size}, "outcome": outcome}
+    if file:
+        spec["completion"] = {"fileName": file}
+    records.put(
+        "gatewayuploads",
+        {"metadata": {"name": name}, "spec": spec, "status": {"work": work} if work else {}},
+    )
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.records = FakeRecords()
+        self.ledger = FakeStorage()
+        self.gate = StorageGate(self.records, self.ledger)
+
+    async def read_members(self) -> dict[str, int]:
+        claims = await self.ledger.list_claims("demo", "files", 0)
+        return {claim.member: claim.bytes for claim in claims}
+
+
+@pytest.fixture
+async def bench() -> Bench:
+    return Bench()
+
+
+async def test_the_record_says_what_counts(bench: Bench) -> None:
+    put_file(bench.records, "file-a", 1)
+    put_file(bench.records, "file-foreign", 2, accountName="other")
+    put_file(bench.records, "file-t", 4, purpose="temporary")
+    put_file(bench.records, "file-gone", 8)
+    await bench.records.delete("gatewayfiles", "file-gone")
+    put_upload(bench.records, "upload-p", 16, "Pending")
+    put_upload(bench.records, "upload-c", 32, "Cancelled")
+    put_upload(bench.records, "upload-e", 64, "Expired")
+    put_upload(bench.records, "upload-made", 1, "Completed", file="file-a")
+    put_upload(bench.records, "upload-due", 128, "Completed", file="file-due")
+    put_upload(bench.records, "upload-undone", 8, "Completed", file="file-gone")
+    put_upload(bench.records, "upload-old", 256, "Completed", file="file-old", work="Settled")
+    found = await read_members(bench.records, "demo", "files")
+    assert found == {"file-a": 1, "upload-p": 16, "file-due": 128}
+    assert await read_members(bench.records, "demo", "temporary") == {"file-t": 4}
+
+
+async def test_a_pool_that_was_lost_is_made_again_by_who_needs_it(bench: Bench) -> None:
+    put_file(bench.records, "file-a", 600)
+    await bench.gate.check_room("demo", "files", 400, LIMIT)
+    with pytest.raises(StorageFull):
+        await bench.gate.check_room("demo", "files", 401, LIMIT)
+    with pytest.raises(StorageFull):
+        await bench.gate.claim("demo", "files", "file-b", 401, LIMIT)
+    await bench.gate.claim("demo", "files", "file-b", 400, LIMIT)
+    assert await bench.gate.read_used("demo", "files") == LIMIT
+    await bench.gate.release("demo", "files", "file-b")
+    bench.ledger.lose()
+    await bench.gate.move("demo", "files", "upload-x", "file-x")
+    assert await bench.gate.read_used("demo", "files") == 600
+
+
+async def test_many_who_find_it_lost_read_the_record_once(bench: Bench) -> None:
+    put_file(bench.records, "file-a", 10)
+    answers = await asyncio.gather(
+        *(bench.gate.claim("demo", "files", f"file-{n}", 99, LIMIT) for n in range(20)),
+        return_exceptions=True,
+    )
+    assert sum(answer is None for answer in answers) == 10
+    assert all(answer is None or isinstance(answer, StorageFull) for answer in answers)
+    assert bench.records.calls.count(("list_page", "gatewayfiles")) == 1
+
+
+async def test_what_is_made_and_deleted_while_the_record_is_read_comes_out_right(
+    bench: Bench,
+) -> None:
+    """Each of these is told in its place of the rebuild's two lists."""
+    put_file(bench.records, "file-dropped", 2)
+    put_upload(bench.records, "upload-p", 4, "Pending")
+    real = bench.records.list_page
+    lists = 0
+
+    async def list_page(plural: str, **options: Any) -> Any:
+        nonlocal lists
+        page = await real(plural, **options)
+        lists += 1
+        put_file(bench.records, f"file-{lists}", 100)
+        await bench.gate.confirm("demo", "files", f"file-{lists}", 100, LIMIT)
+        if lists == 2:
+            await bench.records.delete("gatewayfiles", "file-dropped")
+            await bench.gate.release("demo", "files", "file-dropped")
+            put_upload(bench.records, "upload-p", 4, "Completed", file="file-p")
+            await bench.gate.move("demo", "files", "upload-p", "file-p")
+        return page
+
+    bench.records.list_page = list_page  # type: ignore[method-assign]
+    assert await rebuild_pool(bench.records, bench.ledger, "demo", "files")
+    bench.records.list_page = real  # type: ignore[method-assign]
+    assert await bench.read_members() == {"file-1": 100, "file-2": 100, "file-p": 4}
+    assert await bench.read_members() == await read_members(bench.records, "demo", "files")
+
+
+async def test_a_claim_lost_between_claim_and_object_oversteps_no_limit(bench: Bench) -> None:
+    await bench.gate.claim("demo", "files", "file-a", 600, LIMIT)
+    bench.ledger.lose()
+    await bench.gate.claim("demo", "files", "file-b", 600, LIMIT)
+    put_file(bench.records, "file-a", 600)
+    with pytest.raises(StorageFull):
+        await bench.gate.confirm("demo", "files", "file-a", 600, LIMIT)
+    assert await bench.read_members() == {"file-b": 600}
+
+
+async def test_nothing_is_claimed_while_neither_figures_nor_record_can_be_read(
+    bench: Bench,
+) -> None:
+    bench.records.away = True
+    with pytest.raises(Unavailable):
+        await bench.gate.claim("demo", "files", "file-a", 1, LIMIT)
+    with pytest.raises(RecordUnavailable):
+        await rebuild_pool(bench.records, bench.ledger, "demo", "files")
+    bench.records.away = False
+    # those that failed keep nobody else from it
+    await bench.gate.claim("demo", "files", "file-a", 1, LIMIT)
+    bench.ledger.away = True
+    with pytest.raises(Unavailable):
+        await bench.gate.read_used("demo", "files")
+    # the operator does what could not be told
+    await bench.gate.release("demo", "files", "file-a")
+    await bench.gate.confirm("demo", "files", "file-a", 1, LIMIT)
+
+
+async def test_another_process_is_waited_for_and_not_for_ever(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = await bench.ledger.begin_rebuild("demo", "files")
+    assert token is not None
+    waiting = asyncio.create_task(bench.gate.read_used("demo", "files"))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    assert await bench.ledger.finish_rebuild("demo", "files", token, {"file-a": 7})
+    assert await waiting == 7
+    await bench.ledger.mark_stale("demo", "files")
+    assert await bench.ledger.begin_rebuild("demo", "files") is not None
+    monkeypatch.setattr("gateway_core.usecases.storage.WAIT_SECONDS", 0.3)
+    with pytest.raises(Unavailable):
+        await bench.gate.read_used("demo", "files")
