@@ -7,14 +7,12 @@ from gateway_core.ports.storage import StorageLedger
 from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.moderators import Moderators
 from gateway_core.usecases.providers import Providers
+from gateway_core.usecases.storage import StorageGate
 from gateway_operator.controllers.batches.controller import BatchController
 from gateway_operator.controllers.batches.register import Register
 from gateway_operator.controllers.batches.tools import BatchTools
 from gateway_operator.controllers.tasks.tools import Tools
 from gateway_operator.queue import WorkQueue
-
-MOST_BYTES = 2**53 - 1
-"""No limit: what a batch has run is told, however full its account's storage is."""
 
 
 def assemble_batches(
@@ -24,9 +22,6 @@ def assemble_batches(
     files: FileRecorder,
 ) -> BatchController:
     """The controller, with a work queue of its own."""
-
-    async def claim(account: str, name: str, size: int) -> None:
-        await ledger.claim(account, "files", name, size, MOST_BYTES)
 
     def reconcile(name: str) -> Awaitable[None]:
         return controller.reconcile(name)
@@ -39,7 +34,7 @@ def assemble_batches(
             moderators=Moderators(tools.catalog, moderations),
             providers=moderations.table,
             files=files,
-            claim=claim,
+            storage=StorageGate(tools.records, ledger),
         )
     )
     return controller

@@ -15,13 +15,16 @@ from gateway_core.domain.batchlife import Phase, record_end, record_run_end
 from gateway_core.domain.batchlines import Line, read_custom_id
 from gateway_core.domain.batchresults import LineResult, Unrun, tell_unrun
 from gateway_core.ports.records import Object
+from gateway_core.ports.storage import Pool
 from gateway_core.usecases.batchresults import join_results, merge, read_lines
 from gateway_core.usecases.files import NewFile, build_file
 from gateway_operator.controllers.batches.intake import Intake
 from gateway_operator.controllers.batches.tools import BatchTools, name_file
 
 MOST_BYTES = 2**40
-"""No cap of a single File holds for these: what has been run is told."""
+NO_LIMIT = 2**53 - 1
+"""No cap of a single File holds for these, nor that of the account: what has been run is told."""
+POOL: Pool = "files"
 
 
 class Finalizing:
@@ -107,7 +110,8 @@ class Finalizing:
             )
         tools.base.failpoints.reach("after-batch-bytes")
         ref = ObjectRef(key=stored.key, bytes=stored.bytes, sha256=stored.sha256 or "0" * 64)
-        await tools.claim(account, name, stored.bytes)
+        claim = (account, POOL, name, stored.bytes, NO_LIMIT)
+        await tools.storage.claim(*claim)
         new = NewFile(
             name=name,
             account=account,
@@ -119,6 +123,7 @@ class Finalizing:
             batch_name=batch.metadata.name,
         )
         await tools.files.create(build_file(new, tools.now().timestamp()))
+        await tools.storage.confirm(*claim)
         tools.base.failpoints.reach("after-batch-file")
         return lines
 

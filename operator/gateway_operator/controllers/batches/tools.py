@@ -1,7 +1,6 @@
 """What the steps of a batch are given to work with, beside what those of tasks have."""
 
 import secrets
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -13,13 +12,11 @@ from gateway_core.ports.caches import Table
 from gateway_core.usecases.batchresults import ResultsFolder
 from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.moderators import Moderators
+from gateway_core.usecases.storage import StorageGate
 from gateway_operator.controllers.batches.lanes import Allowance, Lanes
 from gateway_operator.controllers.batches.register import Register
 from gateway_operator.controllers.tasks.tools import Tools
 from gateway_operator.queue import WorkQueue
-
-ClaimBytes = Callable[[str, str, int], Awaitable[None]]
-"""Counts a File's bytes in its account's storage, by account and name, whatever is left of it."""
 
 
 @dataclass(slots=True)
@@ -32,7 +29,7 @@ class BatchTools:
     moderators: Moderators
     providers: Table[GatewayProvider]
     files: FileRecorder
-    claim: ClaimBytes
+    storage: StorageGate
     lanes: Lanes = field(default_factory=Lanes)
     owner: str = field(default_factory=lambda: secrets.token_hex(4))
 
