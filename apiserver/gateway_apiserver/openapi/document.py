@@ -25,6 +25,7 @@ from gateway_apiserver.openapi.temporary import (
     describe_temporary_files,
     describe_temporary_shapes,
 )
+from gateway_apiserver.openapi.uploads import describe_upload_shapes, describe_uploads
 from gateway_apiserver.routes.account import ACCOUNT_PATH, BALANCE_PATH
 from gateway_apiserver.routes.pricing import FILTERS, QUOTES_PATH, SCHEDULES_PATH
 from gateway_core.domain.catalog import Catalog, Model
@@ -66,6 +67,7 @@ def build_document(
         **prices,
         **describe_temporary_files(),
         **describe_management(),
+        **describe_uploads(),
         **describe_batches(),
     }
     served = (found for (_, action), found in catalog.models.items() if action == ACTION)
@@ -102,6 +104,7 @@ def build_document(
                 **describe_temporary_shapes(),
                 **describe_shapes(),
                 **describe_error(),
+                **describe_upload_shapes(),
                 **describe_moderation_shapes(),
                 **describe_batch_shapes(),
             },
