@@ -10,6 +10,7 @@ from gateway_apiserver.openapi.answers import (
     describe_refusal,
 )
 from gateway_apiserver.openapi.compat import describe_error
+from gateway_apiserver.openapi.files import describe_file_shapes, describe_files
 from gateway_apiserver.openapi.management import describe_management, describe_shapes
 from gateway_apiserver.openapi.moderations import describe_moderation, describe_moderation_shapes
 from gateway_apiserver.openapi.schemas import (
@@ -60,6 +61,7 @@ def build_document(
         },
         **prices,
         **describe_management(),
+        **describe_files(),
     }
     served = (found for (_, action), found in catalog.models.items() if action == ACTION)
     judges = sorted({model for found in served for model in found})
@@ -94,6 +96,7 @@ def build_document(
                 **describe_components(),
                 **describe_shapes(),
                 **describe_error(),
+                **describe_file_shapes(),
                 **describe_moderation_shapes(),
             },
             "headers": describe_headers(task_id_header),
