@@ -25,7 +25,8 @@ JOBS ?= 2
 SIDE_BY_SIDE := --numprocesses=$(JOBS) --dist=loadscope --no-loadscope-reorder
 
 PORT_BASE ?=
-LOCAL_OPTIONS := $(if $(PORT_BASE),--port-base $(PORT_BASE))
+STORE ?=
+LOCAL_OPTIONS := $(if $(PORT_BASE),--port-base $(PORT_BASE)) $(if $(STORE),--store $(STORE))
 
 ##@ General
 
@@ -67,7 +68,7 @@ demo: setup ## Bring everything up, run one task to its video, show it, stop eve
 	@$(CTL) local demo $(LOCAL_OPTIONS)
 
 .PHONY: up
-up: setup ## Bring everything up and stay; Ctrl-C or `make down` ends it
+up: setup ## Bring everything up and stay; Ctrl-C or `make down` ends it (STORE=s3: with an S3 server)
 	@$(CTL) local up $(LOCAL_OPTIONS)
 
 .PHONY: down

@@ -3,6 +3,7 @@
 Made by `__main__` of what `compose` puts together, and by tests of fakes.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -57,6 +58,12 @@ from gateway_apiserver.routes.moderations import ModerationRoutes
 from gateway_apiserver.routes.operations import build_operations_router
 from gateway_apiserver.routes.pricing import PricingRoutes
 from gateway_apiserver.routes.tasks import TaskRoutes
+from gateway_apiserver.routes.temporary.creation import TemporaryCreation
+from gateway_apiserver.routes.temporary.endpoints import TemporaryRoutes
+from gateway_apiserver.routes.temporary.making import TemporaryFiles
+from gateway_apiserver.routes.uploads.creation import UploadCreation
+from gateway_apiserver.routes.uploads.desk import UploadDesk
+from gateway_apiserver.routes.uploads.handlers import UploadRoutes
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.spans import RequestSpans
 from gateway_apiserver.surfaces import choose_dialect
@@ -76,18 +83,23 @@ from gateway_core.domain.files import FileRecord
 from gateway_core.domain.guardrails import Guardrail
 from gateway_core.ports.caches import FollowedTable, Table
 from gateway_core.ports.counters import Counters
+from gateway_core.ports.fetching import Fetcher
 from gateway_core.ports.moderation import ModerationUpstream
 from gateway_core.ports.notices import NoticeSink
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.parts import PartLedger
 from gateway_core.ports.records import Records
+from gateway_core.ports.sealing import Sealer
 from gateway_core.ports.storage import StorageLedger
 from gateway_core.ports.tracing import NO_TRACER, Tracer
 from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.ledgers import Rebuilder
 from gateway_core.usecases.moderators import Moderators
+from gateway_core.usecases.parts import UploadParts
 from gateway_core.usecases.providers import Providers
 from gateway_core.usecases.storage import StorageGate
+from gateway_core.usecases.temporaryaddresses import TemporaryAddresses
+from gateway_core.usecases.uploads import UploadOutcomes
 
 _TASKS = "/api/v1/"
 
@@ -105,6 +117,8 @@ class ApiParts:
     storage: StorageLedger
     parts: PartLedger
     store: ObjectStore
+    fetcher: Fetcher
+    sealer: Sealer
     keys: Table[KeyRecord]
     guardrails: Table[Guardrail]
     accounts: Table[AccountRecord]
@@ -122,6 +136,8 @@ class ApiParts:
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     access: AccessLog = field(default_factory=AccessLog)
     tracer: Tracer = NO_TRACER
+    clock: Callable[[], float] = time.time
+    """Unix seconds, by which the lives of files and uploads end."""
     is_prepared: Callable[[], bool] = lambda: True
     """Whether what only the first calls need has been got, or waited for long enough."""
 
@@ -178,6 +194,8 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     others.include_router(AccountRoutes(authenticator, owners, parts.counters, gate).router)
     pricing = PricingRoutes(authenticator, catalog, addresses, anonymous=settings.pricing_anonymous)
     others.include_router(pricing.router)
+    door = Door(authenticator, maintenance=settings.maintenance)
+    others.include_router(_build_temporary(parts, door, mint).router)
     others.include_router(
         build_operations_router(
             lambda: not leaving.begun and _is_ready(parts),
@@ -196,7 +214,6 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     notices = NoticeReceiver(NoticeSigner(parts.id_key), parts.notices)
     management = _build_management(parts, authenticator, gate, mint)
     spans = RequestSpans(parts.tracer, settings.client_traces)
-    door = Door(authenticator, maintenance=settings.maintenance)
     moderators = Moderators(lambda: catalog.current, parts.moderations)
     judges = ModerationAdmission(
         entrance,
@@ -205,9 +222,27 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         default_model=settings.moderation_default_model,
     )
     files = _build_files(parts, door, mint, metrics, failpoints)
-    compat = CompatRoutes(files.endpoints, ModerationRoutes(judges).endpoints)
+    uploads = _build_uploads(parts, door, mint, failpoints)
+    judging = ModerationRoutes(judges)
+    compat = CompatRoutes(files.endpoints, uploads.endpoints, judging.endpoints)
     fork = _Fork(tasks, management, compat, notices, others)
     return Edge(fork, Witnesses(parts.access, metrics, spans))
+
+
+def _build_uploads(
+    parts: ApiParts, door: Door, mint: IdMint, failpoints: Failpoints
+) -> UploadRoutes:
+    storage = StorageGate(parts.records, parts.storage)
+    files = FileRecorder(parts.records, parts.storage)
+    outcomes = UploadOutcomes(parts.records, storage, files, failpoints)
+    upload_parts = UploadParts(parts.store, parts.parts, mint, failpoints)
+    return UploadRoutes(
+        door,
+        UploadCreation(parts.records, storage, outcomes, mint),
+        UploadDesk(parts.records, outcomes, upload_parts, mint, clock=parts.clock),
+        upload_parts,
+        clock=parts.clock,
+    )
 
 
 def _build_files(
@@ -223,6 +258,24 @@ def _build_files(
         gate,
         ContentSender(parts.store, partial(metrics.count_bytes, "files", "out")),
         metrics,
+    )
+
+
+def _build_temporary(parts: ApiParts, door: Door, mint: IdMint) -> TemporaryRoutes:
+    settings, addresses = parts.settings, TemporaryAddresses(parts.sealer)
+    files = TemporaryFiles(
+        parts.records,
+        parts.store,
+        StorageGate(parts.records, parts.storage),
+        FileRecorder(parts.records, parts.storage),
+        addresses,
+        mint,
+        media_url=settings.media_url,
+        limit=settings.temporary_storage_bytes,
+    )
+    creation = TemporaryCreation(files, parts.store, parts.fetcher)
+    return TemporaryRoutes(
+        door, creation, files, parts.store, addresses, media_url=settings.media_url
     )
 
 

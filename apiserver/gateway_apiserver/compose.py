@@ -18,6 +18,7 @@ from gateway_apiserver.media.app import MediaParts
 from gateway_apiserver.routes.files.finder import LISTED_SELECTOR, project_file
 from gateway_apiserver.settings import ApiSettings, MediaSettings, ProcessSettings
 from gateway_apiserver.tasktable import TaskTable
+from gateway_core.adapters.fetching import HttpFetcher
 from gateway_core.adapters.kube.connection import NoCluster as NoCluster
 from gateway_core.adapters.kube.connection import find_connection
 from gateway_core.adapters.kube.records import KubeRecords
@@ -29,6 +30,7 @@ from gateway_core.adapters.operatorlink import OperatorLink
 from gateway_core.adapters.redis.counters import RedisCounters
 from gateway_core.adapters.redis.parts import RedisParts
 from gateway_core.adapters.redis.storage import RedisStorage
+from gateway_core.adapters.sealing import SivSealer
 from gateway_core.adapters.secretfiles import SecretsUnusable as SecretsUnusable
 from gateway_core.adapters.secretfiles import load_key, load_peppers
 from gateway_core.adapters.telemetry.process import ProcessMetrics
@@ -45,6 +47,7 @@ from gateway_core.contract.notices import NoticeSigner
 from gateway_core.contract.provider import GatewayProvider, ProviderSpec
 from gateway_core.contract.task import GatewayTask
 from gateway_core.contract.user import GatewayUser
+from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.guardrails import read_guardrail
 from gateway_core.domain.lifecycle import OPEN_SELECTOR
 from gateway_core.ports.moderation import ModerationUpstream
@@ -53,6 +56,7 @@ from gateway_core.usecases.journal import name_process
 from gateway_core.usecases.ledgers import Rebuilder
 from gateway_core.usecases.liveholds import LiveHolds
 from gateway_core.usecases.providers import Providers
+from gateway_core.usecases.temporaryaddresses import TemporaryAddresses
 
 PREPARE_SECONDS = 10.0
 """How long a new process waits for Redis: one that is away keeps nobody from being polled."""
@@ -68,6 +72,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
     """
     id_key = load_key(settings.secrets_dir, "id-key")
     peppers = load_peppers(settings.secrets_dir)
+    sealer = SivSealer(load_key(settings.secrets_dir, "media-key"))
     connection = await asyncio.to_thread(find_connection)
     async with AsyncExitStack() as stack:
         records = await stack.enter_async_context(KubeRecords(connection, settings.namespace))
@@ -85,6 +90,8 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         stack.push_async_callback(parts.close)
         preparing = asyncio.create_task(counters.prepare(PREPARE_SECONDS))
         store = await stack.enter_async_context(open_store(settings))
+        fetcher = HttpFetcher(AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs))
+        stack.push_async_callback(fetcher.close)
         notices = None
         if settings.operator_url:
             replicas, signer = settings.operator_replicas, NoticeSigner(id_key)
@@ -130,6 +137,8 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 storage=storage,
                 parts=parts,
                 store=store,
+                fetcher=fetcher,
+                sealer=sealer,
                 keys=keys,
                 guardrails=guardrails,
                 accounts=accounts,
@@ -168,10 +177,11 @@ def _build_moderation(
 @asynccontextmanager
 async def open_media(settings: MediaSettings) -> AsyncIterator[MediaParts]:
     """The media host's parts. SecretsUnusable."""
-    signer = MediaSigner(load_key(settings.secrets_dir, "media-key"))
+    key = load_key(settings.secrets_dir, "media-key")
+    signer, addresses = MediaSigner(key), TemporaryAddresses(SivSealer(key))
     async with open_store(settings) as store:
         with _open_access_log(settings) as access:
-            yield MediaParts(store, signer, access)
+            yield MediaParts(store, signer, addresses, access)
 
 
 @contextmanager

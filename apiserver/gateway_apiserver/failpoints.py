@@ -1,4 +1,4 @@
-"""The API's failpoints: the steps of creates at which a test has the process killed."""
+"""The API's failpoints: steps of creates and of Uploads at which a test kills the process."""
 
 from gateway_core.usecases import failpoints
 
@@ -7,6 +7,12 @@ NAMES = (
     "after-reserve",
     "before-create",
     "after-create",
+    "before-part-put",
+    "after-part-put",
+    "before-upload-outcome",
+    "after-upload-outcome",
+    "before-upload-file",
+    "after-upload-file",
     "after-file-bytes",
     "after-file-claim",
     "after-file-object",

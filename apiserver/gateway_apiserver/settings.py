@@ -49,10 +49,14 @@ class ApiSettings(ProcessSettings):
     api_port: Port = 8080
     base_url: str = "http://127.0.0.1:8080"
     redis_url: str = "redis://127.0.0.1:6379/0"
+    media_url: str = "http://127.0.0.1:8081"
+    """The media host's address as clients know it, where temporary files are read and put."""
+    temporary_storage_bytes: Annotated[int, Field(ge=0, le=2**53 - 1)] = 1_073_741_824
+    """Bytes of temporary files that an account may have at once."""
     allowed_cidrs: Networks = ()
-    """Networks that callbacks may reach although they are private."""
+    """Networks that callbacks and fetches may reach although they are private."""
     denied_cidrs: Networks = ()
-    """The cluster's own networks where those are public addresses: callbacks may not reach them."""
+    """The cluster's own networks where those are public addresses: neither may reach them."""
     maintenance: bool = False
     """Whether requests that create are refused with 503."""
     keys_per_account: Annotated[int, Field(ge=1, le=100_000)] = 1000

@@ -14,6 +14,7 @@ from gateway_core.domain.ledger import TERMINAL_PHASES
 from gateway_core.domain.lifecycle import parse_time
 from gateway_core.ports.records import Object
 from gateway_operator.callbacks.lanes import Lanes
+from gateway_operator.controllers.batches.controller import BatchController
 from gateway_operator.folding import Folding
 from gateway_operator.heartbeat import Heartbeat
 from gateway_operator.livetasks import LiveTasks
@@ -34,6 +35,7 @@ class Counted:
     copies: Places
     lanes: Lanes
     heartbeat: Heartbeat
+    batches: BatchController
 
 
 class Census(Collector):
@@ -59,6 +61,11 @@ class Census(Collector):
         for name, gate in (("copies", parts.copies), ("callbacks", parts.lanes)):
             gauges[f"gateway_{name}_waiting"].add_metric((), gate.waiting)
             gauges[f"gateway_{name}_running"].add_metric((), gate.running)
+        batches = gauges["gateway_batches"]
+        batches.add_metric(("running",), parts.batches.running)
+        batches.add_metric(("other",), max(0, parts.batches.open - parts.batches.running))
+        checkpoint = gauges["gateway_batch_checkpoint_age_seconds"]
+        checkpoint.add_metric((), parts.batches.oldest_checkpoint)
         gauges["gateway_feed_heartbeat_age_seconds"].add_metric((), parts.heartbeat.age)
         return gauges.values()
 
@@ -109,6 +116,16 @@ def _make_gauges() -> dict[str, GaugeMetricFamily]:
         ("gateway_copies_running", "Outputs that are being copied.", ()),
         ("gateway_callbacks_waiting", "Attempts at callbacks that wait for a free lane.", ()),
         ("gateway_callbacks_running", "Attempts at callbacks that are under way.", ()),
+        (
+            "gateway_batches",
+            "Open batches: running, or being validated, finalized, closed or waiting.",
+            ("state",),
+        ),
+        (
+            "gateway_batch_checkpoint_age_seconds",
+            "Since the oldest result of a batch ended that is not in the store yet; 0 without one.",
+            (),
+        ),
         (
             "gateway_feed_heartbeat_age_seconds",
             "Since the feed of tasks last showed this replica's heartbeat, which is every 10 s;"

@@ -23,6 +23,7 @@ from gateway_core.adapters.telemetry.process import ProcessMetrics
 from gateway_core.adapters.tracing import open_tracer
 from gateway_core.adapters.upstreams.registry import build_moderation, build_upstream
 from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.batch import GatewayBatch
 from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.key import GatewayKey
@@ -46,6 +47,7 @@ from gateway_operator.bookkeeping import Bookkeeping
 from gateway_operator.callbacks.courier import Courier
 from gateway_operator.callbacks.signing import Keyring
 from gateway_operator.census import Census, Counted
+from gateway_operator.controllers.batches.assembly import assemble_batches
 from gateway_operator.controllers.standing.accounts import Accounts, Users
 from gateway_operator.controllers.standing.controller import StandingController
 from gateway_operator.controllers.standing.declaredkeys import DeclaredKeys
@@ -183,8 +185,10 @@ async def run_operator(
             now=_read_clock,
         )
         keepers = Keepers(keeping)
+        batches = assemble_batches(tools, moderations, ledger, keeping.files)
         followed = (
             Followed(GatewayTask, controller.observe, OPEN_SELECTOR),
+            Followed(GatewayBatch, batches.observe, OPEN_SELECTOR),
             *keepers.followed,
         )
         peppers = load_peppers(settings.secrets_dir)
@@ -203,7 +207,13 @@ async def run_operator(
             partial(records.renew_lease, lease, socket.gethostname()), settings.heartbeat_seconds
         )
         counted = Counted(
-            live, queue, tools.folding, tools.outputs.places, tools.courier.lanes, heartbeat
+            live,
+            queue,
+            tools.folding,
+            tools.outputs.places,
+            tools.courier.lanes,
+            heartbeat,
+            batches,
         )
         metrics.registry.register(Census(counted, _read_clock))
         process.follow({table.plural: table for table in tables.all})
@@ -226,7 +236,14 @@ async def run_operator(
             janitor = Janitor(tools, settings.sweep_seconds)
             running += [
                 group.create_task(_run_part(part))
-                for part in (queue.run, heartbeat.run, janitor.run, wanted.run, keepers.run)
+                for part in (
+                    queue.run,
+                    batches.queue.run,
+                    heartbeat.run,
+                    janitor.run,
+                    wanted.run,
+                    keepers.run,
+                )
             ]
             if settings.shards.owns_rest:
 
@@ -268,7 +285,7 @@ async def run_operator(
                 raise RuntimeError("kopf has ended by itself")
             following.clear()
             metrics.show_shards(())
-            await asyncio.gather(controller.end(), keepers.end())
+            await asyncio.gather(controller.end(), batches.end(), keepers.end())
             for task in running:
                 task.cancel()
 

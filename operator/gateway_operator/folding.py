@@ -1,4 +1,4 @@
-"""Folds ended tasks into usage objects in batches: what the closing of a task waits for.
+"""Folds ended runs into usage objects, many at a time: what the closing of a run waits for.
 
 The first of an account's day is written at once, what comes within a pause after it together: a
 lone task is closed without delay, and a busy account costs one write in that time. Where a write
@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime
 
-from gateway_core.domain.usage import read_charge
+from gateway_core.domain.usage import has_charge, read_charge
 from gateway_core.ports.records import Object, Records
-from gateway_core.usecases.usage import MOST_FOLDED, FoldDeferred, fold_tasks, is_folded
+from gateway_core.usecases.usage import MOST_FOLDED, FoldDeferred, fold_runs, is_folded
 from gateway_operator.metrics import Metrics
 
 _MOST_PAUSE = 10.0
@@ -44,8 +44,11 @@ class Folding:
         return sum(len(batch.waiting) for batch in self._batches.values())
 
     async def fold(self, task: Object) -> None:
-        """Returns once the ended task's charge is in its account's usage. FoldDeferred."""
-        if is_folded(task):
+        """Returns once the ended run's charge is in its account's usage. FoldDeferred.
+
+        A batch that has not run a line has nothing to be told of.
+        """
+        if is_folded(task) or not has_charge(task):
             return
         charge = read_charge(task)
         batch = self._find_batch(charge.account, charge.day)
@@ -67,7 +70,9 @@ class Folding:
             batch.users -= 1
 
     def acknowledge(self, task: Object) -> None:
-        """Tells that the task is marked: its name may be dropped with the next write."""
+        """Tells that the run is marked: its name may be dropped with the next write."""
+        if not has_charge(task):
+            return
         charge = read_charge(task)
         batch = self._batches.get((charge.account, charge.day))
         if batch is not None:
@@ -87,7 +92,7 @@ class Folding:
         marked = set(batch.marked)
         begun = loop.time()
         try:
-            done = await fold_tasks(
+            done = await fold_runs(
                 self._records, account, day, list(chosen.values()), marked, self._now()
             )
         except Exception as error:  # all that waited for this write are told

@@ -11,9 +11,10 @@ from typing import Any
 
 import structlog
 
-from gateway_core.contract.names import CALL_PREFIX
+from gateway_core.contract.batch import GatewayBatch
+from gateway_core.contract.names import CALL_PREFIX, is_batch
 from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.ledger import TERMINAL_PHASES, read_entry
+from gateway_core.domain.ledger import ENDED_PHASES, read_entry
 from gateway_core.domain.lifecycle import OPEN_SELECTOR, parse_time
 from gateway_core.ports.counters import CountersStale, CountersUnavailable, Hold
 from gateway_core.ports.objects import StoreUnavailable
@@ -109,7 +110,7 @@ class Janitor:
         return found
 
     async def sweep_holds(self) -> int:
-        """Ends holds whose task has ended, or was never recorded; how many there were.
+        """Ends holds whose run has ended, or was never recorded; how many there were.
 
         Each replica sees to the tasks of its shards, which it mostly has in memory. A call's
         process keeps its hold young, so that of an old one is gone, or cannot reach the counters:
@@ -128,6 +129,8 @@ class Janitor:
                         running = max(running, hold.age)
                     elif await self._end_hold(account, hold):
                         ended += 1
+                    elif is_batch(hold.task):
+                        running = max(running, hold.age)
                     else:
                         unaccounted = max(unaccounted, hold.age)
                 if calls:
@@ -144,11 +147,11 @@ class Janitor:
     def _is_running(self, name: str) -> bool:
         """Whether the task is known to be under way here, which saves asking for it."""
         obj = self._tools.live.get(name)
-        return obj is not None and (obj.get("status") or {}).get("phase") not in TERMINAL_PHASES
+        return obj is not None and (obj.get("status") or {}).get("phase") not in ENDED_PHASES
 
     async def _end_hold(self, account: str, hold: Hold) -> bool:
         obj = await self._find(account, hold.task)
-        if obj is not None and (obj.get("status") or {}).get("phase") not in TERMINAL_PHASES:
+        if obj is not None and (obj.get("status") or {}).get("phase") not in ENDED_PHASES:
             return False
         now = self._tools.now()
         charged, ended = (read_entry(obj).charged, _read_end(obj)) if obj else (0, None)
@@ -158,12 +161,15 @@ class Janitor:
         return await self._tools.counters.settle(account, hold.task, charged, at)
 
     async def _find(self, account: str, name: str) -> Object | None:
+        kind = GatewayBatch if is_batch(name) else GatewayTask
         try:
-            obj = await self._tools.records.get(GatewayTask.plural, name)
+            obj = await self._tools.records.get(kind.plural, name)
         except Missing:
             obj = None
         if obj is not None and obj["spec"]["request"]["accountName"] == account:
             return obj
+        if kind is GatewayBatch:
+            return None  # it goes only after its hold
         return await read_archived(self._tools.store, account, name)
 
     async def _list(

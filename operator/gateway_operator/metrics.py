@@ -12,6 +12,7 @@ from gateway_core.contract.conditions import Reason
 
 _CALLS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _TASKS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+_BATCHES = (5, 30, 60, 300, 900, 3600, 14400, 43200, 86400)
 _LAGS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300)
 _DELIVERIES = (0.1, 0.5, 1, 2, 5, 10, 60, 600, 3600, 36000)
 
@@ -144,6 +145,22 @@ class Metrics:
             _DELIVERIES,
         )
 
+        self.batch_lines = self._counter(
+            "gateway_batch_lines_total",
+            "Requests of batches that were answered: completed with a 2xx, failed otherwise.",
+            "outcome",
+        )
+        self._batch_ends = self._counter(
+            "gateway_batches_ended_total",
+            "Batches that ended, by the phase they ended in.",
+            "phase",
+        )
+        self._batch_durations = self._histogram(
+            "gateway_batch_duration_seconds",
+            "From a batch's creation to its terminal state, by phase.",
+            _BATCHES,
+            "phase",
+        )
         self.files_ended = self._counter(
             "gateway_files_ended_total",
             "Files that were deleted as their life was over (expired), and files that have gone"
@@ -215,6 +232,11 @@ class Metrics:
         """Counts a task's end, and the time since its creation."""
         self._ends.labels(reason.value).inc()
         self._durations.labels(phase).observe(max(0.0, seconds))
+
+    def count_batch_end(self, phase: str, seconds: float) -> None:
+        """Counts a batch's end, and the time since its creation."""
+        self._batch_ends.labels(phase).inc()
+        self._batch_durations.labels(phase).observe(max(0.0, seconds))
 
     def count_notice(self, outcome: str) -> None:
         """Counts a notice: `taken`, `held_up` or `useless`."""

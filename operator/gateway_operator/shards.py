@@ -48,6 +48,11 @@ class Shards:
         """Whether a task of this name is worked here once it has its label."""
         return shard_of(name) in self.numbers
 
+    @property
+    def share(self) -> float:
+        """This replica's part of all shards, 0 to 1."""
+        return len(self.numbers) / SHARDS
+
     def scale(self, limit: int) -> int:
         """This replica's part of a limit that all replicas share; at least 1."""
         return max(1, limit * len(self.numbers) // SHARDS)

@@ -24,6 +24,8 @@ RETENTION = "tests/crash/test_retention.py"
 JOURNAL = "tests/crash/test_journal.py"
 JOURNAL_STEPS = ("after-journal-fold", "before-journal-removal", "after-journal-removal")
 KEYS = "tests/crash/test_keys.py"
+UPLOADS = "tests/crash/test_uploads.py"
+UPLOAD_STEPS = tuple(step for step in API_STEPS if "upload" in step or "part" in step)
 STORED = "tests/crash/test_stored.py"
 STORED_STEPS = tuple(
     step
@@ -35,13 +37,14 @@ ELSEWHERE = {
     **dict.fromkeys(("before-removal", "after-removal"), RETENTION),
     **dict.fromkeys(JOURNAL_STEPS, JOURNAL),
     "after-key-secret": KEYS,
+    **dict.fromkeys(UPLOAD_STEPS, UPLOADS),
     **dict.fromkeys(STORED_STEPS, STORED),
 }
 """Steps that a plain task does not come by, and the tests that kill there."""
 
 STEPS = [
     *(("operator", step) for step in OPERATOR_STEPS if step not in ELSEWHERE),
-    *(("api", step) for step in API_STEPS),
+    *(("api", step) for step in API_STEPS if step not in ELSEWHERE),
 ]
 
 
@@ -84,5 +87,5 @@ async def test_process_killed_at_a_step_loses_and_doubles_nothing(
 
 @pytest.mark.parametrize(("step", "path"), ELSEWHERE.items())
 def test_steps_that_are_killed_elsewhere_are(step: str, path: str) -> None:
-    assert step in OPERATOR_STEPS
+    assert step in (*OPERATOR_STEPS, *API_STEPS)
     assert f'"{step}"' in Path(ROOT, path).read_text()

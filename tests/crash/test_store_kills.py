@@ -1,12 +1,15 @@
-"""Bytes in a bucket: tasks go their way, and kill -9 of the store loses nothing (I1 to I3, I9)."""
+"""Bytes in a bucket: tasks go their way, and kill -9 of the store loses nothing (I1 to I6, I9)."""
 
 import asyncio
 import hashlib
 
 import pytest
 
+from gateway_core.contract.stored import file_key, part_key
 from tests.crash.shares import share
 from tests.servers.s3_server import S3Server
+from tests.servers.s3_store import open_bucket
+from tests.servers.stored import Stored
 from tests.servers.tenants import open_tenant
 from tests.servers.world import World, check_invariants, read_task, wait_for
 
@@ -138,6 +141,46 @@ async def test_a_store_killed_while_outputs_are_copied_and_archived_loses_nothin
             lambda: set(made) <= list_archived(server, payer), seconds=90, what="the archive"
         )
     told.check()
+
+
+async def test_a_store_killed_while_files_go_and_uploads_are_settled_keeps_what_the_record_says(
+    world, payer, server
+):
+    with open_bucket(server, prefix="gateway/test") as bucket:
+        async with Stored(world, payer.account, bucket) as stored:
+            gone = [await stored.add_file(b"goes") for _ in range(3)]
+            kept = await stored.add_file(b"stays")
+            cancelled, _ = await stored.add_upload(b"c" * 1000)
+            completed, parts = await stored.add_upload(b"a" * 1000, b"b" * 1000)
+            await asyncio.to_thread(server.kill)
+            for name in gone:
+                await stored.records.delete("gatewayfiles", name)
+            await stored.change(cancelled, {"outcome": "Cancelled"})
+            file = await stored.complete(completed, parts)
+
+            async def has_file() -> bool:
+                names = [obj["metadata"]["name"] for obj in await stored.list_all("gatewayfiles")]
+                return file in names
+
+            # a File needs no store: its parts are there
+            await wait_for(has_file, what="the completed upload's file")
+            await asyncio.to_thread(server.start)
+
+            async def is_settled() -> bool:
+                uploads = await stored.list_all("gatewayuploads")
+                files = await stored.list_all("gatewayfiles")
+                return all(
+                    (obj.get("status") or {}).get("work") == "Settled" for obj in uploads
+                ) and {obj["metadata"]["name"] for obj in files} == {kept, file}
+
+            # retries wait up to half a minute
+            await wait_for(is_settled, what="every end settled", seconds=60)
+            whole = [part_key(payer.account, completed, part["id"]) for part in parts]
+            assert sorted(await stored.list_keys()) == sorted(
+                [file_key(payer.account, kept), *whole]
+            )
+            assert await stored.store.get(whole[1]) == b"b" * 1000
+            assert await stored.read_used() == len(b"stays") + 2000, "I6"
 
 
 async def is_fetched(client, ids: list[str]) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.upload import GatewayUpload
+from tests.crash.shares import IS_WHOLE
 from tests.servers.stored import Stored
 from tests.servers.world import World, wait_for
 
@@ -37,6 +38,15 @@ COMPLETION = (
 )
 EXPIRY = ("after-upload-outcome",)
 STEPS = (*DELETION, *COMPLETION, *EXPIRY, "before-orphan-removal")
+TELLING = (
+    "after-file-bytes",
+    "after-upload-file",
+    "after-upload-parts",
+    "after-upload-finalizer",
+    "before-orphan-removal",
+)
+"""What the default run kills at: between two of these a kill leaves nothing that these do not."""
+PLAYED = STEPS if IS_WHOLE else TELLING
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +117,8 @@ async def test_the_operator_killed_at_every_step_leaves_what_the_record_says(wor
     told = tally("F1", "operator killed while files and uploads are kept")
     async with Stored(world) as stored, world.client() as client:
         expected: dict[str, bytes] = {}
-        async with told.trial(client, count=len(STEPS)):
-            for step in STEPS:
+        async with told.trial(client, count=len(PLAYED)):
+            for step in PLAYED:
                 kept = secrets.token_bytes(2000)
                 expected[await stored.add_file(kept)] = kept
                 # the next one to be killed clears up after the last

@@ -15,6 +15,7 @@ SHORT_NAME = "gwtask"
 """What the kind of tasks lacks in the older chart."""
 USER = 10001
 LOAD_RATE = 4
+BATCH_LINES = 3_000
 ACCOUNT = "load"
 
 
@@ -108,18 +109,34 @@ def describe_values(repository, tag):
 
 def describe_load(name, image):
     """The load client's code and its pod."""
-    code = Path(__file__).with_name("load.py").read_text()
+    env = {"LOAD_URL": f"http://{RELEASE}-api", "LOAD_RATE": str(LOAD_RATE)}
+    return _describe_client(name, image, "load.py", env, "LOAD_KEY")
+
+
+def describe_storage_user(name, image):
+    """The code and the pod of a user of files, Uploads and batches."""
+    env = {
+        "GATEWAY_BASE_URL": f"http://{RELEASE}-api",
+        "STORAGE_LINES": str(BATCH_LINES),
+        "XDG_STATE_HOME": "/tmp/state",
+    }
+    return _describe_client(name, image, "storage.py", env, "GATEWAY_API_KEY")
+
+
+def _describe_client(name, image, file, env, key_variable):
+    """A ConfigMap with the code of `file`, and a pod that runs it with the key of the account."""
+    code = Path(__file__).with_name(file).read_text()
     script = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": "load", "namespace": NAMESPACE},
-        "data": {"load.py": code},
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "data": {file: code},
     }
     key = {"secretKeyRef": {"name": "load-key", "key": "api-key"}}
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": "load"}},
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": name}},
         "spec": {
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
@@ -130,22 +147,21 @@ def describe_load(name, image):
             },
             "containers": [
                 {
-                    "name": "load",
+                    "name": name,
                     "image": image,
-                    "command": ["python", "/load/load.py"],
+                    "command": ["python", f"/code/{file}"],
                     "env": [
-                        {"name": "LOAD_URL", "value": f"http://{RELEASE}-api"},
-                        {"name": "LOAD_RATE", "value": str(LOAD_RATE)},
-                        {"name": "LOAD_KEY", "valueFrom": key},
+                        *({"name": word, "value": value} for word, value in env.items()),
+                        {"name": key_variable, "valueFrom": key},
                     ],
                     "securityContext": {
                         "allowPrivilegeEscalation": False,
                         "capabilities": {"drop": ["ALL"]},
                     },
-                    "volumeMounts": [{"name": "load", "mountPath": "/load"}],
+                    "volumeMounts": [{"name": "code", "mountPath": "/code"}],
                 }
             ],
-            "volumes": [{"name": "load", "configMap": {"name": "load"}}],
+            "volumes": [{"name": "code", "configMap": {"name": name}}],
         },
     }
     return script, pod

@@ -35,12 +35,12 @@ class FakeObjects:
         self, key: str, source: AsyncIterator[bytes], *, max_bytes: int
     ) -> StoredObject:
         self._check(key)
-        data = b""
+        data = bytearray()
         async for chunk in source:
             data += chunk
             if len(data) > max_bytes:
                 raise ObjectTooLarge(key)
-        return await self.put(key, data)
+        return await self.put(key, bytes(data))
 
     async def get(self, key: str) -> bytes:
         self._check(key)

@@ -50,7 +50,13 @@ class FakeStorage:
     async def confirm(self, account: str, pool: Pool, member: str, size: int, limit: int) -> bool:
         known = self._find(account, pool)
         if known is not None:
-            return self._add(known, member, size, limit)
+            had = known.members.pop(member, None)
+            fits = (had is not None and had[0] == size) or known.used + size <= limit
+            if fits and (had is None or had[0] != size):
+                had = size, self.now
+            if had is not None:
+                known.members[member] = had
+            return fits
         self._tell(account, pool, member, size)
         return True
 

@@ -207,6 +207,20 @@ class TestRebuild:
         assert not await ledger.confirm(account, POOL, "b", 600, LIMIT)
         assert await list_members(ledger, account) == {"a": 600}
 
+    async def test_a_claim_of_other_bytes_under_the_name_is_set_right(
+        self, stores: Stores, account: str
+    ) -> None:
+        ledger = stores.storage
+        assert await ledger.claim(account, POOL, "a", 10, LIMIT)
+        assert await ledger.claim(account, POOL, "a", 600, LIMIT)
+        assert await ledger.read_used(account, POOL) == 10
+        assert await ledger.confirm(account, POOL, "a", 600, LIMIT)
+        assert await ledger.claim(account, POOL, "b", LIMIT - 600, LIMIT)
+        assert not await ledger.confirm(account, POOL, "a", 601, LIMIT)
+        assert await list_members(ledger, account) == {"a": 600, "b": LIMIT - 600}
+        assert await ledger.confirm(account, POOL, "a", 5, LIMIT)
+        assert await ledger.read_used(account, POOL) == LIMIT - 595
+
     async def test_thousands_of_members(self, ledger: StorageLedger) -> None:
         name, members = name_account(), {f"file-{n}": n for n in range(2500)}
         await rebuild(ledger, name, members)

@@ -31,21 +31,28 @@ from gateway_core.contract.names import (
 from gateway_core.contract.resource import skeleton
 from gateway_core.contract.stored import FILES_FOLDER, UPLOADS_FOLDER, ObjectRef, file_key, part_key
 from gateway_core.contract.upload import GatewayUpload
-from gateway_core.domain.uploads import read_member
+from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Object
 from gateway_core.ports.storage import StorageStale
 from gateway_core.usecases.files import NewFile, build_file
+from gateway_core.usecases.storage import rebuild_pool
 from tests.servers.world import World
 
 LIMIT = 5_368_709_120
 
 
 class Stored:
-    """Files and uploads of the account `demo`; an asynchronous context manager."""
+    """Files and uploads of one account; an asynchronous context manager.
 
-    def __init__(self, world: World, account: str = "demo") -> None:
+    `store` is the world's where that is no directory.
+    """
+
+    def __init__(
+        self, world: World, account: str = "demo", store: ObjectStore | None = None
+    ) -> None:
         self.world = world
         self.account = account
+        self._given = store
         self.mint = IdMint(load_key(world.config.secrets_directory, "id-key"))
         self._stack = AsyncExitStack()
 
@@ -55,8 +62,7 @@ class Stored:
         self.records = await self._stack.enter_async_context(
             KubeRecords(connection, config.namespace)
         )
-        self.store = DirectoryStore(config.store_directory)
-        self._stack.callback(self.store.close)
+        self.store = self._given or self._open_directory()
         url = f"redis://127.0.0.1:{config.ports.redis}/0"
         self.ledger = RedisStorage(url, namespace=config.namespace)
         self._stack.push_async_callback(self.ledger.close)
@@ -65,20 +71,14 @@ class Stored:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
+    def _open_directory(self) -> ObjectStore:
+        directory = DirectoryStore(self.world.config.store_directory)
+        self._stack.callback(directory.close)
+        return directory
+
     async def rebuild(self) -> None:
         """Makes the ledger from the record, as the API does before a claim."""
-        members: dict[str, int] = {}
-        token = await self.ledger.begin_rebuild(self.account, "files")
-        if token is None:
-            return
-        for obj in await self.list_all(GatewayUpload.plural):
-            member = read_member(obj)
-            if member is not None:
-                members[member[0]] = member[1]
-        for obj in await self.list_all(GatewayFile.plural):
-            if not obj["metadata"].get("deletionTimestamp"):
-                members[obj["metadata"]["name"]] = obj["spec"]["request"]["bytes"]
-        await self.ledger.finish_rebuild(self.account, "files", token, members)
+        await rebuild_pool(self.records, self.ledger, self.account, "files")
 
     async def claim(self, name: str, size: int) -> None:
         """Counts bytes for a member."""

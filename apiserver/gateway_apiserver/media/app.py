@@ -4,8 +4,7 @@ It knows neither tasks nor accounts. Whoever has an address may read; there are 
 """
 
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
@@ -14,17 +13,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway_apiserver.accesslog import AccessLog
 from gateway_apiserver.answers import Answer, send_answer
 from gateway_apiserver.edge import Edge, Witnesses
-from gateway_apiserver.media.ranges import ByteRange, RangeNotSatisfiable, read_range
+from gateway_apiserver.media.sending import Sender
+from gateway_apiserver.media.temporary import TemporaryHost
 from gateway_apiserver.patience import MEDIA_SECONDS, Patience
 from gateway_apiserver.trace import Header, trace_of
-from gateway_core.contract.errors import MethodNotAllowed, NotFound, Unavailable
+from gateway_core.contract.errors import MethodNotAllowed, NotFound
 from gateway_core.contract.media import MediaItem, MediaSigner
-from gateway_core.ports.objects import (
-    ObjectMissing,
-    ObjectStore,
-    StoredObject,
-    StoreUnavailable,
-)
+from gateway_core.ports.objects import ObjectStore
+from gateway_core.usecases.temporaryaddresses import PATH, TemporaryAddresses
 
 _METHODS = ("GET", "HEAD")
 _TEMPLATE = "/media/{task_uid}/{index}/{signature}/{name}"
@@ -38,6 +34,7 @@ class MediaParts:
 
     store: ObjectStore
     signer: MediaSigner
+    addresses: TemporaryAddresses
     access: AccessLog = field(default_factory=AccessLog)
 
 
@@ -49,12 +46,16 @@ def create_media_app(parts: MediaParts, clock: Callable[[], float] = time.time) 
 class _MediaHost:
     def __init__(self, parts: MediaParts, clock: Callable[[], float]) -> None:
         self._store = parts.store
-        self._patience = Patience(MEDIA_SECONDS)
+        self._sender = Sender(parts.store, Patience(MEDIA_SECONDS))
+        self._temporary = TemporaryHost(parts.store, parts.addresses, self._sender, clock)
         self._signer = parts.signer
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
+        if path.startswith(PATH):
+            await self._temporary(scope, receive, send)
+            return
         if scope["method"] not in _METHODS:
             raise MethodNotAllowed(", ".join(_METHODS))
         if path == "/healthz":
@@ -70,86 +71,12 @@ class _MediaHost:
         await self._send_item(Request(scope), send, item)
 
     async def _send_item(self, request: Request, send: Send, item: MediaItem) -> None:
-        try:
-            async with self._patience.bound():
-                stored = await self._store.head(item.key)
-        except ObjectMissing:
-            raise NotFound("Not found.") from None
-        except StoreUnavailable as error:
-            raise Unavailable("The file cannot be read now.") from error
-        tag = f'"{item.task_uid}.{item.index}.{stored.bytes}"'
-        headers: list[Header] = [
-            (b"accept-ranges", b"bytes"),
-            (b"cache-control", b"private, max-age=86400, immutable"),
-            (b"etag", tag.encode()),
-            (b"x-content-type-options", b"nosniff"),
-        ]
-        if _matches(request.headers.get("if-none-match"), tag):
-            await _send_head(send, 304, headers)
-            await send({"type": "http.response.body", "body": b""})
-            return
-        wanted = request.headers.get("range") if request.method == "GET" else None
-        condition = request.headers.get("if-range")
-        try:
-            part = read_range(wanted, stored.bytes) if condition in (None, tag) else None
-        except RangeNotSatisfiable:
-            size = b"bytes */%d" % stored.bytes
-            refused = [*headers, (b"content-range", size), (b"content-length", b"0")]
-            await _send_head(send, 416, refused)
-            await send({"type": "http.response.body", "body": b""})
-            return
-        await self._send_bytes(request, send, stored, part, headers)
-
-    async def _send_bytes(
-        self,
-        request: Request,
-        send: Send,
-        stored: StoredObject,
-        part: ByteRange | None,
-        headers: list[Header],
-    ) -> None:
+        size = (await self._sender.measure(item.key)).bytes
         extension = request.url.path.rpartition(".")[2]
-        length = stored.bytes if part is None else part.length
-        headers += [
-            (b"content-type", _TYPES.get(extension, _UNKNOWN_TYPE)),
-            (b"content-length", b"%d" % length),
-        ]
-        if part is not None:
-            place = b"bytes %d-%d/%d" % (part.start, part.end, stored.bytes)
-            headers.append((b"content-range", place))
-        status = 200 if part is None else 206
-        if request.method == "HEAD":
-            await _send_head(send, status, headers)
-            await send({"type": "http.response.body", "body": b""})
-            return
-        start = 0 if part is None else part.start
-        async with aclosing(self._store.stream(stored.key, start, length)) as chunks:
-            # before the head, so that a store that fails now is told by a status
-            chunk = await self._read_first(chunks)
-            await _send_head(send, status, headers)
-            while chunk:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                chunk = await anext(chunks, b"")
-        await send({"type": "http.response.body", "body": b""})
+        headers: list[Header] = [(b"content-type", _TYPES.get(extension, _UNKNOWN_TYPE))]
 
-    async def _read_first(self, chunks: AsyncIterator[bytes]) -> bytes:
-        """The first chunk, nothing of an empty object. NotFound, Unavailable."""
-        try:
-            async with self._patience.bound():
-                return await anext(chunks, b"")
-        except ObjectMissing:
-            raise NotFound("Not found.") from None
-        except StoreUnavailable as error:
-            raise Unavailable("The file cannot be read now.") from error
+        def stream(start: int, length: int) -> AsyncGenerator[bytes, None]:
+            return self._store.stream(item.key, start, length)
 
-
-async def _send_head(send: Send, status: int, headers: list[Header]) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-
-
-def _matches(condition: str | None, tag: str) -> bool:
-    """Whether an `If-None-Match` names the tag, by the weak comparison of RFC 9110."""
-    if condition is None:
-        return False
-    names = {name.strip().removeprefix("W/") for name in condition.split(",")}
-    return "*" in names or tag in names
+        tag = f'"{item.task_uid}.{item.index}.{size}"'
+        await self._sender.send(request, send, size, tag, headers, stream)

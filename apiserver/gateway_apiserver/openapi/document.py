@@ -21,6 +21,10 @@ from gateway_apiserver.openapi.schemas import (
     describe_quote,
     example_body,
 )
+from gateway_apiserver.openapi.temporary import (
+    describe_temporary_files,
+    describe_temporary_shapes,
+)
 from gateway_apiserver.routes.account import ACCOUNT_PATH, BALANCE_PATH
 from gateway_apiserver.routes.pricing import FILTERS, QUOTES_PATH, SCHEDULES_PATH
 from gateway_core.domain.catalog import Catalog, Model
@@ -60,6 +64,7 @@ def build_document(
             "get": _describe_read("showBalance", "What is left of the money", "Balance")
         },
         **prices,
+        **describe_temporary_files(),
         **describe_management(),
         **describe_files(),
     }
@@ -94,6 +99,7 @@ def build_document(
             },
             "schemas": {
                 **describe_components(),
+                **describe_temporary_shapes(),
                 **describe_shapes(),
                 **describe_error(),
                 **describe_file_shapes(),

@@ -159,6 +159,11 @@ def _describe_field(field: Field, models: Mapping[str, Model], loopback: bool) -
     return schema
 
 
+def describe_public_url() -> Schema:
+    """A URL that leads out of the gateway's own network, by its text."""
+    return _describe_url(_NAME)
+
+
 def _describe_url(hosts: str) -> Schema:
     pattern = f"^[Hh][Tt][Tt][Pp][Ss]?://({hosts}){_REST}"
     return {"type": "string", "maxLength": MAX_URL, "pattern": pattern}

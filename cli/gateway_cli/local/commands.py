@@ -12,7 +12,7 @@ import typer
 
 from gateway_cli.controlplane.binaries import BinariesNotFoundError
 from gateway_cli.controlplane.resolution import resolve_binaries
-from gateway_cli.local.config import LocalConfig, find_root, read_config
+from gateway_cli.local.config import LocalConfig, Store, find_root, read_config
 from gateway_cli.local.demo import run_demo
 from gateway_cli.local.errors import LocalRunError, ProcessFailedError
 from gateway_cli.local.run import LocalRun
@@ -24,7 +24,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 PortBase = Annotated[
     int | None,
-    typer.Option(envvar="GATEWAY_LOCAL_PORT_BASE", help="First of eight ports in a row."),
+    typer.Option(envvar="GATEWAY_LOCAL_PORT_BASE", help="First of nine ports in a row."),
 ]
 UseKubeconfig = Annotated[
     bool,
@@ -39,6 +39,14 @@ AllowRemote = Annotated[
 ]
 
 
+StoreOption = Annotated[
+    Store,
+    typer.Option(
+        envvar="GATEWAY_LOCAL_STORE",
+        help="Where bytes are: a directory, or an S3 server that is brought up as well.",
+    ),
+]
+
 Only = Annotated[
     list[str] | None,
     typer.Option(help="Start this process alone; may be repeated. All otherwise."),
@@ -50,6 +58,7 @@ def up(
     port_base: PortBase = None,
     use_kubeconfig: UseKubeconfig = False,
     allow_remote: AllowRemote = False,
+    store: StoreOption = "directory",
     only: Only = None,
 ) -> None:
     """Start everything and stay; Ctrl-C or `gatewayctl local down` ends it."""
@@ -60,6 +69,7 @@ def up(
             port_base=port_base,
             use_kubeconfig=use_kubeconfig,
             allow_remote=allow_remote,
+            store=store,
         )
         _run_until_signal(_stay_up(config, reporter, only or []))
 
@@ -69,6 +79,7 @@ def demo(
     port_base: PortBase = None,
     use_kubeconfig: UseKubeconfig = False,
     allow_remote: AllowRemote = False,
+    store: StoreOption = "directory",
 ) -> None:
     """Start everything, run one task to its video, show it, and stop everything."""
     reporter = Reporter()
@@ -78,6 +89,7 @@ def demo(
             port_base=port_base,
             use_kubeconfig=use_kubeconfig,
             allow_remote=allow_remote,
+            store=store,
         )
         if not _run_until_signal(run_demo(config, reporter)):
             raise typer.Exit(130)

@@ -3,9 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from gateway_cli.local.errors import LocalRunError
 from gateway_cli.local.ports import Ports
+
+SERVICE = "sim"
+MODEL = "sim-q4-reference-to-video"
+MODERATION_MODEL = "sim-moderation"
+"""What the first objects are called; they come from examples/local."""
+
+Store = Literal["directory", "s3"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +30,8 @@ class LocalConfig:
         first_objects: whether to make the first provider, model, accounts and keys.
         restart: whether a process that dies is started again.
         extra_env: further environment by process name.
+        store: where bytes are: a directory, or an S3 server that is part of the run. What the
+            environment says of a store goes before the former.
         sync_to_disk: whether etcd waits for the disk; off is faster and survives kill -9, not a
             power failure.
     """
@@ -36,6 +46,7 @@ class LocalConfig:
     restart: bool = True
     extra_env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     sync_to_disk: bool = True
+    store: Store = "directory"
 
     @property
     def log_directory(self) -> Path:
@@ -78,6 +89,11 @@ class LocalConfig:
         return f"http://127.0.0.1:{self.ports.media}"
 
     @property
+    def s3_url(self) -> str:
+        """Address of the S3 server, where there is one."""
+        return f"http://127.0.0.1:{self.ports.s3}"
+
+    @property
     def simulator_url(self) -> str:
         """Address of the simulated provider."""
         return f"http://127.0.0.1:{self.ports.simulator}"
@@ -102,6 +118,7 @@ def read_config(
     port_base: int | None = None,
     use_kubeconfig: bool = False,
     allow_remote: bool = False,
+    store: Store = "directory",
 ) -> LocalConfig:
     """The settings of a run from the environment and the command line's options.
 
@@ -129,4 +146,5 @@ def read_config(
         namespace=env.get("GATEWAY_NAMESPACE") or "model-gateway",
         kubeconfig=kubeconfig,
         allow_remote=allow_remote,
+        store=store,
     )

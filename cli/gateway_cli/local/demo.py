@@ -5,8 +5,7 @@ import time
 from pathlib import Path
 
 from gateway_cli.local.client import TaskClient, TaskFailedError
-from gateway_cli.local.config import LocalConfig
-from gateway_cli.local.envfile import MODEL, SERVICE
+from gateway_cli.local.config import MODEL, SERVICE, LocalConfig
 from gateway_cli.local.errors import ProcessFailedError
 from gateway_cli.local.run import LocalRun
 from gateway_cli.progress import Reporter, format_seconds

@@ -3,13 +3,10 @@
 import shlex
 from pathlib import Path
 
-from gateway_cli.local.config import LocalConfig
+from gateway_cli.local.config import MODEL, MODERATION_MODEL, SERVICE, LocalConfig
 from gateway_cli.local.private_files import write_private
+from gateway_cli.local.s3server import list_client_variables
 from gateway_cli.local.state import Credentials
-
-SERVICE = "sim"
-MODEL = "sim-q4-reference-to-video"
-MODERATION_MODEL = "sim-moderation"
 
 
 def list_variables(config: LocalConfig, credentials: Credentials) -> dict[str, str]:
@@ -28,6 +25,7 @@ def list_variables(config: LocalConfig, credentials: Credentials) -> dict[str, s
         "GATEWAY_NAMESPACE": config.namespace,
         "KUBECONFIG": str(config.cluster_kubeconfig),
         "GATEWAY_SECRETS_DIR": str(config.secrets_directory),
+        **(list_client_variables(config, credentials) if config.store == "s3" else {}),
     }
 
 

@@ -22,12 +22,13 @@ class Ports:
     etcd: int = 12379
     etcd_peer: int = 12380
     kube_apiserver: int = 16443
+    s3: int = 8084
 
     @classmethod
     def block(cls, base: int) -> "Ports":
-        """The eight ports from `base` on, in the order of the fields."""
+        """The nine ports from `base` on, in the order of the fields."""
         if not 1024 <= base <= 65535 - len(PORT_NAMES):
-            raise LocalRunError(f"the port base must be from 1024 to 65527, not {base}")
+            raise LocalRunError(f"the port base must be from 1024 to 65526, not {base}")
         return cls(*range(base, base + len(PORT_NAMES)))
 
     @classmethod

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gateway_cli.controlplane.binaries import ControlPlaneBinaries
-from gateway_cli.local.config import LocalConfig
+from gateway_cli.local.config import MODERATION_MODEL, LocalConfig
 from gateway_cli.local.pki import ClusterKeys
 from gateway_cli.local.ports import LOOPBACK
 from gateway_cli.local.process import ProcessSpec
@@ -17,6 +17,9 @@ BACKENDS = ("redis", "media", "simulator")
 GATEWAY = ("operator", "api")
 PROCESSES: tuple[str, ...] = (*CONTROL_PLANE, *BACKENDS, *GATEWAY)
 
+S3 = "s3"
+"""The S3 server, a backend of those runs alone that keep their bytes there."""
+
 LISTENERS = {
     "etcd": ("etcd", "etcd_peer"),
     "kube-apiserver": ("kube_apiserver",),
@@ -25,6 +28,7 @@ LISTENERS = {
     "simulator": ("simulator",),
     "operator": ("operator",),
     "api": ("api",),
+    "s3": ("s3",),
 }
 """Process to the ports it listens on, by their names in `Ports`."""
 
@@ -148,6 +152,7 @@ def _api(config: LocalConfig, credentials: Credentials) -> _Parts:
         "GATEWAY_BASE_URL": config.base_url,
         "GATEWAY_MEDIA_URL": config.media_url,
         "GATEWAY_OPERATOR_URL": f"http://{LOOPBACK}:{config.ports.operator}",
+        "GATEWAY_MODERATION_DEFAULT_MODEL": MODERATION_MODEL,
     }
     return (
         ("gateway_apiserver", "api"),

@@ -33,6 +33,7 @@ from gateway_cli.local.processes import (
     GATEWAY,
     LISTENERS,
     PROCESSES,
+    S3,
     describe_apiserver,
     describe_etcd,
     describe_gateway,
@@ -40,6 +41,7 @@ from gateway_cli.local.processes import (
 )
 from gateway_cli.local.redis_binary import find_redis_server
 from gateway_cli.local.rundir import SUPERVISOR, RunDirectory
+from gateway_cli.local.s3server import describe_s3, find_s3_server, list_store_variables
 from gateway_cli.local.state import Credentials, ensure_credentials, ensure_shared_secrets
 from gateway_cli.local.supervisor import Supervisor
 from gateway_cli.progress import Reporter, format_seconds
@@ -62,6 +64,7 @@ class LocalRun:
         self._binaries: ControlPlaneBinaries | None = None
         self._keys: ClusterKeys | None = None
         self._kubectl: Path | None = None
+        self._s3_server: Path | None = None
 
     @property
     def credentials(self) -> Credentials:
@@ -96,6 +99,9 @@ class LocalRun:
         check_ports(self.config.ports, [port for name in wanted for port in LISTENERS[name]])
         self._prepare_files()
         await self._find_programs()
+        if S3 in wanted:
+            async with self._reporter.stage("Finding or building the S3 server"):
+                self._s3_server = await find_s3_server(self.config.root)
         if self.config.kubeconfig is not None and not self.config.allow_remote:
             await self.cluster.refuse_remote()
         begin = time.monotonic()
@@ -142,10 +148,11 @@ class LocalRun:
         return self._supervisor.log_of(name)
 
     def _select(self, names: tuple[str, ...]) -> list[str]:
-        unknown = set(names) - set(PROCESSES)
+        known = (*PROCESSES, S3) if self.config.store == "s3" else PROCESSES
+        unknown = set(names) - set(known)
         if unknown:
             raise LocalRunError(f"there is no process {', '.join(sorted(unknown))}")
-        wanted = [name for name in PROCESSES if name in (names or PROCESSES)]
+        wanted = [name for name in known if name in (names or known)]
         if self.config.kubeconfig is not None:
             wanted = [name for name in wanted if name not in CONTROL_PLANE]
         return wanted
@@ -178,7 +185,8 @@ class LocalRun:
     async def _start_processes(self, wanted: list[str]) -> None:
         """First what stands alone beside the control plane, then what needs both."""
         await run_together(
-            self._start_cluster(wanted), *(self._start(name) for name in wanted if name in BACKENDS)
+            self._start_cluster(wanted),
+            *(self._start(name) for name in wanted if name in (*BACKENDS, S3)),
         )
         await run_together(*(self._start(name) for name in wanted if name in GATEWAY))
 
@@ -210,6 +218,8 @@ class LocalRun:
             "GATEWAY_SECRETS_DIR": str(self.config.secrets_directory),
             "GATEWAY_STORE_DIR": str(self.config.store_directory),
         }
+        if self.config.store == "s3":
+            env |= list_store_variables(self.config, self.credentials)
         if name in CONTROL_PLANE:
             if self._binaries is None or self._keys is None:
                 raise LocalRunError(f"{name} is not part of this run")
@@ -217,6 +227,10 @@ class LocalRun:
                 spec = describe_etcd(self.config, self._binaries, os.environ)
             else:
                 spec = describe_apiserver(self.config, self._binaries, self._keys, os.environ)
+        elif name == S3:
+            if self._s3_server is None:
+                raise LocalRunError(f"{name} is not part of this run")
+            spec = describe_s3(self.config, self._s3_server, self.credentials)
         elif name == "redis":
             spec = describe_redis(self.config, find_redis_server(os.environ), os.environ)
         else:

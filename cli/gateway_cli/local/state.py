@@ -46,6 +46,7 @@ class Credentials(BaseModel):
     keys: dict[str, ApiKey]
     webhook_secret: str
     provider_token: str
+    s3_secret: str = ""
 
 
 def ensure_shared_secrets(folder: Path) -> None:
@@ -83,8 +84,9 @@ def ensure_credentials(path: Path, secrets_folder: Path) -> Credentials:
     except (FileNotFoundError, ValidationError):
         kept = _make_credentials()
     missing = {name: _make_key(mint, *KEYS[name]) for name in KEYS if name not in kept.keys}
-    if missing:
-        kept = kept.model_copy(update={"keys": {**kept.keys, **missing}})
+    if missing or not kept.s3_secret:
+        s3_secret = kept.s3_secret or secrets.token_urlsafe(24)
+        kept = kept.model_copy(update={"keys": {**kept.keys, **missing}, "s3_secret": s3_secret})
         write_private(path, kept.model_dump_json(indent=2).encode())
     return kept
 

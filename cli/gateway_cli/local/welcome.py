@@ -3,6 +3,7 @@
 import json
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 from gateway_cli.local.client import SAMPLE_INPUT
@@ -16,11 +17,19 @@ def describe_run(config: LocalConfig, variables: dict[str, str], kubectl: Path) 
     """
     url = f"{config.base_url}/api/v1/{variables['GATEWAY_SERVICE']}/reference_to_video"
     key = variables["GATEWAY_API_KEY"]
+    env_file = shlex.quote(str(config.env_file))
+    ctl = (
+        "gatewayctl"
+        if shutil.which("gatewayctl")
+        else f"{shlex.quote(sys.executable)} -m gateway_cli"
+    )
+    bytes_at = f"{config.s3_url} (S3)" if config.store == "s3" else str(config.store_directory)
     body = shlex.quote(json.dumps({"model": variables["GATEWAY_MODEL"], **SAMPLE_INPUT}))
     return f"""
 REST API            {config.base_url}   (OpenAPI: {config.base_url}/openapi.json)
 Media host          {config.media_url}
 Simulated provider  {config.simulator_url}
+Bytes               {bytes_at}
 API key             {key}
 Management key      {variables["GATEWAY_MANAGEMENT_KEY"]}   (the account's keys, limits and usage)
 All of it           {config.env_file}
@@ -37,6 +46,12 @@ Then ask after it, with the id from the answer in place of TASK_ID:
 
   curl -sS {url}/TASK_ID \\
     -H 'Authorization: Bearer {key}'
+
+Bring a file up, and have every line of another moderated:
+
+  set -a; . {env_file}; set +a
+  {ctl} files upload PATH
+  {ctl} batches create REQUESTS.jsonl --download .
 
 Watch it as a cluster admin does:
 

@@ -23,7 +23,10 @@ from gateway_core.contract.resource import (
     condition_column,
     rule,
 )
+from gateway_core.contract.stored import ObjectRef
 
+ACTION = "moderations"
+"""The action of the models that batches are run against."""
 WINDOW_SECONDS = 86_400
 MOST_LINES = 50_000
 MOST_ERRORS = 100
@@ -159,7 +162,17 @@ class BatchStatus(Status):
     finalizing_time: Time | None = None
     cancelling_time: Time | None = None
     completion_time: Annotated[Time | None, Field(description="When it ended, however.")] = None
-    output_file_name: Name | None = None
+    run_end: Annotated[
+        Literal["Completed", "Expired", "Cancelled"] | None,
+        Field(description="Why no more lines are run; what is left is to write the Files."),
+    ] = None
+    results: Annotated[
+        ObjectRef | None,
+        Field(description="The list of what the Files are made of, fixed as the run ended."),
+    ] = None
+    output_file_name: Annotated[
+        Name | None, Field(description="Named before it is written; told to clients at the end.")
+    ] = None
     error_file_name: Name | None = None
     reserved_micros: Micros | None = None
     charged_micros: Micros | None = None

@@ -24,6 +24,9 @@ class Reason(StrEnum):
     # runs under way
     SUBMITTING = "Submitting"
     RUNNING = "Running"
+    VALIDATING = "Validating"
+    FINALIZING = "Finalizing"
+    CANCELLING = "Cancelling"
     # runs at their end
     COMPLETED = "Completed"
     GENERATION_FAILED = "GenerationFailed"

@@ -62,6 +62,11 @@ def head_of(prefix: str) -> str:
     return prefix + ("-" if prefix == FILE_PREFIX else "_")
 
 
+def is_batch(name: str) -> bool:
+    """Whether a run of that object name is a GatewayBatch; else it is a GatewayTask."""
+    return name.startswith(f"{BATCH_PREFIX}-")
+
+
 def id_to_name(wire_id: str) -> str:
     """`task_abc` becomes `task-abc`: object names allow no underscore."""
     return wire_id.replace("_", "-", 1)

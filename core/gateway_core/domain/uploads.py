@@ -1,32 +1,22 @@
-"""What becomes of an Upload (contract §4): which request may do what, and the File of its parts.
+"""What becomes of an Upload (contract §4): which request may do what, and what is told of it.
 
-Pure: everything follows from the object and the clock. Used by the API's requests, by the operator
-for what nobody asks for any more, and by both for the File's object.
+Pure: everything follows from the object and the clock. Used by the API's requests, and by the
+operator for what nobody asks for any more.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Final
 
 from gateway_core.contract.errors import Conflict
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.names import (
-    ACCOUNT_LABEL,
-    SHARD_LABEL,
-    STORED_FINALIZER,
-    name_to_id,
-    shard_of,
-)
-from gateway_core.contract.resource import skeleton
-from gateway_core.contract.stored import part_key
+from gateway_core.contract.names import name_to_id
 from gateway_core.contract.upload import LIFETIME_SECONDS
+from gateway_core.domain.files import USER_DATA_BYTES
 
-MOST_BYTES: Final[Mapping[str, int]] = {"user_data": 52_428_800, "batch": 209_715_200}
+MOST_BYTES: Final[Mapping[str, int]] = {"user_data": USER_DATA_BYTES, "batch": 209_715_200}
 """The most bytes of a File that comes by an Upload, by its purpose (specification, Limits)."""
 MOST_PART_BYTES = 67_108_864
-DEFAULT_LIFE_SECONDS: Final[Mapping[str, int]] = {"batch": 30 * 86_400}
-"""How long Files live where nobody said so, by purpose; for ever where it is not named (§3.1)."""
 
 Object = Mapping[str, Any]
 """A GatewayUpload as the Kubernetes API has it."""
@@ -116,36 +106,6 @@ def read_member(obj: Object) -> tuple[str, int] | None:
     if outcome == "Completed" and not is_settled(obj):
         return spec["completion"]["fileName"], size
     return None
-
-
-def compose_file(obj: Object) -> dict[str, Any]:
-    """The GatewayFile of a completed Upload; the same whoever makes it, and however often."""
-    request, completion = obj["spec"]["request"], obj["spec"]["completion"]
-    account, upload, name = request["accountName"], obj["metadata"]["name"], completion["fileName"]
-    file: dict[str, Any] = {
-        "accountName": account,
-        "purpose": request["purpose"],
-        "filename": request["filename"],
-        "bytes": request["bytes"],
-        "segments": [
-            {
-                "key": part_key(account, upload, part["id"]),
-                "bytes": part["bytes"],
-                "sha256": part["sha256"],
-            }
-            for part in completion["parts"]
-        ],
-        "uploadName": upload,
-    }
-    if "keyName" in request:
-        file["keyName"] = request["keyName"]
-    life = request.get("expiresAfterSeconds", DEFAULT_LIFE_SECONDS.get(request["purpose"]))
-    if life is not None:
-        end = datetime.fromisoformat(completion["time"]) + timedelta(seconds=life)
-        file["expirationTime"] = write_time(end.timestamp())
-    labels = {ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(name))}
-    head = skeleton(GatewayFile, name, labels=labels, finalizers=[STORED_FINALIZER])
-    return {**head, "spec": {"request": file}}
 
 
 def render_upload(obj: Object, file: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from gateway_core.contract.batch import ACTION
 from gateway_core.contract.limits import list_subjects
 from gateway_core.contract.money import to_decimal_text
+from gateway_core.contract.names import is_batch
 from gateway_core.contract.usage import MINUTES_KEPT, MOST_ROWS
 from gateway_core.domain.spending import (
     MINUTES_SPENT,
@@ -34,6 +36,9 @@ _NAMES = ("keyName", "modelId", "operation")
 class Charge:
     """One ended run: what it adds to the day it ended on. `minute` is of that day, 0 to 1439.
 
+    `requests` are the calls it stands for, each line of a batch one, and `failed` those of them
+    that failed.
+
     `subjects` are what it counts under (`contract.limits.list_subjects`).
     """
 
@@ -43,13 +48,14 @@ class Charge:
     day: str
     minute: int
     micros: int
-    failed: bool
+    failed: int
     key_name: str | None
     model_id: str
     operation: str
     subjects: tuple[str, ...] = ()
     input_tokens: int = 0
     output_tokens: int = 0
+    requests: int = 1
 
     @property
     def time(self) -> str:
@@ -73,8 +79,10 @@ class Balance:
 
 
 def read_charge(task: Mapping[str, Any]) -> Charge:
-    """The charge of an ended task's object; the same whenever and by whomever it is read."""
+    """The charge of an ended task or batch; the same whenever and by whomever it is read."""
     meta, request, status = task["metadata"], task["spec"]["request"], task["status"]
+    counts = status.get("counts")
+    about = {"action": ACTION, **status} if is_batch(meta["name"]) else request
     ended = status.get("completionTime") or meta["creationTimestamp"]
     moment = datetime.fromisoformat(ended).astimezone(UTC)
     return Charge(
@@ -84,12 +92,19 @@ def read_charge(task: Mapping[str, Any]) -> Charge:
         day=moment.date().isoformat(),
         minute=moment.hour * 60 + moment.minute,
         micros=status.get("chargedMicros") or 0,
-        failed=status["phase"] == "Failed",
+        requests=max(1, counts["completed"] + counts["failed"]) if counts else 1,
+        failed=counts["failed"] if counts else int(status["phase"] == "Failed"),
         key_name=request.get("keyName"),
-        model_id=request["modelId"],
-        operation=f"{request['service']}/{request['action']}",
+        model_id=about["modelId"],
+        operation=f"{about['service']}/{about['action']}",
         subjects=list_subjects(request),
     )
+
+
+def has_charge(run: Mapping[str, Any]) -> bool:
+    """Whether an ended run is told of in its account's usage: a batch is once it has begun."""
+    status = run.get("status") or {}
+    return not is_batch(run["metadata"]["name"]) or bool(status.get("startTime"))
 
 
 def list_journals(status: Mapping[str, Any]) -> dict[str, int]:
@@ -216,7 +231,7 @@ def sum_usage(objects: Sequence[Mapping[str, Any]], subjects: Iterable[str] = ()
 
 def _amounts(charge: Charge) -> Sums:
     return {
-        "requests": 1,
+        "requests": charge.requests,
         "failed": int(charge.failed),
         "chargedMicros": charge.micros,
         "inputTokens": charge.input_tokens,

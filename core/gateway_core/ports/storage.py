@@ -50,8 +50,9 @@ class StorageLedger(Protocol):
     async def confirm(self, account: str, pool: Pool, member: str, size: int, limit: int) -> bool:
         """Makes sure of a claim once the member's object is in the record.
 
-        Where all was lost and made again in between, it is claimed anew: False where the pool would
-        go over `limit` then, and the object has to be deleted again. Where the pool is stale, a
+        Where all was lost and made again in between, or the claim was made by another call of the
+        same name with other bytes, `size` is claimed anew: False where the pool would go over
+        `limit` then, and the object has to be deleted again. Where the pool is stale, a
         rebuild under way is told of it and a later one finds it in the record: True.
         """
         ...

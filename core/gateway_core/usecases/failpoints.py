@@ -36,3 +36,7 @@ class Failpoints:
         if self._left[name] <= 0:
             del self._left[name]
             os.kill(os.getpid(), self._signals[name])
+
+
+NO_FAILPOINTS = Failpoints()
+"""For who is not to be killed."""

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import date
 
+from gateway_core.contract.batch import GatewayBatch
 from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.limits import list_subjects, subject_of_guardrail, subject_of_key
@@ -37,6 +38,7 @@ from gateway_core.usecases.usage import list_usage, select_unfolded
 MOST_AT_ONCE = 4
 _ATTEMPTS = 6
 _DAYS_OF_JOURNALS = 2
+_OF_BATCHES = ("modelId", "service", "counts")
 
 
 class RebuildLapsed(RecordUnavailable):
@@ -135,17 +137,9 @@ async def read_ledger(records: Records, backlog: Backlog, account: str) -> Ledge
 
 
 async def _read_moment(records: Records, journal: Sequence[JournalObject], account: str) -> Ledger:
-    tasks: list[Object] = []
-    version, token = "", None
-    while True:
-        page = await records.list_page(
-            GatewayTask.plural, token=token, label_selector=select_unfolded(account)
-        )
-        version = version or page.resource_version
-        tasks += map(_strip, page.items)
-        token = page.next_token
-        if token is None:
-            break
+    runs, version = await _list_runs(records, GatewayTask.plural, account)
+    batches, _ = await _list_runs(records, GatewayBatch.plural, account, at_version=version)
+    runs += batches
     usage = await list_usage(records, account, at_version=version)
     # who has no entry of his own is found under the shared one, so all have to be named then
     names = await _list_subjects(records, account) if shares_entries(usage) else ()
@@ -153,7 +147,7 @@ async def _read_moment(records: Records, journal: Sequence[JournalObject], accou
     charged, by_day, spent = balance.charged, Counter(balance.by_day), balance.spent
     holds: dict[str, int] = {}
     subjects: dict[str, tuple[str, ...]] = {}
-    for task in tasks:
+    for task in runs:
         entry, name = read_entry(task), task["metadata"]["name"]
         if entry.held:
             holds[name] = entry.held
@@ -182,6 +176,23 @@ async def _read_moment(records: Records, journal: Sequence[JournalObject], accou
         spent={subject: sums.freeze() for subject, sums in spent.items()},
         journals=journals,
     )
+
+
+async def _list_runs(
+    records: Records, plural: str, account: str, at_version: str = ""
+) -> tuple[list[Object], str]:
+    """The account's runs of a kind that are not folded, and the version they are listed at."""
+    found: list[Object] = []
+    version, token = at_version, None
+    while True:
+        page = await records.list_page(
+            plural, token=token, label_selector=select_unfolded(account), at_version=at_version
+        )
+        version = version or page.resource_version
+        found += map(_strip, page.items)
+        token = page.next_token
+        if token is None:
+            return found, version
 
 
 def _find_marks(balance: Balance) -> dict[str, int]:
@@ -222,10 +233,10 @@ async def _list_subjects(records: Records, account: str) -> list[str]:
 
 
 def _strip(task: Object) -> Object:
-    """What the ledger reads of a task: an account may have thousands of them."""
+    """What the ledger reads of a run: an account may have thousands of them."""
     meta, request, status = task["metadata"], task["spec"]["request"], task.get("status") or {}
     about = ("accountName", "keyName", "guardrailNames", "modelId", "service", "action")
-    kept = ("phase", "chargedMicros", "completionTime", "reservedMicros")
+    kept = ("phase", "chargedMicros", "completionTime", "reservedMicros", *_OF_BATCHES)
     return {
         "metadata": {name: meta.get(name) for name in ("name", "uid", "creationTimestamp")},
         "spec": {"request": {name: request.get(name) for name in (*about, "reservedMicros")}},

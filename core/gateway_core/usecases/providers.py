@@ -86,7 +86,7 @@ class Providers(Generic[U]):
         build: Callable[[ProviderSpec, str | None], U],
         check: Callable[[ProviderSpec], Problem | None] = check_declaration,
     ) -> None:
-        self._table = table
+        self.table = table
         self._records = records
         self._build = build
         self._check = check
@@ -124,7 +124,7 @@ class Providers(Generic[U]):
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def _refresh(self, name: str) -> _Entry[U] | None:
-        obj = self._table.get(name)
+        obj = self.table.get(name)
         known = self._entries.get(name)
         if obj is None:
             await self._retire(self._entries.pop(name, None))

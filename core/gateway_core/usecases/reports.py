@@ -1,16 +1,17 @@
 """All that an account was charged in some days, from wherever it is by now.
 
-A run that has ended is in its day's usage object, or still a task without the mark of the fold; a
-day is an object for eight days, then a file. Tasks and usage are read as they were at one moment,
-so that each run is told once, and what has ended is told at once.
+A run that has ended is in its day's usage object, or still a task or batch without the mark of the
+fold; a day is an object for eight days, then a file. Runs and usage are read as they were at one
+moment, so that each run is told once, and what has ended is told at once.
 """
 
 from contextlib import suppress
 
+from gateway_core.contract.batch import GatewayBatch
 from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.ledger import TERMINAL_PHASES
+from gateway_core.domain.ledger import ENDED_PHASES, TERMINAL_PHASES
 from gateway_core.domain.reports import Line, read_day, to_line
-from gateway_core.domain.usage import Charge, read_charge, sum_usage
+from gateway_core.domain.usage import Charge, has_charge, read_charge, sum_usage
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Records, RecordUnavailable, WatchExpired
 from gateway_core.usecases.pastdays import read_past_days
@@ -37,18 +38,20 @@ async def _read_moment(
 ) -> list[Line]:
     charges: dict[str, Charge] = {}
     version = ""
-    for phase in sorted(TERMINAL_PHASES):
+    kinds = ((GatewayTask.plural, TERMINAL_PHASES), (GatewayBatch.plural, ENDED_PHASES))
+    for plural, phase in ((plural, p) for plural, phases in kinds for p in sorted(phases)):
         token = None
         while True:
             page = await records.list_page(
-                GatewayTask.plural,
+                plural,
                 token=token,
                 label_selector=select_unfolded(account),
                 field_selector=f"status.phase={phase}",
                 at_version=version if token is None else "",
             )
             version = version or page.resource_version
-            charges |= {task["metadata"]["uid"]: read_charge(task) for task in page.items}
+            runs = filter(has_charge, page.items)
+            charges |= {run["metadata"]["uid"]: read_charge(run) for run in runs}
             token = page.next_token
             if token is None:
                 break

@@ -1,8 +1,9 @@
-"""Folding ended tasks into their account's usage, exactly once whoever does it and how often.
+"""Folding ended runs into their account's usage, exactly once whoever does it and how often.
 
-What makes it so is in `domain.usage` and in the order of reads here: a task is looked at no
-earlier than the usage object it is added to, and the write holds that object to the version seen.
-So whoever was paused, or owns what another owns too, fails to write or finds the name.
+Runs are tasks and batches. What makes it so is in `domain.usage` and in the order of reads here: a
+run is looked at no earlier than the usage object it is added to, and the write holds that object to
+the version seen. So whoever was paused, or owns what another owns too, fails to write or finds the
+name.
 """
 
 import asyncio
@@ -11,7 +12,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from gateway_core.contract.names import ACCOUNT_LABEL, FOLDED_LABEL, TASK_FINALIZER
+from gateway_core.contract.batch import GatewayBatch
+from gateway_core.contract.names import ACCOUNT_LABEL, FOLDED_LABEL, TASK_FINALIZER, is_batch
 from gateway_core.contract.resource import skeleton
 from gateway_core.contract.task import GatewayTask
 from gateway_core.contract.usage import MOST_PENDING, GatewayUsage, usage_name
@@ -28,7 +30,7 @@ from gateway_core.ports.records import (
 )
 
 MOST_FOLDED = 200
-"""Tasks in one write, at most."""
+"""Runs in one write, at most."""
 _ATTEMPTS = 8
 _READS_AT_ONCE = 16
 
@@ -37,7 +39,7 @@ class FoldDeferred(RecordUnavailable):
     """Nothing can be added now: the day is being moved away, or others write all the time."""
 
 
-async def fold_tasks(
+async def fold_runs(
     records: Records,
     account: str,
     day: str,
@@ -45,9 +47,9 @@ async def fold_tasks(
     marked: Collection[str],
     now: datetime,
 ) -> set[str]:
-    """Adds ended tasks of one account and day (at most `MOST_FOLDED`); the uids now done with.
+    """Adds ended runs of one account and day (at most `MOST_FOLDED`); the uids now done with.
 
-    A task is done with once its charge is in the sums, or it was marked, or is gone. `marked` are
+    A run is done with once its charge is in the sums, or it was marked, or is gone. `marked` are
     uids of earlier ones whose label is known to be there. Fewer than all are done where there is
     not room for all names. Where others have left none, what they have not marked is marked for
     them. Raises FoldDeferred, also where none is done; RecordUnavailable.
@@ -98,12 +100,12 @@ async def open_usage(records: Records, account: str, day: str | None) -> Object:
 
 
 async def find_marked(records: Records, pending: Mapping[str, str]) -> set[str]:
-    """Which of the tasks (uid -> name) are marked as folded, or gone."""
+    """Which of the runs (uid -> name) are marked as folded, or gone."""
     slots = asyncio.Semaphore(_READS_AT_ONCE)
 
     async def is_marked(uid: str, name: str) -> bool:
         async with slots:
-            task = await _read_task(records, name, uid)
+            task = await _read_run(records, name, uid)
         return task is None or is_folded(task)
 
     answers = await asyncio.gather(*(is_marked(uid, name) for uid, name in pending.items()))
@@ -111,21 +113,22 @@ async def find_marked(records: Records, pending: Mapping[str, str]) -> set[str]:
 
 
 async def _mark_left(records: Records, pending: Mapping[str, str], now: datetime) -> set[str]:
-    """Marks tasks (uid -> name) for who has folded them and is away; the uids now marked.
+    """Marks runs (uid -> name) for who has folded them and is away; the uids now marked.
 
-    They are archived and settled, since that comes before the fold: the mark is all that is left.
+    They are settled, and tasks archived, since that comes before the fold: of a task the mark is
+    all that is left.
     """
     slots = asyncio.Semaphore(_READS_AT_ONCE)
 
     async def mark(uid: str, name: str) -> bool:
         async with slots:
-            task = await _read_task(records, name, uid)
+            task = await _read_run(records, name, uid)
             if task is None or is_folded(task):
                 return True
-            if (task.get("status") or {}).get("work") != SETTLED:
+            if not is_batch(name) and (task.get("status") or {}).get("work") != SETTLED:
                 return False
             with suppress(Outdated, Missing, RecordOutcomeUnknown):
-                await records.patch(GatewayTask.plural, task, _make_mark(task, now))
+                await records.patch(_name_kind(name), task, _make_mark(task, now))
                 return True
             return False
 
@@ -134,7 +137,10 @@ async def _mark_left(records: Records, pending: Mapping[str, str], now: datetime
 
 
 def _make_mark(task: Object, now: datetime) -> dict[str, Any]:
-    """The change of a task whose charge is in its account's usage: the last part of closing it."""
+    """The change of a run whose charge is in its account's usage.
+
+    It is the last part of closing a task; a batch's results are still to be removed.
+    """
     meta = task["metadata"]
     kept = [name for name in meta.get("finalizers") or () if name != TASK_FINALIZER]
     return {"metadata": {"finalizers": kept, "labels": {FOLDED_LABEL: format_label_time(now)}}}
@@ -176,12 +182,16 @@ async def _look_after(records: Records, usage: Object, task: Object) -> Object |
     """
     if int(task["metadata"]["resourceVersion"]) > int(usage["metadata"]["resourceVersion"]):
         return task
-    return await _read_task(records, task["metadata"]["name"], task["metadata"]["uid"])
+    return await _read_run(records, task["metadata"]["name"], task["metadata"]["uid"])
 
 
-async def _read_task(records: Records, name: str, uid: str) -> Object | None:
+def _name_kind(name: str) -> str:
+    return GatewayBatch.plural if is_batch(name) else GatewayTask.plural
+
+
+async def _read_run(records: Records, name: str, uid: str) -> Object | None:
     try:
-        task = await records.get(GatewayTask.plural, name)
+        task = await records.get(_name_kind(name), name)
     except Missing:
         return None
     return task if task["metadata"]["uid"] == uid else None

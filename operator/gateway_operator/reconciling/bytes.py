@@ -105,9 +105,7 @@ class ByteReconciliation:
             return True
         if owner.folder == BATCHES_FOLDER:
             return owner.name in batches
-        if owner.folder == UPLOADS_FOLDER:
-            return owner.name in survey.uploads
-        return owner.name in survey.files
+        return owner.folder == UPLOADS_FOLDER and owner.name in survey.uploads
 
     async def _remove(self, owner: Owner, due: list[Entry]) -> int:
         """Removes what the record, asked for the owner by name, does not name; how many."""
@@ -132,7 +130,7 @@ class ByteReconciliation:
             return frozenset() if found is None else None
         if owner.folder != UPLOADS_FOLDER:
             found = await self._tools.find(GatewayFile.plural, owner.name)
-            return frozenset() if found is None else None
+            return frozenset() if found is None else frozenset(list_keys(found))
         upload = await self._tools.find(GatewayUpload.plural, owner.name)
         if upload is not None and not is_settled(upload):
             return None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 DAY_SECONDS = 86_400.0
 RESULT_DAYS = 30
-"""How long the result of a task can be read (contract §2.3)."""
+"""How long the result of a task can be read (contract §2.3), and an ended batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,5 +19,6 @@ class Rules:
     finished: float = 3600.0
     most: int = 20_000
     least: float = 600.0
+    batches: float = RESULT_DAYS * DAY_SECONDS
     results: float = (RESULT_DAYS + 1) * DAY_SECONDS
     usage_days: int = 8

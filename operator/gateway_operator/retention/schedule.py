@@ -10,6 +10,7 @@ import structlog
 from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.records import RecordError
 from gateway_operator.controllers.tasks.tools import Tools
+from gateway_operator.retention.batches import BatchRemoval
 from gateway_operator.retention.closing import Closing
 from gateway_operator.retention.expiry import Expiry
 from gateway_operator.retention.removal import Removal
@@ -40,6 +41,7 @@ def plan_sweeps(tools: Tools, rules: Rules, sweep_seconds: float) -> tuple[Sweep
     return (
         Sweep("finished tasks", removal.sweep, sweep_seconds),
         Sweep("days of usage", Closing(records, store, rules, now).sweep, CLOSING_SECONDS),
+        Sweep("past batches", BatchRemoval(records, rules, now).sweep, CLOSING_SECONDS),
         Sweep("bytes of the past", Expiry(store, rules, now).sweep, EXPIRY_SECONDS),
     )
 

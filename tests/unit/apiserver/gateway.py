@@ -1,7 +1,8 @@
 """The API on fakes, called as an ASGI application: what the tests of this folder work with."""
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from gateway_apiserver.livecalls import LiveCalls
 from gateway_apiserver.routes.files.finder import LISTED_SELECTOR, project_file
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.tasktable import TaskTable
+from gateway_core.adapters.sealing import SivSealer
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.keys import KeyClass, digest, mint_key
 from gateway_core.contract.names import id_to_name
@@ -30,6 +32,7 @@ from gateway_core.usecases.ledgers import Rebuilder
 from gateway_core.usecases.liveholds import LiveHolds
 from gateway_core.usecases.providers import Providers
 from tests.fakes.counters import FakeCounters
+from tests.fakes.fetching import FakeFetcher
 from tests.fakes.moderation import FakeModeration
 from tests.fakes.objects import FakeObjects
 from tests.fakes.records import FakeRecords
@@ -123,11 +126,13 @@ class Gateway:
     """An API with the accounts `demo` and `guest`, a key each, and one model."""
 
     def __init__(self, *, tracer: Tracer = NO_TRACER, **settings: Any) -> None:
+        self.clock: Callable[[], float] = time.time
         self.records = FakeRecords()
         self.counters = FakeCounters()
         self.storage = FakeStorage()
         self.parts = FakeParts()
         self.store = FakeObjects()
+        self.fetcher = FakeFetcher()
         self.keys = FakeTable(self.records, "gatewaykeys", project_key)
         self.guardrails = FakeTable(self.records, "gatewayguardrails", read_guardrail)
         self.accounts = FakeTable(self.records, "gatewayaccounts", project_account)
@@ -159,6 +164,8 @@ class Gateway:
             storage=self.storage,
             parts=self.parts,
             store=self.store,
+            fetcher=self.fetcher,
+            sealer=SivSealer(ID_KEY),
             keys=self.keys,
             guardrails=self.guardrails,
             accounts=self.accounts,
@@ -174,6 +181,7 @@ class Gateway:
             peppers=PEPPERS,
             access=AccessLog(chosen.access_log),
             tracer=tracer,
+            clock=lambda: self.clock(),
         )
         self.departure = Departure()
         self.app = self.departure.wrap(create_app(parts, self.departure))

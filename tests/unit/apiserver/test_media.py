@@ -7,14 +7,17 @@ from structlog.testing import capture_logs
 
 from gateway_apiserver.media.app import MediaParts, create_media_app
 from gateway_apiserver.media.ranges import ByteRange, RangeNotSatisfiable, read_range
+from gateway_core.adapters.sealing import SivSealer
 from gateway_core.contract.media import MediaItem, MediaSigner
 from gateway_core.ports.objects import ObjectMissing, StoreUnavailable
+from gateway_core.usecases.temporaryaddresses import TemporaryAddresses
 from tests.fakes.objects import FakeObjects
 from tests.unit.apiserver.gateway import Answer, call
 
 NOW = 1_800_000_000
 CONTENT = bytes(range(256)) * 4000
 SIGNER = MediaSigner(b"m" * 32)
+ADDRESSES = TemporaryAddresses(SivSealer(b"m" * 32))
 ITEM = MediaItem("0f0e0d0c-0b0a-4908-8706-050403020100", 0)
 PATH = SIGNER.sign(ITEM, "video/mp4", NOW + 60)
 
@@ -22,7 +25,7 @@ PATH = SIGNER.sign(ITEM, "video/mp4", NOW + 60)
 async def ask(path: str = PATH, method: str = "GET", now: float = NOW, **headers: str) -> Answer:
     store = FakeObjects()
     store.contents[ITEM.key] = CONTENT
-    app = create_media_app(MediaParts(store, SIGNER), lambda: now)
+    app = create_media_app(MediaParts(store, SIGNER, ADDRESSES), lambda: now)
     sent = [(name.replace("_", "-"), value) for name, value in headers.items()]
     return await call(app, method, path, headers=sent)
 
@@ -137,7 +140,9 @@ async def test_a_signed_address_of_what_is_gone() -> None:
 async def test_a_store_that_is_away() -> None:
     store = FakeObjects()
     store.away = True
-    answer = await call(create_media_app(MediaParts(store, SIGNER), lambda: NOW), "GET", PATH)
+    answer = await call(
+        create_media_app(MediaParts(store, SIGNER, ADDRESSES), lambda: NOW), "GET", PATH
+    )
     assert answer.status == 503
 
 
@@ -170,12 +175,16 @@ async def test_a_store_that_fails_after_it_was_asked_for_the_size(
 
     store = Failing()
     store.contents[ITEM.key] = CONTENT
-    answer = await call(create_media_app(MediaParts(store, SIGNER), lambda: NOW), "GET", PATH)
+    answer = await call(
+        create_media_app(MediaParts(store, SIGNER, ADDRESSES), lambda: NOW), "GET", PATH
+    )
     assert answer.status == status
 
 
 async def test_an_empty_file() -> None:
     store = FakeObjects()
     store.contents[ITEM.key] = b""
-    answer = await call(create_media_app(MediaParts(store, SIGNER), lambda: NOW), "GET", PATH)
+    answer = await call(
+        create_media_app(MediaParts(store, SIGNER, ADDRESSES), lambda: NOW), "GET", PATH
+    )
     assert (answer.status, answer.body) == (200, b"")

@@ -28,6 +28,7 @@ async def test_paths_follow_the_catalog(gateway: Gateway) -> None:
     }
     account = {"/api/v1/me", "/api/v1/me/balance"}
     account |= {"/api/v1/price_schedules", "/api/v1/price_quotes"}
+    account |= {"/api/v1/files", "/api/v1/files/prepare", "/api/v1/files/confirm"}
     assert set(document["paths"]) == {PATH, PATH + "/{task_id}"} | account
     gateway.put_model("second")
     gateway.put_model("third", service="other")
@@ -105,7 +106,13 @@ _SETTINGS = settings(
 @_SETTINGS
 def test_every_answer_fits_the_document(case: Any) -> None:
     headers = {"Authorization": f"Bearer {_gateway.key}"}
-    case.call_and_validate(checks=CHECKS.get_all(), headers=headers)
+    # that a source can be fetched is more than a schema can say
+    checks = [
+        check
+        for check in CHECKS.get_all()
+        if case.path != "/api/v1/files" or check.__name__ != "positive_data_acceptance"
+    ]
+    case.call_and_validate(checks=checks, headers=headers)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -14,8 +14,10 @@ from gateway_apiserver.patience import (
     MOST_WAITING,
     Patience,
 )
+from gateway_core.adapters.sealing import SivSealer
 from gateway_core.contract.media import MediaItem, MediaSigner
 from gateway_core.ports.objects import StoreUnavailable
+from gateway_core.usecases.temporaryaddresses import TemporaryAddresses
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects
 from tests.unit.apiserver.gateway import COMPLETED, Answer, Gateway, body, call, random_id
@@ -89,7 +91,9 @@ async def test_a_video_that_cannot_be_read_is_503_in_time() -> None:
     store, signer = FakeObjects(), MediaSigner(b"m" * 32)
     item = MediaItem("0f0e0d0c-0b0a-4908-8706-050403020100", 0)
     await store.put(item.key, b"video")
-    app = create_media_app(MediaParts(store, signer), lambda: 0)
+    app = create_media_app(
+        MediaParts(store, signer, TemporaryAddresses(SivSealer(b"m" * 32))), lambda: 0
+    )
     path = signer.sign(item, "video/mp4", 60)
     store.get = hang  # type: ignore[method-assign]
     answer, seconds = await time_answer(call(app, "GET", path))

@@ -4,8 +4,7 @@ import jmespath
 import pytest
 import yaml
 
-from gateway_cli.local.config import LocalConfig
-from gateway_cli.local.envfile import MODEL, SERVICE
+from gateway_cli.local.config import MODEL, SERVICE, LocalConfig
 from gateway_cli.local.errors import LocalRunError
 from gateway_cli.local.manifests import write_first_objects
 from gateway_cli.local.state import ensure_credentials, ensure_shared_secrets

@@ -5,12 +5,9 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.file import GatewayFile
 from gateway_core.domain.uploads import (
-    DEFAULT_LIFE_SECONDS,
     Step,
     UploadConflict,
-    compose_file,
     count_room,
     is_overdue,
     judge_cancellation,
@@ -112,29 +109,6 @@ def test_storage_is_held_by_one_name_at_a_time() -> None:
     assert read_member(make("Completed", settled=True)) is None
     assert read_member(make("Cancelled")) is None
     assert read_member(make("Expired")) is None
-
-
-def test_the_file_has_the_parts_in_their_order_and_is_a_good_object() -> None:
-    obj = compose_file(make("Completed"))
-    file = GatewayFile.model_validate(obj)
-    request = file.spec.request
-    assert [segment.key for segment in request.segments] == [
-        f"uploads/acme/{NAME}/{part}" for part in PARTS
-    ]
-    assert sum(segment.bytes for segment in request.segments) == request.bytes == 6
-    assert request.upload_name == NAME
-    assert request.key_name == "key-1"
-    assert request.expiration_time is None
-    assert file.metadata.finalizers == ["modelgateway.dev/stored-bytes"]
-    assert file.metadata.labels["modelgateway.dev/account"] == "acme"
-
-
-def test_the_files_life_begins_with_the_completion() -> None:
-    given = compose_file(make("Completed", expiresAfterSeconds=3600))
-    assert given["spec"]["request"]["expirationTime"] == "2026-11-22T01:10:00Z"
-    batch = compose_file(make("Completed", purpose="batch"))
-    assert batch["spec"]["request"]["expirationTime"] == "2026-12-22T00:10:00Z"
-    assert DEFAULT_LIFE_SECONDS == {"batch": 2_592_000}
 
 
 def test_the_answers_have_all_keys_of_the_annex() -> None:

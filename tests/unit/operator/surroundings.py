@@ -5,11 +5,10 @@ import copy
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from gateway_core.contract.task import GatewayTask
 from gateway_core.ports.records import Change, Object
-from gateway_operator.controllers.tasks.controller import TaskController
 from gateway_operator.shards import Shards
 from tests.fakes.clock import START, run_to_end
 from tests.fakes.counters import FakeCounters
@@ -82,12 +81,25 @@ class SlowObjects(FakeObjects):
         return await super().get(key)
 
 
+class Observer(Protocol):
+    """A controller, as the feed knows it."""
+
+    def observe(self, kind: str | None, obj: Object) -> None:
+        """Takes in an event."""
+
+
 class Feed:
-    """What kopf shows of the tasks that are not settled, `lag` seconds late."""
+    """What kopf shows of the objects that are not settled, `lag` seconds late."""
 
     def __init__(
-        self, records: FakeRecords, controller: TaskController, lag: float, shards: Shards
+        self,
+        records: FakeRecords,
+        controller: Observer,
+        lag: float,
+        shards: Shards,
+        plural: str = TASKS,
     ) -> None:
+        self._plural = plural
         self._records = records
         self._shards = shards
         self._controller = controller
@@ -95,15 +107,15 @@ class Feed:
         self._shown: dict[str, Object] = {}
         self.ended = False
         self.deaf = False
-        for obj in records.list_objects(TASKS):
+        for obj in records.list_objects(plural):
             if self._selects(obj):
                 self._shown[obj["metadata"]["name"]] = copy.deepcopy(obj)
                 self._show(None, obj)
-        records.listen(TASKS, self._follow)
+        records.listen(plural, self._follow)
 
     def show_now(self, name: str) -> None:
         """Shows a task without the lag."""
-        for obj in self._records.list_objects(TASKS):
+        for obj in self._records.list_objects(self._plural):
             if obj["metadata"]["name"] == name:
                 self._take("MODIFIED", copy.deepcopy(obj))
 

@@ -118,6 +118,20 @@ async def test_parts_that_came_after_the_settlement_go_and_the_files_own_stay():
 
 
 @in_virtual_time
+async def test_what_another_attempt_at_a_file_has_left_beside_it_goes():
+    stage = Stage()
+    await stage.boot()
+    name = await stage.add_file(b"abc", purpose="temporary")
+    stray = f"{temporary_key('demo', name)}/another"
+    await stage.store.put(stray, b"abc")
+    await asyncio.sleep(DAY + 10)
+    assert await stage.reconcile() == 1
+    assert list(stage.store.contents) == [file_key("demo", name)]
+    assert stage.ready(name) == ("True", "Available")
+    await stage.kill()
+
+
+@in_virtual_time
 async def test_missing_bytes_are_told_and_taken_back_once_they_are_there():
     stage = Stage()
     await stage.boot()

@@ -9,7 +9,7 @@ import pytest
 from gateway_core.contract.names import TASK_FINALIZER
 from gateway_core.contract.usage import MOST_PENDING, GatewayUsage
 from gateway_core.ports.records import Object, RecordUnavailable
-from gateway_core.usecases.usage import MOST_FOLDED, FoldDeferred, fold_tasks, is_folded
+from gateway_core.usecases.usage import MOST_FOLDED, FoldDeferred, fold_runs, is_folded
 from gateway_operator.folding import Folding
 from gateway_operator.metrics import Metrics
 from tests.fakes.clock import in_virtual_time
@@ -124,7 +124,7 @@ async def fill_pending(records: FakeRecords, **changes: Any) -> list[Object]:
     away = [put_task(records, number, 5) for number in range(MOST_PENDING)]
     for start in range(0, MOST_PENDING, MOST_FOLDED):
         batch = away[start : start + MOST_FOLDED]
-        await fold_tasks(records, "demo", "2026-11-21", batch, set(), now)
+        await fold_runs(records, "demo", "2026-11-21", batch, set(), now)
     for task in away if changes else ():
         newest = await records.get("gatewaytasks", task["metadata"]["name"])
         await records.patch_status("gatewaytasks", newest, changes)

@@ -32,8 +32,10 @@ from gateway_operator.heartbeat import Heartbeat
 from gateway_operator.metrics import Metrics
 from gateway_operator.tasktraces import TaskTraces
 from tests.fakes.clock import in_virtual_time
+from tests.fakes.moderation import FakeModeration
 from tests.fakes.tracing import FakeSpan, FakeTracer
 from tests.fakes.upstream import FakeUpstream, Outcome
+from tests.unit.operator.batchstage import build_batches
 from tests.unit.operator.stage import Operator, Stage
 from tests.unit.operator.surroundings import read_now
 
@@ -85,6 +87,7 @@ def list_parts(operator: Operator) -> Counted:
         copies=tools.outputs.places,
         lanes=tools.courier.lanes,
         heartbeat=Heartbeat(renew, 10),
+        batches=build_batches(operator.tools, FakeModeration()),
     )
 
 

@@ -23,7 +23,7 @@ from gateway_core.domain.usage import list_pending
 from gateway_core.ports.records import Missing, Object, Outdated, RecordOutcomeUnknown
 from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.ledgers import read_ledger
-from gateway_core.usecases.usage import FoldDeferred, fold_tasks, is_folded
+from gateway_core.usecases.usage import FoldDeferred, fold_runs, is_folded
 from gateway_operator.retention.closing import Closing
 from gateway_operator.retention.rules import Rules
 from tests.fakes.clock import in_virtual_time
@@ -93,7 +93,7 @@ async def close_all(records: Any, tasks: list[Object], batch: int, *, remove: bo
         part = tasks[start : start + batch]
         while True:
             with suppress(FoldDeferred):
-                await fold_tasks(records, "demo", DAY, part, marked, NOW)
+                await fold_runs(records, "demo", DAY, part, marked, NOW)
                 break
             await asyncio.sleep(1)
         for task in part:
@@ -201,7 +201,7 @@ async def test_a_write_whose_answer_is_lost_is_not_repeated() -> None:
     seen = [put_task(records, 0, 5)]
     lost = Fault(RecordOutcomeUnknown("no answer"), applied=True)
     records.order_faults("patch_status", lost)
-    assert await fold_tasks(records, "demo", DAY, seen, (), NOW) == {seen[0]["metadata"]["uid"]}
+    assert await fold_runs(records, "demo", DAY, seen, (), NOW) == {seen[0]["metadata"]["uid"]}
     assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == 5
 
 
@@ -209,9 +209,9 @@ async def test_a_write_whose_answer_is_lost_is_not_repeated() -> None:
 async def test_names_go_once_their_tasks_are_marked() -> None:
     records = FakeRecords()
     first, second = put_task(records, 0, 5), put_task(records, 1, 5)
-    await fold_tasks(records, "demo", DAY, [first], (), NOW)
+    await fold_runs(records, "demo", DAY, [first], (), NOW)
     await mark(records, first)
-    await fold_tasks(records, "demo", DAY, [second], {first["metadata"]["uid"]}, NOW)
+    await fold_runs(records, "demo", DAY, [second], {first["metadata"]["uid"]}, NOW)
     [usage] = records.list_objects(GatewayUsage.plural)
     assert list(list_pending(usage["status"]).values()) == ["task-1"]
 
@@ -221,18 +221,18 @@ async def test_names_that_nobody_acknowledged_make_room_when_it_is_needed() -> N
     records = FakeRecords()
     seen = [put_task(records, number, 1) for number in range(MOST_PENDING + 50)]
     for start in range(0, MOST_PENDING, 200):
-        await fold_tasks(records, "demo", DAY, seen[start : start + 200], (), NOW)
+        await fold_runs(records, "demo", DAY, seen[start : start + 200], (), NOW)
     for task in seen[:MOST_PENDING]:
         newest = await records.get(TASKS, task["metadata"]["name"])
         await records.patch_status(TASKS, newest, {"work": None})
     # none is marked, nor may be by others: without room nothing is lost or doubled for want of it
     late = seen[MOST_PENDING:]
     with pytest.raises(FoldDeferred):
-        await fold_tasks(records, "demo", DAY, late, (), NOW)
+        await fold_runs(records, "demo", DAY, late, (), NOW)
     assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == len(seen)
     for task in seen[:MOST_PENDING]:
         await mark(records, task)
-    done = await fold_tasks(records, "demo", DAY, late, (), NOW)
+    done = await fold_runs(records, "demo", DAY, late, (), NOW)
     assert done == {task["metadata"]["uid"] for task in late}
     assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == len(seen)
 
@@ -241,10 +241,10 @@ async def test_names_that_nobody_acknowledged_make_room_when_it_is_needed() -> N
 async def test_another_task_of_the_same_name_is_another_charge() -> None:
     records = FakeRecords()
     first = put_task(records, 0, 5)
-    await fold_tasks(records, "demo", DAY, [first], (), NOW)
+    await fold_runs(records, "demo", DAY, [first], (), NOW)
     records.remove(TASKS, "task-0")
     second = put_task(records, 0, 7)
-    await fold_tasks(records, "demo", DAY, [second], (), NOW)
+    await fold_runs(records, "demo", DAY, [second], (), NOW)
     assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == 12
 
 
@@ -253,7 +253,7 @@ async def test_a_task_that_lost_its_finalizer_by_hand_is_folded_all_the_same() -
     records = FakeRecords()
     task = put_task(records, 0, 5, finalizers=[])
     assert not is_folded(task)
-    await fold_tasks(records, "demo", DAY, [task], (), NOW)
+    await fold_runs(records, "demo", DAY, [task], (), NOW)
     await mark(records, task)
     assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == 5
 
@@ -271,5 +271,5 @@ async def test_nothing_is_added_to_a_day_that_is_closed() -> None:
         },
     )
     with pytest.raises(FoldDeferred):
-        await fold_tasks(records, "demo", DAY, [task], (), NOW)
+        await fold_runs(records, "demo", DAY, [task], (), NOW)
     assert records.list_objects(GatewayUsage.plural) == [usage]

@@ -24,7 +24,7 @@ from gateway_core.ports.counters import Budget, BudgetState, Hold, Ledger, Spend
 from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.callfolds import divide_objects, fold_calls
 from gateway_core.usecases.ledgers import read_ledger, rebuild_ledger
-from gateway_core.usecases.usage import FoldDeferred, fold_tasks
+from gateway_core.usecases.usage import FoldDeferred, fold_runs
 from gateway_operator.retention.closing import Closing
 from gateway_operator.retention.rules import Rules
 from tests.fakes.clock import in_virtual_time
@@ -118,7 +118,7 @@ class Town:
         for day in days:
             part = [t for t in self.ended[:3] if t["status"]["completionTime"][:10] == day]
             with suppress(FoldDeferred):
-                await fold_tasks(self.records, "demo", day, part, (), self.now)
+                await fold_runs(self.records, "demo", day, part, (), self.now)
                 if not mark:
                     continue
                 for task in part:

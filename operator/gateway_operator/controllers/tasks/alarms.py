@@ -22,9 +22,11 @@ class Alarms:
 
     async def report_denial(self, task: GatewayTask, error: UpstreamDenied) -> None:
         """Tells that the task's provider refuses the credentials; lost if the API is away."""
-        if task.status.upstream is None:
-            return
-        provider = task.status.upstream.provider_name
+        if task.status.upstream is not None:
+            await self.report_refusal(task.status.upstream.provider_name, error)
+
+    async def report_refusal(self, provider: str, error: UpstreamDenied) -> None:
+        """Tells that a provider refuses the credentials; lost if the API is away."""
         await self._report(GatewayProvider.plural, provider, "CredentialsRefused", error.message)
 
     async def report_missing_key(self, task: GatewayTask, problem: str) -> None:

@@ -1,6 +1,6 @@
-"""The key that a task made with kubectl names, judged as REST judges the one that a call brings.
+"""The key that a run made with kubectl names, judged as REST judges the one that a call brings.
 
-Used by `intake`, for tasks that the API has not admitted.
+Used by the intakes of tasks and batches, for those that the API has not admitted.
 """
 
 from typing import Any
@@ -9,12 +9,12 @@ from gateway_core.contract.conditions import Reason
 from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.limits import MOST_GUARDRAILS
-from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.guardrails import Guardrail, read_guardrail, read_rules
 from gateway_core.domain.roles import Act, act_as, refuse_key
 from gateway_core.ports.caches import Table
 from gateway_core.usecases.policies import KEY_TITLE, Policies, Policy
 from gateway_operator.controllers.standing.keys import check_creator, check_key, find_role
+from gateway_operator.controllers.tasks.holds import Payer
 from gateway_operator.controllers.tasks.inputs import Unacceptable
 from gateway_operator.controllers.tasks.tools import Tools
 
@@ -27,14 +27,13 @@ class Unseen(Exception):
         self.refusal = refusal
 
 
-def find_policy(tools: Tools, task: GatewayTask) -> Policy | None:
-    """The policy that the task is under, which allows its model; None where it names no key.
+def find_policy(tools: Tools, request: Payer) -> Policy | None:
+    """The policy that a run with this request is under; None where it names no key.
 
     Raises:
-        Unacceptable: REST would have refused it, with this key and model.
+        Unacceptable: REST would have refused it, with this key.
         Unseen: it names a key that is not there, or other guardrails than its key has.
     """
-    request = task.spec.request
     recorded = frozenset(request.guardrail_names or ())
     if request.key_name is None:
         if recorded:
@@ -53,13 +52,17 @@ def find_policy(tools: Tools, task: GatewayTask) -> Policy | None:
         named = ", ".join(policy.guardrail_names) or "none"
         text = f"The guardrails of key {name} are: {named}."
         raise Unseen(_refuse(f"{text} spec.request.guardrailNames must name them."))
-    title = policy.find_refusal(request.service, request.model_id)
-    if title is not None:
-        # an admin may make tasks of many keys: he reads which
-        title = f"key {name}" if title == KEY_TITLE else title
-        text = f"Model {request.model_id} is not allowed for {title}."
-        raise Unacceptable(Reason.MODEL_NOT_ALLOWED, text)
     return policy
+
+
+def check_model(policy: Policy | None, service: str, model_id: str) -> None:
+    """Raises Unacceptable where the key or a guardrail does not allow the model."""
+    title = policy.find_refusal(service, model_id) if policy else None
+    if policy is not None and title is not None:
+        # an admin may make tasks of many keys: he reads which
+        title = f"key {policy.key_name}" if title == KEY_TITLE else title
+        text = f"Model {model_id} is not allowed for {title}."
+        raise Unacceptable(Reason.MODEL_NOT_ALLOWED, text)
 
 
 def follow_policies(

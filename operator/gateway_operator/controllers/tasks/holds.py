@@ -20,7 +20,9 @@ counted its charge already, which a hold that is taken afterwards would double.
 """
 
 from contextlib import suppress
+from typing import Protocol
 
+from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.ids import Ownership
 from gateway_core.contract.limits import list_subjects
 from gateway_core.contract.names import TASK_PREFIX, name_to_id
@@ -35,11 +37,26 @@ LEDGER_PAUSE = 2.0
 """Seconds until a task is looked at again whose account's money cannot be told."""
 
 
-def make_hold(task: GatewayTask, micros: int) -> Hold:
-    """The hold of `micros` for a task, under all that its request is counted under."""
-    request = task.spec.request
+class Payer(Protocol):
+    """What a run's request says of who pays."""
+
+    account_name: str
+    key_name: str | None
+    guardrail_names: list[str] | None
+
+
+def make_hold(name: str, request: Payer, micros: int) -> Hold:
+    """The hold of `micros` for the run `name`, under all that its request is counted under."""
     named = {"keyName": request.key_name, "guardrailNames": request.guardrail_names}
-    return Hold(task.metadata.name, micros, list_subjects(named))
+    return Hold(name, micros, list_subjects(named))
+
+
+def read_funds(account: GatewayAccount) -> int | None:
+    """Micro-dollars ever paid into an account; None where it is unlimited."""
+    funds = account.spec.funds
+    if account.spec.unlimited:
+        return None
+    return funds.paid_micros + funds.bonus_micros if funds else 0
 
 
 class Holds:
@@ -81,7 +98,8 @@ class Holds:
         if name in self._sure:
             return True
         try:
-            if await self._tools.counters.hold(account, make_hold(task, reserved_micros(task))):
+            hold = make_hold(name, task.spec.request, reserved_micros(task))
+            if await self._tools.counters.hold(account, hold):
                 self._doubted.add(name)
         except CountersUnavailable:
             if self.is_admitted(task):

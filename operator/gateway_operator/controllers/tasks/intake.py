@@ -28,8 +28,8 @@ from gateway_core.ports.records import Object
 from gateway_core.usecases.archive import read_archived
 from gateway_core.usecases.inputs import InputDamaged, load_input
 from gateway_core.usecases.policies import Policy
-from gateway_operator.controllers.tasks.credentials import Unseen, find_policy
-from gateway_operator.controllers.tasks.holds import LEDGER_PAUSE, Holds, make_hold
+from gateway_operator.controllers.tasks.credentials import Unseen, check_model, find_policy
+from gateway_operator.controllers.tasks.holds import LEDGER_PAUSE, Holds, make_hold, read_funds
 from gateway_operator.controllers.tasks.inputs import Unacceptable, check_request
 from gateway_operator.controllers.tasks.journal import Superseded
 from gateway_operator.controllers.tasks.limits import Limits
@@ -162,12 +162,15 @@ class Intake:
 
     def _check_policy(self, task: GatewayTask, age: timedelta) -> Policy | None:
         """What restricts the task, which is within it but for money. Unacceptable, _NotYet."""
+        request = task.spec.request
         try:
-            return find_policy(self._tools, task)
+            policy = find_policy(self._tools, request)
         except Unseen as unseen:
             if age < timedelta(seconds=SIGHT_SECONDS):
                 raise _NotYet from unseen
             raise unseen.refusal from None
+        check_model(policy, request.service, request.model_id)
+        return policy
 
     async def _look_whether_late(self, task: GatewayTask) -> None:
         """Reads the task anew: another may have taken it in, and ended it. Superseded.
@@ -189,8 +192,8 @@ class Intake:
         call = AdmissionCall(
             account=account.metadata.name,
             requests_per_minute=account.spec.requests_per_minute,
-            hold=make_hold(task, micros),
-            funds=None if account.spec.unlimited else _funds_of(account),
+            hold=make_hold(task.metadata.name, task.spec.request, micros),
+            funds=read_funds(account),
             rate="skip",
             budgets=() if policy is None else policy.budgets,
         )
@@ -206,9 +209,3 @@ class Intake:
             raise Unacceptable(
                 Reason.INSUFFICIENT_BALANCE, "The account's balance does not cover the task."
             )
-
-
-def _funds_of(account: GatewayAccount) -> int:
-    """Micro-dollars ever paid into an account."""
-    funds = account.spec.funds
-    return funds.paid_micros + funds.bonus_micros if funds else 0

@@ -14,8 +14,9 @@ from gateway_core.contract.stored import upload_folder
 from gateway_core.contract.upload import GatewayUpload
 from gateway_core.domain.lifecycle import SETTLED, format_time
 from gateway_core.domain.storedkeys import list_keys
-from gateway_core.domain.uploads import compose_file, is_settled
+from gateway_core.domain.uploads import is_settled
 from gateway_core.ports.records import Missing, Object
+from gateway_core.usecases.uploads import compose_file
 from gateway_operator.keeping import Keeping
 
 _ENDS = {

@@ -1,0 +1,109 @@
+"""Sending stored bytes with ranges and conditions (RFC 9110); used for all that the host serves."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+
+from starlette.requests import Request
+from starlette.types import Send
+
+from gateway_apiserver.media.ranges import RangeNotSatisfiable, read_range
+from gateway_apiserver.patience import Patience
+from gateway_apiserver.trace import Header
+from gateway_core.contract.errors import NotFound, Unavailable
+from gateway_core.ports.objects import (
+    ObjectMissing,
+    ObjectStore,
+    StoredObject,
+    StoreUnavailable,
+)
+
+Stream = Callable[[int, int], AsyncGenerator[bytes, None]]
+"""Opens the bytes from a place on, of a length."""
+
+
+class Sender:
+    """Sends what does not change: its address is its version."""
+
+    def __init__(self, store: ObjectStore, patience: Patience) -> None:
+        self._store = store
+        self._patience = patience
+
+    async def measure(self, key: str) -> StoredObject:
+        """What is stored at `key`. NotFound, Unavailable."""
+        try:
+            async with self._patience.bound():
+                return await self._store.head(key)
+        except ObjectMissing:
+            raise NotFound("Not found.") from None
+        except StoreUnavailable as error:
+            raise Unavailable("The file cannot be read now.") from error
+
+    async def send(
+        self,
+        request: Request,
+        send: Send,
+        size: int,
+        tag: str,
+        extra: list[Header],
+        stream: Stream,
+    ) -> None:
+        """Answers with the part that is asked for of `size` bytes. NotFound, Unavailable."""
+        headers: list[Header] = [
+            (b"accept-ranges", b"bytes"),
+            (b"cache-control", b"private, max-age=86400, immutable"),
+            (b"etag", tag.encode()),
+            (b"x-content-type-options", b"nosniff"),
+        ]
+        if _matches(request.headers.get("if-none-match"), tag):
+            await _send_head(send, 304, headers)
+            await send({"type": "http.response.body", "body": b""})
+            return
+        wanted = request.headers.get("range") if request.method == "GET" else None
+        condition = request.headers.get("if-range")
+        try:
+            part = read_range(wanted, size) if condition in (None, tag) else None
+        except RangeNotSatisfiable:
+            refused = [(b"content-range", b"bytes */%d" % size), (b"content-length", b"0")]
+            await _send_head(send, 416, [*headers, *refused])
+            await send({"type": "http.response.body", "body": b""})
+            return
+        length = size if part is None else part.length
+        headers += [*extra, (b"content-length", b"%d" % length)]
+        if part is not None:
+            place = b"bytes %d-%d/%d" % (part.start, part.end, size)
+            headers.append((b"content-range", place))
+        status = 200 if part is None else 206
+        if request.method == "HEAD":
+            await _send_head(send, status, headers)
+            await send({"type": "http.response.body", "body": b""})
+            return
+        async with aclosing(stream(0 if part is None else part.start, length)) as chunks:
+            # before the head, so that a store that fails now is told by a status
+            chunk = await self._read_first(chunks)
+            await _send_head(send, status, headers)
+            while chunk:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                chunk = await anext(chunks, b"")
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _read_first(self, chunks: AsyncIterator[bytes]) -> bytes:
+        """The first chunk, nothing of an empty object. NotFound, Unavailable."""
+        try:
+            async with self._patience.bound():
+                return await anext(chunks, b"")
+        except ObjectMissing:
+            raise NotFound("Not found.") from None
+        except StoreUnavailable as error:
+            raise Unavailable("The file cannot be read now.") from error
+
+
+async def _send_head(send: Send, status: int, headers: list[Header]) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+def _matches(condition: str | None, tag: str) -> bool:
+    """Whether an `If-None-Match` names the tag, by the weak comparison of RFC 9110."""
+    if condition is None:
+        return False
+    names = {name.strip().removeprefix("W/") for name in condition.split(",")}
+    return "*" in names or tag in names

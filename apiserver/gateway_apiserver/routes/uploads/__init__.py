@@ -1,0 +1,1 @@
+"""`/v1/uploads`: files that arrive in parts (contract §4)."""

@@ -1,0 +1,139 @@
+"""`Fetcher` on aiohttp (contract §2.5, §11.6).
+
+Whose URL it is, is a stranger: the address is checked as it is connected to, at each redirect anew,
+the certificate verified, no cookie or credential sent or kept.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+from aiohttp.abc import AbstractResolver
+from yarl import URL
+
+from gateway_core.adapters.egress import EgressRefused, guarded_connector
+from gateway_core.adapters.egress.lookups import PooledResolver, run_errand
+from gateway_core.domain.addresses import AddressPolicy, AddressRefused
+from gateway_core.ports.fetching import Fetched, FetchFailed
+
+FETCH_SECONDS = 30.0
+CONNECT_SECONDS = 5.0
+MOST_REDIRECTS = 3
+MOST_AT_ONCE = 32
+_CHUNK = 256 * 1024
+
+
+class HttpFetcher:
+    """Fetches under one policy; `seconds` are for all of one fetch. For one event loop."""
+
+    def __init__(
+        self,
+        policy: AddressPolicy,
+        *,
+        seconds: float = FETCH_SECONDS,
+        resolver: AbstractResolver | None = None,
+    ) -> None:
+        self._policy = policy
+        self._seconds = seconds
+        self._resolver = resolver
+        self._session: aiohttp.ClientSession | None = None
+        self._slots = asyncio.Semaphore(MOST_AT_ONCE)
+
+    @asynccontextmanager
+    async def open(self, url: str) -> AsyncIterator[Fetched]:
+        """See the port. The time goes on while the bytes are read."""
+        limit = asyncio.timeout(self._seconds)
+        try:
+            async with limit, self._slots:
+                with run_errand(None, limit, self._seconds):
+                    response = await self._follow(url)
+                try:
+                    yield Fetched(_read(response), response.content_length)
+                finally:
+                    response.close()
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise FetchFailed(f"was not fetched within {self._seconds:g} s") from error
+
+    async def close(self) -> None:
+        """See the port."""
+        if self._session is not None:
+            await self._session.close()
+        if self._resolver is not None:
+            await self._resolver.close()
+
+    async def _follow(self, url: str) -> aiohttp.ClientResponse:
+        """The answer at the end of the redirects."""
+        for _ in range(MOST_REDIRECTS + 1):
+            address = self._check(url)
+            response = await self._request(address)
+            if response.status == 200:
+                if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+                    response.close()
+                    raise FetchFailed("was answered in an encoding that was not asked for")
+                return response
+            response.close()
+            if response.status not in (301, 302, 303, 307, 308):
+                raise FetchFailed(f"was answered with status {response.status}")
+            location = response.headers.get("Location", "")
+            try:
+                url = str(address.join(URL(location, encoded=location.isascii())))
+            except ValueError:
+                raise FetchFailed("redirects to what is no address") from None
+        raise FetchFailed(f"redirects more than {MOST_REDIRECTS} times")
+
+    def _check(self, url: str) -> URL:
+        """The address to ask, by what its text says."""
+        plain = url.isascii() and url.isprintable() and " " not in url
+        try:
+            self._policy.check_url_literal(url)
+            address = URL(url, encoded=plain).with_fragment(None)
+            good = address.scheme in ("http", "https") and bool(address.host)
+        except AddressRefused:
+            raise _refuse() from None
+        except ValueError:
+            good = False
+        if not good or address.raw_user is not None or address.raw_password is not None:
+            raise FetchFailed("leads to what is no http or https address")
+        return address
+
+    async def _request(self, address: URL) -> aiohttp.ClientResponse:
+        try:
+            return await self._open_session().get(
+                address, headers={"accept-encoding": "identity"}, allow_redirects=False
+            )
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            causes = (error, error.__cause__, getattr(error, "os_error", None))
+            if any(isinstance(cause, EgressRefused) for cause in causes):
+                raise _refuse() from error
+            raise FetchFailed("could not be reached") from error
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        """Made at its first use: a connector needs the running loop."""
+        if self._session is None:
+            self._resolver = self._resolver or PooledResolver()
+            self._session = aiohttp.ClientSession(
+                connector=guarded_connector(self._policy, 0, resolver=self._resolver, once=True),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+                auto_decompress=False,
+            )
+        return self._session
+
+
+async def _read(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """The bytes. A body that ends before its announced length is an error, never an end."""
+    try:
+        async for chunk in response.content.iter_chunked(_CHUNK):
+            yield chunk
+    except (aiohttp.ClientError, OSError) as error:
+        if isinstance(error, TimeoutError):
+            raise
+        raise FetchFailed("broke off while it was read") from error
+
+
+def _refuse() -> FetchFailed:
+    return FetchFailed("leads to an address that is not allowed")

@@ -1,0 +1,160 @@
+"""The results of a Batch in the object store while it runs, and their merge at its end.
+
+Every two seconds at most what has ended since is written as one immutable object, numbered, and
+named by who writes it: two owners of a batch never write over each other's. A line that stands in
+one of them is not run again. When the run is over a list of these objects is written and named in
+the batch's status; from it, and the input, the Files are made, the same by whomever and however
+often. Of a line that is there twice the first record counts.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+
+from gateway_core.contract.stored import ObjectRef, batch_folder
+from gateway_core.domain.batchlines import Line, LineSplitter
+from gateway_core.domain.batchresults import LineResult, RecordsDamaged, decode_result
+from gateway_core.ports.objects import ObjectMissing, ObjectStore, StoreUnavailable
+
+CHUNK_BYTES = 256 * 1024
+PIECE_BYTES = 1024 * 1024
+_LIST_NAME = "list"
+_RECORDS_FOLDER = "lines/"
+
+Wait = Callable[[StoreUnavailable], Awaitable[None]]
+
+
+class ResultsFolder:
+    """Where one batch's results are kept; `owner` is a word that no other process has."""
+
+    def __init__(self, store: ObjectStore, account: str, batch_name: str, owner: str) -> None:
+        self._store = store
+        self._folder = batch_folder(account, batch_name)
+        self._owner = owner
+
+    async def write(self, sequence: int, results: Sequence[LineResult]) -> None:
+        """Stores results as the object of that number. StoreUnavailable."""
+        data = b"".join(result.encode() for result in results)
+        await self._store.put(self._key(sequence), data)
+
+    async def list_keys(self) -> list[str]:
+        """All objects of results, in the order in which they count. StoreUnavailable."""
+        prefix = self._folder + _RECORDS_FOLDER
+        return [entry.key async for entry in self._store.list_entries(prefix)]
+
+    async def write_list(self, keys: Sequence[str]) -> ObjectRef:
+        """Stores the list of what the Files are made of. StoreUnavailable."""
+        key = f"{self._folder}{_LIST_NAME}-{self._owner}"
+        stored = await self._store.put(key, "\n".join(keys).encode())
+        return ObjectRef(key=key, bytes=stored.bytes, sha256=stored.sha256 or "0" * 64)
+
+    async def read_list(self, ref: ObjectRef) -> list[str]:
+        """The keys that a list names. ObjectMissing, StoreUnavailable."""
+        text = (await self._store.get(ref.key)).decode()
+        return text.split("\n") if text else []
+
+    async def read(self, keys: Sequence[str]) -> AsyncGenerator[LineResult, None]:
+        """All records of these objects, streamed.
+
+        ObjectMissing, StoreUnavailable, RecordsDamaged.
+        """
+        for key in keys:
+            rest = b""
+            async with aclosing(self._store.stream(key)) as chunks:
+                async for chunk in chunks:
+                    *records, rest = (rest + chunk).split(b"\n")
+                    for record in records:
+                        yield decode_result(record)
+            if rest:
+                raise RecordsDamaged("an object of results ends within a record")
+
+    async def remove(self) -> None:
+        """Removes all of it. StoreUnavailable: some may be left."""
+        keys = [entry.key async for entry in self._store.list_entries(self._folder)]
+        await self._store.delete_many(keys)
+
+    def _key(self, sequence: int) -> str:
+        return f"{self._folder}{_RECORDS_FOLDER}{sequence:08d}-{self._owner}"
+
+
+def read_sequence(key: str) -> int:
+    """The number of an object of results."""
+    return int(key.rpartition("/")[2].partition("-")[0])
+
+
+async def read_pieces(
+    store: ObjectStore, segments: Sequence[ObjectRef], wait: Wait | None = None
+) -> AsyncGenerator[bytes, None]:
+    """The bytes of an input, piece by piece.
+
+    No connection is held from one to the next, since hours may pass between them. With `wait` a
+    piece is asked for again after it where the store is away. ObjectMissing, StoreUnavailable.
+    """
+    for segment in segments:
+        start = 0
+        while start < segment.bytes:
+            length = min(PIECE_BYTES, segment.bytes - start)
+            try:
+                piece = b"".join([part async for part in store.stream(segment.key, start, length)])
+            except StoreUnavailable as error:
+                if wait is None:
+                    raise
+                await wait(error)
+                continue
+            if len(piece) != length:
+                raise ObjectMissing(f"{segment.key} has less than {segment.bytes} bytes")
+            start += length
+            yield piece
+
+
+async def read_lines(
+    store: ObjectStore, segments: Sequence[ObjectRef], wait: Wait | None = None
+) -> AsyncGenerator[Line, None]:
+    """The lines of an input that are not blank, as `read_pieces` reads it."""
+    splitter = LineSplitter()
+    async with aclosing(read_pieces(store, segments, wait)) as pieces:
+        async for piece in pieces:
+            for line in splitter.feed(piece):
+                yield line
+    for line in splitter.end():
+        yield line
+
+
+async def merge(
+    lines: AsyncIterator[Line],
+    results: AsyncIterator[LineResult],
+    tell_unrun: Callable[[Line], LineResult],
+) -> AsyncGenerator[LineResult, None]:
+    """One result for each line, in their order; `tell_unrun` makes that of one that has none.
+
+    What waits for an earlier line is in memory: as much as a run lets lines get ahead of the oldest
+    one under way.
+    """
+    waiting: dict[int, LineResult] = {}
+    is_more = True
+    async for line in lines:
+        while is_more and line.number not in waiting:
+            result = await anext(results, None)
+            is_more = result is not None
+            if result is not None and result.number >= line.number:
+                waiting.setdefault(result.number, result)
+        found = waiting.pop(line.number, None)
+        yield tell_unrun(line) if found is None else found
+
+
+async def join_results(
+    results: AsyncIterator[LineResult], *, succeeded: bool, count: Callable[[], None]
+) -> AsyncGenerator[bytes, None]:
+    """The bytes of the output or the error file; `count` is called for each of its lines."""
+    parts: list[bytes] = []
+    size = 0
+    async for result in results:
+        if result.succeeded is not succeeded:
+            continue
+        count()
+        parts += (result.text, b"\n")
+        size += len(result.text) + 1
+        if size >= CHUNK_BYTES:
+            yield b"".join(parts)
+            parts, size = [], 0
+    if parts:
+        yield b"".join(parts)

@@ -1,0 +1,183 @@
+"""The parts of an Upload in the object store (contract §4.2, §4.3): stored, weighed, read through.
+
+A part's bytes are written first and its receipt after them: a part without a receipt has not
+arrived, whatever lies at its place. What no File comes to have is removed by the operator.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import orjson
+import structlog
+
+from gateway_core.contract.errors import InvalidRequest, NotFound, TooLarge
+from gateway_core.contract.ids import IdMint, Ownership
+from gateway_core.contract.names import PART_PREFIX
+from gateway_core.contract.stored import part_key, receipt_key, upload_folder
+from gateway_core.contract.upload import MOST_PARTS, PartRef
+from gateway_core.domain.uploads import MOST_PART_BYTES, count_room
+from gateway_core.ports.objects import ObjectMissing, ObjectStore, ObjectTooLarge, StoreUnavailable
+from gateway_core.ports.parts import PartCaps, PartLedger, PartsStale
+from gateway_core.ports.records import Object
+from gateway_core.ports.storage import StorageUnavailable
+from gateway_core.usecases.failpoints import NO_FAILPOINTS, Failpoints
+
+MOST_READS = 16
+"""How many receipts one completion reads at once."""
+_RECEIPT = ".json"
+_log = structlog.get_logger(__name__)
+
+
+class UploadParts:
+    """Parts of all Uploads; whose they are is checked by whoever calls."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        ledger: PartLedger,
+        mint: IdMint,
+        failpoints: Failpoints = NO_FAILPOINTS,
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._mint = mint
+        self._failpoints = failpoints
+
+    async def add(self, obj: Object, source: AsyncIterator[bytes], expected: int = 0) -> str:
+        """Stores a part of the pending Upload `obj`; its id.
+
+        `expected` is what is known of its bytes beforehand, so that nothing is streamed in vain.
+
+        Raises:
+            InvalidRequest: `empty_part`, or `too_many_part_bytes` where the Upload has had enough.
+            TooLarge: it has more than 64 MiB.
+            StorageUnavailable, StoreUnavailable: nothing is known to be stored.
+            And whatever `source` raises.
+        """
+        part_id = self._mint.mint_random(PART_PREFIX, _whose(obj)[0])
+        await self._claim(obj, part_id, min(expected, MOST_PART_BYTES))
+        try:
+            await self._store_part(obj, part_id, source)
+        except BaseException:
+            await self.discard(obj, part_id)
+            raise
+        return part_id
+
+    async def discard(self, obj: Object, part_id: str) -> None:
+        """Takes back a part that no client was told of; what cannot be is left to the operator."""
+        account, upload = _whose(obj)
+        keys = [receipt_key(account, upload, part_id), part_key(account, upload, part_id)]
+        try:
+            await self._store.delete_many(keys)
+            await self._ledger.release(account, upload, part_id)
+        except (StoreUnavailable, StorageUnavailable) as error:
+            _log.warning("a part could not be taken back", upload=upload, error=str(error))
+
+    async def weigh(self, obj: Object, part_ids: Sequence[str]) -> list[PartRef]:
+        """The parts of these ids, in their order, as their receipts have them.
+
+        Raises NotFound, `part_not_found`, where one of them is no part of this Upload;
+        StoreUnavailable.
+        """
+        account, upload = _whose(obj)
+        for part_id in part_ids:
+            # before it becomes a place in the store
+            if self._mint.check(PART_PREFIX, account, part_id) is not Ownership.MINTED:
+                raise _unknown_part()
+        slots = asyncio.Semaphore(MOST_READS)
+
+        async def read(part_id: str) -> PartRef:
+            async with slots:
+                raw = await self._store.get(receipt_key(account, upload, part_id))
+            return PartRef(id=part_id, **orjson.loads(raw))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                reads = [group.create_task(read(part_id)) for part_id in part_ids]
+        except* ObjectMissing:
+            raise _unknown_part() from None
+        except* StoreUnavailable as errors:
+            raise StoreUnavailable(str(errors.exceptions[0])) from errors
+        return [task.result() for task in reads]
+
+    async def digest_md5(self, obj: Object, part_ids: Sequence[str]) -> bytes:
+        """The MD5 of the parts in this order, read once. ObjectMissing, StoreUnavailable."""
+        account, upload = _whose(obj)
+        digest = hashlib.md5(usedforsecurity=False)
+        for part_id in part_ids:
+            async with aclosing(self._store.stream(part_key(account, upload, part_id))) as chunks:
+                async for chunk in chunks:
+                    digest.update(chunk)
+        return digest.digest()
+
+    async def _store_part(self, obj: Object, part_id: str, source: AsyncIterator[bytes]) -> None:
+        account, upload = _whose(obj)
+        first = await _read_first(source)
+        self._failpoints.reach("before-part-put")
+        try:
+            stored = await self._store.put_stream(
+                part_key(account, upload, part_id),
+                _resume(first, source),
+                max_bytes=MOST_PART_BYTES,
+            )
+        except ObjectTooLarge:
+            raise TooLarge(
+                f"A part must have at most {MOST_PART_BYTES} bytes.",
+                code="part_too_large",
+                param="data",
+            ) from None
+        await self._claim(obj, part_id, stored.bytes)
+        receipt = {"bytes": stored.bytes, "sha256": stored.sha256}
+        await self._store.put(receipt_key(account, upload, part_id), orjson.dumps(receipt))
+        self._failpoints.reach("after-part-put")
+
+    async def _claim(self, obj: Object, part_id: str, size: int) -> None:
+        account, upload = _whose(obj)
+        caps = PartCaps(parts=MOST_PARTS, bytes=count_room(obj))
+        try:
+            taken = await self._ledger.claim(account, upload, part_id, size, caps)
+        except PartsStale:
+            listed = await self._list_parts(account, upload)
+            await self._ledger.establish(account, upload, listed)
+            taken = await self._ledger.claim(account, upload, part_id, size, caps)
+        if not taken:
+            raise InvalidRequest(
+                f"An Upload takes at most {caps.parts} parts, and this one {caps.bytes} bytes.",
+                code="too_many_part_bytes",
+                param="data",
+            )
+
+    async def _list_parts(self, account: str, upload: str) -> Mapping[str, int]:
+        folder = upload_folder(account, upload)
+        return {
+            entry.key.removeprefix(folder): entry.bytes
+            async for entry in self._store.list_entries(folder)
+            if not entry.key.endswith(_RECEIPT)
+        }
+
+
+async def _read_first(source: AsyncIterator[bytes]) -> bytes:
+    """The first bytes of a part, before anything is stored. InvalidRequest if there are none."""
+    async for chunk in source:
+        if chunk:
+            return chunk
+    raise InvalidRequest("A part must have at least one byte.", code="empty_part", param="data")
+
+
+async def _resume(first: bytes, source: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    yield first
+    async for chunk in source:
+        yield chunk
+
+
+def _whose(obj: Mapping[str, Any]) -> tuple[str, str]:
+    return obj["spec"]["request"]["accountName"], obj["metadata"]["name"]
+
+
+def _unknown_part() -> NotFound:
+    return NotFound(
+        "One of the parts was not found in this Upload.", code="part_not_found", param="part_ids"
+    )

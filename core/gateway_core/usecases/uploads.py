@@ -1,0 +1,167 @@
+"""How an Upload ends, and what follows from it (contract §4): its File, what storage it holds.
+
+One compare-and-set on `spec` is the outcome, whoever makes it. All that follows can be done again
+by anybody at any time, and is: by the request that won, by each that repeats it, by the operator.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from gateway_core.contract.file import GatewayFile
+from gateway_core.contract.stored import ObjectRef, part_key
+from gateway_core.contract.upload import GatewayUpload, PartRef
+from gateway_core.domain.files import FileRecord, find_life, read_file
+from gateway_core.domain.uploads import is_settled, write_time
+from gateway_core.ports.records import Missing, Object, Records
+from gateway_core.usecases.failpoints import NO_FAILPOINTS, Failpoints
+from gateway_core.usecases.files import FileRecorder, NewFile, build_file
+from gateway_core.usecases.storage import StorageGate
+
+
+class UploadOutcomes:
+    """Writes outcomes, and sees to what follows from one that stands."""
+
+    def __init__(
+        self,
+        records: Records,
+        storage: StorageGate,
+        files: FileRecorder,
+        failpoints: Failpoints = NO_FAILPOINTS,
+    ) -> None:
+        self._records = records
+        self._storage = storage
+        self._files = files
+        self._failpoints = failpoints
+
+    async def complete(
+        self, obj: Object, parts: Sequence[PartRef], file_name: str, now: float
+    ) -> Object:
+        """Has these parts, in their order, be the File `file_name`; as the Upload then stands.
+
+        Compare-and-set: raises Outdated where it has changed since it was read, Missing,
+        RecordUnavailable and RecordOutcomeUnknown as the port has them; so do the others.
+        """
+        manifest = {
+            "fileName": file_name,
+            "parts": [part.model_dump(by_alias=True) for part in parts],
+            "time": write_time(now),
+        }
+        decided = await self._write(obj, {"outcome": "Completed", "completion": manifest})
+        await self.end_reservation(decided)
+        return decided
+
+    async def cancel(self, obj: Object) -> Object:
+        """Has nothing come of it; as `complete`."""
+        decided = await self._write(obj, {"outcome": "Cancelled"})
+        await self.end_reservation(decided)
+        return decided
+
+    async def expire(self, obj: Object) -> Object:
+        """Has its hour be over; the caller has looked at the clock. As `complete`."""
+        decided = await self._write(obj, {"outcome": "Expired"})
+        await self.end_reservation(decided)
+        return decided
+
+    async def end_reservation(self, obj: Object) -> None:
+        """Has the storage that an ended Upload has reserved be its File's, or free.
+
+        Before the File's object is made, so that the bytes count once at every moment. Where the
+        figures are away it is left to who does this next, or to their rebuild.
+        """
+        account, upload = obj["spec"]["request"]["accountName"], obj["metadata"]["name"]
+        if obj["spec"]["outcome"] == "Completed":
+            name = obj["spec"]["completion"]["fileName"]
+            await self._storage.move(account, "files", upload, name)
+        else:
+            await self._storage.release(account, "files", upload)
+
+    async def find_file(self, obj: Object) -> Object | None:
+        """The File of a completed Upload, made where it is not there.
+
+        None where it was there and has been deleted: it does not come back. The operator sees a
+        File before it marks the Upload Settled, and marks it before it lets the File go. So one
+        that was made although the mark names another was made too late, and is taken away.
+
+        Raises RecordUnavailable and RecordOutcomeUnknown: it may be there or not, ask again.
+        """
+        name = obj["spec"]["completion"]["fileName"]
+        if is_settled(obj):
+            return await self._read_file(name)
+        await self.end_reservation(obj)
+        self._failpoints.reach("before-upload-file")
+        made = await self._files.create(compose_file(obj))
+        self._failpoints.reach("after-upload-file")
+        if made.is_new and await self._is_too_late(obj, made.object):
+            await self._files.delete(made.object)
+            return None
+        return None if made.object["metadata"].get("deletionTimestamp") else made.object
+
+    async def _is_too_late(self, obj: Object, file: Object) -> bool:
+        try:
+            current = await self._records.get(GatewayUpload.plural, obj["metadata"]["name"])
+        except Missing:
+            return False
+        counts = (current.get("status") or {}).get("fileUid")
+        return is_settled(current) and counts != file["metadata"]["uid"]
+
+    async def _read_file(self, name: str) -> Object | None:
+        try:
+            found = await self._records.get(GatewayFile.plural, name)
+        except Missing:
+            return None
+        return None if found["metadata"].get("deletionTimestamp") else found
+
+    async def _write(self, obj: Object, spec: dict[str, Any]) -> Object:
+        self._failpoints.reach("before-upload-outcome")
+        decided = await self._records.patch(GatewayUpload.plural, obj, {"spec": spec})
+        self._failpoints.reach("after-upload-outcome")
+        return decided
+
+
+def compose_file(obj: Object) -> Object:
+    """The GatewayFile of a completed Upload; the same whoever makes it, and however often."""
+    return build_file(_describe_file(obj), _read_end(obj))
+
+
+def tell_file(obj: Object, file: Object | None) -> FileRecord:
+    """What is told of the File with its completed Upload; of one that is gone what it was."""
+    if file is not None and (record := read_file(file)) is not None:
+        return record
+    new, created = _describe_file(obj), int(_read_end(obj))
+    return FileRecord(
+        name=new.name,
+        account=new.account,
+        purpose=new.purpose,
+        filename=new.filename,
+        bytes=obj["spec"]["request"]["bytes"],
+        created_at=created,
+        expires_at=None if new.life is None else created + new.life,
+    )
+
+
+def _describe_file(obj: Object) -> NewFile:
+    request, completion = obj["spec"]["request"], obj["spec"]["completion"]
+    account, upload = request["accountName"], obj["metadata"]["name"]
+    return NewFile(
+        name=completion["fileName"],
+        account=account,
+        purpose=request["purpose"],
+        filename=request["filename"],
+        segments=tuple(
+            ObjectRef(
+                key=part_key(account, upload, part["id"]),
+                bytes=part["bytes"],
+                sha256=part["sha256"],
+            )
+            for part in completion["parts"]
+        ),
+        life=find_life(request["purpose"], request.get("expiresAfterSeconds")),
+        key_name=request.get("keyName"),
+        upload_name=upload,
+    )
+
+
+def _read_end(obj: Object) -> float:
+    """When it was completed, in Unix seconds."""
+    return datetime.fromisoformat(obj["spec"]["completion"]["time"]).timestamp()

@@ -1,0 +1,1 @@
+"""Batches: their lines are checked, run against a moderation provider and put into Files."""

@@ -1,0 +1,45 @@
+"""Which lines of a run are under way, and how far ahead of the oldest of them others have come.
+
+What is ahead waits in memory when the results are put in order, so it is bounded, in lines and in
+bytes. Places are counted among the lines that are not blank, from 0.
+"""
+
+MOST_LINES_AHEAD = 10_000
+MOST_BYTES_AHEAD = 16 * 1024 * 1024
+
+
+class Window:
+    """Lines from the oldest one under way on."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[int, None] = {}
+        self._ahead: dict[int, int] = {}
+        self._bytes = 0
+        self._begun = 0
+
+    def __len__(self) -> int:
+        """How many lines are under way."""
+        return len(self._under_way)
+
+    def has_room(self) -> bool:
+        """Whether the next line may be begun."""
+        if not self._under_way:
+            return True
+        oldest = next(iter(self._under_way))
+        return self._begun - oldest < MOST_LINES_AHEAD and self._bytes < MOST_BYTES_AHEAD
+
+    def begin(self, place: int) -> None:
+        """The line is under way; lines begin in order."""
+        self._under_way[place] = None
+        self._begun = place + 1
+
+    def end(self, place: int, size: int) -> None:
+        """The line has ended with a result of so many bytes."""
+        del self._under_way[place]
+        self._ahead[place] = size
+        self._bytes += size
+        oldest = next(iter(self._under_way), self._begun)
+        if place < oldest:
+            # it was the oldest one: what has ended up to the next is ahead of nothing any more
+            for known in [p for p in self._ahead if p < oldest]:
+                self._bytes -= self._ahead.pop(known)

@@ -1,0 +1,113 @@
+"""What `ports.fetching` promises, asked of the adapter with real servers on loopback."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from ipaddress import ip_network
+
+import pytest
+from aiohttp import web
+
+from gateway_core.adapters.fetching import HttpFetcher
+from gateway_core.domain.addresses import AddressPolicy
+from gateway_core.ports.fetching import FetchFailed
+
+OPEN = AddressPolicy(allowed=(ip_network("127.0.0.0/8"),))
+
+
+async def serve(request: web.Request) -> web.StreamResponse:
+    match request.path.split("/")[1:]:
+        case ["bytes"]:
+            assert "Authorization" not in request.headers
+            return web.Response(body=b"x" * 300_000)
+        case ["hop", "0"]:
+            raise web.HTTPFound("/bytes")
+        case ["hop", count]:
+            raise web.HTTPFound(f"/hop/{int(count) - 1}")
+        case ["inside"]:
+            raise web.HTTPFound("http://127.0.0.2:1/")
+        case ["metadata"]:
+            raise web.HTTPFound("http://169.254.169.254/")
+        case ["file"]:
+            raise web.HTTPFound("file:///etc/passwd")
+        case ["slow"]:
+            await asyncio.sleep(30)
+        case ["encoded"]:
+            return web.Response(body=b"x", headers={"Content-Encoding": "gzip"})
+        case ["broken"]:
+            answer = web.StreamResponse(headers={"Content-Length": "100"})
+            await answer.prepare(request)
+            await answer.write(b"x")
+            assert request.transport is not None
+            request.transport.close()
+            return answer
+    return web.Response(status=404)
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_route("GET", "/{rest:.*}", serve)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def fetch(url: str, policy: AddressPolicy = OPEN, seconds: float = 10) -> bytes:
+    fetcher = HttpFetcher(policy, seconds=seconds)
+    try:
+        async with fetcher.open(url) as fetched:
+            return b"".join([chunk async for chunk in fetched.chunks])
+    finally:
+        await fetcher.close()
+
+
+async def test_bytes_come_by_up_to_three_redirects() -> None:
+    async with running() as base:
+        assert await fetch(base + "/bytes") == b"x" * 300_000
+        assert await fetch(base + "/hop/2") == b"x" * 300_000
+        with pytest.raises(FetchFailed, match="redirects more than 3 times"):
+            await fetch(base + "/hop/3")
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/inside", "could not be reached|not allowed"),
+        ("/metadata", "not allowed"),
+        ("/file", "not allowed|no http or https address"),
+        ("/encoded", "encoding"),
+        ("/broken", "broke off"),
+        ("/nothing", "status 404"),
+    ],
+)
+async def test_what_fails_says_why_and_names_no_address(path: str, reason: str) -> None:
+    async with running() as base:
+        with pytest.raises(FetchFailed, match=reason) as raised:
+            await fetch(base + path)
+    assert "127." not in str(raised.value)
+    assert "169." not in str(raised.value)
+
+
+async def test_private_addresses_are_refused_by_text_and_by_name() -> None:
+    async with running() as base:
+        closed = AddressPolicy()
+        for url in (base + "/bytes", base.replace("127.0.0.1", "localhost") + "/bytes"):
+            with pytest.raises(FetchFailed, match="not allowed"):
+                await fetch(url, closed)
+
+
+async def test_it_takes_no_longer_than_it_may() -> None:
+    async with running() as base:
+        with pytest.raises(FetchFailed, match=r"within 0\.3 s"):
+            await fetch(base + "/slow", seconds=0.3)
+
+
+async def test_an_address_with_a_credential_is_none() -> None:
+    with pytest.raises(FetchFailed, match="no http or https address"):
+        await fetch("http://a:b@127.0.0.1/")

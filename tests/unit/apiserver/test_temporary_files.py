@@ -1,0 +1,427 @@
+"""Temporary files (contract §2.5): made from a URL, of base64 or by a PUT, and read by address."""
+
+import base64
+import hashlib
+import json
+import time
+from typing import Any
+
+import pytest
+
+from gateway_apiserver.media.app import MediaParts, create_media_app
+from gateway_core.adapters.sealing import SivSealer
+from gateway_core.contract.media import MediaSigner
+from gateway_core.domain.files import USER_DATA_BYTES
+from gateway_core.usecases.temporaryaddresses import PUT_SECONDS, TICKET_SECONDS, TemporaryAddresses
+from tests.unit.apiserver.gateway import ID_KEY, Answer, Gateway, call
+
+PATH = "/api/v1/files"
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)) * 40
+KEYS = {"file_name", "url", "size_bytes", "mime_type", "created_at", "expires_at"}
+
+
+class Bench:
+    """The API, and the media host on the same store."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.gateway = Gateway(media_url="https://media.example.com/", **settings)
+        self.ahead = 0.0
+        parts = MediaParts(
+            self.gateway.store,
+            MediaSigner(b"m" * 32),
+            TemporaryAddresses(SivSealer(ID_KEY)),
+        )
+        self.media = create_media_app(parts, lambda: time.time() + self.ahead)
+
+    async def post(self, body: Any, path: str = PATH, key: str = "", **headers: str) -> Answer:
+        sent = [
+            ("Authorization", f"Bearer {key or self.gateway.key}"),
+            ("Content-Type", "application/json"),
+            *((name.replace("_", "-"), value) for name, value in headers.items()),
+        ]
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return await call(self.gateway.app, "POST", path, headers=sent, content=raw)
+
+    async def create(self, data: bytes = PNG, **body: Any) -> Answer:
+        source = {"type": "base64", "data": base64.b64encode(data).decode()}
+        return await self.post({"source": source, **body})
+
+    async def read(self, url: str, method: str = "GET", **headers: str) -> Answer:
+        assert url.startswith("https://media.example.com/temporary/")
+        path = url.removeprefix("https://media.example.com")
+        return await call(self.media, method, path, headers=list(headers.items()))
+
+    async def prepare(self, data: bytes = PNG, **body: Any) -> dict[str, Any]:
+        checksum = base64.b64encode(hashlib.md5(data).digest()).decode()
+        wanted = {"filename": "a.png", "byte_size": len(data), "checksum": checksum, **body}
+        answer = await self.post(wanted, PATH + "/prepare")
+        assert answer.status == 201, answer.body
+        found: dict[str, Any] = answer.json
+        return found
+
+    async def put(self, url: str, data: bytes = PNG, length: int | None = None) -> Answer:
+        path = url.removeprefix("https://media.example.com")
+        size = len(data) if length is None else length
+        headers = [("Content-Length", str(size))]
+        return await call(self.media, "PUT", path, headers=headers, content=data)
+
+    def list_files(self) -> list[dict[str, Any]]:
+        return self.gateway.records.list_objects("gatewayfiles")
+
+    async def read_used(self) -> int:
+        return await self.gateway.storage.read_used("demo", "temporary")
+
+
+@pytest.fixture
+async def bench() -> Bench:
+    return Bench()
+
+
+async def test_base64_becomes_a_file_that_the_media_host_serves(bench: Bench) -> None:
+    answer = await bench.create(file_name="some/pic\u00fc.png")
+    assert answer.status == 201, answer.body
+    made = answer.json
+    assert set(made) == KEYS
+    assert (made["file_name"], made["size_bytes"]) == ("pic\u00fc.png", len(PNG))
+    assert made["mime_type"] == "image/png"
+    [obj] = bench.list_files()
+    request = obj["spec"]["request"]
+    assert (request["purpose"], request["bytes"]) == ("temporary", len(PNG))
+    assert made["expires_at"] == request["expirationTime"]
+    assert await bench.read_used() == len(PNG)
+    # nothing of the account, the object or the store is told
+    for secret in ("demo", obj["metadata"]["name"][5:], request["segments"][0]["key"]):
+        assert secret not in made["url"]
+    shown = await bench.read(made["url"])
+    assert (shown.status, shown.body) == (200, PNG)
+    assert shown.headers["content-type"] == "image/png"
+    assert shown.headers["x-content-type-options"] == "nosniff"
+    assert shown.headers["content-disposition"].startswith("attachment; filename=")
+    part = await bench.read(made["url"], Range="bytes=8-11")
+    assert (part.status, part.body) == (206, PNG[8:12])
+    unchanged = await bench.read(made["url"], **{"If-None-Match": shown.headers["etag"]})
+    assert unchanged.status == 304
+    head = await bench.read(made["url"], "HEAD")
+    assert (head.body, head.headers["content-length"]) == (b"", str(len(PNG)))
+
+
+async def test_an_address_ends_with_its_day_and_no_other_is_good(bench: Bench) -> None:
+    url = (await bench.create()).json["url"]
+    token, name = url.rsplit("/", 2)[1:]
+    for forged in (token[:-1] + ("A" if token[-1] != "A" else "B"), token + "=", "A" * 80, "%00"):
+        assert (await bench.read(url.replace(token, forged))).status == 404
+    assert (await bench.read(url, "PUT")).status == 405
+    bench.ahead = 24 * 3600 - 60
+    assert (await bench.read(url)).status == 200
+    bench.ahead = 24 * 3600 + 1
+    assert (await bench.read(url)).status == 404
+    assert name == "file"
+
+
+async def test_what_a_browser_would_run_is_told_as_bytes(bench: Bench) -> None:
+    page = b"<!DOCTYPE html><html><script>alert(1)</script></html>"
+    made = (await bench.create(page, file_name="a.html")).json
+    assert made["mime_type"] == "text/html"
+    shown = await bench.read(made["url"])
+    assert shown.headers["content-type"] == "application/octet-stream"
+
+
+async def test_damaged_bytes_are_not_served(bench: Bench) -> None:
+    url = (await bench.create()).json["url"]
+    [key] = bench.gateway.store.contents
+    bench.gateway.store.contents[key] = PNG[:-1] + b"?"
+    assert (await bench.read(url)).status == 500
+    bench.gateway.store.contents[key] = PNG[:-1]
+    assert (await bench.read(url)).status == 503
+    del bench.gateway.store.contents[key]
+    assert (await bench.read(url)).status == 404
+    bench.gateway.store.away = True
+    assert (await bench.read(url)).status == 503
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ("", "data"),
+        ("====", "valid base64"),
+        ("AAA", "valid base64"),
+        ("AA==AAAA", "valid base64"),
+        ("A\u00fcAA", "valid base64"),
+        ("data:text/plain,hello", "not of base64"),
+        ("data:text/plain;base64,", "is empty"),
+        (" \n ", "is empty"),
+        ("A" * 30_001, "valid base64"),
+        ("A" * 30_000 + "\u00fc" * 4, "valid base64"),
+    ],
+)
+async def test_bad_base64_leaves_nothing(bench: Bench, data: str, problem: str) -> None:
+    answer = await bench.post({"source": {"type": "base64", "data": data}})
+    assert answer.status == 400
+    assert problem in answer.json["errors"]["source"][0]
+    assert bench.list_files() == []
+    assert bench.gateway.store.contents == {}
+    assert await bench.read_used() == 0
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000, 60_000])
+@pytest.mark.parametrize("head", ["", "data:image/png;base64,", "DATA:;BASE64,"])
+async def test_base64_may_be_a_data_url_and_have_whitespace(
+    bench: Bench, size: int, head: str
+) -> None:
+    data = bytes(range(256)) * 250
+    text = base64.encodebytes(data[:size]).decode()
+    answer = await bench.post({"source": {"type": "base64", "data": f" {head}{text}"}})
+    assert answer.status == 201, answer.body
+    assert list(bench.gateway.store.contents.values()) == [data[:size]]
+
+
+async def test_a_long_text_may_be_escaped_and_cut_anywhere(bench: Bench) -> None:
+    data = bytes(range(256)) * 100
+    text = base64.b64encode(data).decode().replace("/", "\\/").replace("A", "\\u0041")
+    raw = f'{{"file_name":"q\\"\\\\","source":{{"data":"{text}","type":"base64"}}}}'.encode()
+    headers = {"Authorization": f"Bearer {bench.gateway.key}", "Content-Type": "application/json"}
+    for step in (1, 7, 1000):
+        chunks = [raw[start : start + step] for start in range(0, len(raw), step)]
+        answer = await call(
+            bench.gateway.app, "POST", PATH, headers=list(headers.items()), chunks=chunks
+        )
+        assert answer.status == 201, answer.body
+        assert answer.json["file_name"] == 'q"\\'.rpartition("\\")[2] or "file"
+    assert set(bench.gateway.store.contents.values()) == {data}
+
+
+@pytest.mark.parametrize(
+    ("body", "fields"),
+    [
+        ({}, {"source"}),
+        ({"source": "x"}, {"source"}),
+        ({"source": {"type": "path", "path": "x"}}, {"source"}),
+        ({"source": {"type": "url"}}, {"source"}),
+        ({"source": {"type": "url", "url": "ftp://a/b"}}, {"source"}),
+        ({"source": {"type": "url", "url": "x"}}, {"source"}),
+        ({"source": {"type": "url", "url": "http://a/", "data": "AAAA"}}, {"source"}),
+        ({"source": {"type": "url", "url": "http://a/" + "a" * 2048}}, {"source"}),
+        ({"source": {"type": "base64", "data": 5}}, {"source"}),
+        ({"source": {"type": "base64", "data": "AAAA"}, "file_name": ""}, {"file_name"}),
+        ({"source": {"type": "base64", "data": "AAAA"}, "file_name": "a" * 256}, {"file_name"}),
+        ({"source": None, "x": 1}, {"source", "x"}),
+        # a long text is streamed, and what comes after it is judged as well
+        ({"source": {"data": "A" * 40_000, "type": "url"}}, {"source"}),
+        ({"source": {"data": "A" * 40_000, "type": "base64"}, "x": 1}, {"x"}),
+    ],
+)
+async def test_a_body_that_breaks_a_rule(
+    bench: Bench, body: dict[str, Any], fields: set[str]
+) -> None:
+    answer = await bench.post(body)
+    assert (answer.status, set(answer.json["errors"])) == (400, fields)
+    assert bench.gateway.store.contents == {}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"[]",
+        b'{"source":{"type":"base64","data":"' + b"A" * 40_000,
+        b'{"source":{"type":"base64","data":"' + b"A" * 40_000 + b'"}',
+        b'{"source":{"type":"base64","data":"' + b"A" * 40_000 + b"\\",
+        b'{"source":{"type":"base64","data":"' + b"A" * 40_000 + b'\\x"}}',
+        b'{"source":{"type":"base64","data":"' + b"A" * 40_000 + b'\n"}}',
+        b'{"source":{"type":"base64","data":"' + b"A" * 40_000 + b'"}} x',
+    ],
+)
+async def test_a_body_that_is_no_json_leaves_nothing(bench: Bench, raw: bytes) -> None:
+    answer = await bench.post(raw)
+    assert (answer.status, set(answer.json)) == (400, {"error"})
+    assert bench.gateway.store.contents == {}
+
+
+async def test_only_the_data_may_be_long(bench: Bench) -> None:
+    source = {"type": "base64", "data": "AAAA"}
+    for body in (
+        {"source": source, "file_name": "a" * 30_000},
+        {"source": {**source, "data": "A" * 40_000}, "file_name": "a" * 90_000},
+        {"source": source, "x": [1] * 50_000},
+    ):
+        answer = await bench.post(body)
+        assert answer.status in (400, 413)
+    assert bench.gateway.store.contents == {}
+
+
+async def test_the_limit_is_met_to_the_byte(bench: Bench) -> None:
+    data = bytes(USER_DATA_BYTES)
+    assert (await bench.create(data)).status == 201
+    answer = await bench.create(data + b"x")
+    assert (answer.status, set(answer.json)) == (413, {"error"})
+    assert len(bench.gateway.store.contents) == 1
+
+
+async def test_the_pool_of_temporary_files_is_the_accounts_and_its_own() -> None:
+    bench = Bench(temporary_storage_bytes=100)
+    assert (await bench.create(b"x" * 60)).status == 201
+    answer = await bench.create(b"x" * 41)
+    assert (answer.status, answer.json) == (
+        413,
+        {"error": "The account's storage limit would be exceeded."},
+    )
+    assert (await bench.create(b"x" * 40)).status == 201
+    assert len(bench.gateway.store.contents) == 2
+    assert await bench.read_used() == 100
+    bench.gateway.storage.away = True
+    assert (await bench.create(b"x")).status == 503
+
+
+class TestUrls:
+    async def test_what_a_url_leads_to_becomes_a_file_of_its_name(self, bench: Bench) -> None:
+        url = "https://example.com/a/pic%20one.png?x=1"
+        bench.gateway.fetcher.pages[url] = PNG
+        answer = await bench.post({"source": {"type": "url", "url": url}})
+        assert answer.status == 201, answer.body
+        made = answer.json
+        assert (made["file_name"], made["mime_type"]) == ("pic one.png", "image/png")
+        assert (await bench.read(made["url"])).body == PNG
+
+    async def test_what_cannot_be_fetched_is_told(self, bench: Bench) -> None:
+        pages: dict[str, bytes | str] = {"https://a/x": "leads nowhere", "https://a/empty": b""}
+        bench.gateway.fetcher.pages.update(pages)
+        for url, text in (("https://a/x", "leads nowhere"), ("https://a/empty", "is empty")):
+            answer = await bench.post({"source": {"type": "url", "url": url}})
+            assert (answer.status, answer.json["errors"]) == (400, {"source": [text]})
+        bench.gateway.fetcher.pages["https://a/big"] = bytes(USER_DATA_BYTES + 1)
+        answer = await bench.post({"source": {"type": "url", "url": "https://a/big"}})
+        assert answer.status == 413
+        assert bench.gateway.store.contents == {}
+
+
+class TestIdempotency:
+    async def test_a_repeated_call_gets_the_first_ones_answer(self, bench: Bench) -> None:
+        url = "https://example.com/a.png"
+        bench.gateway.fetcher.pages[url] = PNG
+        data = base64.b64encode(PNG).decode()
+        sources = ({"type": "url", "url": url}, {"type": "base64", "data": data})
+        for number, source in enumerate(sources):
+            body, key = {"source": source}, f"key-{number}"
+            first = await bench.post(body, Idempotency_Key=key)
+            again = await bench.post({**body, "file_name": None}, Idempotency_Key=key)
+            assert (again.status, again.json) == (201, first.json)
+            other = await bench.post({**body, "file_name": "b"}, Idempotency_Key=key)
+            assert other.status == 409
+            assert other.headers["x-should-retry"] == "false"
+        assert bench.gateway.fetcher.fetched == [url]
+        assert len(bench.gateway.store.contents) == len(bench.list_files()) == 2
+        assert await bench.read_used() == 2 * len(PNG)
+
+    async def test_a_refused_call_binds_no_key_and_accounts_share_none(self, bench: Bench) -> None:
+        bad = {"source": {"type": "base64", "data": "="}}
+        assert (await bench.post(bad, Idempotency_Key="k")).status == 400
+        good = {"source": {"type": "base64", "data": "AAAA"}}
+        first = await bench.post(good, Idempotency_Key="k")
+        foreign = await bench.post(good, key=bench.gateway.other_key, Idempotency_Key="k")
+        assert (first.status, foreign.status) == (201, 201)
+        assert first.json["url"] != foreign.json["url"]
+
+    async def test_a_file_that_is_over_is_not_replayed(self, bench: Bench) -> None:
+        good = {"source": {"type": "base64", "data": "AAAA"}}
+        await bench.post(good, Idempotency_Key="k")
+        [obj] = bench.list_files()
+        await bench.gateway.records.delete("gatewayfiles", obj["metadata"]["name"])
+        answer = await bench.post(good, Idempotency_Key="k")
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+
+
+class TestPrepared:
+    async def test_what_is_put_and_confirmed_becomes_a_file(self, bench: Bench) -> None:
+        prepared = await bench.prepare()
+        assert set(prepared) == {"upload_url", "headers", "signed_id"}
+        assert isinstance(prepared["headers"], dict)
+        body = {"signed_id": prepared["signed_id"]}
+        early = await bench.post(body, PATH + "/confirm")
+        assert (early.status, set(early.json)) == (409, {"error"})
+        assert (await bench.put(prepared["upload_url"])).status == 200
+        assert bench.list_files() == []
+        first = await bench.post(body, PATH + "/confirm")
+        assert first.status == 201, first.body
+        assert set(first.json) == KEYS
+        assert (first.json["file_name"], first.json["mime_type"]) == ("a.png", "image/png")
+        assert (await bench.read(first.json["url"])).body == PNG
+        again = await bench.post(body, PATH + "/confirm")
+        assert (again.status, again.json) == (201, first.json)
+        assert await bench.read_used() == len(PNG)
+        assert len(bench.list_files()) == 1
+
+    async def test_an_address_takes_one_put_of_what_was_announced(self, bench: Bench) -> None:
+        url = (await bench.prepare())["upload_url"]
+        wrong = PNG[:-1] + b"?"
+        for data, length in ((wrong, None), (PNG[:-1], None), (PNG, 5), (PNG[:-1], len(PNG))):
+            answer = await bench.put(url, data, length)
+            assert (answer.status, set(answer.json)) == (400, {"error"})
+            assert bench.gateway.store.contents == {}
+        assert (await bench.put(url)).status == 200
+        assert (await bench.put(url)).status == 409
+
+    async def test_an_address_is_good_for_a_quarter_of_an_hour(self, bench: Bench) -> None:
+        prepared = await bench.prepare()
+        bench.ahead = PUT_SECONDS - 1
+        assert (await bench.put(prepared["upload_url"], PNG[:-1])).status == 400
+        bench.ahead = PUT_SECONDS + 1
+        assert (await bench.put(prepared["upload_url"])).status == 404
+        forged = prepared["upload_url"][:-2] + "AA"
+        assert (await bench.put(forged)).status == 404
+        # what one confirms with opens no door for bytes
+        base = prepared["upload_url"].rpartition("/")[0]
+        assert (await bench.put(f"{base}/{prepared['signed_id']}")).status == 404
+
+    async def test_unknown_foreign_and_late_signed_ids_are_the_same(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        prepared = await bench.prepare()
+        await bench.put(prepared["upload_url"])
+        body = {"signed_id": prepared["signed_id"]}
+        foreign = await bench.post(body, PATH + "/confirm", key=bench.gateway.other_key)
+        unknown = await bench.post({"signed_id": "A" * 99}, PATH + "/confirm")
+        monkeypatch.setattr(
+            "gateway_apiserver.routes.temporary.endpoints.TICKET_SECONDS", -TICKET_SECONDS
+        )
+        late = await bench.post(body, PATH + "/confirm")
+        assert {a.status for a in (foreign, unknown, late)} == {404}
+        assert foreign.body == unknown.body == late.body
+
+    @pytest.mark.parametrize(
+        ("changes", "field"),
+        [
+            ({"byte_size": 0}, "byte_size"),
+            ({"byte_size": USER_DATA_BYTES + 1}, "byte_size"),
+            ({"byte_size": True}, "byte_size"),
+            ({"byte_size": None}, "byte_size"),
+            ({"checksum": "AAAA"}, "checksum"),
+            ({"checksum": "\u00fc"}, "checksum"),
+            ({"checksum": 5}, "checksum"),
+            ({"filename": None}, "filename"),
+            ({"filename": ""}, "filename"),
+            ({"extra": 1}, "extra"),
+        ],
+    )
+    async def test_a_preparation_that_breaks_a_rule(
+        self, bench: Bench, changes: dict[str, Any], field: str
+    ) -> None:
+        good = {"filename": "a", "byte_size": 5.0, "checksum": base64.b64encode(b"x" * 16).decode()}
+        assert (await bench.post(good, PATH + "/prepare")).status == 201
+        answer = await bench.post({**good, **changes}, PATH + "/prepare")
+        assert (answer.status, set(answer.json["errors"])) == (400, {field})
+
+
+async def test_who_may_not_create_makes_no_file(bench: Bench) -> None:
+    management = bench.gateway.put_key("demo", "Management")
+    for path in (PATH, PATH + "/prepare", PATH + "/confirm"):
+        assert (await bench.post({}, path, key="sk-nothing")).status == 401
+        assert (await bench.post({}, path, key=management)).status == 403
+        closed = Bench(maintenance=True)
+        assert (await closed.post({}, path)).status == 503
+        wrong = await call(
+            bench.gateway.app,
+            "POST",
+            path,
+            headers=[("Authorization", f"Bearer {bench.gateway.key}"), ("Content-Type", "a/b")],
+        )
+        assert wrong.status == 415

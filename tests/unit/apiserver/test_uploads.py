@@ -1,0 +1,559 @@
+"""`/v1/uploads` (contract §4): what wins, what is refused, and what is left behind."""
+
+import asyncio
+import base64
+import hashlib
+import time
+from typing import Any
+
+import pytest
+
+from gateway_core.domain.uploads import MOST_PART_BYTES
+from gateway_core.ports.records import (
+    Object,
+    Outdated,
+    RecordOutcomeUnknown,
+    RecordUnavailable,
+)
+from tests.fakes.records import Fault
+from tests.unit.apiserver.gateway import Answer, Gateway
+from tests.unit.apiserver.uploads import BOUNDARY, Uploader, write_form
+
+LIMIT = 5_368_709_120
+
+
+@pytest.fixture
+def gateway() -> Gateway:
+    return Gateway()
+
+
+@pytest.fixture
+def uploader(gateway: Gateway) -> Uploader:
+    return Uploader(gateway)
+
+
+def refused(answer: Answer, status: int, code: str, param: str | None = None) -> None:
+    assert answer.status == status, answer.body
+    error = answer.json["error"]
+    assert (error["code"], error["param"]) == (code, param), error
+    assert set(error) == {"message", "type", "param", "code"}
+
+
+def conflicts(answer: Answer) -> None:
+    refused(answer, 409, "upload_state_conflict")
+    assert answer.headers["x-should-retry"] == "false"
+
+
+async def test_parts_become_one_file_in_the_order_that_is_said(uploader: Uploader) -> None:
+    before = int(time.time())
+    answer = await uploader.create(6)
+    created = answer.json
+    assert answer.headers["cache-control"] == "no-store"
+    assert created["expires_at"] == created["created_at"] + 3600 >= before + 3600
+    assert {**created, "id": "", "created_at": 0, "expires_at": 0} == {
+        "id": "",
+        "object": "upload",
+        "bytes": 6,
+        "created_at": 0,
+        "expires_at": 0,
+        "filename": "a.bin",
+        "purpose": "user_data",
+        "status": "pending",
+        "file": None,
+    }
+    assert await uploader.read_used() == 6
+    upload = created["id"]
+    last, first = await asyncio.gather(uploader.add(upload, b"def"), uploader.add(upload, b"abc"))
+    await uploader.add(upload, b"not listed")
+    done = await uploader.complete(upload, first, last)
+    assert done.status == 200, done.body
+    (file,) = uploader.list_files()
+    assert uploader.read_file(file) == b"abcdef"
+    assert done.json == {
+        **created,
+        "status": "completed",
+        "file": {
+            "id": file["metadata"]["name"],
+            "object": "file",
+            "bytes": 6,
+            "created_at": done.json["file"]["created_at"],
+            "expires_at": None,
+            "filename": "a.bin",
+            "purpose": "user_data",
+            "status": "processed",
+            "status_details": None,
+        },
+    }
+    assert await uploader.read_used() == 6
+    claims = await uploader.gateway.storage.list_claims("demo", "files", 0)
+    assert [claim.member for claim in claims] == [file["metadata"]["name"]]
+
+
+async def test_a_completion_repeated_is_the_same_and_another_is_a_conflict(
+    uploader: Uploader,
+) -> None:
+    upload = await uploader.open(2)
+    a, b = await uploader.add(upload, b"a"), await uploader.add(upload, b"b")
+    first = await uploader.complete(upload, a, b)
+    uploader.pass_hour()
+    again = await uploader.complete(upload, a, b)
+    assert (again.status, again.body) == (200, first.body)
+    conflicts(await uploader.complete(upload, b, a))
+    conflicts(await uploader.complete(upload, a))
+    conflicts(await uploader.cancel(upload))
+    conflicts(await uploader.send(upload, b"c"))
+    assert len(uploader.list_files()) == 1
+
+
+async def test_a_cancellation_repeated_is_the_same_and_frees_the_storage(
+    uploader: Uploader,
+) -> None:
+    upload = await uploader.open(100)
+    part = await uploader.add(upload, b"a" * 100)
+    first = await uploader.cancel(upload)
+    assert first.status == 200
+    assert first.json["status"] == "cancelled"
+    assert first.json["file"] is None
+    assert await uploader.read_used() == 0
+    again = await uploader.post_json(f"/{upload}/cancel", {})
+    assert (again.status, again.body) == (200, first.body)
+    conflicts(await uploader.complete(upload, part))
+    conflicts(await uploader.send(upload, b"a"))
+    assert uploader.list_files() == []
+
+
+@pytest.mark.parametrize("request_kind", ["part", "complete", "cancel"])
+async def test_the_first_request_after_the_hour_writes_that_it_is_over(
+    uploader: Uploader, request_kind: str
+) -> None:
+    upload = await uploader.open(1)
+    part = await uploader.add(upload, b"a")
+    uploader.pass_hour()
+    if request_kind == "part":
+        conflicts(await uploader.send(upload, b"a"))
+    elif request_kind == "complete":
+        conflicts(await uploader.complete(upload, part))
+    else:
+        conflicts(await uploader.cancel(upload))
+    assert uploader.find(upload)["spec"]["outcome"] == "Expired"
+    assert await uploader.read_used() == 0
+    # and no later answer says otherwise, whatever the clock does
+    uploader.gateway.clock = time.time
+    conflicts(await uploader.complete(upload, part))
+    conflicts(await uploader.cancel(upload))
+
+
+async def test_of_concurrent_completions_and_cancellations_one_outcome_wins(
+    uploader: Uploader,
+) -> None:
+    for _ in range(5):
+        upload = await uploader.open(1)
+        part = await uploader.add(upload, b"a")
+        calls = [uploader.complete(upload, part), uploader.cancel(upload)] * 10
+        answers = await asyncio.gather(*calls)
+        won = {answer.body for answer in answers if answer.status == 200}
+        assert len(won) == 1
+        for answer in answers:
+            if answer.status != 200:
+                conflicts(answer)
+        outcome = uploader.find(upload)["spec"]["outcome"]
+        files = [
+            file
+            for file in uploader.list_files()
+            if file["spec"]["request"]["uploadName"] == upload.replace("_", "-", 1)
+        ]
+        assert len(files) == (outcome == "Completed")
+    assert await uploader.read_used() == len(uploader.list_files())
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "code", "param"),
+    [
+        ({"bytes": ...}, 400, "missing_required_parameter", "bytes"),
+        ({"bytes": None}, 400, "missing_required_parameter", "bytes"),
+        ({"bytes": 0}, 400, "invalid_value", "bytes"),
+        ({"bytes": -1}, 400, "invalid_value", "bytes"),
+        ({"bytes": "6"}, 400, "invalid_type", "bytes"),
+        ({"bytes": True}, 400, "invalid_type", "bytes"),
+        ({"bytes": 1.5}, 400, "invalid_type", "bytes"),
+        ({"bytes": 52_428_801}, 413, "file_too_large", "bytes"),
+        ({"bytes": 209_715_201, "purpose": "batch"}, 413, "file_too_large", "bytes"),
+        ({"filename": ...}, 400, "missing_required_parameter", "filename"),
+        ({"filename": ""}, 400, "invalid_value", "filename"),
+        ({"filename": 5}, 400, "invalid_type", "filename"),
+        ({"mime_type": ...}, 400, "missing_required_parameter", "mime_type"),
+        ({"mime_type": ""}, 400, "invalid_value", "mime_type"),
+        ({"mime_type": "x" * 256}, 400, "invalid_value", "mime_type"),
+        ({"purpose": ...}, 400, "missing_required_parameter", "purpose"),
+        ({"purpose": "assistants"}, 400, "invalid_value", "purpose"),
+        ({"purpose": "batch_output"}, 400, "invalid_value", "purpose"),
+        ({"expires_after": 5}, 400, "invalid_type", "expires_after"),
+        (
+            {"expires_after": {"anchor": "created_at", "seconds": 3599}},
+            400,
+            "invalid_value",
+            "expires_after.seconds",
+        ),
+        (
+            {"expires_after": {"anchor": "now", "seconds": 3600}},
+            400,
+            "invalid_value",
+            "expires_after.anchor",
+        ),
+    ],
+)
+async def test_a_create_that_breaks_a_rule_makes_nothing(
+    uploader: Uploader, changes: dict[str, Any], status: int, code: str, param: str
+) -> None:
+    refused(await uploader.create(6, **changes), status, code, param)
+    assert uploader.gateway.records.list_objects("gatewayuploads") == []
+
+
+async def test_limits_are_met_to_the_byte_and_unknown_fields_ignored(uploader: Uploader) -> None:
+    assert (await uploader.create(52_428_800, novelty=1)).status == 200
+    assert (await uploader.create(209_715_200, purpose="batch")).status == 200
+    whole = await uploader.create(6.0, mime_type="pdf", expires_after=None)  # type: ignore[arg-type]
+    assert whole.json["bytes"] == 6
+
+
+async def test_bodies_that_are_none(uploader: Uploader) -> None:
+    refused(await uploader.post("", b"{", "application/json"), 400, "invalid_json")
+    refused(await uploader.post("", b"[]", "application/json"), 400, "invalid_type")
+    refused(await uploader.post("", b"{}", "text/plain"), 415, "unsupported_media_type")
+    long = b'{"a":"' + b"x" * 1024 * 1024 + b'"}'
+    refused(await uploader.post("", long, "application/json"), 413, "request_too_large")
+
+
+async def test_an_account_stores_no_more_than_it_may(uploader: Uploader) -> None:
+    uploader.gateway.put_account("demo", storageBytes=100)
+    first = await uploader.open(60)
+    refused(await uploader.create(41), 413, "storage_limit_exceeded")
+    assert (await uploader.create(40)).status == 200
+    await uploader.cancel(first)
+    assert (await uploader.create(60)).status == 200
+    assert await uploader.read_used() == 100
+
+
+async def test_with_an_idempotency_key_there_is_one_upload(uploader: Uploader) -> None:
+    answers = await asyncio.gather(*(uploader.create(6, key="k") for _ in range(10)))
+    assert {answer.status for answer in answers} == {200}
+    assert len({answer.body for answer in answers}) == 1
+    assert sum("idempotent-replayed" in answer.headers for answer in answers) == 9
+    assert len(uploader.gateway.records.list_objects("gatewayuploads")) == 1
+    assert await uploader.read_used() == 6
+    refused(await uploader.create(7, key="k"), 409, "idempotency_conflict")
+    other = Uploader(uploader.gateway, uploader.gateway.other_key)
+    assert (await other.create(7, key="k")).json["id"] != answers[0].json["id"]
+    await uploader.cancel(answers[0].json["id"])
+    again = await uploader.create(6, key="k")
+    assert again.body == answers[0].body
+    assert await uploader.read_used() == 0
+
+
+async def test_of_creates_with_one_key_and_other_sizes_the_winners_is_reserved(
+    uploader: Uploader,
+) -> None:
+    answers = await asyncio.gather(*(uploader.create(n + 1, key="k") for n in range(8)))
+    (won,) = (answer.json for answer in answers if answer.status == 200)
+    assert sum(answer.status == 409 for answer in answers) == 7
+    assert await uploader.read_used() == won["bytes"]
+
+
+async def test_an_upload_of_another_account_is_none(uploader: Uploader) -> None:
+    upload = await uploader.open(1)
+    part = await uploader.add(upload, b"a")
+    other = Uploader(uploader.gateway, uploader.gateway.other_key)
+    for theirs in (upload, "upload_" + "a" * 26, "upload_x", "file-" + "a" * 26):
+        refused(await other.send(theirs, b"a"), 404, "upload_not_found")
+        refused(await other.complete(theirs, part), 404, "upload_not_found")
+        refused(await other.cancel(theirs), 404, "upload_not_found")
+    own = await other.open(1)
+    refused(await other.complete(own, part), 404, "part_not_found", "part_ids")
+
+
+async def test_one_that_an_admin_deletes_is_gone_at_once(uploader: Uploader) -> None:
+    upload = await uploader.open(1)
+    await uploader.gateway.records.delete("gatewayuploads", upload.replace("_", "-", 1))
+    assert "deletionTimestamp" in uploader.find(upload)["metadata"]
+    refused(await uploader.cancel(upload), 404, "upload_not_found")
+    refused(await uploader.send(upload, b"a"), 404, "upload_not_found")
+
+
+async def test_there_is_no_get_and_no_list(gateway: Gateway) -> None:
+    upload = await Uploader(gateway).open(1)
+    missing = await gateway.get(f"/v1/uploads/{upload}")
+    refused(missing, 404, "not_found")
+    refused(await gateway.get("/v1/uploads"), 405, "method_not_allowed")
+    refused(await Uploader(gateway).post(f"/{upload}/"), 404, "not_found")
+
+
+async def test_who_may_not_create_may_not_upload(gateway: Gateway) -> None:
+    gateway.put_user("vera", {"demo": "viewer"})
+    viewer = Uploader(gateway, gateway.put_key("demo", createdBy="vera"))
+    refused(await viewer.create(), 403, "insufficient_role")
+    refused(await viewer.cancel("upload_" + "a" * 26), 403, "insufficient_role")
+    manager = Uploader(gateway, gateway.put_key("demo", "Management"))
+    refused(await manager.create(), 403, "wrong_credential_class")
+    refused(await Uploader(gateway, "sk-nonsense").create(), 401, "invalid_api_key")
+
+
+async def test_maintenance_refuses_what_makes_something() -> None:
+    gateway = Gateway(maintenance=True)
+    uploader = Uploader(gateway)
+    unknown = "upload_" + "a" * 26
+    for answer in (
+        await uploader.create(),
+        await uploader.send(unknown, b"a"),
+        await uploader.complete(unknown, "p"),
+    ):
+        refused(answer, 503, "service_unavailable")
+    refused(await uploader.cancel(unknown), 404, "upload_not_found")
+
+
+async def test_what_is_wrong_with_a_part_is_told_before_what_is_wrong_with_its_upload(
+    uploader: Uploader,
+) -> None:
+    upload = await uploader.open(1)
+    await uploader.cancel(upload)
+    for target in (upload, "upload_" + "a" * 26, await uploader.open(1)):
+        path, kind = f"/{target}/parts", f"multipart/form-data; boundary={BOUNDARY}"
+        refused(await uploader.send(target, b""), 400, "empty_part", "data")
+        other = await uploader.send(target, b"a", field="file")
+        refused(other, 400, "missing_required_parameter", "data")
+        refused(await uploader.post_json(path, {}), 415, "unsupported_media_type")
+        cut = write_form(b"abc")[:-9]
+        refused(await uploader.post(path, cut, kind), 400, "invalid_value")
+        declared = [("Content-Length", str(MOST_PART_BYTES + 64 * 1024 + 1))]
+        refused(await uploader.post(path, b"", kind, declared), 413, "part_too_large", "data")
+    assert not uploader.gateway.store.contents
+
+
+async def test_a_part_needs_no_filename(uploader: Uploader) -> None:
+    upload = await uploader.open(1)
+    assert (await uploader.send(upload, b"a", filename=None)).status == 200
+
+
+async def test_a_part_is_as_long_as_it_may_be_and_no_longer(uploader: Uploader) -> None:
+    upload = await uploader.open(1)
+    kind = f"multipart/form-data; boundary={BOUNDARY}"
+    head, tail = write_form(b"|").split(b"|")
+    block = b"x" * (1 << 20)
+    chunks = [head, *[block] * 64, tail]
+    fits = await uploader.post(f"/{upload}/parts", b"", kind, chunks=chunks)
+    assert fits.status == 200
+    assert set(fits.json) == {"id", "object", "created_at", "upload_id"}
+    chunks[-1:] = [b"x", tail]
+    over = await uploader.post(f"/{upload}/parts", b"", kind, chunks=chunks)
+    refused(over, 413, "part_too_large", "data")
+    # what was refused has left nothing
+    assert sum(map(len, uploader.gateway.store.contents.values())) < MOST_PART_BYTES + 1000
+
+
+async def test_parts_go_over_the_upload_by_their_repetitions_alone(
+    uploader: Uploader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway_core.domain.uploads.MOST_PART_BYTES", 10)
+    upload = await uploader.open(5)
+    for _ in range(4):
+        await uploader.add(upload, b"12345")
+    refused(await uploader.send(upload, b"1"), 400, "too_many_part_bytes", "data")
+    # forgotten figures are founded on what is in the store
+    uploader.gateway.parts.lose()
+    refused(await uploader.send(upload, b"1"), 400, "too_many_part_bytes", "data")
+    parts = [key for key in uploader.gateway.store.contents if not key.endswith(".json")]
+    assert len(parts) == 4
+
+
+async def test_no_more_than_a_thousand_parts(uploader: Uploader) -> None:
+    upload = await uploader.open(1)
+    await uploader.add(upload, b"a")
+    await uploader.gateway.parts.establish(
+        "demo", upload.replace("_", "-", 1), {f"part_{n}": 1 for n in range(999)}
+    )
+    refused(await uploader.send(upload, b"b"), 400, "too_many_part_bytes", "data")
+
+
+async def test_a_client_that_breaks_off_leaves_nothing(uploader: Uploader) -> None:
+    upload = await uploader.open(3)
+    whole = write_form(b"abcdef")
+    chunks = [whole[:-20], b""]
+
+    async def receive() -> dict[str, Any]:
+        if chunks:
+            return {"type": "http.request", "body": chunks.pop(0), "more_body": True}
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        raise AssertionError(message)
+
+    headers = [
+        (b"authorization", f"Bearer {uploader.key}".encode()),
+        (b"content-type", f"multipart/form-data; boundary={BOUNDARY}".encode()),
+    ]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": f"/v1/uploads/{upload}/parts",
+        "query_string": b"",
+        "headers": headers,
+    }
+    await uploader.gateway.app(scope, receive, send)
+    assert not uploader.gateway.store.contents
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "param"),
+    [
+        ({}, "missing_required_parameter", "part_ids"),
+        ({"part_ids": None}, "missing_required_parameter", "part_ids"),
+        ({"part_ids": "part_a"}, "invalid_type", "part_ids"),
+        ({"part_ids": [1]}, "invalid_type", "part_ids"),
+        ({"part_ids": []}, "invalid_value", "part_ids"),
+        ({"part_ids": [""]}, "invalid_value", "part_ids"),
+        ({"part_ids": [f"p{n}" for n in range(1001)]}, "invalid_value", "part_ids"),
+        ({"part_ids": ["a", "b", "a"]}, "duplicate_part", "part_ids"),
+        ({"part_ids": ["a"], "md5": "zz"}, "invalid_value", "md5"),
+        ({"part_ids": ["a"], "md5": 5}, "invalid_type", "md5"),
+        ({"part_ids": ["a"], "md5": "é" * 24}, "invalid_value", "md5"),
+        ({"part_ids": ["a"], "md5": "A" * 24}, "invalid_value", "md5"),
+    ],
+)
+async def test_a_completion_that_breaks_a_rule_changes_nothing(
+    uploader: Uploader, body: dict[str, Any], code: str, param: str
+) -> None:
+    upload = await uploader.open(1)
+    refused(await uploader.post_json(f"/{upload}/complete", body), 400, code, param)
+    assert uploader.find(upload)["spec"]["outcome"] == "Pending"
+
+
+async def test_after_a_refused_completion_a_good_one_succeeds(uploader: Uploader) -> None:
+    upload = await uploader.open(3)
+    a, b = await uploader.add(upload, b"a"), await uploader.add(upload, b"bc")
+    refused(await uploader.complete(upload, a), 400, "upload_size_mismatch", "part_ids")
+    elsewhere = await uploader.add(await uploader.open(2), b"bc")
+    for strange in (elsewhere, "part_" + "a" * 26, "../../etc", "part_x"):
+        refused(await uploader.complete(upload, a, strange), 404, "part_not_found", "part_ids")
+    md5 = hashlib.md5(b"abc", usedforsecurity=False)
+    wrong = await uploader.complete(upload, b, a, md5=md5.hexdigest())
+    refused(wrong, 400, "md5_mismatch", "md5")
+    assert uploader.find(upload)["spec"]["outcome"] == "Pending"
+    assert (await uploader.complete(upload, a, b, md5=md5.hexdigest().upper())).status == 200
+    # what is said again is held against what stands
+    encoded = base64.b64encode(md5.digest()).decode()
+    assert (await uploader.complete(upload, a, b, md5=encoded)).status == 200
+    assert (await uploader.complete(upload, a, b)).status == 200
+    refused(await uploader.complete(upload, a, b, md5="0" * 32), 400, "md5_mismatch", "md5")
+
+
+async def test_a_file_lives_as_long_as_its_upload_said(uploader: Uploader) -> None:
+    life = {"anchor": "created_at", "seconds": 7200}
+    for changes, seconds in (({"expires_after": life}, 7200), ({"purpose": "batch"}, 2_592_000)):
+        upload = await uploader.open(1, **changes)
+        done = await uploader.complete(upload, await uploader.add(upload, b"a"))
+        file = done.json["file"]
+        assert file["expires_at"] == file["created_at"] + seconds
+        assert file["purpose"] == changes.get("purpose", "user_data")
+
+
+async def test_a_deleted_file_does_not_come_back(uploader: Uploader) -> None:
+    upload = await uploader.open(1)
+    part = await uploader.add(upload, b"a")
+    first = await uploader.complete(upload, part)
+    (file,) = uploader.list_files()
+    records = uploader.gateway.records
+    settled = {"status": {"work": "Settled", "fileUid": file["metadata"]["uid"]}}
+    records.put("gatewayuploads", {**uploader.find(upload), **settled})
+    records.remove("gatewayfiles", file["metadata"]["name"])
+    again = await uploader.complete(upload, part)
+    assert again.status == 200
+    assert again.json["file"]["id"] == first.json["file"]["id"]
+    assert uploader.list_files() == []
+
+
+async def test_a_file_made_after_its_deletion_is_taken_away(uploader: Uploader) -> None:
+    """The winner is so slow that the operator makes the File and a client deletes it meanwhile."""
+    upload = await uploader.open(1)
+    part = await uploader.add(upload, b"a")
+    records = uploader.gateway.records
+    slow = records.create
+
+    async def create(plural: str, obj: Any) -> Object:
+        if plural == "gatewayfiles":
+            settled = {"status": {"work": "Settled", "fileUid": "the-first"}}
+            records.put("gatewayuploads", {**uploader.find(upload), **settled})
+        return await slow(plural, obj)
+
+    records.create = create  # type: ignore[method-assign]
+    done = await uploader.complete(upload, part)
+    assert done.status == 200
+    # its finalizer is the operator's
+    assert all("deletionTimestamp" in file["metadata"] for file in uploader.list_files())
+
+
+@pytest.mark.parametrize("applied", [False, True])
+async def test_an_outcome_whose_answer_is_lost_is_looked_up(
+    uploader: Uploader, applied: bool
+) -> None:
+    upload = await uploader.open(1)
+    part = await uploader.add(upload, b"a")
+    lost = Fault(RecordOutcomeUnknown("reset"), applied=applied)
+    uploader.gateway.records.order_faults("patch", lost)
+    assert (await uploader.complete(upload, part)).status == 200
+    uploader.gateway.records.order_faults("patch", lost)
+    assert (await uploader.cancel(await uploader.open(1))).status == 200
+    assert len(uploader.list_files()) == 1
+
+
+async def test_a_file_that_the_winner_did_not_make_is_made_by_the_next_request(
+    uploader: Uploader,
+) -> None:
+    upload = await uploader.open(1)
+    part = await uploader.add(upload, b"a")
+    records = uploader.gateway.records
+    away = [Fault(RecordUnavailable("away"))] * 40
+    records.order_faults("create", *away)
+    refused(await uploader.complete(upload, part), 503, "service_unavailable")
+    assert uploader.find(upload)["spec"]["outcome"] == "Completed"
+    assert uploader.list_files() == []
+    # the bytes are not counted twice, and not let go
+    assert await uploader.read_used() == 1
+    records._faults["create"].clear()
+    assert (await uploader.complete(upload, part)).status == 200
+    assert len(uploader.list_files()) == 1
+
+
+async def test_what_others_write_meanwhile_is_judged_anew(uploader: Uploader) -> None:
+    upload = await uploader.open(1)
+    part = await uploader.add(upload, b"a")
+    uploader.gateway.records.order_faults("patch", Fault(Outdated("changed")))
+    assert (await uploader.complete(upload, part)).status == 200
+
+
+async def test_without_the_record_or_the_stores_nothing_is_promised(uploader: Uploader) -> None:
+    gateway, upload = uploader.gateway, await uploader.open(1)
+    part = await uploader.add(upload, b"a")
+    gateway.store.away = True
+    refused(await uploader.send(upload, b"a"), 503, "service_unavailable")
+    refused(await uploader.complete(upload, part), 503, "service_unavailable")
+    gateway.store.away = False
+    gateway.parts.away = gateway.storage.away = True
+    refused(await uploader.create(), 503, "service_unavailable")
+    refused(await uploader.send(upload, b"a"), 503, "service_unavailable")
+    # what is reserved already can be ended without the figures
+    assert (await uploader.complete(upload, part)).status == 200
+    gateway.storage.away = False
+    gateway.records.away = True
+    refused(await uploader.complete(upload, part), 503, "service_unavailable")
+    refused(await uploader.create(), 503, "service_unavailable")
+
+
+async def test_storage_that_was_lost_is_made_again_from_uploads_and_files(
+    uploader: Uploader,
+) -> None:
+    await uploader.open(10)
+    done = await uploader.open(3)
+    await uploader.complete(done, await uploader.add(done, b"abc"))
+    await uploader.cancel(await uploader.open(1000))
+    uploader.gateway.storage.lose()
+    await uploader.open(100)
+    assert await uploader.read_used() == 113
