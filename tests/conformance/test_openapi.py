@@ -28,6 +28,10 @@ OPERATIONS = (
     "GET /api/v1/price_schedules",
     "POST /api/v1/price_quotes",
     "POST /v1/moderations",
+    "POST /v1/batches",
+    "GET /v1/batches",
+    "GET /v1/batches/{batch_id}",
+    "POST /v1/batches/{batch_id}/cancel",
     "POST /api/v1/files/prepare",
     "POST /api/v1/files/confirm",
 )

@@ -9,6 +9,7 @@ from gateway_apiserver.openapi.answers import (
     describe_headers,
     describe_refusal,
 )
+from gateway_apiserver.openapi.batches import describe_batch_shapes, describe_batches
 from gateway_apiserver.openapi.compat import describe_error
 from gateway_apiserver.openapi.files import describe_file_shapes, describe_files
 from gateway_apiserver.openapi.management import describe_management, describe_shapes
@@ -67,6 +68,7 @@ def build_document(
         **describe_temporary_files(),
         **describe_management(),
         **describe_files(),
+        **describe_batches(),
     }
     served = (found for (_, action), found in catalog.models.items() if action == ACTION)
     judges = sorted({model for found in served for model in found})
@@ -104,6 +106,7 @@ def build_document(
                 **describe_error(),
                 **describe_file_shapes(),
                 **describe_moderation_shapes(),
+                **describe_batch_shapes(),
             },
             "headers": describe_headers(task_id_header),
         },

@@ -7,7 +7,7 @@ import pytest
 
 from gateway_core.contract.names import STORED_FINALIZER
 from gateway_core.contract.stored import part_key
-from gateway_core.domain.uploads import compose_file
+from gateway_core.usecases.uploads import compose_file
 from gateway_operator.controllers.uploads.settlement import Settlement
 from gateway_operator.retention.uploads import UploadRemoval
 from tests.fakes.clock import in_virtual_time
