@@ -28,6 +28,7 @@ from gateway_apiserver.errors import render_error, to_gateway_error
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.finder import TaskFinder
 from gateway_apiserver.freshness import ReadThrough
+from gateway_apiserver.holdings import Holdings
 from gateway_apiserver.livecalls import LiveCalls
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.notices import NoticeReceiver
@@ -37,6 +38,8 @@ from gateway_apiserver.pulse import Pulse
 from gateway_apiserver.rates import RateGate
 from gateway_apiserver.recording import TaskRecorder
 from gateway_apiserver.routes.account import AccountRoutes
+from gateway_apiserver.routes.batches.creation import BatchCreation
+from gateway_apiserver.routes.batches.endpoints import BatchRoutes
 from gateway_apiserver.routes.compat.calls import Door
 from gateway_apiserver.routes.compat.router import CompatRoutes
 from gateway_apiserver.routes.files.content import ContentSender
@@ -46,13 +49,11 @@ from gateway_apiserver.routes.files.finder import FileFinder
 from gateway_apiserver.routes.management.assignments import AssignmentRoutes
 from gateway_apiserver.routes.management.budgets import BudgetReader
 from gateway_apiserver.routes.management.guardrails import GuardrailRoutes
-from gateway_apiserver.routes.management.holdings import Holdings
 from gateway_apiserver.routes.management.keys import KeyRoutes
 from gateway_apiserver.routes.management.members import MemberRoutes
 from gateway_apiserver.routes.management.quotas import KeyQuota
 from gateway_apiserver.routes.management.router import ManagementRoutes
 from gateway_apiserver.routes.management.tombstones import Tombstones
-from gateway_apiserver.routes.management.turns import Turns
 from gateway_apiserver.routes.management.usage import UsageRoutes
 from gateway_apiserver.routes.moderations import ModerationRoutes
 from gateway_apiserver.routes.operations import build_operations_router
@@ -68,6 +69,7 @@ from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.spans import RequestSpans
 from gateway_apiserver.surfaces import choose_dialect
 from gateway_apiserver.trace import trace_of
+from gateway_apiserver.turns import Turns
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.errors import GatewayError
 from gateway_core.contract.guardrail import GatewayGuardrail
@@ -221,10 +223,12 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         parts.calls,
         default_model=settings.moderation_default_model,
     )
-    files = _build_files(parts, door, mint, metrics, failpoints)
+    found = FileFinder(parts.records, parts.files, parts.storage, mint)
+    files = _build_files(parts, door, found, mint, metrics, failpoints)
     uploads = _build_uploads(parts, door, mint, failpoints)
     judging = ModerationRoutes(judges)
-    compat = CompatRoutes(files.endpoints, uploads.endpoints, judging.endpoints)
+    batches = _build_batches(parts, door, found, mint, entrance)
+    compat = CompatRoutes(files.endpoints, uploads.endpoints, judging.endpoints, batches.endpoints)
     fork = _Fork(tasks, management, compat, notices, others)
     return Edge(fork, Witnesses(parts.access, metrics, spans))
 
@@ -246,19 +250,31 @@ def _build_uploads(
 
 
 def _build_files(
-    parts: ApiParts, door: Door, mint: IdMint, metrics: ApiMetrics, failpoints: Failpoints
+    parts: ApiParts,
+    door: Door,
+    found: FileFinder,
+    mint: IdMint,
+    metrics: ApiMetrics,
+    failpoints: Failpoints,
 ) -> FileEndpoints:
     gate = StorageGate(parts.records, parts.storage)
     recorder = FileRecorder(parts.records, parts.storage)
     return FileEndpoints(
         door,
-        FileFinder(parts.records, parts.files, parts.storage, mint),
+        found,
         FileCreation(parts.store, gate, recorder, mint, failpoints),
         recorder,
         gate,
         ContentSender(parts.store, partial(metrics.count_bytes, "files", "out")),
         metrics,
     )
+
+
+def _build_batches(
+    parts: ApiParts, door: Door, files: FileFinder, mint: IdMint, entrance: Entrance
+) -> BatchRoutes:
+    holdings = Holdings(parts.records, mint, {}, Turns())
+    return BatchRoutes(door, BatchCreation(entrance, holdings, files.find, mint), holdings)
 
 
 def _build_temporary(parts: ApiParts, door: Door, mint: IdMint) -> TemporaryRoutes:

@@ -20,7 +20,8 @@ from gateway_cli.local.processes import describe_gateway
 from gateway_core.adapters.redis.counters import RedisCounters
 from gateway_core.contract.limits import subject_of_key
 from gateway_core.ports.counters import Budget, CountersStale, CountersUnavailable
-from tests.servers.world import ROOT, World, wait_for
+from tests.servers.tenants import open_tenant
+from tests.servers.world import ROOT, Client, World, wait_for
 
 # what the counters tell is of today
 pytestmark = [
@@ -30,6 +31,8 @@ pytestmark = [
 ]
 
 KEY = "key-of-the-caller"
+MODERATIONS_AT_ONCE = 4
+MODERATION_MICROS = 100
 
 
 @pytest.fixture(scope="module")
@@ -215,3 +218,39 @@ async def test_redis_lost_under_traffic_comes_back_to_the_record(world, account,
         caller.end()
     told += again.list_said("ended")
     await wait_counters(counters, account, sum(line["micros"] for line in told))
+
+
+async def judge_always(client: Client, ended: list[float]) -> None:
+    """Moderation after moderation, until the API is gone."""
+    body = {"model": "sim-moderation", "input": "a quiet lighthouse"}
+    while True:
+        try:
+            answer = await client.request("POST", "/v1/moderations", body=body)
+        except ConnectionError:
+            return
+        assert answer.status == 200, answer.raw
+        ended.append(time.time())
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
+async def test_an_api_that_ends_keeps_what_moderations_cost(world, signal_number):
+    """Killed, it loses less than a second of charges; asked to end, it loses none (I7, I9)."""
+    async with open_tenant(world, requestsPerMinute=1_000_000) as client:
+        ended: list[float] = []
+        async with asyncio.TaskGroup() as group:
+            for _ in range(MODERATIONS_AT_ONCE):
+                group.create_task(judge_always(client, ended))
+            await wait_for(lambda: len(ended) >= 200, what="moderations", seconds=60)
+            at = time.time()
+            await asyncio.to_thread(world.run.kill, "api", signal_number)
+        await asyncio.to_thread(world.run.restart, "api", {})
+        await wait_folded(world)
+        items = json.loads(world.run.kubectl("get", "gwusage", "-o", "json"))["items"]
+        found = [item["status"] for item in items if item["spec"]["accountName"] == client.account]
+        calls, micros = (sum(s[name] for s in found) for name in ("requests", "chargedMicros"))
+    assert micros == calls * MODERATION_MICROS
+    if signal_number == signal.SIGTERM:
+        assert calls == len(ended)
+    else:
+        safe = [moment for moment in ended if moment < at - 1]
+        assert len(safe) <= calls <= len(ended) + MODERATIONS_AT_ONCE

@@ -9,7 +9,9 @@ from gateway_apiserver.openapi.answers import (
     describe_headers,
     describe_refusal,
 )
+from gateway_apiserver.openapi.batches import describe_batch_shapes, describe_batches
 from gateway_apiserver.openapi.compat import describe_error
+from gateway_apiserver.openapi.files import describe_file_shapes, describe_files
 from gateway_apiserver.openapi.management import describe_management, describe_shapes
 from gateway_apiserver.openapi.moderations import describe_moderation, describe_moderation_shapes
 from gateway_apiserver.openapi.schemas import (
@@ -24,6 +26,7 @@ from gateway_apiserver.openapi.temporary import (
     describe_temporary_files,
     describe_temporary_shapes,
 )
+from gateway_apiserver.openapi.uploads import describe_upload_shapes, describe_uploads
 from gateway_apiserver.routes.account import ACCOUNT_PATH, BALANCE_PATH
 from gateway_apiserver.routes.pricing import FILTERS, QUOTES_PATH, SCHEDULES_PATH
 from gateway_core.domain.catalog import Catalog, Model
@@ -65,6 +68,9 @@ def build_document(
         **prices,
         **describe_temporary_files(),
         **describe_management(),
+        **describe_uploads(),
+        **describe_files(),
+        **describe_batches(),
     }
     served = (found for (_, action), found in catalog.models.items() if action == ACTION)
     judges = sorted({model for found in served for model in found})
@@ -100,7 +106,10 @@ def build_document(
                 **describe_temporary_shapes(),
                 **describe_shapes(),
                 **describe_error(),
+                **describe_upload_shapes(),
+                **describe_file_shapes(),
                 **describe_moderation_shapes(),
+                **describe_batch_shapes(),
             },
             "headers": describe_headers(task_id_header),
         },

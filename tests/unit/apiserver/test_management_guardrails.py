@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.routes.management.turns import Turns
+from gateway_apiserver.turns import Turns
 from gateway_core.contract.names import UNCHECKED_ANNOTATION
 from gateway_core.ports.counters import BudgetState
 from gateway_core.ports.records import Change, RecordOutcomeUnknown

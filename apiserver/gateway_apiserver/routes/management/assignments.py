@@ -9,9 +9,9 @@ from typing import Any
 
 from gateway_apiserver.answers import Answer
 from gateway_apiserver.calls import read_idempotency_key
+from gateway_apiserver.holdings import GUARDRAILS, KEYS, Holdings, unknown
 from gateway_apiserver.pages import find_position, take_page, wrap_page
 from gateway_apiserver.routes.management.calls import Call, show
-from gateway_apiserver.routes.management.holdings import GUARDRAILS, KEYS, Holdings, unknown
 from gateway_apiserver.routes.management.replays import (
     Intent,
     check_others,

@@ -11,8 +11,8 @@ from gateway_apiserver.answers import Answer
 from gateway_apiserver.patience import Patience
 from gateway_apiserver.routes.management.calls import Call, show
 from gateway_apiserver.routes.management.requests import TIME, Query
-from gateway_apiserver.routes.management.turns import Turns
 from gateway_apiserver.routes.management.validation import read_query, refuse_fields
+from gateway_apiserver.turns import Turns
 from gateway_core.contract.errors import Unavailable
 from gateway_core.contract.money import floor_cents
 from gateway_core.contract.names import id_to_name, name_to_id

@@ -1,4 +1,4 @@
-"""An account's keys and guardrails in the record: found, listed, made and changed.
+"""An account's keys, guardrails and batches in the record: found, listed, made and changed.
 
 Everything is read from the Kubernetes API, consistently, and written with compare-and-set: another
 replica's last write is never overwritten and never missed. What was written is put into this
@@ -15,12 +15,13 @@ from typing import Any
 
 import structlog
 
-from gateway_apiserver.routes.management.turns import Turns
+from gateway_apiserver.turns import Turns
+from gateway_core.contract.batch import GatewayBatch
 from gateway_core.contract.errors import Internal, NotFound, OutcomeUnknown, Unavailable
 from gateway_core.contract.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
 from gateway_core.contract.ids import IdMint, Ownership
 from gateway_core.contract.key import KEY_PREFIX, GatewayKey
-from gateway_core.contract.names import REQUEST_ID_ANNOTATION, id_to_name
+from gateway_core.contract.names import BATCH_PREFIX, REQUEST_ID_ANNOTATION, id_to_name
 from gateway_core.ports.caches import Table
 from gateway_core.ports.records import (
     AlreadyExists,
@@ -46,16 +47,28 @@ Decide = Callable[[Object], Mapping[str, Any] | None]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind that accounts hold. `selector` leaves out what is not governed here."""
+    """A kind that accounts hold. `selector` leaves out what is not governed here.
+
+    `owner` is where the account's name stands.
+    """
 
     plural: str
     prefix: str
     title: str
     selector: str = ""
+    owner: tuple[str, ...] = ("spec", "accountName")
+    plural_title: str = ""
 
 
 KEYS = Kind(GatewayKey.plural, KEY_PREFIX, "Key", ",spec.class=Standard")
 GUARDRAILS = Kind(GatewayGuardrail.plural, GUARDRAIL_PREFIX, "Guardrail")
+BATCHES = Kind(
+    GatewayBatch.plural,
+    BATCH_PREFIX,
+    "Batch",
+    owner=("spec", "request", "accountName"),
+    plural_title="Batches",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +80,7 @@ class Listing:
 
 
 class Holdings:
-    """Keys and guardrails of all accounts; whose they are is asked at each call."""
+    """What all accounts hold; whose it is is asked at each call."""
 
     def __init__(
         self, records: Records, mint: IdMint, tables: Mapping[str, Table[Any]], turns: Turns
@@ -224,7 +237,7 @@ class Holdings:
             page = await self._records.list_page(
                 kind.plural,
                 token=token,
-                field_selector=f"spec.accountName={account}{kind.selector}",
+                field_selector=f"{'.'.join(kind.owner)}={account}{kind.selector}",
                 metadata_only=names_only,
                 at_version="" if token else at_version,
             )
@@ -264,9 +277,11 @@ async def _answering(kind: Kind) -> AsyncIterator[None]:
 
 
 def _is_held(kind: Kind, account: str, obj: Object) -> bool:
-    spec = obj["spec"]
-    governed = kind is not KEYS or spec.get("class", "Standard") == "Standard"
-    return spec["accountName"] == account and governed
+    governed = kind is not KEYS or obj["spec"].get("class", "Standard") == "Standard"
+    owner: Any = obj
+    for part in kind.owner:
+        owner = owner[part]
+    return governed and bool(owner == account)
 
 
 def _request_id(obj: Object) -> str | None:
@@ -275,7 +290,8 @@ def _request_id(obj: Object) -> str | None:
 
 
 def _unavailable(kind: Kind) -> Unavailable:
-    return Unavailable(f"{kind.title}s cannot be read or written now.", retry_after=1)
+    title = kind.plural_title or f"{kind.title}s"
+    return Unavailable(f"{title} cannot be read or written now.", retry_after=1)
 
 
 def _not_done(kind: Kind, *, sent: bool) -> OutcomeUnknown | Unavailable:

@@ -1,0 +1,166 @@
+"""Creating a Batch: a paid call that holds no money yet, and an object (contract §5.1, §2.2).
+
+What its lines cost is held by the operator once it has counted them.
+"""
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gateway_apiserver.admission.entrance import Entrance, Payer
+from gateway_apiserver.calls import read_idempotency_key
+from gateway_apiserver.holdings import BATCHES, Holdings
+from gateway_apiserver.recording import KeyReused
+from gateway_apiserver.routes.batches.requests import ENDPOINT, WINDOW, BatchDraft, read_draft
+from gateway_apiserver.routes.compat.bodies import invalid, read_object
+from gateway_apiserver.routes.compat.calls import Call
+from gateway_core.contract.batch import GatewayBatch
+from gateway_core.contract.ids import IdMint
+from gateway_core.contract.names import (
+    ACCOUNT_LABEL,
+    BATCH_FINALIZER,
+    BATCH_PREFIX,
+    REQUEST_ID_ANNOTATION,
+    SEQUENCE_ANNOTATION,
+    SHARD_LABEL,
+    id_to_name,
+    shard_of,
+)
+from gateway_core.contract.resource import skeleton
+from gateway_core.domain.validation import fingerprint
+from gateway_core.ports.records import Object
+
+PATH = "/v1/batches"
+
+
+class FindFile(Protocol):
+    """How a File is found by its id."""
+
+    def __call__(
+        self, account: str, wire_id: str, *, param: str | None = None
+    ) -> Awaitable[Object]:
+        """The GatewayFile. NotFound, Unavailable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """A Batch that is there already is shown."""
+
+    obj: Object
+    hold: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Creation:
+    """A Batch is made of a File."""
+
+    name: str
+    draft: BatchDraft
+    file: Object
+    hold: None = None
+
+
+class BatchCreation:
+    """Makes Batches."""
+
+    def __init__(
+        self,
+        entrance: Entrance,
+        holdings: Holdings,
+        find_file: FindFile,
+        mint: IdMint,
+    ) -> None:
+        self._entrance = entrance
+        self._holdings = holdings
+        self._find_file = find_file
+        self._mint = mint
+
+    async def create(self, call: Call) -> Object:
+        """The Batch, new or of an earlier call with the Idempotency-Key.
+
+        Raises every GatewayError that a paid call may come to, NotFound and InvalidRequest for its
+        File, KeyReused.
+        """
+        drafts: list[BatchDraft] = []
+
+        async def plan(payer: Payer) -> _Replay | _Creation:
+            # a body can be read once, and a plan be asked for again
+            if not drafts:
+                drafts.append(read_draft(await read_object(call)))
+            return await self._plan(call, payer, drafts[0])
+
+        with self._entrance.decide(call.trace) as decision:
+            payer, planned = await self._entrance.enter(call.headers, call.trace, plan)
+            obj, is_new = await self._make(call, payer, planned)
+            decision.outcome = "created" if is_new else "replayed"
+        return obj
+
+    async def _plan(self, call: Call, payer: Payer, draft: BatchDraft) -> _Replay | _Creation:
+        account, key = payer.account.name, read_idempotency_key(call.headers)
+        if key is None:
+            name = id_to_name(self._mint.mint_random(BATCH_PREFIX, account))
+        else:
+            name = id_to_name(self._mint.mint_keyed(BATCH_PREFIX, account, PATH, key))
+            found = await self._holdings.look_up(BATCHES, name)
+            if found is not None:
+                check_same(found, draft)
+                return _Replay(found)
+        file = await self._find_file(account, draft.input_file_id, param="input_file_id")
+        if file["spec"]["request"]["purpose"] != "batch":
+            raise invalid(
+                "input_file_id",
+                "must name a File of purpose 'batch'",
+                code="invalid_file_purpose",
+            )
+        return _Creation(name, draft, file)
+
+    async def _make(
+        self, call: Call, payer: Payer, planned: _Replay | _Creation
+    ) -> tuple[Object, bool]:
+        """The object, and whether this call has made it."""
+        if isinstance(planned, _Replay):
+            return planned.obj, False
+        version = await self._holdings.read_version(BATCHES)
+        obj = _compose(call, payer, planned, version)
+        made, is_own = await self._holdings.create(BATCHES, obj)
+        if not is_own:
+            check_same(made, planned.draft)
+        return made, is_own
+
+
+def check_same(obj: Object, draft: BatchDraft) -> None:
+    """Raises KeyReused where the Batch was made of another body."""
+    if obj["spec"]["request"].get("fingerprint") != fingerprint(draft.values):
+        raise KeyReused
+
+
+def _compose(call: Call, payer: Payer, planned: _Creation, version: str) -> Object:
+    draft, account = planned.draft, payer.account.name
+    request: dict[str, Any] = {
+        "accountName": account,
+        "keyName": payer.policy.key_name,
+        "endpoint": ENDPOINT,
+        "completionWindow": WINDOW,
+        "inputFileName": planned.file["metadata"]["name"],
+        # the File may be deleted while the Batch runs
+        "segments": planned.file["spec"]["request"]["segments"],
+        "fingerprint": fingerprint(draft.values),
+    }
+    if payer.policy.guardrail_names:
+        request["guardrailNames"] = list(payer.policy.guardrail_names)
+    if draft.metadata is not None:
+        request["metadata"] = dict(draft.metadata)
+    if draft.life is not None:
+        request["outputExpiresAfterSeconds"] = draft.life
+    head = skeleton(
+        GatewayBatch,
+        planned.name,
+        labels={ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(planned.name))},
+        annotations={
+            REQUEST_ID_ANNOTATION: call.trace.request_id,
+            SEQUENCE_ANNOTATION: version,
+        },
+        finalizers=[BATCH_FINALIZER],
+    )
+    return {**head, "spec": {"request": request}}

@@ -1,0 +1,137 @@
+"""`/v1/batches`: create, list, retrieve, cancel (contract §5)."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway_apiserver.holdings import BATCHES, Holdings
+from gateway_apiserver.pages import find_position, take_page, wrap_page
+from gateway_apiserver.routes.batches.creation import BatchCreation
+from gateway_apiserver.routes.compat.bodies import read_object
+from gateway_apiserver.routes.compat.calls import Call, Door, Endpoint
+from gateway_apiserver.routes.compat.identities import unknown
+from gateway_apiserver.routes.compat.queries import read_list_query, read_query
+from gateway_apiserver.routes.compat.router import Endpoints
+from gateway_core.contract.errors import Conflict, NotFound
+from gateway_core.contract.names import BATCH_PREFIX, CANCELLED_AT_ANNOTATION, name_to_id
+from gateway_core.domain.batches import has_ended, read_status, render_batch
+from gateway_core.domain.lifecycle import format_time
+from gateway_core.domain.roles import Act
+from gateway_core.ports.records import Object
+
+MOST_LISTED, USUALLY_LISTED = 100, 20
+_READS_AT_ONCE = 16
+
+
+class BatchRoutes:
+    """All of a surface's endpoints."""
+
+    def __init__(
+        self,
+        door: Door,
+        creation: BatchCreation,
+        holdings: Holdings,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._door = door
+        self._creation = creation
+        self._holdings = holdings
+        self._clock = clock
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """What serves them."""
+        return {
+            "batches": {
+                "POST": Endpoint("batch_create", self.create),
+                "GET": Endpoint("batch_list", self.list),
+            },
+            "batches/{batch_id}": {"GET": Endpoint("batch_read", self.show)},
+            "batches/{batch_id}/cancel": {"POST": Endpoint("batch_cancel", self.cancel)},
+        }
+
+    async def create(self, call: Call) -> None:
+        """A new Batch, `validating`."""
+        await call.reply(render_batch(await self._creation.create(call)))
+
+    async def show(self, call: Call) -> None:
+        """The Batch as it is."""
+        caller = await self._door.admit(call, Act.READ)
+        await call.reply(render_batch(await self._find(caller.account.name, call.ids[0])))
+
+    async def list(self, call: Call) -> None:
+        """A page of the account's Batches, the newest first."""
+        caller = await self._door.admit(call, Act.READ)
+        account = caller.account.name
+        query = read_list_query(read_query(call.query), most=MOST_LISTED, default=USUALLY_LISTED)
+        # names alone: one Batch may be larger than thousands of these
+        listing = await self._holdings.list_all(BATCHES, account, names_only=True)
+        heads = [obj for obj in listing.objects.values() if _is_shown(obj)]
+        after = None
+        if query.after is not None:
+            name = self._holdings.check_id(BATCHES, account, query.after)
+            head = listing.objects.get(name or "")
+            if head is None:
+                raise _unknown(query.after, param="after")
+            after = find_position(head)
+        shown, has_more = take_page(
+            heads, find_position, after=after, limit=query.limit, order=query.order
+        )
+        slots = asyncio.Semaphore(_READS_AT_ONCE)
+
+        async def read(head: Object) -> Object | None:
+            async with slots:
+                return await self._holdings.look_up(BATCHES, head["metadata"]["name"])
+
+        found = await asyncio.gather(*map(read, shown))
+        await call.reply(
+            wrap_page([render_batch(obj) for obj in found if obj is not None], has_more)
+        )
+
+    async def cancel(self, call: Call) -> None:
+        """The Batch, which ends early; one that was cancelled before is shown."""
+        caller = await self._door.admit(call, Act.CREATE)
+        await read_object(call, optional=True)
+        wire_id = call.ids[0]
+
+        def decide(obj: Object) -> Mapping[str, Any] | None:
+            if not _is_shown(obj):
+                raise _unknown(wire_id)
+            status = read_status(obj)
+            if status in ("cancelling", "cancelled"):
+                return None
+            if has_ended(obj):
+                raise Conflict(
+                    f"Batch {name_to_id(obj['metadata']['name'])} is already {status}.",
+                    code="batch_state_conflict",
+                )
+            moment = format_time(self._clock())
+            return {
+                "metadata": {"annotations": {CANCELLED_AT_ANNOTATION: moment}},
+                "spec": {"desiredState": "Cancelled"},
+            }
+
+        try:
+            obj = await self._holdings.change(BATCHES, caller.account.name, wire_id, decide)
+        except NotFound:
+            raise _unknown(wire_id) from None
+        await call.reply(render_batch(obj))
+
+    async def _find(self, account: str, wire_id: str) -> Object:
+        try:
+            obj = await self._holdings.find(BATCHES, account, wire_id)
+        except NotFound:
+            raise _unknown(wire_id) from None
+        if not _is_shown(obj):
+            raise _unknown(wire_id)
+        return obj
+
+
+def _is_shown(obj: Object) -> bool:
+    return not obj["metadata"].get("deletionTimestamp")
+
+
+def _unknown(wire_id: str, *, param: str | None = None) -> NotFound:
+    """No such Batch, or another account's (§0.5)."""
+    return unknown(BATCH_PREFIX, wire_id, param=param)
