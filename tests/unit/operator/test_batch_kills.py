@@ -198,7 +198,9 @@ async def test_a_twin_that_ends_its_run_later_changes_nothing() -> None:
     await stage.finish_batch(name)
     await stage.pass_time(60)
     fixed = [
-        obj["status"]["results"] for obj in stage.batch_history[name] if "results" in obj.get("status", {})
+        obj["status"]["results"]
+        for obj in stage.batch_history[name]
+        if "results" in obj.get("status", {})
     ]
     assert fixed
     assert all(results == fixed[0] for results in fixed)
