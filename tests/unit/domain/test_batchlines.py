@@ -1,4 +1,4 @@
-"""The lines of a Batch's input: how bytes divide into them, and what is told of wrong ones (§5.4)."""
+"""The lines of a Batch: how bytes divide into them, and what is told of wrong ones (§5.4)."""
 
 import json
 from typing import Any
