@@ -64,7 +64,12 @@ FILING = (
     "GET /v1/files/{file_id}",
     "DELETE /v1/files/{file_id}",
     "GET /v1/files/{file_id}/content",
+    "POST /v1/uploads",
+    "POST /v1/uploads/{upload_id}/parts",
+    "POST /v1/uploads/{upload_id}/complete",
+    "POST /v1/uploads/{upload_id}/cancel",
 )
+"""Files and Uploads."""
 BAD_KEYS = ("", "nonsense", "sk-aaaaaaaa_" + "A" * 38)
 SHAPE_CHECKS = (
     "not_a_server_error",

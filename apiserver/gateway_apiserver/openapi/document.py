@@ -26,6 +26,7 @@ from gateway_apiserver.openapi.temporary import (
     describe_temporary_files,
     describe_temporary_shapes,
 )
+from gateway_apiserver.openapi.uploads import describe_upload_shapes, describe_uploads
 from gateway_apiserver.routes.account import ACCOUNT_PATH, BALANCE_PATH
 from gateway_apiserver.routes.pricing import FILTERS, QUOTES_PATH, SCHEDULES_PATH
 from gateway_core.domain.catalog import Catalog, Model
@@ -67,6 +68,7 @@ def build_document(
         **prices,
         **describe_temporary_files(),
         **describe_management(),
+        **describe_uploads(),
         **describe_files(),
         **describe_batches(),
     }
@@ -104,6 +106,7 @@ def build_document(
                 **describe_temporary_shapes(),
                 **describe_shapes(),
                 **describe_error(),
+                **describe_upload_shapes(),
                 **describe_file_shapes(),
                 **describe_moderation_shapes(),
                 **describe_batch_shapes(),

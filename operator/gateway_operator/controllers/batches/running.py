@@ -7,6 +7,7 @@ goes on after a kill asks for no line again that stands there.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from typing import Any
 
 import structlog
 
@@ -116,7 +117,8 @@ class Run:
         finally:
             for task in (*tasks, pump, stopping, *self._calls):
                 task.cancel()
-            await asyncio.gather(*tasks, pump, stopping, *self._calls, return_exceptions=True)
+            ended: list[asyncio.Task[Any]] = [*tasks, pump, stopping, *self._calls]
+            await asyncio.gather(*ended, return_exceptions=True)
 
     async def _load(self) -> None:
         """Takes in which lines have ended. What the store raises, RecordsDamaged."""
