@@ -19,7 +19,7 @@ from gateway_operator.keeping import MOST_KEYS, Keeping
 
 GRACE_SECONDS = 60.0
 """How long after a batch file's deletion a batch may still be recorded that was admitted before:
-the record may take its create long after the API gave up waiting for the answer."""
+the Kubernetes API may take its create for 60 s, long after the gateway's gave up waiting."""
 BATCH_SECONDS = 10.0
 """From one look for batches that read a deleted file to the next."""
 TOLD_SECONDS = 600.0
