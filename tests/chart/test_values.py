@@ -15,6 +15,7 @@ UNSET = {
         "fold_seconds",
         "fold_most",
         "retention_least_seconds",
+        "claim_seconds",
     },
 }
 """Settings that an installation has no reason to change; extraEnv still can."""
