@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from tests.bench.admission import measure_admission
 from tests.bench.callbacks import measure_callbacks
 from tests.bench.creates import measure_creates
+from tests.bench.files import measure_files
 from tests.bench.inflight import measure_inflight
 from tests.bench.polls import measure_polls
 from tests.bench.report import Report
@@ -28,6 +29,7 @@ STAGES: dict[str, Stage] = {
     "callbacks": measure_callbacks,
     "retention": measure_retention,
     "store": measure_store,
+    "files": measure_files,
     "tenants": measure_tenants,
     # last, since they end the operator: nobody is to work on what they leave behind
     "admission": measure_admission,

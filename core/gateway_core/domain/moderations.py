@@ -90,7 +90,9 @@ def read_call(
         raise _invalid(name, f"must have at most {MOST_INPUTS} items")
     if all(isinstance(item, str) for item in given):
         return ModerationCall(model_id, given, len(given), frozenset({"text"}))
-    kinds = frozenset(_read_part(name, place, item) for place, item in enumerate(given))
+    kinds: frozenset[InputKind] = frozenset(
+        _read_part(name, place, item) for place, item in enumerate(given)
+    )
     return ModerationCall(model_id, given, 1, kinds)
 
 

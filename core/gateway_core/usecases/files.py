@@ -126,16 +126,19 @@ class FileRecorder:
             await self._note(made.object)
         return made
 
-    async def delete(self, obj: Object) -> None:
+    async def delete(self, obj: Object, *, exact: bool = True) -> None:
         """Deletes the very version that was read, and is sure of it when it returns.
+
+        Without `exact` it deletes any version of that very object.
 
         Raises:
             Outdated: it has changed since; read it anew.
             RecordUnavailable, RecordOutcomeUnknown: as the port has them.
         """
         meta = obj["metadata"]
+        version = meta["resourceVersion"] if exact else ""
         left = await self._records.delete(
-            GatewayFile.plural, meta["name"], uid=meta["uid"], version=meta["resourceVersion"]
+            GatewayFile.plural, meta["name"], uid=meta["uid"], version=version
         )
         if left is None:
             # without a finalizer it was gone at once, and the answer tells no version

@@ -250,6 +250,32 @@ async def test_with_an_idempotency_key_there_is_one_upload(uploader: Uploader) -
     assert await uploader.read_used() == 0
 
 
+async def test_an_upload_that_was_refused_after_its_creation_is_refused_again(
+    uploader: Uploader,
+) -> None:
+    """What the account stores is lost and known again, with less room, before the confirmation."""
+    gateway = uploader.gateway
+    gateway.put_account("demo", storageBytes=100)
+    create, storage = gateway.records.create, gateway.storage
+
+    async def create_and_lose(plural: str, obj: Any) -> Object:
+        made = await create(plural, obj)
+        storage.lose()
+        token = await storage.begin_rebuild("demo", "files")
+        assert token is not None
+        await storage.finish_rebuild("demo", "files", token, {"file-other": 50})
+        return made
+
+    gateway.records.create = create_and_lose  # type: ignore[method-assign]
+    refused(await uploader.create(60, key="k"), 413, "storage_limit_exceeded")
+    (upload,) = gateway.records.list_objects("gatewayuploads")
+    assert upload["spec"]["outcome"] == "Cancelled"
+    refused(await uploader.create(60, key="k"), 413, "storage_limit_exceeded")
+    refused(await uploader.create(50, key="k"), 409, "idempotency_conflict")
+    assert (await uploader.create(50, key="another")).status == 200
+    assert await uploader.read_used() == 100
+
+
 async def test_of_creates_with_one_key_and_other_sizes_the_winners_is_reserved(
     uploader: Uploader,
 ) -> None:

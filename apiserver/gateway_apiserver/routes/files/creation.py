@@ -49,6 +49,7 @@ from gateway_core.usecases.storage import StorageFull, StorageGate
 FIELD = "file"
 _ANCHOR_FIELD = "expires_after[anchor]"
 _SECONDS_FIELD = "expires_after[seconds]"
+_FIELDS = ("purpose", _ANCHOR_FIELD, _SECONDS_FIELD)
 _SLACK_BYTES = 64 * 1024
 """What a body may well have beside its file, where only its whole length is known."""
 
@@ -102,7 +103,7 @@ class FileCreation:
         declared = _read_length(call)
         if declared > DIRECT_BATCH_BYTES + MOST_ENVELOPE_BYTES:
             raise FileTooLarge(DIRECT_BATCH_BYTES)
-        form = Form(call.headers, call.receive, FIELD)
+        form = Form(call.headers, call.receive, FIELD, known=_FIELDS)
         # what cannot fit is not read
         at_least = max(0, declared - _SLACK_BYTES)
         await self._gate.check_room(account.name, "files", at_least, account.storage_bytes)

@@ -90,14 +90,14 @@ class HttpFetcher:
         try:
             self._policy.check_url_literal(url)
             address = URL(url, encoded=plain).with_fragment(None)
-            good = address.scheme in ("http", "https") and bool(address.host)
+            named = address.raw_user is not None or address.raw_password is not None
+            if address.scheme in ("http", "https") and address.host and not named:
+                return address
         except AddressRefused:
             raise _refuse() from None
         except ValueError:
-            good = False
-        if not good or address.raw_user is not None or address.raw_password is not None:
-            raise FetchFailed("leads to what is no http or https address")
-        return address
+            pass
+        raise FetchFailed("leads to what is no http or https address")
 
     async def _request(self, address: URL) -> aiohttp.ClientResponse:
         try:
