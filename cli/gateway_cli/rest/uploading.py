@@ -46,7 +46,7 @@ class Uploader:
         """The File that it has become; `in_parts` makes an Upload of a small one too.
 
         With `once`, any text, the same bytes become one File for the same text, however often they
-        are brought up for it; of one that was so before there is the id alone, since it may be gone.
+        are brought up for it; of one that was so before, the id alone, since it may be gone.
 
         Raises:
             RestError: it cannot be read, is refused, or changed meanwhile.
