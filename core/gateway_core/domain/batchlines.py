@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from gateway_core.contract.batch import MOST_ERRORS, MOST_LINES
+from gateway_core.domain.moderations import is_text
 
 ENDPOINT = "/v1/moderations"
 MOST_LINE_BYTES = 1024 * 1024
@@ -42,7 +43,9 @@ class Problem:
 
     def to_status(self) -> dict[str, Any]:
         """As the batch's status has it; what is unknown is left out."""
-        told: dict[str, Any] = {"code": self.code, "message": self.message[:512]}
+        # what a client wrote may be quoted, and may be no text: that is written by nobody
+        text = self.message.encode(errors="replace").decode()[:512]
+        told: dict[str, Any] = {"code": self.code, "message": text}
         told |= {"param": self.param, "line": self.line}
         return {name: value for name, value in told.items() if value is not None}
 
@@ -217,7 +220,10 @@ class Validation:
             text = f"`custom_id` must be a string of 1 to {MOST_ID_CHARACTERS} characters."
             yield "invalid_value", text, "custom_id"
             return
-        digest = hashlib.blake2b(custom_id.encode(errors="surrogatepass"), digest_size=16).digest()
+        if not is_text(custom_id):
+            yield "invalid_value", "`custom_id` has half a character.", "custom_id"
+            return
+        digest = hashlib.blake2b(custom_id.encode(), digest_size=16).digest()
         first = self._seen.setdefault(digest, number)
         if first != number:
             text = f"Line {number} repeats the custom_id of line {first}."
@@ -233,6 +239,8 @@ class Validation:
                 "`body.model` must be a string of 1 to 253 characters.",
                 "body.model",
             )
+        elif not is_text(model):
+            yield "invalid_value", "`body.model` has half a character.", "body.model"
         elif not self._models:
             self._models.append(model)
             self.model_line = number

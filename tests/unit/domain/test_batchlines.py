@@ -146,7 +146,7 @@ def test_lines_are_told_by_their_physical_number() -> None:
 
 
 def test_every_repetition_names_the_first_line_of_its_id() -> None:
-    data = b"\n".join([line("a"), line("b"), line("a"), line("\ud800"), line("a"), line("\ud800")])
+    data = b"\n".join([line("a"), line("b"), line("a"), line("é"), line("a"), line("é")])
     assert [p.message for p in check(data).problems] == [
         "Line 3 repeats the custom_id of line 1.",
         "Line 5 repeats the custom_id of line 1.",

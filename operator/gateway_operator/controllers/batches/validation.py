@@ -8,7 +8,7 @@ from typing import Any
 from gateway_core.contract.batch import GatewayBatch
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.errors import Forbidden, InvalidRequest, NotFound
-from gateway_core.domain.batchlife import record_failure, record_start
+from gateway_core.domain.batchlife import find_deadline, record_failure, record_start
 from gateway_core.domain.batchlines import Problem, Validation
 from gateway_core.domain.catalog import Model
 from gateway_core.domain.lifecycle import parse_time
@@ -47,6 +47,9 @@ class Checking:
             return True
         checked: Validation | None = None
         try:
+            if tools.now() >= find_deadline(batch):
+                text = "The completion window ended before the batch could be begun."
+                raise Unfit(Reason.DEADLINE_EXCEEDED, Problem("batch_expired", text))
             segments = await self._intake.find_segments(batch)
             policy = self._intake.find_policy(batch)
             async with self._places:
