@@ -16,7 +16,7 @@ from gateway_core.domain.moderations import read_call
 from gateway_core.domain.pricing import Usage, quote, select_price
 from gateway_core.ports.objects import ObjectMissing
 from gateway_core.ports.records import Object
-from gateway_core.usecases.batchresults import read_pieces
+from gateway_core.usecases.batchresults import STEP_BYTES, read_pieces
 from gateway_core.usecases.content import ContentDamaged
 from gateway_core.usecases.policies import Policy
 from gateway_operator.controllers.batches.intake import Intake, NotYet, Unfit
@@ -25,8 +25,8 @@ from gateway_operator.controllers.batches.tools import BatchTools
 
 PAUSE_SECONDS = 2.0
 MOST_AT_ONCE = 2
-STEP_BYTES = 32 * 1024
-"""Checked at a time, in a millisecond or two; then everything else of this process has its turn."""
+LONG_BYTES = 64 * 1024
+"""From this length on a line is parsed in a thread: some take a tenth of a second."""
 
 
 class Checking:
@@ -88,7 +88,11 @@ class Checking:
             async with aclosing(read_pieces(self._tools.base.store, segments)) as pieces:
                 async for piece in pieces:
                     for start in range(0, len(piece), STEP_BYTES):
-                        validation.feed(piece[start : start + STEP_BYTES])
+                        step = piece[start : start + STEP_BYTES]
+                        if validation.kept > LONG_BYTES and b"\n" in step:
+                            await asyncio.to_thread(validation.feed, step)
+                        else:
+                            validation.feed(step)
                         await asyncio.sleep(0)
                     if validation.is_over:
                         break
