@@ -19,6 +19,7 @@ from tests.bench.retention import measure_retention
 from tests.bench.stage import make_bench_key, root
 from tests.bench.store import measure_store
 from tests.bench.tenants import measure_tenants
+from tests.bench.uploads import measure_uploads
 from tests.servers.world import World
 
 Stage = Callable[[World, str, Report], Awaitable[None]]
@@ -30,6 +31,7 @@ STAGES: dict[str, Stage] = {
     "retention": measure_retention,
     "store": measure_store,
     "files": measure_files,
+    "uploads": measure_uploads,
     "tenants": measure_tenants,
     # last, since they end the operator: nobody is to work on what they leave behind
     "admission": measure_admission,

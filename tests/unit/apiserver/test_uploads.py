@@ -16,7 +16,7 @@ from gateway_core.ports.records import (
     RecordUnavailable,
 )
 from tests.fakes.records import Fault
-from tests.unit.apiserver.gateway import Answer, Gateway
+from tests.unit.apiserver.gateway import Answer, Gateway, call
 from tests.unit.apiserver.uploads import BOUNDARY, Uploader, write_form
 
 LIMIT = 5_368_709_120
@@ -87,6 +87,15 @@ async def test_parts_become_one_file_in_the_order_that_is_said(uploader: Uploade
     assert await uploader.read_used() == 6
     claims = await uploader.gateway.storage.list_claims("demo", "files", 0)
     assert [claim.member for claim in claims] == [file["metadata"]["name"]]
+
+
+async def test_bytes_of_parts_are_counted_once_they_are_stored(uploader: Uploader) -> None:
+    upload = await uploader.open(6)
+    await uploader.add(upload, b"abcd")
+    refused(await uploader.send(upload, b""), 400, "empty_part", "data")
+    shown = await call(uploader.gateway.app, "GET", "/metrics")
+    line = b'gateway_content_bytes_total{direction="in",surface="uploads"} 4.0'
+    assert line in shown.body
 
 
 async def test_a_completion_repeated_is_the_same_and_another_is_a_conflict(

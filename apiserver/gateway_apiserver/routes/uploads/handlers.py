@@ -30,7 +30,10 @@ _log = structlog.get_logger(__name__)
 
 
 class UploadRoutes:
-    """Everything below `/v1/uploads`; there is no list and no GET (§4.6)."""
+    """Everything below `/v1/uploads`; there is no list and no GET (§4.6).
+
+    `count` is told the bytes of each part that was stored.
+    """
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class UploadRoutes:
         creation: UploadCreation,
         desk: UploadDesk,
         parts: UploadParts,
+        count: Callable[[int], None],
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -45,6 +49,7 @@ class UploadRoutes:
         self._creation = creation
         self._desk = desk
         self._parts = parts
+        self._count = count
         self._clock = clock
         self.endpoints: Endpoints = {
             "uploads": {"POST": Endpoint("uploads_create", self.create)},
@@ -79,14 +84,15 @@ class UploadRoutes:
                     # what is wrong with the body goes first (§0.9)
                     await _drain(source)
                     raise
-                part_id = await self._parts.add(obj, source, expected)
+                part = await self._parts.add(obj, source, expected)
             try:
                 # an outcome that was written meanwhile has none of it
                 await self._desk.find_open(account, wire_id)
             except (NotFound, Conflict):
-                await self._parts.discard(obj, part_id)
+                await self._parts.discard(obj, part.id)
                 raise
-        await call.reply(render_part(part_id, obj["metadata"]["name"], self._clock()))
+        self._count(part.bytes)
+        await call.reply(render_part(part.id, obj["metadata"]["name"], self._clock()))
 
     async def complete(self, call: Call) -> None:
         """The Upload with its File."""
