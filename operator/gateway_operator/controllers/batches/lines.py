@@ -92,7 +92,9 @@ class LineCalls:
             except UpstreamError as error:
                 problem = error
                 self._note_trouble(Reason.PROVIDER_UNAVAILABLE, error.message)
-            except Exception as error:  # the boundary: one odd line ends alone, not all of its batch
+            except (
+                Exception
+            ) as error:  # the boundary: one odd line ends alone, not all of its batch
                 oddities += 1
                 _log.exception("a line cannot be run", line=line.number, error=type(error).__name__)
                 if oddities >= MOST_ODDITIES:

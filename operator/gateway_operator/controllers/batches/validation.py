@@ -47,9 +47,7 @@ class Checking:
             return True
         checked: Validation | None = None
         try:
-            if tools.now() >= find_deadline(batch):
-                text = "The completion window ended before the batch could be begun."
-                raise Unfit(Reason.DEADLINE_EXCEEDED, Problem("batch_expired", text))
+            self._check_time(batch)
             segments = await self._intake.find_segments(batch)
             policy = self._intake.find_policy(batch)
             async with self._places:
@@ -101,6 +99,12 @@ class Checking:
             raise Unfit(Reason.INVALID_REQUEST, fault) from None
         validation.end()
         return validation
+
+    def _check_time(self, batch: GatewayBatch) -> None:
+        """Unfit where the window has ended: what the batch has waited for may never come."""
+        if self._tools.now() >= find_deadline(batch):
+            text = "The completion window ended before the batch could be begun."
+            raise Unfit(Reason.DEADLINE_EXCEEDED, Problem("batch_expired", text))
 
     def _find_model(self, checked: Validation, policy: Policy | None) -> Model:
         """The model that all lines name, where nothing is wrong with any. Unfit."""
