@@ -9,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 
 from tests.bench.admission import measure_admission
+from tests.bench.batches import measure_batches
 from tests.bench.callbacks import measure_callbacks
 from tests.bench.creates import measure_creates
 from tests.bench.files import measure_files
@@ -27,6 +28,7 @@ Stage = Callable[[World, str, Report], Awaitable[None]]
 STAGES: dict[str, Stage] = {
     "polls": measure_polls,
     "inflight": measure_inflight,
+    "batches": measure_batches,
     "callbacks": measure_callbacks,
     "retention": measure_retention,
     "store": measure_store,
