@@ -137,6 +137,8 @@ class Run:
 
     async def _pump(self) -> None:
         """Begins the lines, one after the other, as far as there is room."""
+        if self._stop.is_set():
+            return
         account, place = self._batch.spec.request.account_name, 0
         async with aclosing(self._read_lines()) as lines:
             async for line in lines:
