@@ -91,7 +91,7 @@ class BatchRequest(Part):
     input_file_name: Annotated[Name, Field(description="The GatewayFile whose lines are run.")]
     segments: Annotated[
         Segments | None,
-        Field(description="Where its bytes lay at creation; absent with kubectl."),
+        Field(description="Where its bytes lay at creation; absent with kubectl, or of many."),
     ] = None
     metadata: Annotated[Metadata | None, Field(description="The client's own, as he gave it.")] = (
         None

@@ -48,9 +48,10 @@ class Checking:
         checked: Validation | None = None
         try:
             self._check_time(batch)
-            segments = await self._intake.find_segments(batch)
             policy = self._intake.find_policy(batch)
             async with self._places:
+                # within: of a large File alone its list of segments is hundreds of KiB
+                segments = await self._intake.find_segments(batch)
                 checked = await self._check(segments)
             model = self._find_model(checked, policy)
             reserved = await self._money.hold(
