@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
+from gateway_operator.controllers.batches.window import Window
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.batchstage import (
     BATCHES,
@@ -128,3 +129,13 @@ async def test_a_batch_that_is_deleted_goes_once_its_charge_is_counted() -> None
     stage.counters.away = False
     await stage.wait(lambda: not stage.is_batch_there(name), seconds=60)
     assert await stage.balance() == (len(stage.judge.bodies) * PRICE, 0)
+
+
+def test_a_run_has_only_so_many_bytes_under_way() -> None:
+    window, size = Window(), 1024 * 1024
+    for place in range(16):
+        assert window.has_room()
+        window.begin(place, size)
+    assert not window.has_room()
+    window.end(3, 100)
+    assert window.has_room()
