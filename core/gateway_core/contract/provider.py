@@ -1,7 +1,8 @@
 """GatewayProvider: an upstream that runs models, described as data.
 
 Type `http` says in requests, words and JMESPath expressions how an asynchronous video API is
-spoken to, so that a new provider is one YAML file. Read by the operator; of type `openai` by the API too.
+spoken to, so that a new provider is one YAML file. Read by the operator, and of type `openai` by
+the API too.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
