@@ -159,6 +159,9 @@ async def test_the_api_killed_in_a_create_leaves_what_the_record_says(world, tal
                     expected[obj["metadata"]["name"]] = acknowledged[list(acknowledged)[-1]]
             assert len(expected) == len(acknowledged) + 1
             await check(stored, expected)
+            for name in expected:
+                await stored.records.delete(FILES, name)
+            await check(stored, {})
     told.check()
 
 
