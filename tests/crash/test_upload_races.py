@@ -33,7 +33,7 @@ from tests.crash.shares import IS_WHOLE
 from tests.servers.redis_server import RedisServer
 from tests.servers.s3_store import open_bucket
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600 if IS_WHOLE else 120)]
 
 ROUNDS = {"directory": 1000 if IS_WHOLE else 34, "s3": 1000 if IS_WHOLE else 12}
 """Rounds of each kind by store: they take longer where parts go over a connection."""
