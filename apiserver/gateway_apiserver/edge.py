@@ -25,7 +25,7 @@ from gateway_core.contract.ids import mint_request_id
 _log = structlog.get_logger(__name__)
 
 _CLIENT_GONE = 499
-"""The status that is logged and counted where the client left before it was answered."""
+"""The status that is logged and counted where the client left before the end of its answer."""
 
 
 class RequestCounter(Protocol):

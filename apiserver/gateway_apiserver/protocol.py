@@ -1,7 +1,8 @@
 """HTTP/1.1 as uvicorn speaks it, for what never becomes a request; used by `server` alone.
 
 Bytes that are no HTTP are answered like everything else, with a request id (contract §0.8), and the
-head of a request is bounded: nobody may fill the memory before he is asked for his key.
+head of a request is bounded: nobody may fill the memory before he is asked for his key. Nor may
+anybody hold what he is sent for ever.
 """
 
 import asyncio
@@ -17,6 +18,9 @@ MOST_DRAINED_BYTES = 4 * 1024 * 1024
 """Of a body that was answered before its end: read on, as a client that is still sending may not
 see the answer otherwise, and then no further."""
 
+STALL_SECONDS = 60.0
+"""How long a client may take none of what is ready for it, beyond what the kernel holds."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -26,6 +30,22 @@ class Protocol(HttpToolsProtocol):
     _in_head = True
     _head_bytes = 0
     _drained_bytes = 0
+    _stall: asyncio.TimerHandle | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends with the connection."""
+        self._end_stall()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Has the application wait for its client, and the client's patience measured."""
+        super().pause_writing()
+        self._watch_stall(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """Has the application go on."""
+        self._end_stall()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Takes in what has come, and refuses a head that does not end."""
@@ -56,6 +76,23 @@ class Protocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Answers what is no HTTP."""
         self._refuse(400, "Bad Request", "The request is not valid HTTP.")
+
+    def _watch_stall(self, waiting: int) -> None:
+        self._stall = self.loop.call_later(STALL_SECONDS, self._check_stall, waiting)
+
+    def _end_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+    def _check_stall(self, waiting: int) -> None:
+        """Cuts a client off that has taken none of the bytes that were waiting."""
+        left = self.transport.get_write_buffer_size()
+        if left < waiting:
+            self._watch_stall(left)
+            return
+        _log.info("cut off", reason="the client takes nothing", bytes=left)
+        self.transport.abort()
 
     def _refuse(self, status: int, phrase: str, text: str) -> None:
         transport: asyncio.Transport | None = self.transport

@@ -68,7 +68,7 @@ class _MediaHost:
             raise NotFound("Not found.")
         trace = trace_of(scope)
         trace.route, trace.template, trace.task_uid = "media", _TEMPLATE, item.task_uid
-        await self._send_item(Request(scope), send, item)
+        await self._send_item(Request(scope, receive), send, item)
 
     async def _send_item(self, request: Request, send: Send, item: MediaItem) -> None:
         size = (await self._sender.measure(item.key)).bytes

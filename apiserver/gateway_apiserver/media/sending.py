@@ -6,6 +6,7 @@ from contextlib import aclosing
 from starlette.requests import Request
 from starlette.types import Send
 
+from gateway_apiserver.delivery import send_chunks, send_head, send_nothing
 from gateway_apiserver.media.ranges import RangeNotSatisfiable, read_range
 from gateway_apiserver.patience import Patience
 from gateway_apiserver.trace import Header
@@ -47,7 +48,11 @@ class Sender:
         extra: list[Header],
         stream: Stream,
     ) -> None:
-        """Answers with the part that is asked for of `size` bytes. NotFound, Unavailable."""
+        """Answers with the part that is asked for of `size` bytes.
+
+        `request` has its `receive`. Raises NotFound, Unavailable; ClientDisconnect where the client
+        has left before the end.
+        """
         headers: list[Header] = [
             (b"accept-ranges", b"bytes"),
             (b"cache-control", b"private, max-age=86400, immutable"),
@@ -55,8 +60,7 @@ class Sender:
             (b"x-content-type-options", b"nosniff"),
         ]
         if _matches(request.headers.get("if-none-match"), tag):
-            await _send_head(send, 304, headers)
-            await send({"type": "http.response.body", "body": b""})
+            await send_nothing(send, 304, headers)
             return
         wanted = request.headers.get("range") if request.method == "GET" else None
         condition = request.headers.get("if-range")
@@ -64,8 +68,7 @@ class Sender:
             part = read_range(wanted, size) if condition in (None, tag) else None
         except RangeNotSatisfiable:
             refused = [(b"content-range", b"bytes */%d" % size), (b"content-length", b"0")]
-            await _send_head(send, 416, [*headers, *refused])
-            await send({"type": "http.response.body", "body": b""})
+            await send_nothing(send, 416, [*headers, *refused])
             return
         length = size if part is None else part.length
         headers += [*extra, (b"content-length", b"%d" % length)]
@@ -74,17 +77,13 @@ class Sender:
             headers.append((b"content-range", place))
         status = 200 if part is None else 206
         if request.method == "HEAD":
-            await _send_head(send, status, headers)
-            await send({"type": "http.response.body", "body": b""})
+            await send_nothing(send, status, headers)
             return
         async with aclosing(stream(0 if part is None else part.start, length)) as chunks:
             # before the head, so that a store that fails now is told by a status
             chunk = await self._read_first(chunks)
-            await _send_head(send, status, headers)
-            while chunk:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                chunk = await anext(chunks, b"")
-        await send({"type": "http.response.body", "body": b""})
+            await send_head(send, status, headers)
+            await send_chunks(request.receive, send, chunk, chunks)
 
     async def _read_first(self, chunks: AsyncIterator[bytes]) -> bytes:
         """The first chunk, nothing of an empty object. NotFound, Unavailable."""
@@ -95,10 +94,6 @@ class Sender:
             raise NotFound("Not found.") from None
         except StoreUnavailable as error:
             raise Unavailable("The file cannot be read now.") from error
-
-
-async def _send_head(send: Send, status: int, headers: list[Header]) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": headers})
 
 
 def _matches(condition: str | None, tag: str) -> bool:

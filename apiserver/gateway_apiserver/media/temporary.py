@@ -66,7 +66,7 @@ class TemporaryHost:
         address = self._addresses.find_address(scope["path"], self._clock())
         if address is None:
             raise NotFound("Not found.")
-        await self._send(Request(scope), send, address)
+        await self._send(Request(scope, receive), send, address)
 
     async def _send(self, request: Request, send: Send, address: Address) -> None:
         stored = await self._sender.measure(address.key)

@@ -1,5 +1,6 @@
 """The API on fakes, called as an ASGI application: what the tests of this folder work with."""
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -93,6 +94,9 @@ async def call(
 
     async def receive() -> dict[str, Any]:
         if not parts:
+            if not breaks_off:
+                # a client that has sent everything stays until it is answered
+                await asyncio.Event().wait()
             return {"type": "http.disconnect"}
         part = parts.pop(0)
         return {"type": "http.request", "body": part, "more_body": breaks_off or bool(parts)}

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import structlog
 
+from gateway_apiserver.delivery import send_chunks, send_head, send_nothing
 from gateway_apiserver.media import ranges
 from gateway_apiserver.patience import MEDIA_SECONDS, Patience
 from gateway_apiserver.routes.compat.calls import Call
@@ -47,6 +48,7 @@ class ContentSender:
             ObjectMissing: the bytes are gone, and nothing was sent yet.
             Unavailable: the store does not give them, and nothing was sent yet.
             Internal: they are not those that were stored, and nothing was sent yet.
+            ClientDisconnect: the client has left before the end.
         """
         told = dict(call.headers)
         size, tag = content.record.bytes, _make_tag(content.record)
@@ -56,8 +58,7 @@ class ContentSender:
             (b"etag", tag),
         ]
         if _matches(told.get(b"if-none-match"), tag):
-            await _send_head(call, 304, headers)
-            await call.send({"type": "http.response.body", "body": b""})
+            await send_nothing(call.send, 304, headers)
             return
         part = None
         if not call.is_head and told.get(b"if-range", tag) == tag:
@@ -76,8 +77,7 @@ class ContentSender:
             headers.append((b"content-range", b"bytes %d-%d/%d" % (part.start, part.end, size)))
         status = 200 if part is None else 206
         if call.is_head:
-            await _send_head(call, status, headers)
-            await call.send({"type": "http.response.body", "body": b""})
+            await send_nothing(call.send, status, headers)
             return
         chunks = stream_content(self._store, content.segments, start, length)
         await self._send_chunks(call, status, headers, chunks)
@@ -88,12 +88,8 @@ class ContentSender:
         async with aclosing(chunks):
             # before the head, so that a store that fails now is told by a status
             chunk = await self._read_first(chunks)
-            await _send_head(call, status, headers)
-            while chunk:
-                await call.send({"type": "http.response.body", "body": chunk, "more_body": True})
-                self._count(len(chunk))
-                chunk = await anext(chunks, b"")
-        await call.send({"type": "http.response.body", "body": b""})
+            await send_head(call.send, status, headers)
+            await send_chunks(call.receive, call.send, chunk, chunks, self._count)
 
     async def _read_first(self, chunks: AsyncIterator[bytes]) -> bytes:
         try:
@@ -126,7 +122,3 @@ def _matches(condition: bytes | None, tag: bytes) -> bool:
         return False
     names = {name.strip().removeprefix(b"W/") for name in condition.split(b",")}
     return b"*" in names or tag in names
-
-
-async def _send_head(call: Call, status: int, headers: list[Header]) -> None:
-    await call.send({"type": "http.response.start", "status": status, "headers": headers})

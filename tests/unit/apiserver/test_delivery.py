@@ -1,0 +1,147 @@
+"""Contents are sent for as long as there is a client that takes them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+
+import pytest
+import uvicorn
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import FlowControl
+
+from gateway_apiserver import protocol
+from gateway_apiserver.delivery import send_chunks, send_head
+from gateway_apiserver.protocol import Protocol
+
+CHUNK = bytes(1 << 20)
+SECONDS = 30
+MANY = 1000
+"""Chunks, far more than the sockets of a connection hold."""
+
+
+class Content:
+    """Serves so many chunks, and tells how many were read and how it ended."""
+
+    def __init__(self) -> None:
+        self.read = 0
+        self.ended = asyncio.get_running_loop().create_future()
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        while self.read < MANY:
+            self.read += 1
+            await asyncio.sleep(0)
+            yield CHUNK
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-length", b"%d" % (MANY * len(CHUNK)))]
+        await send_head(send, 200, headers)
+        chunks = self.chunks()
+        try:
+            await send_chunks(receive, send, await anext(chunks), chunks)
+        except ClientDisconnect as error:
+            self.ended.set_result(error)
+        else:
+            self.ended.set_result(None)
+
+
+@pytest.fixture
+async def content() -> Content:
+    return Content()
+
+
+@pytest.fixture
+async def port(content: Content) -> AsyncIterator[int]:
+    """Where it is served, by the gateway's protocol on a real socket."""
+    config = uvicorn.Config(content, http=Protocol, lifespan="off", log_config=None)
+    config.load()
+    state = uvicorn.server.ServerState()
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Protocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+    )
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+async def begin(port: int) -> asyncio.StreamWriter:
+    """A client that has its answer's head and reads no further."""
+    # what does not fit in here is left to the socket
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+    return writer
+
+
+async def test_no_more_is_read_for_a_client_that_has_left(content: Content, port: int) -> None:
+    writer = await begin(port)
+    writer.transport.abort()
+    async with asyncio.timeout(SECONDS):
+        assert isinstance(await content.ended, ClientDisconnect)
+    assert content.read < MANY / 4
+
+
+async def test_a_client_that_takes_nothing_is_cut_off(
+    content: Content, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "STALL_SECONDS", 0.2)
+    writer = await begin(port)
+    try:
+        async with asyncio.timeout(SECONDS):
+            assert isinstance(await content.ended, ClientDisconnect)
+        assert content.read < MANY / 4
+    finally:
+        writer.transport.abort()
+
+
+async def test_a_client_that_takes_a_little_stays(
+    content: Content, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Transport:
+        """One whose client takes a byte between two looks, twice, and then nothing."""
+
+        def __init__(self) -> None:
+            self.waiting = [10, 9, 8, 8]
+            self.aborted = asyncio.Event()
+
+        def get_write_buffer_size(self) -> int:
+            return self.waiting.pop(0)
+
+        def abort(self) -> None:
+            self.aborted.set()
+
+    monkeypatch.setattr(protocol, "STALL_SECONDS", 0)
+    config = uvicorn.Config(content, http=Protocol, lifespan="off", log_config=None)
+    config.load()
+    served = Protocol(config=config, server_state=uvicorn.server.ServerState(), app_state={})
+    transport = Transport()
+    served.transport = transport  # type: ignore[assignment]
+    served.flow = FlowControl(transport)  # type: ignore[arg-type]
+    served.pause_writing()
+    async with asyncio.timeout(SECONDS):
+        await transport.aborted.wait()
+    assert not transport.waiting
+
+
+async def test_a_client_that_is_served_to_the_end_has_not_left() -> None:
+    sent: list[Message] = []
+    counted: list[int] = []
+
+    async def receive() -> Message:
+        if not sent:
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+        await asyncio.sleep(0)
+
+    async def rest() -> AsyncIterator[bytes]:
+        yield b"b"
+
+    await send_chunks(receive, send, b"a", rest(), counted.append)
+    assert b"".join(message["body"] for message in sent) == b"ab"
+    assert [message.get("more_body", False) for message in sent] == [True, True, False]
+    assert counted == [1, 1]
