@@ -67,6 +67,7 @@ from gateway_apiserver.routes.uploads.desk import UploadDesk
 from gateway_apiserver.routes.uploads.handlers import UploadRoutes
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.spans import RequestSpans
+from gateway_apiserver.streams import StreamPlaces
 from gateway_apiserver.surfaces import choose_dialect
 from gateway_apiserver.trace import trace_of
 from gateway_apiserver.turns import Turns
@@ -197,7 +198,8 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     pricing = PricingRoutes(authenticator, catalog, addresses, anonymous=settings.pricing_anonymous)
     others.include_router(pricing.router)
     door = Door(authenticator, maintenance=settings.maintenance)
-    others.include_router(_build_temporary(parts, door, mint).router)
+    places = StreamPlaces()
+    others.include_router(_build_temporary(parts, door, mint, places).router)
     others.include_router(
         build_operations_router(
             lambda: not leaving.begun and _is_ready(parts),
@@ -224,8 +226,8 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         default_model=settings.moderation_default_model,
     )
     found = FileFinder(parts.records, parts.files, parts.storage, mint)
-    files = _build_files(parts, door, found, mint, metrics, failpoints)
-    uploads = _build_uploads(parts, door, mint, failpoints)
+    files = _build_files(parts, door, found, mint, metrics, failpoints, places)
+    uploads = _build_uploads(parts, door, mint, failpoints, places)
     judging = ModerationRoutes(judges)
     batches = _build_batches(parts, door, found, mint, entrance)
     compat = CompatRoutes(files.endpoints, uploads.endpoints, judging.endpoints, batches.endpoints)
@@ -234,7 +236,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
 
 
 def _build_uploads(
-    parts: ApiParts, door: Door, mint: IdMint, failpoints: Failpoints
+    parts: ApiParts, door: Door, mint: IdMint, failpoints: Failpoints, places: StreamPlaces
 ) -> UploadRoutes:
     storage = StorageGate(parts.records, parts.storage)
     files = FileRecorder(parts.records, parts.storage)
@@ -245,6 +247,7 @@ def _build_uploads(
         UploadCreation(parts.records, storage, outcomes, mint),
         UploadDesk(parts.records, outcomes, upload_parts, mint, clock=parts.clock),
         upload_parts,
+        places,
         clock=parts.clock,
     )
 
@@ -256,13 +259,14 @@ def _build_files(
     mint: IdMint,
     metrics: ApiMetrics,
     failpoints: Failpoints,
+    places: StreamPlaces,
 ) -> FileEndpoints:
     gate = StorageGate(parts.records, parts.storage)
     recorder = FileRecorder(parts.records, parts.storage)
     return FileEndpoints(
         door,
         found,
-        FileCreation(parts.store, gate, recorder, mint, failpoints),
+        FileCreation(parts.store, gate, recorder, mint, failpoints, places),
         recorder,
         gate,
         ContentSender(parts.store, partial(metrics.count_bytes, "files", "out")),
@@ -277,7 +281,9 @@ def _build_batches(
     return BatchRoutes(door, BatchCreation(entrance, holdings, files.find, mint), holdings)
 
 
-def _build_temporary(parts: ApiParts, door: Door, mint: IdMint) -> TemporaryRoutes:
+def _build_temporary(
+    parts: ApiParts, door: Door, mint: IdMint, places: StreamPlaces
+) -> TemporaryRoutes:
     settings, addresses = parts.settings, TemporaryAddresses(parts.sealer)
     files = TemporaryFiles(
         parts.records,
@@ -289,7 +295,7 @@ def _build_temporary(parts: ApiParts, door: Door, mint: IdMint) -> TemporaryRout
         media_url=settings.media_url,
         limit=settings.temporary_storage_bytes,
     )
-    creation = TemporaryCreation(files, parts.store, parts.fetcher)
+    creation = TemporaryCreation(files, parts.store, parts.fetcher, places)
     return TemporaryRoutes(
         door, creation, files, parts.store, addresses, media_url=settings.media_url
     )

@@ -17,6 +17,7 @@ from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.routes.compat.bodies import ANCHOR, check_word, invalid, missing
 from gateway_apiserver.routes.compat.calls import Call
 from gateway_apiserver.routes.compat.forms import MOST_ENVELOPE_BYTES, Form
+from gateway_apiserver.streams import StreamPlaces
 from gateway_core.contract.errors import Internal, OutcomeUnknown, TooLarge, Unavailable
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.names import FILE_PREFIX, id_to_name
@@ -82,6 +83,7 @@ class FileCreation:
         recorder: FileRecorder,
         mint: IdMint,
         failpoints: Failpoints,
+        places: StreamPlaces,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -90,6 +92,7 @@ class FileCreation:
         self._recorder = recorder
         self._mint = mint
         self._failpoints = failpoints
+        self._places = places
         self._clock = clock
 
     async def create(self, call: Call, caller: Principal) -> Object:
@@ -110,7 +113,8 @@ class FileCreation:
             raise missing(FIELD)
         minted = self._mint.mint_ordered(FILE_PREFIX, account.name, int(self._clock() * 1000))
         name = id_to_name(minted)
-        stored = await self._store_bytes(form, file_key(account.name, name))
+        with self._places.take(account.name):
+            stored = await self._store_bytes(form, file_key(account.name, name))
         self._failpoints.reach("after-file-bytes")
         wishes = read_wishes(form.fields)
         new = NewFile(
