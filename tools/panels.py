@@ -295,6 +295,42 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         ),
     ),
     (
+        "Batches",
+        (
+            Panel(
+                "Requests of batches",
+                "reqps",
+                "Answered: completed with a 2xx, failed otherwise.",
+                (Query(_rate("gateway_batch_lines_total", "outcome"), "{{outcome}}"),),
+                stacked=True,
+            ),
+            Panel(
+                "Open batches",
+                "short",
+                "running: their requests are run; other: validated, finalized, closed or waiting.",
+                (Query("sum by (state) (gateway_batches{JOBS})", "{{state}}"),),
+            ),
+            Panel(
+                "Ends of batches",
+                "ops",
+                "",
+                (Query(_rate("gateway_batches_ended_total", "phase"), "{{phase}}"),),
+            ),
+            Panel(
+                "From creation to end",
+                "s",
+                "The window is a day.",
+                _quantiles("gateway_batch_duration_seconds"),
+            ),
+            Panel(
+                "Oldest result that is not stored",
+                "s",
+                "Two seconds at most while the object store takes writes.",
+                (Query("max by (pod) (gateway_batch_checkpoint_age_seconds{JOBS})", "{{pod}}"),),
+            ),
+        ),
+    ),
+    (
         "Files and uploads",
         (
             Panel(

@@ -227,7 +227,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     )
     found = FileFinder(parts.records, parts.files, parts.storage, mint)
     files = _build_files(parts, door, found, mint, metrics, failpoints, places)
-    uploads = _build_uploads(parts, door, mint, failpoints, places)
+    uploads = _build_uploads(parts, door, mint, metrics, failpoints, places)
     judging = ModerationRoutes(judges)
     batches = _build_batches(parts, door, found, mint, entrance)
     compat = CompatRoutes(files.endpoints, uploads.endpoints, judging.endpoints, batches.endpoints)
@@ -236,7 +236,12 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
 
 
 def _build_uploads(
-    parts: ApiParts, door: Door, mint: IdMint, failpoints: Failpoints, places: StreamPlaces
+    parts: ApiParts,
+    door: Door,
+    mint: IdMint,
+    metrics: ApiMetrics,
+    failpoints: Failpoints,
+    places: StreamPlaces,
 ) -> UploadRoutes:
     storage = StorageGate(parts.records, parts.storage)
     files = FileRecorder(parts.records, parts.storage)
@@ -247,6 +252,7 @@ def _build_uploads(
         UploadCreation(parts.records, storage, outcomes, mint),
         UploadDesk(parts.records, outcomes, upload_parts, mint, clock=parts.clock),
         upload_parts,
+        partial(metrics.count_bytes, "uploads", "in"),
         places,
         clock=parts.clock,
     )

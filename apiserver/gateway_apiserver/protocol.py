@@ -13,6 +13,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from gateway_core.contract.ids import mint_request_id
 
 MOST_HEAD_BYTES = 64 * 1024
+MOST_DRAINED_BYTES = 4 * 1024 * 1024
+"""Of a body that was answered before its end: read on, as a client that is still sending may not
+see the answer otherwise, and then no further."""
 
 _log = structlog.get_logger(__name__)
 
@@ -22,6 +25,7 @@ class Protocol(HttpToolsProtocol):
 
     _in_head = True
     _head_bytes = 0
+    _drained_bytes = 0
 
     def data_received(self, data: bytes) -> None:
         """Takes in what has come, and refuses a head that does not end."""
@@ -33,8 +37,16 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Notes that the head has ended."""
-        self._in_head, self._head_bytes = False, 0
+        self._in_head, self._head_bytes, self._drained_bytes = False, 0, 0
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Takes in more of a body; closes where nobody wants it and there is too much of it."""
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._drained_bytes += len(body)
+            if self._drained_bytes > MOST_DRAINED_BYTES:
+                self.transport.close()
 
     def on_message_complete(self) -> None:
         """Notes that the next head may come."""

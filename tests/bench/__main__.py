@@ -9,8 +9,10 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 
 from tests.bench.admission import measure_admission
+from tests.bench.batches import measure_batches
 from tests.bench.callbacks import measure_callbacks
 from tests.bench.creates import measure_creates
+from tests.bench.files import measure_files
 from tests.bench.inflight import measure_inflight
 from tests.bench.polls import measure_polls
 from tests.bench.report import Report
@@ -18,6 +20,7 @@ from tests.bench.retention import measure_retention
 from tests.bench.stage import make_bench_key, root
 from tests.bench.store import measure_store
 from tests.bench.tenants import measure_tenants
+from tests.bench.uploads import measure_uploads
 from tests.servers.world import World
 
 Stage = Callable[[World, str, Report], Awaitable[None]]
@@ -25,9 +28,12 @@ Stage = Callable[[World, str, Report], Awaitable[None]]
 STAGES: dict[str, Stage] = {
     "polls": measure_polls,
     "inflight": measure_inflight,
+    "batches": measure_batches,
     "callbacks": measure_callbacks,
     "retention": measure_retention,
     "store": measure_store,
+    "files": measure_files,
+    "uploads": measure_uploads,
     "tenants": measure_tenants,
     # last, since they end the operator: nobody is to work on what they leave behind
     "admission": measure_admission,

@@ -11,8 +11,8 @@ from tests.servers.s3_store import open_bucket
 from tests.servers.world import World
 
 MIB = 2**20
-SIZE = 128 * MIB
-PART = 8 * MIB
+SIZE = 125 * MIB
+PART = 5 * MIB
 SMALL = 16 * 1024
 SMALL_COUNT = 300
 ROUNDS = 5
@@ -30,7 +30,7 @@ async def measure_store(world: World, key: str, report: Report) -> None:
         plain, bucket = server.client(), server.bucket
 
         def put_plainly() -> None:
-            """As the adapter does: parts of 8 MiB, one after the other."""
+            """As the adapter does: parts of 5 MiB, one after the other."""
             begun = plain.create_multipart_upload(Bucket=bucket, Key="plain")["UploadId"]
             parts = []
             for number in range(1, SIZE // PART + 1):

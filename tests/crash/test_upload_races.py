@@ -120,7 +120,7 @@ class Race:
             self._caller, wanted, None, secrets.token_hex(8)
         )
         self.wire_id = name_to_id(obj["metadata"]["name"])
-        ids = [await self._replicas[1].parts.add(obj, flow(text)) for text in texts]
+        ids = [(await self._replicas[1].parts.add(obj, flow(text))).id for text in texts]
         self.wanted = WantedCompletion(tuple(ids), None)
 
     async def complete(self, n: int):

@@ -91,6 +91,22 @@ async def test_chunked_uploads_of_bytes_and_files(world, sdk, tmp_path):
     assert read_bytes(world, from_disk.file.id) == data
 
 
+async def test_a_chunked_upload_with_a_wrong_md5_makes_no_file(world, sdk):
+    data = secrets.token_bytes(500_000)
+    with pytest.raises(openai.BadRequestError) as told:
+        await sdk.uploads.upload_file_chunked(
+            file=data,
+            filename="wrong.bin",
+            bytes=len(data),
+            mime_type="application/x",
+            purpose="user_data",
+            part_size=200_000,
+            md5="0" * 32,
+        )
+    assert (told.value.code, told.value.param) == ("md5_mismatch", "md5")
+    assert (await sdk.files.list()).data == []
+
+
 async def test_a_wrong_md5_is_told_and_a_right_one_accepted_after_it(sdk):
     upload = await begin(sdk, 3)
     part = await sdk.uploads.parts.create(upload.id, data=io.BytesIO(b"abc"))

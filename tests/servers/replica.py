@@ -76,6 +76,12 @@ class Replica:
                 stderr=subprocess.STDOUT,
             )
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process is not None
+        return self._process.pid
+
     def wait_ready(self) -> None:
         """Waits until it is ready; RuntimeError with its log if it ends or takes too long."""
         deadline = time.monotonic() + START_SECONDS

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from gateway_apiserver.calls import MOST_KEY_CHARACTERS
-from gateway_apiserver.openapi.compat import describe_operation
-from gateway_apiserver.openapi.schemas import NOT_BLANK, Schema, close_schema
+from gateway_apiserver.openapi.compat import describe_key, describe_operation
+from gateway_apiserver.openapi.schemas import Schema, close_schema
 from gateway_apiserver.routes.batches.endpoints import MOST_LISTED, USUALLY_LISTED
 from gateway_apiserver.routes.batches.requests import (
     ENDPOINT,
@@ -54,19 +53,7 @@ def describe_batches() -> dict[str, Any]:
         body=_describe_body(),
         paid=True,
     )
-    create["parameters"] = [
-        {
-            "name": "Idempotency-Key",
-            "in": "header",
-            "description": "Names the call: repeated, it is answered with the same Batch.",
-            "schema": {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": MOST_KEY_CHARACTERS,
-                "pattern": NOT_BLANK,
-            },
-        }
-    ]
+    create["parameters"] = [describe_key("Batch")]
     listed = describe_operation(
         "listBatches", "Batches, the newest first", "BatchList", (400, *_READ)
     )

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
+from gateway_apiserver.calls import MOST_KEY_CHARACTERS
 from gateway_apiserver.openapi.answers import describe_answer, describe_refusal
-from gateway_apiserver.openapi.schemas import Schema, close_schema
+from gateway_apiserver.openapi.schemas import NOT_BLANK, Schema, close_schema
 
 ERROR = "CompatError"
 RATE = ("X-RateLimit-Limit-RPM", "X-RateLimit-Remaining-RPM", "X-RateLimit-Reset")
@@ -57,3 +58,18 @@ def describe_operation(
             "content": {"application/json": {"schema": body}},
         }
     return described
+
+
+def describe_key(made: str) -> dict[str, Any]:
+    """The header `Idempotency-Key`; `made` is what is made once by it (§2.2)."""
+    return {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "description": f"Names the call: repeated, it is answered with the same {made}.",
+        "schema": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MOST_KEY_CHARACTERS,
+            "pattern": NOT_BLANK,
+        },
+    }

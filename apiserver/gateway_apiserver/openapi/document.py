@@ -11,6 +11,7 @@ from gateway_apiserver.openapi.answers import (
 )
 from gateway_apiserver.openapi.batches import describe_batch_shapes, describe_batches
 from gateway_apiserver.openapi.compat import describe_error
+from gateway_apiserver.openapi.files import describe_file_shapes, describe_files
 from gateway_apiserver.openapi.management import describe_management, describe_shapes
 from gateway_apiserver.openapi.moderations import describe_moderation, describe_moderation_shapes
 from gateway_apiserver.openapi.schemas import (
@@ -25,6 +26,7 @@ from gateway_apiserver.openapi.temporary import (
     describe_temporary_files,
     describe_temporary_shapes,
 )
+from gateway_apiserver.openapi.uploads import describe_upload_shapes, describe_uploads
 from gateway_apiserver.routes.account import ACCOUNT_PATH, BALANCE_PATH
 from gateway_apiserver.routes.pricing import FILTERS, QUOTES_PATH, SCHEDULES_PATH
 from gateway_core.domain.catalog import Catalog, Model
@@ -66,6 +68,8 @@ def build_document(
         **prices,
         **describe_temporary_files(),
         **describe_management(),
+        **describe_uploads(),
+        **describe_files(),
         **describe_batches(),
     }
     served = (found for (_, action), found in catalog.models.items() if action == ACTION)
@@ -102,6 +106,8 @@ def build_document(
                 **describe_temporary_shapes(),
                 **describe_shapes(),
                 **describe_error(),
+                **describe_upload_shapes(),
+                **describe_file_shapes(),
                 **describe_moderation_shapes(),
                 **describe_batch_shapes(),
             },

@@ -72,6 +72,13 @@ def is_unwanted(batch: GatewayBatch) -> bool:
     return deleted or batch.spec.desired_state == "Cancelled"
 
 
+def is_running(batch: GatewayBatch) -> bool:
+    """Whether its lines are run: it has begun, and nobody has fixed how its run ended."""
+    status = batch.status
+    over = status.run_end is not None or status.phase in TERMINAL_PHASES
+    return status.start_time is not None and not over
+
+
 def find_deadline(batch: GatewayBatch) -> datetime:
     """When lines are run no more (`expires_at`)."""
     return parse_time(batch.metadata.creation_timestamp) + timedelta(seconds=WINDOW_SECONDS)

@@ -15,6 +15,7 @@ from gateway_core.contract.batch import MOST_ERRORS, MOST_LINES
 ENDPOINT = "/v1/moderations"
 MOST_LINE_BYTES = 1024 * 1024
 MOST_ID_CHARACTERS = 64
+MOST_DEPTH = 100
 _BOM = b"\xef\xbb\xbf"
 _MOST_NAMED_CHARACTERS = 64
 
@@ -260,4 +261,24 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _parse(data: bytes) -> Any:
-    return _DECODER.decode(data.decode())
+    """ValueError, also for what is nested too deep: how deep a parser goes depends on its caller's
+    depth, and a line that was found to be good is to be read at every place."""
+    value = _DECODER.decode(data.decode())
+    if data.count(b"[") + data.count(b"{") > MOST_DEPTH:
+        _check_depth(value)
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MOST_DEPTH):
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner.extend(item.values())
+            elif isinstance(item, list):
+                inner.extend(item)
+        if not inner:
+            return
+        level = inner
+    raise ValueError(f"nested more than {MOST_DEPTH} deep")

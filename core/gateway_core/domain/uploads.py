@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Final
 
 from gateway_core.contract.errors import Conflict
-from gateway_core.contract.names import name_to_id
+from gateway_core.contract.names import WITHDRAWN_ANNOTATION, name_to_id
 from gateway_core.contract.upload import LIFETIME_SECONDS
 from gateway_core.domain.files import USER_DATA_BYTES
 
@@ -90,6 +90,11 @@ def count_room(obj: Object) -> int:
 def is_settled(obj: Object) -> bool:
     """Whether the operator has seen to all that follows from the outcome."""
     return (obj.get("status") or {}).get("work") == "Settled"
+
+
+def is_withdrawn(obj: Object) -> bool:
+    """Whether its create was refused after all: there was no room when it was recorded."""
+    return WITHDRAWN_ANNOTATION in (obj["metadata"].get("annotations") or {})
 
 
 def read_member(obj: Object) -> tuple[str, int] | None:

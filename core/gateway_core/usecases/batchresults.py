@@ -7,13 +7,15 @@ the batch's status; from it, and the input, the Files are made, the same by whom
 often. Of a line that is there twice the first record counts.
 """
 
+import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from gateway_core.contract.stored import ObjectRef, batch_folder
 from gateway_core.domain.batchlines import Line, LineSplitter
 from gateway_core.domain.batchresults import LineResult, RecordsDamaged, decode_result
-from gateway_core.ports.objects import ObjectMissing, ObjectStore, StoreUnavailable
+from gateway_core.ports.objects import ObjectStore, StoreUnavailable
+from gateway_core.usecases.content import ContentDamaged
 
 CHUNK_BYTES = 256 * 1024
 PIECE_BYTES = 1024 * 1024
@@ -42,15 +44,22 @@ class ResultsFolder:
         return [entry.key async for entry in self._store.list_entries(prefix)]
 
     async def write_list(self, keys: Sequence[str]) -> ObjectRef:
-        """Stores the list of what the Files are made of. StoreUnavailable."""
-        key = f"{self._folder}{_LIST_NAME}-{self._owner}"
-        stored = await self._store.put(key, "\n".join(keys).encode())
-        return ObjectRef(key=key, bytes=stored.bytes, sha256=stored.sha256 or "0" * 64)
+        """Stores the list of what the Files are made of. StoreUnavailable.
+
+        It is named by what it says: none that a status may name is ever written over.
+        """
+        data = "\n".join(keys).encode()
+        digest = hashlib.sha256(data).hexdigest()
+        key = f"{self._folder}{_LIST_NAME}-{digest[:32]}"
+        await self._store.put(key, data)
+        return ObjectRef(key=key, bytes=len(data), sha256=digest)
 
     async def read_list(self, ref: ObjectRef) -> list[str]:
-        """The keys that a list names. ObjectMissing, StoreUnavailable."""
-        text = (await self._store.get(ref.key)).decode()
-        return text.split("\n") if text else []
+        """The keys that a list names. ObjectMissing, StoreUnavailable, RecordsDamaged."""
+        data = await self._store.get(ref.key)
+        if hashlib.sha256(data).hexdigest() != ref.sha256:
+            raise RecordsDamaged("the list of results is not the one that was stored")
+        return data.decode().split("\n") if data else []
 
     async def read(self, keys: Sequence[str]) -> AsyncGenerator[LineResult, None]:
         """All records of these objects, streamed.
@@ -87,10 +96,11 @@ async def read_pieces(
     """The bytes of an input, piece by piece.
 
     No connection is held from one to the next, since hours may pass between them. With `wait` a
-    piece is asked for again after it where the store is away. ObjectMissing, StoreUnavailable.
+    piece is asked for again after it where the store is away. A segment's last piece comes once all
+    of it agrees with its digest. ContentDamaged, ObjectMissing, StoreUnavailable.
     """
-    for segment in segments:
-        start = 0
+    for place, segment in enumerate(segments):
+        start, digest = 0, hashlib.sha256()
         while start < segment.bytes:
             length = min(PIECE_BYTES, segment.bytes - start)
             try:
@@ -101,8 +111,11 @@ async def read_pieces(
                 await wait(error)
                 continue
             if len(piece) != length:
-                raise ObjectMissing(f"{segment.key} has less than {segment.bytes} bytes")
+                raise ContentDamaged(f"segment {place}: not as many bytes as were stored")
+            digest.update(piece)
             start += length
+            if start == segment.bytes and digest.hexdigest() != segment.sha256:
+                raise ContentDamaged(f"segment {place}: not the bytes that were stored")
             yield piece
 
 

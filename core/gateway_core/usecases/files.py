@@ -26,6 +26,7 @@ from gateway_core.ports.records import (
     AlreadyExists,
     Missing,
     Object,
+    RecordError,
     RecordOutcomeUnknown,
     Records,
     RecordUnavailable,
@@ -126,16 +127,19 @@ class FileRecorder:
             await self._note(made.object)
         return made
 
-    async def delete(self, obj: Object) -> None:
+    async def delete(self, obj: Object, *, exact: bool = True) -> None:
         """Deletes the very version that was read, and is sure of it when it returns.
+
+        Without `exact` it deletes any version of that very object.
 
         Raises:
             Outdated: it has changed since; read it anew.
             RecordUnavailable, RecordOutcomeUnknown: as the port has them.
         """
         meta = obj["metadata"]
+        version = meta["resourceVersion"] if exact else ""
         left = await self._records.delete(
-            GatewayFile.plural, meta["name"], uid=meta["uid"], version=meta["resourceVersion"]
+            GatewayFile.plural, meta["name"], uid=meta["uid"], version=version
         )
         if left is None:
             # without a finalizer it was gone at once, and the answer tells no version
@@ -144,6 +148,17 @@ class FileRecorder:
             await self._note(gone)
         else:
             await self._note(left)
+
+    async def withdraw(self, obj: Object) -> None:
+        """Deletes an object that was to be none, however it has changed since it was made.
+
+        What fails is told in the log: the operator finds that the account has too much.
+        """
+        try:
+            await self.delete(obj, exact=False)
+        except RecordError as error:
+            name = obj["metadata"]["name"]
+            _log.error("a file over its account's limit is left", file=name, error=str(error))
 
     async def _create(self, obj: Object) -> Made:
         begin = self._clock()

@@ -46,8 +46,8 @@ class UploadParts:
         self._mint = mint
         self._failpoints = failpoints
 
-    async def add(self, obj: Object, source: AsyncIterator[bytes], expected: int = 0) -> str:
-        """Stores a part of the pending Upload `obj`; its id.
+    async def add(self, obj: Object, source: AsyncIterator[bytes], expected: int = 0) -> PartRef:
+        """Stores a part of the pending Upload `obj`.
 
         `expected` is what is known of its bytes beforehand, so that nothing is streamed in vain.
 
@@ -60,11 +60,10 @@ class UploadParts:
         part_id = self._mint.mint_random(PART_PREFIX, _whose(obj)[0])
         await self._claim(obj, part_id, min(expected, MOST_PART_BYTES))
         try:
-            await self._store_part(obj, part_id, source)
+            return await self._store_part(obj, part_id, source)
         except BaseException:
             await self.discard(obj, part_id)
             raise
-        return part_id
 
     async def discard(self, obj: Object, part_id: str) -> None:
         """Takes back a part that no client was told of; what cannot be is left to the operator."""
@@ -113,7 +112,7 @@ class UploadParts:
                     digest.update(chunk)
         return digest.digest()
 
-    async def _store_part(self, obj: Object, part_id: str, source: AsyncIterator[bytes]) -> None:
+    async def _store_part(self, obj: Object, part_id: str, source: AsyncIterator[bytes]) -> PartRef:
         account, upload = _whose(obj)
         first = await _read_first(source)
         self._failpoints.reach("before-part-put")
@@ -130,9 +129,10 @@ class UploadParts:
                 param="data",
             ) from None
         await self._claim(obj, part_id, stored.bytes)
-        receipt = {"bytes": stored.bytes, "sha256": stored.sha256}
+        receipt: dict[str, Any] = {"bytes": stored.bytes, "sha256": stored.sha256}
         await self._store.put(receipt_key(account, upload, part_id), orjson.dumps(receipt))
         self._failpoints.reach("after-part-put")
+        return PartRef(id=part_id, **receipt)
 
     async def _claim(self, obj: Object, part_id: str, size: int) -> None:
         account, upload = _whose(obj)

@@ -4,11 +4,12 @@ One compare-and-set on `spec` is the outcome, whoever makes it. All that follows
 by anybody at any time, and is: by the request that won, by each that repeats it, by the operator.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from gateway_core.contract.file import GatewayFile
+from gateway_core.contract.names import WITHDRAWN_ANNOTATION
 from gateway_core.contract.stored import ObjectRef, part_key
 from gateway_core.contract.upload import GatewayUpload, PartRef
 from gateway_core.domain.files import FileRecord, find_life, read_file
@@ -57,6 +58,13 @@ class UploadOutcomes:
         await self.end_reservation(decided)
         return decided
 
+    async def withdraw(self, obj: Object) -> Object:
+        """Cancels one whose create is refused after all, which its mark tells; as `complete`."""
+        marks = {WITHDRAWN_ANNOTATION: "true"}
+        decided = await self._write(obj, {"outcome": "Cancelled"}, marks)
+        await self.end_reservation(decided)
+        return decided
+
     async def expire(self, obj: Object) -> Object:
         """Has its hour be over; the caller has looked at the clock. As `complete`."""
         decided = await self._write(obj, {"outcome": "Expired"})
@@ -79,9 +87,7 @@ class UploadOutcomes:
     async def find_file(self, obj: Object) -> Object | None:
         """The File of a completed Upload, made where it is not there.
 
-        None where it was there and has been deleted: it does not come back. The operator sees a
-        File before it marks the Upload Settled, and marks it before it lets the File go. So one
-        that was made although the mark names another was made too late, and is taken away.
+        None where it was there and has been deleted: it does not come back.
 
         Raises RecordUnavailable and RecordOutcomeUnknown: it may be there or not, ask again.
         """
@@ -90,20 +96,9 @@ class UploadOutcomes:
             return await self._read_file(name)
         await self.end_reservation(obj)
         self._failpoints.reach("before-upload-file")
-        made = await self._files.create(compose_file(obj))
+        file = await make_file(self._records, self._files, obj)
         self._failpoints.reach("after-upload-file")
-        if made.is_new and await self._is_too_late(obj, made.object):
-            await self._files.delete(made.object)
-            return None
-        return None if made.object["metadata"].get("deletionTimestamp") else made.object
-
-    async def _is_too_late(self, obj: Object, file: Object) -> bool:
-        try:
-            current = await self._records.get(GatewayUpload.plural, obj["metadata"]["name"])
-        except Missing:
-            return False
-        counts = (current.get("status") or {}).get("fileUid")
-        return is_settled(current) and counts != file["metadata"]["uid"]
+        return None if file is None or file["metadata"].get("deletionTimestamp") else file
 
     async def _read_file(self, name: str) -> Object | None:
         try:
@@ -112,11 +107,30 @@ class UploadOutcomes:
             return None
         return None if found["metadata"].get("deletionTimestamp") else found
 
-    async def _write(self, obj: Object, spec: dict[str, Any]) -> Object:
+    async def _write(
+        self, obj: Object, spec: dict[str, Any], marks: Mapping[str, str] | None = None
+    ) -> Object:
         self._failpoints.reach("before-upload-outcome")
-        decided = await self._records.patch(GatewayUpload.plural, obj, {"spec": spec})
+        patch = {"spec": spec, **({"metadata": {"annotations": dict(marks)}} if marks else {})}
+        decided = await self._records.patch(GatewayUpload.plural, obj, patch)
         self._failpoints.reach("after-upload-outcome")
         return decided
+
+
+async def make_file(records: Records, files: FileRecorder, obj: Object) -> Object | None:
+    """The File of the completed Upload `obj`, made from its manifest where it is not there.
+
+    It may be being deleted. None where it was made too late: the operator sees a File before it
+    marks the Upload Settled, and marks it before it lets the File go. So one that was made although
+    the mark names another is one that was deleted, and is taken away.
+
+    Raises what `FileRecorder.create` and the port of records do: ask again.
+    """
+    made = await files.create(compose_file(obj))
+    if made.is_new and await _is_too_late(records, obj, made.object):
+        await files.delete(made.object, exact=False)
+        return None
+    return made.object
 
 
 def compose_file(obj: Object) -> Object:
@@ -138,6 +152,16 @@ def tell_file(obj: Object, file: Object | None) -> FileRecord:
         created_at=created,
         expires_at=None if new.life is None else created + new.life,
     )
+
+
+async def _is_too_late(records: Records, obj: Object, file: Object) -> bool:
+    """Whether the Upload was settled with another object of the File's name by now."""
+    try:
+        current = await records.get(GatewayUpload.plural, obj["metadata"]["name"])
+    except Missing:
+        return False
+    counts = (current.get("status") or {}).get("fileUid")
+    return is_settled(current) and counts != file["metadata"]["uid"]
 
 
 def _describe_file(obj: Object) -> NewFile:

@@ -246,7 +246,8 @@ class TestCreate:
         assert (await refuse(cabinet, trailing, chunks=chunks))[0] == 413
 
     async def test_unknown_fields_are_ignored(self, cabinet: Cabinet) -> None:
-        body = part("purpose", "user_data") + part("model", "x") + part("file", b"x", filename="a")
+        unknown = part("model", "x") * 2 + part("note", b"\xff")
+        body = part("purpose", "user_data") + unknown + part("file", b"x", filename="a")
         assert (await cabinet.send(body + end())).status == 200
 
     @pytest.mark.parametrize("cut", [1, 10, 20, 60, 120, -1, -10])

@@ -16,7 +16,7 @@ from gateway_core.ports.records import (
     RecordUnavailable,
 )
 from tests.fakes.records import Fault
-from tests.unit.apiserver.gateway import Answer, Gateway
+from tests.unit.apiserver.gateway import Answer, Gateway, call
 from tests.unit.apiserver.uploads import BOUNDARY, Uploader, write_form
 
 LIMIT = 5_368_709_120
@@ -87,6 +87,15 @@ async def test_parts_become_one_file_in_the_order_that_is_said(uploader: Uploade
     assert await uploader.read_used() == 6
     claims = await uploader.gateway.storage.list_claims("demo", "files", 0)
     assert [claim.member for claim in claims] == [file["metadata"]["name"]]
+
+
+async def test_bytes_of_parts_are_counted_once_they_are_stored(uploader: Uploader) -> None:
+    upload = await uploader.open(6)
+    await uploader.add(upload, b"abcd")
+    refused(await uploader.send(upload, b""), 400, "empty_part", "data")
+    shown = await call(uploader.gateway.app, "GET", "/metrics")
+    line = b'gateway_content_bytes_total{direction="in",surface="uploads"} 4.0'
+    assert line in shown.body
 
 
 async def test_a_completion_repeated_is_the_same_and_another_is_a_conflict(
@@ -248,6 +257,32 @@ async def test_with_an_idempotency_key_there_is_one_upload(uploader: Uploader) -
     again = await uploader.create(6, key="k")
     assert again.body == answers[0].body
     assert await uploader.read_used() == 0
+
+
+async def test_an_upload_that_was_refused_after_its_creation_is_refused_again(
+    uploader: Uploader,
+) -> None:
+    """What the account stores is lost and known again, with less room, before the confirmation."""
+    gateway = uploader.gateway
+    gateway.put_account("demo", storageBytes=100)
+    create, storage = gateway.records.create, gateway.storage
+
+    async def create_and_lose(plural: str, obj: Any) -> Object:
+        made = await create(plural, obj)
+        storage.lose()
+        token = await storage.begin_rebuild("demo", "files")
+        assert token is not None
+        await storage.finish_rebuild("demo", "files", token, {"file-other": 50})
+        return made
+
+    gateway.records.create = create_and_lose  # type: ignore[method-assign]
+    refused(await uploader.create(60, key="k"), 413, "storage_limit_exceeded")
+    (upload,) = gateway.records.list_objects("gatewayuploads")
+    assert upload["spec"]["outcome"] == "Cancelled"
+    refused(await uploader.create(60, key="k"), 413, "storage_limit_exceeded")
+    refused(await uploader.create(50, key="k"), 409, "idempotency_conflict")
+    assert (await uploader.create(50, key="another")).status == 200
+    assert await uploader.read_used() == 100
 
 
 async def test_of_creates_with_one_key_and_other_sizes_the_winners_is_reserved(

@@ -104,6 +104,13 @@ class BatchOperator(Operator):
         await self.batches.end()
         await super().end()
 
+    def halt(self) -> None:
+        """Has it do nothing more from this moment on; `kill` takes it away."""
+        self.feed.ended = self.batch_feed.ended = True
+        self.batches.queue.is_draining = True
+        for task in (*self._parts, *self.batches.queue._running.values()):
+            task.cancel()
+
     async def kill(self) -> None:
         """Ends it wherever it is."""
         self.batch_feed.ended = True

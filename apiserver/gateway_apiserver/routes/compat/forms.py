@@ -5,7 +5,7 @@ only at the end. python-multipart finds the boundaries; what the parts mean is r
 """
 
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
@@ -40,7 +40,7 @@ class Form:
     """A form under way: `find_file`, then `stream` to the end; `fields` grow meanwhile.
 
     `file_field` is the name of the one part that is a file; `is_named` says that it has to have a
-    `filename`. Fields of unknown names are kept as well, whoever asks for none ignores them.
+    `filename`. Of other parts those called as in `known` are kept, all else is passed over (§0.2).
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class Form:
         receive: Receive,
         file_field: str,
         *,
+        known: Collection[str] = (),
         is_named: bool = True,
     ) -> None:
         self.fields: dict[str, str] = {}
@@ -56,6 +57,7 @@ class Form:
         self.media_type: str | None = None
         self._receive = PacedBody(receive)
         self._file_field = file_field
+        self._known = known
         self._is_named = is_named
         self._parts = _Parts(self)
         self._chunks: list[bytes] = []
@@ -109,6 +111,8 @@ class Form:
 
     def take_field(self, name: str, value: bytes) -> None:
         """A field has ended. InvalidRequest."""
+        if name not in self._known:
+            return
         if name in self.fields:
             raise invalid(name, "must be given once")
         try:

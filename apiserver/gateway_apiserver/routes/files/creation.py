@@ -50,6 +50,7 @@ from gateway_core.usecases.storage import StorageFull, StorageGate
 FIELD = "file"
 _ANCHOR_FIELD = "expires_after[anchor]"
 _SECONDS_FIELD = "expires_after[seconds]"
+_FIELDS = ("purpose", _ANCHOR_FIELD, _SECONDS_FIELD)
 _SLACK_BYTES = 64 * 1024
 """What a body may well have beside its file, where only its whole length is known."""
 
@@ -105,7 +106,7 @@ class FileCreation:
         declared = _read_length(call)
         if declared > DIRECT_BATCH_BYTES + MOST_ENVELOPE_BYTES:
             raise FileTooLarge(DIRECT_BATCH_BYTES)
-        form = Form(call.headers, call.receive, FIELD)
+        form = Form(call.headers, call.receive, FIELD, known=_FIELDS)
         # what cannot fit is not read
         at_least = max(0, declared - _SLACK_BYTES)
         await self._gate.check_room(account.name, "files", at_least, account.storage_bytes)
@@ -166,7 +167,7 @@ class FileCreation:
             await self._gate.confirm(new.account, "files", new.name, size, limit)
         except StorageFull:
             # the operator removes the bytes of what was an object
-            await self._recorder.delete(made.object)
+            await self._recorder.withdraw(made.object)
             raise
         return made.object
 

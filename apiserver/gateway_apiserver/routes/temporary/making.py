@@ -170,7 +170,7 @@ class TemporaryFiles:
                 await self._gate.confirm(account, POOL, name, segment.bytes, self._limit)
             except StorageFull:
                 # the operator removes the bytes of what was an object
-                await self._recorder.delete(made.object)
+                await self._recorder.withdraw(made.object)
                 raise
         return made.object, made.is_new
 

@@ -25,6 +25,7 @@ from gateway_core.contract.names import (
 )
 from gateway_core.contract.resource import skeleton
 from gateway_core.contract.upload import GatewayUpload
+from gateway_core.domain.uploads import is_withdrawn
 from gateway_core.ports.records import (
     AlreadyExists,
     Missing,
@@ -137,7 +138,7 @@ class UploadCreation:
     async def _withdraw(self, obj: Object) -> None:
         """Ends an Upload for which there is no room after all; else its hour does."""
         try:
-            await self._outcomes.cancel(obj)
+            await self._outcomes.withdraw(obj)
         except (Outdated, Missing, RecordUnavailable, RecordOutcomeUnknown) as error:
             _log.warning("an upload was not withdrawn", error=str(error))
 
@@ -165,9 +166,14 @@ def _compose(caller: Principal, name: str, wanted: WantedUpload, request_id: str
 
 
 def _check_same(found: Object, wanted: WantedUpload) -> Object:
-    """The Upload as it was when it was made, if it is what is asked for. KeyReused."""
+    """The Upload as it was when it was made, if it is what is asked for.
+
+    Raises KeyReused; StorageFull where that was the answer to who made it.
+    """
     if found["spec"]["request"].get("fingerprint") != wanted.fingerprint:
         raise KeyReused
+    if is_withdrawn(found):
+        raise StorageFull
     return {**found, "spec": {**found["spec"], "outcome": "Pending"}}
 
 

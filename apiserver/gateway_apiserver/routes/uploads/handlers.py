@@ -31,7 +31,10 @@ _log = structlog.get_logger(__name__)
 
 
 class UploadRoutes:
-    """Everything below `/v1/uploads`; there is no list and no GET (§4.6)."""
+    """Everything below `/v1/uploads`; there is no list and no GET (§4.6).
+
+    `count` is told the bytes of each part that was stored.
+    """
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class UploadRoutes:
         creation: UploadCreation,
         desk: UploadDesk,
         parts: UploadParts,
+        count: Callable[[int], None],
         places: StreamPlaces,
         *,
         clock: Callable[[], float] = time.time,
@@ -47,6 +51,7 @@ class UploadRoutes:
         self._creation = creation
         self._desk = desk
         self._parts = parts
+        self._count = count
         self._places = places
         self._clock = clock
         self.endpoints: Endpoints = {
@@ -83,14 +88,15 @@ class UploadRoutes:
                     await _drain(source)
                     raise
                 with self._places.take(account):
-                    part_id = await self._parts.add(obj, source, expected)
+                    part = await self._parts.add(obj, source, expected)
             try:
                 # an outcome that was written meanwhile has none of it
                 await self._desk.find_open(account, wire_id)
             except (NotFound, Conflict):
-                await self._parts.discard(obj, part_id)
+                await self._parts.discard(obj, part.id)
                 raise
-        await call.reply(render_part(part_id, obj["metadata"]["name"], self._clock()))
+        self._count(part.bytes)
+        await call.reply(render_part(part.id, obj["metadata"]["name"], self._clock()))
 
     async def complete(self, call: Call) -> None:
         """The Upload with its File."""

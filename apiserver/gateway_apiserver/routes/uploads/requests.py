@@ -26,7 +26,7 @@ from gateway_core.domain.files import PURPOSES, clean_filename
 from gateway_core.domain.uploads import MOST_BYTES
 
 _HEX = re.compile(r"[0-9a-fA-F]{32}")
-_LONGEST_TYPE = 255
+LONGEST_TYPE = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def read_upload(body: Mapping[str, Any]) -> WantedUpload:
     """The body of a create. InvalidRequest; TooLarge, `file_too_large`."""
     size = take_whole(body, "bytes", least=1)
     filename = take_text(body, "filename")
-    media_type = take_text(body, "mime_type", most=_LONGEST_TYPE)
+    media_type = take_text(body, "mime_type", most=LONGEST_TYPE)
     purpose = take_word(body, "purpose", PURPOSES)
     life = take_life(body)
     if size > MOST_BYTES[purpose]:

@@ -31,6 +31,7 @@ from gateway_core.adapters.objectstore.files import (
 from gateway_core.adapters.objectstore.keys import check_key, check_prefix
 from gateway_core.ports.objects import Entry, ObjectTooLarge, StoredObject, StoreUnavailable
 
+READ_BYTES = 1024 * 1024
 CHUNK_BYTES = 256 * 1024
 THREADS = 8
 PAGE = 500
@@ -97,14 +98,14 @@ class DirectoryStore:
     async def stream(
         self, key: str, start: int = 0, length: int | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """See the port. Chunks of 256 KiB; an object replaced meanwhile is read as it was."""
+        """See the port. Chunks of 1 MiB; an object replaced meanwhile is read as it was."""
         path = self._locate(key)
         file = await self._run(open_file, path)
         try:
             left = length
             position = start
             while left is None or left > 0:
-                wanted = CHUNK_BYTES if left is None else min(CHUNK_BYTES, left)
+                wanted = READ_BYTES if left is None else min(READ_BYTES, left)
                 chunk = await self._run(os.pread, file.fileno(), wanted, position)
                 if not chunk:
                     return

@@ -90,14 +90,15 @@ class Checkpoints:
         self._hurry.clear()
         chosen, begun = list(self._waiting), time.monotonic()
         self._failpoints.reach("before-batch-checkpoint")
+        # a number is used once: a write that was given up may still arrive, over a later one
+        self._sequence += 1
         try:
-            await self._folder.write(self._sequence + 1, chosen)
+            await self._folder.write(self._sequence, chosen)
         except StoreUnavailable as error:
             _log.warning("results of a batch wait for the store", error=str(error))
             self._news.set()
             return False
         self._failpoints.reach("after-batch-checkpoint")
-        self._sequence += 1
         del self._waiting[: len(chosen)]
         self._bytes -= sum(len(result.text) for result in chosen)
         self._since = begun if self._waiting else None

@@ -9,11 +9,19 @@ from structlog.contextvars import bind_contextvars, clear_contextvars
 from gateway_core.contract.batch import ACTION, GatewayBatch
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.names import REQUEST_ID_ANNOTATION, name_to_id
-from gateway_core.domain.batchlife import Step, next_step, record_cancelling, record_failure
+from gateway_core.domain.batchlife import (
+    Step,
+    is_running,
+    next_step,
+    record_cancelling,
+    record_failure,
+)
 from gateway_core.domain.batchlines import Problem
+from gateway_core.domain.batchresults import RecordsDamaged
 from gateway_core.domain.catalog import Model
 from gateway_core.ports.objects import ObjectMissing
 from gateway_core.ports.records import Object
+from gateway_core.usecases.content import ContentDamaged
 from gateway_operator.controllers.batches.ending import Ending
 from gateway_operator.controllers.batches.finalizing import Finalizing
 from gateway_operator.controllers.batches.intake import Intake, NotYet, Unfit
@@ -121,9 +129,10 @@ class BatchController:
             return await self._steps[step](obj, batch)
         except Unfit as unfit:
             return await self._fail(obj, batch, unfit)
-        except ObjectMissing as error:
-            _log.error("bytes of a batch are missing", object=batch.metadata.name, error=str(error))
-            fault = Problem("file_not_found", "The bytes of the input File are missing.")
+        except (ObjectMissing, ContentDamaged, RecordsDamaged) as error:
+            # without the input nobody can be told of each line, nor without what they came to
+            _log.error("bytes of a batch are lost", object=batch.metadata.name, error=str(error))
+            fault = Problem("file_not_found", "The bytes of the batch are missing or damaged.")
             return await self._fail(obj, batch, Unfit(Reason.INVALID_REQUEST, fault))
 
     async def _run(self, obj: Object, batch: GatewayBatch) -> bool:
@@ -144,7 +153,10 @@ class BatchController:
         newest = self._tools.register.get(name)
         if run_end is None or newest is None:
             return True
-        await self._finalizing.fix(newest, GatewayBatch.model_validate(newest), run_end)
+        batch = GatewayBatch.model_validate(newest)
+        if is_running(batch):
+            # else another owner has fixed its results: there is one list of them
+            await self._finalizing.fix(newest, batch, run_end)
         return True
 
     def _find_model(self, batch: GatewayBatch) -> Model:
@@ -156,9 +168,10 @@ class BatchController:
         return found or self._tools.moderators.find_model(status.model_id or "", None)
 
     async def _fail(self, obj: Object, batch: GatewayBatch, unfit: Unfit) -> bool:
-        """Ends a batch whose input was taken away while it ran: it costs nothing."""
+        """Ends a batch whose bytes were lost while it ran: without Files, at no cost."""
         total = batch.status.counts.total if batch.status.counts else 0
         failure = record_failure(batch, unfit.reason, unfit.problems, total, self._tools.now())
+        await self._finalizing.withdraw(batch)
         await self._tools.register.commit(obj, failure)
         self._tools.base.metrics.count_batch_end(failure["phase"], self._tools.age(batch))
         return True

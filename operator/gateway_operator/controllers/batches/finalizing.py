@@ -8,18 +8,20 @@ a kill at any step make neither another File nor another charge.
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
-from gateway_core.contract.batch import GatewayBatch
+from gateway_core.contract.batch import TERMINAL_PHASES, GatewayBatch
+from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.names import FILE_PREFIX
 from gateway_core.contract.stored import ObjectRef, file_key
 from gateway_core.domain.batchlife import Phase, record_end, record_run_end
 from gateway_core.domain.batchlines import Line, read_custom_id
-from gateway_core.domain.batchresults import LineResult, Unrun, tell_unrun
-from gateway_core.ports.records import Object
+from gateway_core.domain.batchresults import LineResult, RecordsDamaged, Unrun, tell_unrun
+from gateway_core.ports.records import Missing, Object
 from gateway_core.ports.storage import Pool
 from gateway_core.usecases.batchresults import join_results, merge, read_lines
 from gateway_core.usecases.files import NewFile, build_file
 from gateway_operator.controllers.batches.intake import Intake
 from gateway_operator.controllers.batches.tools import BatchTools, name_file
+from gateway_operator.controllers.tasks.journal import Superseded
 
 MOST_BYTES = 2**40
 NO_LIMIT = 2**53 - 1
@@ -122,10 +124,35 @@ class Finalizing:
             key_name=batch.spec.request.key_name,
             batch_name=batch.metadata.name,
         )
-        await tools.files.create(build_file(new, tools.now().timestamp()))
+        made = await tools.files.create(build_file(new, tools.now().timestamp()))
+        if made.is_new:
+            await self._look_whether_late(batch, made.object)
         await tools.storage.confirm(*claim)
         tools.base.failpoints.reach("after-batch-file")
         return lines
+
+    async def withdraw(self, batch: GatewayBatch) -> None:
+        """Deletes the Files that a failed batch has made already; its record names none."""
+        status, records = batch.status, self._tools.base.records
+        for name in filter(None, (status.output_file_name, status.error_file_name)):
+            try:
+                file = await records.get(GatewayFile.plural, name)
+            except Missing:
+                continue
+            if file["metadata"].get("deletionTimestamp") is None:
+                await self._tools.files.delete(file)
+
+    async def _look_whether_late(self, batch: GatewayBatch, file: Object) -> None:
+        """A File made for a batch that has ended was there before, and deleted: it goes again.
+
+        Superseded then; of two owners one was halted while the other ended the batch.
+        """
+        name = batch.metadata.name
+        newest = await self._tools.register.refresh(name)
+        phase = (newest or {}).get("status", {}).get("phase")
+        if newest is None or phase in TERMINAL_PHASES:
+            await self._tools.files.delete(file)
+            raise Superseded(f"{name}: it has ended")
 
     async def _merge(
         self, batch: GatewayBatch, keys: Sequence[str], segments: Sequence[ObjectRef]
@@ -136,6 +163,8 @@ class Finalizing:
         )
 
         def tell(line: Line) -> LineResult:
+            if batch.status.run_end == Phase.COMPLETED:
+                raise RecordsDamaged(f"the result of line {line.number} is lost")
             return tell_unrun(
                 line.number,
                 request=tools.name_line(batch, line.number),

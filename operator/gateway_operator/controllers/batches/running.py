@@ -18,6 +18,7 @@ from gateway_core.contract.stored import ObjectRef
 from gateway_core.domain.batchlife import (
     Phase,
     find_deadline,
+    is_running,
     is_unwanted,
     record_cancelling,
     record_progress,
@@ -99,6 +100,8 @@ class Run:
         await self._load()
         await self._look()
         tasks = [asyncio.create_task(part()) for part in (self._checkpoints.run, self._watch)]
+        for part in tasks:
+            part.add_done_callback(self._note_death)
         pump = asyncio.create_task(self._pump())
         stopping = asyncio.create_task(self._stop.wait())
         try:
@@ -110,7 +113,7 @@ class Run:
                 self._failure = self._failure or pump.exception()
                 self._finish("")
             await self._end_calls()
-            await self._flush()
+            await self._flush(tasks[0])
             if self._failure is not None:
                 raise self._failure
             return (self._end or None) if self._end is not None else Phase.COMPLETED
@@ -190,13 +193,25 @@ class Run:
         if self._calls:
             await asyncio.wait(list(self._calls), timeout=seconds)
 
-    async def _flush(self) -> None:
+    async def _flush(self, writer: asyncio.Task[None]) -> None:
         """Has all results written; where another goes on, only as long as a moment."""
+        flushing = asyncio.create_task(self._checkpoints.flush())
+        seconds = HANDOVER_SECONDS if self._end == "" else None
         try:
-            async with asyncio.timeout(HANDOVER_SECONDS if self._end == "" else None):
-                await self._checkpoints.flush()
-        except TimeoutError:
-            _log.warning("results were not stored in time; their requests are run again")
+            await asyncio.wait(
+                (flushing, writer), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not flushing.done():
+                _log.warning("results were not stored; their requests are run again")
+        finally:
+            flushing.cancel()
+
+    def _note_death(self, part: asyncio.Task[None]) -> None:
+        """A part that should have gone on has ended: so does the run, which begins anew."""
+        error = None if part.cancelled() else part.exception()
+        if error is not None:
+            self._failure = self._failure or error
+            self._finish("")
 
     def _finish(self, end: str) -> None:
         if self._end is None or (self._end and not end):
@@ -230,6 +245,10 @@ class Run:
             self._finish("")
             return
         batch = GatewayBatch.model_validate(obj)
+        if not is_running(batch):
+            # another owner has brought the run to its end
+            self._finish("")
+            return
         if is_unwanted(batch):
             self._finish(Phase.CANCELLED)
             if batch.status.cancelling_time is None:
@@ -259,6 +278,8 @@ class Run:
         if obj is None or told == self._told:
             return False
         batch = GatewayBatch.model_validate(obj)
+        if not is_running(batch):
+            return False
         progress = record_progress(batch, *told, self._tools.now())
         if not await self._write(progress):
             return False

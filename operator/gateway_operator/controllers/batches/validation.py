@@ -17,6 +17,7 @@ from gateway_core.domain.pricing import Usage, quote, select_price
 from gateway_core.ports.objects import ObjectMissing
 from gateway_core.ports.records import Object
 from gateway_core.usecases.batchresults import read_pieces
+from gateway_core.usecases.content import ContentDamaged
 from gateway_core.usecases.policies import Policy
 from gateway_operator.controllers.batches.intake import Intake, NotYet, Unfit
 from gateway_operator.controllers.batches.money import Money
@@ -88,8 +89,8 @@ class Checking:
                         await asyncio.sleep(0)
                     if validation.is_over:
                         break
-        except ObjectMissing:
-            fault = Problem("file_not_found", "The bytes of the input File are missing.")
+        except (ObjectMissing, ContentDamaged):
+            fault = Problem("file_not_found", "The bytes of the input File are missing or damaged.")
             raise Unfit(Reason.INVALID_REQUEST, fault) from None
         validation.end()
         return validation

@@ -16,7 +16,7 @@ from gateway_core.domain.lifecycle import SETTLED, format_time
 from gateway_core.domain.storedkeys import list_keys
 from gateway_core.domain.uploads import is_settled
 from gateway_core.ports.records import Missing, Object
-from gateway_core.usecases.uploads import compose_file
+from gateway_core.usecases.uploads import make_file
 from gateway_operator.keeping import Keeping
 
 _ENDS = {
@@ -56,13 +56,11 @@ class Settlement:
 
     async def _settle_completed(self, upload: Object) -> None:
         tools = self._tools
-        made = await tools.files.create(compose_file(upload))
-        file, name = made.object, upload["metadata"]["name"]
-        if made.is_new and await self._is_too_late(name, file):
-            # one of its name was deleted while this process was held up: it must not come back
-            meta = file["metadata"]
-            await tools.records.delete(GatewayFile.plural, meta["name"], uid=meta["uid"])
+        file = await make_file(tools.records, tools.files, upload)
+        if file is None:
+            # another has settled it while this process was held up
             return
+        name = upload["metadata"]["name"]
         tools.failpoints.reach("after-upload-file")
         if file["metadata"].get("deletionTimestamp"):
             await self.close(upload, file)
@@ -116,10 +114,3 @@ class Settlement:
             _log.info("upload gone", object=upload["metadata"]["name"])
         tools.metrics.uploads_ended.labels(outcome.lower()).inc()
         tools.failpoints.reach("after-upload-settled")
-
-    async def _is_too_late(self, name: str, file: Object) -> bool:
-        """Whether the Upload was settled with another object of the File's name by now."""
-        upload = await self._tools.find(GatewayUpload.plural, name)
-        if upload is None or not is_settled(upload):
-            return False
-        return bool(upload["status"].get("fileUid") != file["metadata"]["uid"])

@@ -48,7 +48,7 @@ ENDINGS = 4
 """Threads for taking back what was given up, which may wait for a call that is still under way."""
 
 UPLOADS = 32
-"""How many streams are taken in at a time: each holds a buffer of one part, 8 MiB."""
+"""How many streams are taken in at a time: each holds a buffer of one part, 5 MiB."""
 
 WAIT_SECONDS = 10.0
 """How long a further one waits for one of them to end."""
@@ -94,7 +94,7 @@ class S3Store:
     async def put_stream(
         self, key: str, source: AsyncIterator[bytes], *, max_bytes: int
     ) -> StoredObject:
-        """See the port. `source` is not closed; at most 78 GiB.
+        """See the port. `source` is not closed; at most 48 GiB.
 
         At most 32 are under way; a further one waits before it reads its source, StoreUnavailable
         after 10 s.
@@ -271,7 +271,7 @@ class S3Store:
 async def _cut(
     key: str, source: AsyncIterator[bytes], limit: int
 ) -> AsyncGenerator[tuple[bytearray, bool], None]:
-    """The source in parts of 8 MiB, each with whether it is the last; one at least.
+    """The source in parts of 5 MiB, each with whether it is the last; one at least.
 
     All of them are one buffer, good until the next is asked for.
     """

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
     from types_boto3_s3.type_defs import CompletedPartTypeDef
 
-PART_BYTES = 8 * 1024 * 1024
+PART_BYTES = 5 * 1024 * 1024
 MAX_PARTS = 10_000
-"""S3's own limit; with parts of 8 MiB, 78 GiB an object."""
+"""S3's own limit; with parts of 5 MiB, the least that S3 takes, 48 GiB an object."""
 
 _MARK = "gateway-write"
 
@@ -51,7 +51,7 @@ class PartsUpload:
         return self._digest.hexdigest()
 
     def add(self, part: bytearray) -> None:
-        """Sends a part, of 8 MiB but for the last; it is not kept. StoreUnavailable."""
+        """Sends a part, of 5 MiB but for the last; it is not kept. StoreUnavailable."""
         with self._lock:
             self._check()
             if self._upload_id is None:

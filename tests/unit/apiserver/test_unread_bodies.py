@@ -1,0 +1,66 @@
+"""A body that was answered before its end is read on a little, and no further."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from gateway_apiserver.answers import Answer, send_answer
+from gateway_apiserver.protocol import MOST_DRAINED_BYTES, Protocol
+
+BLOCK = b"a" * 65_536
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers without a look at the body."""
+    await send_answer(send, Answer(413, b"{}"))
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    """Where it is served, by the gateway's protocol on a real socket."""
+    config = uvicorn.Config(refuse, http=Protocol, lifespan="off", log_config=None)
+    config.load()
+    state = uvicorn.server.ServerState()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(
+        lambda: Protocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+    )
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+async def ask(writer: asyncio.StreamWriter, size: int) -> None:
+    writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
+    await writer.drain()
+
+
+async def test_gigabytes_are_not_read(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    await ask(writer, 4 << 30)
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 413 ")
+    sent = 0
+    with pytest.raises(ConnectionError):  # noqa: PT012
+        while sent < 1 << 30:
+            writer.write(BLOCK)
+            await writer.drain()
+            sent += len(BLOCK)
+    # and what the sockets hold
+    assert MOST_DRAINED_BYTES <= sent < MOST_DRAINED_BYTES + (16 << 20)
+
+
+async def test_little_is_read_and_the_connection_stays(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for _ in range(3):
+        size = MOST_DRAINED_BYTES - 1
+        await ask(writer, size)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 413 ")
+        assert await reader.readexactly(2) == b"{}"
+        writer.write(b"a" * size)
+        await writer.drain()
+    writer.close()

@@ -1,0 +1,324 @@
+"""Batches over kills, twins and faults: every line told once, in order, and charged once (I1, I7).
+
+The operator is killed with all it knows, at each named step and anywhere else, and another goes on
+from the record and the store.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from gateway_core.domain.batchresults import decode_result
+from gateway_core.ports.objects import StoredObject, StoreUnavailable
+from gateway_core.ports.records import Missing, Outdated
+from gateway_core.ports.upstream import UpstreamLimited, UpstreamRejected
+from gateway_operator.failpoints import NAMES, Failpoints
+from tests.fakes.clock import in_virtual_time
+from tests.fakes.objects import FakeObjects
+from tests.unit.operator.batchstage import (
+    FILES,
+    PRICE,
+    BatchOperator,
+    BatchStage,
+    Judge,
+    make_lines,
+)
+
+STEPS = tuple(name for name in NAMES if "batch" in name)
+REPEATED = ("before-batch-checkpoint", "after-batch-checkpoint", "after-batch-file")
+LINES = 40
+REFUSED = 7
+"""Lines whose text ends so are answered with a 400."""
+
+
+class WatchedStore(FakeObjects):
+    """Knows which lines stand in it, and may lose the answer to a write, or the write for a while.
+
+    `late` holds writes that were given up by who sent them; they arrive when `settle` is called.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.checkpointed: set[int] = set()
+        self.delays = 0
+        self.late: list[tuple[str, bytes]] = []
+        self.came_late: set[str] = set()
+
+    async def put(self, key: str, data: bytes) -> StoredObject:
+        if "/lines/" in key and self.delays:
+            self.delays -= 1
+            self.late.append((key, data))
+            raise StoreUnavailable("no answer in time")
+        stored = await super().put(key, data)
+        if "/lines/" in key:
+            self.checkpointed |= {decode_result(r).number for r in data.splitlines()}
+        return stored
+
+    def settle(self) -> None:
+        """Has late writes arrive now, over whatever is there."""
+        for key, data in self.late:
+            self.contents[key] = data
+            self.came_late.add(key)
+            self.checkpointed |= {decode_result(r).number for r in data.splitlines()}
+        self.late.clear()
+
+
+class SternJudge(Judge):
+    """Remembers what was asked of it although its result stood in the store."""
+
+    def __init__(self, store: WatchedStore, latency: float) -> None:
+        super().__init__(latency=latency)
+        self.store = store
+        self.needless: list[str] = []
+        self.errors_of = lambda text, _: (
+            UpstreamRejected("no") if text.endswith(str(REFUSED)) else None
+        )
+
+    async def moderate(
+        self, body: Mapping[str, Any], *, traceparent: str | None = None
+    ) -> dict[str, Any]:
+        text = str(body["input"])
+        if int(text.split()[-1]) + 1 in self.store.checkpointed:
+            self.needless.append(text)
+        return await super().moderate(body)
+
+
+class Trip(Failpoints):
+    """Kills the operator that reaches a step for the so-manieth time."""
+
+    def __init__(self, stage: BatchStage, step: str, count: int = 1) -> None:
+        super().__init__()
+        self._stage, self._step, self._left = stage, step, count
+
+    @property
+    def passed(self) -> bool:
+        return self._left == 0
+
+    def reach(self, name: str) -> None:
+        assert name in self.names
+        operator = self._stage.operator
+        if name != self._step or self.passed or not isinstance(operator, BatchOperator):
+            return
+        self._left -= 1
+        if self.passed:
+            operator.halt()
+            raise asyncio.CancelledError
+
+
+def build_stage(latency: float = 0.5, lag: float = 0.01) -> tuple[BatchStage, WatchedStore]:
+    store = WatchedStore()
+    stage = BatchStage(SternJudge(store, latency), lag=lag)
+    stage.store = store
+    return stage, store
+
+
+async def check(stage: BatchStage, name: str, *, one_owner: bool = True) -> None:
+    """What holds of a batch that is closed, whatever befell the gateway."""
+    status = stage.batch_status(name)
+    output, errors = await stage.read_results(name)
+    wanted = [f"r-{n}" for n in range(LINES)]
+    told = sorted((line["custom_id"] for line in output + errors), key=wanted.index)
+    began = "startTime" in status
+    assert told == (wanted if began else [])
+    for lines in (output, errors):
+        assert [line["custom_id"] for line in lines] == [
+            i for i in wanted if any(line["custom_id"] == i for line in lines)
+        ]
+    assert all(line["response"]["status_code"] == 200 for line in output)
+    if began:
+        counts = {"total": LINES, "completed": len(output), "failed": len(errors)}
+        assert status["counts"] == counts
+    if status["phase"] == "Completed":
+        assert [e["custom_id"] for e in errors] == [i for i in wanted if i.endswith(str(REFUSED))]
+    assert status["chargedMicros"] == len(output) * PRICE
+    assert await stage.balance() == (len(output) * PRICE, 0)
+    await stage.open_books("demo")
+    assert await stage.balance() == (len(output) * PRICE, 0)
+    named = {status[f] for f in ("outputFileName", "errorFileName") if f in status}
+    made = {
+        obj["metadata"]["name"]
+        for obj in stage.records.list_objects(FILES)
+        if obj["spec"]["request"]["purpose"] == "batch_output"
+    }
+    assert made == named
+    if one_owner:
+        assert isinstance(stage.judge, SternJudge)
+        assert isinstance(stage.store, WatchedStore)
+        assert stage.judge.needless == []
+        # what arrived after the folder was removed is the sweep's of orphans
+        left = [key for key in stage.store.contents if key.startswith("batches/")]
+        assert set(left) <= stage.store.came_late
+
+
+@pytest.mark.parametrize(
+    ("step", "count"), [*((step, 1) for step in STEPS), *((step, 2) for step in REPEATED)]
+)
+def test_a_kill_at_any_step_loses_and_doubles_nothing(step: str, count: int) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        stage, _ = build_stage()
+        trip = stage.failpoints = Trip(stage, step, count)
+        await stage.boot()
+        name = await stage.submit(make_lines(LINES))
+        await stage.wait(lambda: trip.passed, what=step, step=0.05)
+        await stage.restart()
+        await stage.finish_batch(name)
+        assert stage.batch_status(name)["phase"] == "Completed"
+        await check(stage, name)
+        await stage.kill()
+
+    run()
+
+
+@in_virtual_time
+async def test_a_write_that_arrives_late_takes_nothing_away() -> None:
+    stage, store = build_stage()
+    store.delays = 1
+    await stage.boot()
+    name = await stage.submit(make_lines(LINES))
+    await stage.wait(lambda: len(store.checkpointed) > LINES // 2, what="checkpoints")
+    store.settle()
+    await stage.finish_batch(name)
+    await check(stage, name)
+
+
+@in_virtual_time
+async def test_a_twin_that_ends_its_run_later_changes_nothing() -> None:
+    stage, _ = build_stage()
+    await stage.boot()
+    name = await stage.submit(make_lines(LINES))
+    await stage.wait(lambda: stage.batch_status(name).get("phase") == "InProgress")
+    stage.boot_twin(2.0)
+    await stage.finish_batch(name)
+    await stage.pass_time(60)
+    fixed = [
+        obj["status"]["results"]
+        for obj in stage.batch_history[name]
+        if "results" in obj.get("status", {})
+    ]
+    assert fixed
+    assert all(results == fixed[0] for results in fixed)
+    await check(stage, name, one_owner=False)
+
+
+@pytest.mark.parametrize("when", ["run", "finalizing"])
+def test_lost_bytes_of_the_input_fail_the_batch_at_no_cost(when: str) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        stage, store = build_stage()
+        step = "after-batch-checkpoint" if when == "run" else "after-batch-file"
+        trip = stage.failpoints = Trip(stage, step)
+        await stage.boot()
+        name = await stage.submit(make_lines(LINES))
+        await stage.wait(lambda: trip.passed, what=step, step=0.05)
+        await stage.kill()
+        [key] = [key for key in store.contents if b"custom_id" in store.contents[key][:12]]
+        store.contents[key] = store.contents[key].replace(b"text 39", b"texx 39")
+        await stage.boot()
+        status = await stage.finish_batch(name)
+        assert status["phase"] == "Failed"
+        assert [e["code"] for e in status["errors"]] == ["file_not_found"]
+        assert status["chargedMicros"] == 0
+        assert not {"outputFileName", "errorFileName"} & status.keys()
+        assert await stage.balance() == (0, 0)
+        for obj in stage.records.list_objects(FILES):
+            request, meta = obj["spec"]["request"], obj["metadata"]
+            assert request["purpose"] == "batch" or "deletionTimestamp" in meta
+        await stage.kill()
+
+    run()
+
+
+@dataclass
+class Scene:
+    """What befalls the gateway, when, with provider and feed so slow."""
+
+    latency: float = 0.5
+    lag: float = 0.01
+    busy: int = 0
+    events: list[tuple[float, str]] = field(default_factory=list)
+
+
+ACTIONS = ("kill", "kill", "store away", "counters away", "counters lose", "late", "well", "cancel")
+
+
+def draw_scenes(*more_actions: str) -> st.SearchStrategy[Scene]:
+    pauses = st.sampled_from([0.0, 0.003, 0.01, 0.05, 0.3, 1.0, 1.6, 4.0])
+    return st.builds(
+        Scene,
+        latency=st.sampled_from([0.01, 0.5, 3.0]),
+        lag=st.sampled_from([0.001, 0.05, 2.0]),
+        busy=st.integers(min_value=0, max_value=2),
+        events=st.lists(st.tuples(pauses, st.sampled_from([*ACTIONS, *more_actions])), max_size=10),
+    )
+
+
+async def befall(stage: BatchStage, store: WatchedStore, action: str, name: str) -> None:
+    """Has one thing happen."""
+    if action == "kill":
+        await stage.restart()
+    elif action == "twin":
+        stage.boot_twin(0.5)
+    elif action == "late":
+        store.delays += 1
+    elif action == "store away":
+        store.away = True
+    elif action == "counters away":
+        stage.counters.away = True
+    elif action == "counters lose":
+        stage.counters.lose()
+    elif action == "well":
+        make_well(stage, store)
+    elif action == "cancel":
+        with suppress(Outdated, Missing):
+            await stage.cancel_batch(name)
+
+
+def make_well(stage: BatchStage, store: WatchedStore) -> None:
+    """Ends every fault."""
+    store.away = stage.counters.away = False
+    store.delays = 0
+    store.settle()
+
+
+async def play(scene: Scene) -> None:
+    """Plays a scene to its end, and checks what must be true then."""
+    stage, store = build_stage(scene.latency, scene.lag)
+    refuses = stage.judge.errors_of
+    stage.judge.errors_of = lambda text, times: (
+        UpstreamLimited("full", retry_after=0.5) if times < scene.busy else refuses(text, times)
+    )
+    await stage.boot()
+    name = await stage.submit(make_lines(LINES))
+    for seconds, action in scene.events:
+        await stage.pass_time(seconds)
+        await befall(stage, store, action, name)
+    make_well(stage, store)
+    await stage.finish_batch(name, seconds=900)
+    twins = any(action == "twin" for _, action in scene.events)
+    if "counters lose" in dict(map(reversed, scene.events)):  # type: ignore[arg-type]
+        await stage.open_books("demo")
+    await stage.pass_time(60)
+    await check(stage, name, one_owner=not twins)
+    await stage.kill()
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(draw_scenes())
+@example(Scene(events=[(1.6, "kill")] * 8))
+@example(Scene(events=[(2.0, "late"), (1.6, "kill"), (3.0, "well"), (0.01, "kill")]))
+def test_invariants_hold(scene: Scene) -> None:
+    in_virtual_time(lambda: play(scene))()
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(draw_scenes("twin", "twin", "twin"))
+@example(Scene(lag=2.0, events=[(1.0, "twin"), (1.6, "kill"), (1.0, "twin")]))
+def test_two_owners_at_once_do_no_harm(scene: Scene) -> None:
+    in_virtual_time(lambda: play(scene))()
