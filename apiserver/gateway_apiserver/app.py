@@ -284,7 +284,10 @@ def _build_batches(
     parts: ApiParts, door: Door, files: FileFinder, mint: IdMint, entrance: Entrance
 ) -> BatchRoutes:
     holdings = Holdings(parts.records, mint, {}, Turns())
-    return BatchRoutes(door, BatchCreation(entrance, holdings, files.find, mint), holdings)
+    creation = BatchCreation(
+        entrance, holdings, files.find, mint, most_open=parts.settings.open_batches_per_account
+    )
+    return BatchRoutes(door, creation, holdings)
 
 
 def _build_temporary(

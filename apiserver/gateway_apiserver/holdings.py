@@ -8,15 +8,15 @@ replica's tables at once.
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import structlog
 
 from gateway_apiserver.turns import Turns
-from gateway_core.contract.batch import GatewayBatch
+from gateway_core.contract.batch import TERMINAL_PHASES, GatewayBatch
 from gateway_core.contract.errors import Internal, NotFound, OutcomeUnknown, Unavailable
 from gateway_core.contract.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
 from gateway_core.contract.ids import IdMint, Ownership
@@ -36,11 +36,14 @@ from gateway_core.ports.records import (
 )
 
 GIVE_UP_SECONDS = 10.0
+READS_AT_ONCE = 16
+"""Whole objects that are read for lists at a time: one may have hundreds of KiB."""
 _PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 0.5
 _MOST_LISTS = 3
 _log = structlog.get_logger(__name__)
 
+Shown = TypeVar("Shown")
 Decide = Callable[[Object], Mapping[str, Any] | None]
 """The merge patch that an object needs, None for none; asked again where it has changed since."""
 
@@ -69,6 +72,9 @@ BATCHES = Kind(
     owner=("spec", "request", "accountName"),
     plural_title="Batches",
 )
+OPEN_BATCHES = replace(
+    BATCHES, selector="".join(f",status.phase!={phase}" for phase in TERMINAL_PHASES)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,7 @@ class Holdings:
         self._mint = mint
         self._tables = tables
         self._turns = turns
+        self._reads = asyncio.Semaphore(READS_AT_ONCE)
 
     async def find(self, kind: Kind, account: str, wire_id: str) -> Object:
         """The account's object of this id. NotFound, the same for one of another's; Unavailable."""
@@ -115,6 +122,23 @@ class Holdings:
                 return await self._records.get(kind.plural, name)
             except Missing:
                 return None
+
+    async def show_each(
+        self, kind: Kind, account: str, names: Iterable[str], render: Callable[[Object], Shown]
+    ) -> list[Shown]:
+        """What `render` makes of each that is still there, in their order. Unavailable.
+
+        Of the objects themselves only a few are held at a time, in all calls together.
+        """
+
+        async def show(name: str) -> Shown | None:
+            async with self._reads:
+                obj = await self.look_up(kind, name)
+                return None if obj is None else render(obj)
+
+        async with _answering(kind), self._turns.take(account):
+            shown = await asyncio.gather(*map(show, names))
+        return [each for each in shown if each is not None]
 
     async def list_all(
         self, kind: Kind, account: str, *, names_only: bool = False, at_version: str = ""

@@ -63,6 +63,8 @@ class ApiSettings(ProcessSettings):
     """Keys that are not revoked which Platform Management makes for one account, at most."""
     guardrails_per_account: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Guardrails that it makes for one account, at most."""
+    open_batches_per_account: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """Batches that have not ended which one account may have, at most."""
     pricing_anonymous: bool = True
     """Whether prices are told to those who send no credential (§2.6)."""
     task_id_header: HeaderName = "X-Task-Id"

@@ -8,9 +8,11 @@ from typing import Any
 import structlog
 
 from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.names import ACCOUNT_LABEL, SHARD_LABEL, STORED_FINALIZER, shard_of
 from gateway_core.domain.lifecycle import parse_time
+from gateway_core.domain.storedkeys import list_keys
 from gateway_core.ports.caches import Table
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Missing, Object, Records
@@ -18,6 +20,7 @@ from gateway_core.ports.storage import Pool, StorageLedger, StorageStale, Storag
 from gateway_core.usecases.files import FileRecorder
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.metrics import Metrics
+from gateway_operator.reconciling.survey import list_objects
 
 MOST_KEYS = 500
 """Keys that are removed by one call."""
@@ -76,6 +79,18 @@ class Keeping:
             await self.ledger.move(account, "files", member, to)
         except (StorageUnavailable, StorageStale) as error:
             _log.info("reservation not moved now", member=member, error=type(error).__name__)
+
+    async def find_kept(self, upload: str, *, closing: str | None = None) -> frozenset[str]:
+        """Keys of all Files that came of uploads of this name, save of the File `closing`.
+
+        A name comes again with its Idempotency-Key once the object of the first Upload is removed,
+        and both have one folder: the first one's File may stand for years.
+        """
+        selector, kept = f"spec.request.uploadName={upload}", set[str]()
+        async for file in list_objects(self.records, GatewayFile.plural, field_selector=selector):
+            if file["metadata"]["name"] != closing:
+                kept |= set(list_keys(file))
+        return frozenset(kept)
 
     async def remove_folder(self, folder: str, *, kept: frozenset[str] = frozenset()) -> int:
         """Removes all bytes whose keys begin with `folder`, save those kept; how many objects."""

@@ -11,6 +11,7 @@ from gateway_operator.failpoints import NAMES as OPERATOR_STEPS
 from tests.crash.history import check_money, is_closed
 from tests.crash.shares import share
 from tests.servers.world import ROOT, check_invariants, wait_for
+from tests.unit.operator import test_batch_kills
 
 pytestmark = pytest.mark.slow
 
@@ -32,18 +33,24 @@ STORED_STEPS = tuple(
     for step in OPERATOR_STEPS
     if step.startswith(("after-file-", "after-upload-")) or step == "before-orphan-removal"
 )
+FILE_STEPS = ("after-file-bytes", "after-file-claim", "after-file-object")
+BATCH_STEPS = tuple(step for step in OPERATOR_STEPS if "-batch-" in step)
 ELSEWHERE = {
     **dict.fromkeys(("before-callback", "after-callback", "after-callback-record"), CALLBACKS),
     **dict.fromkeys(("before-removal", "after-removal"), RETENTION),
     **dict.fromkeys(JOURNAL_STEPS, JOURNAL),
     "after-key-secret": KEYS,
     **dict.fromkeys(UPLOAD_STEPS, UPLOADS),
-    **dict.fromkeys(STORED_STEPS, STORED),
+    **dict.fromkeys((*STORED_STEPS, *FILE_STEPS), STORED),
 }
 """Steps that a plain task does not come by, and the tests that kill there."""
 
 STEPS = [
-    *(("operator", step) for step in OPERATOR_STEPS if step not in ELSEWHERE),
+    *(
+        ("operator", step)
+        for step in OPERATOR_STEPS
+        if step not in ELSEWHERE and step not in BATCH_STEPS
+    ),
     *(("api", step) for step in API_STEPS if step not in ELSEWHERE),
 ]
 
@@ -83,6 +90,11 @@ async def test_process_killed_at_a_step_loses_and_doubles_nothing(
         await wait_for(lambda: is_closed(world, payer), what="all finalizers gone")
         await check_money(world, payer)
     told.check()
+
+
+def test_batches_are_killed_at_each_of_their_steps() -> None:
+    """In virtual time, and at some of them as processes (`test_batches`)."""
+    assert set(test_batch_kills.STEPS) == set(BATCH_STEPS)
 
 
 @pytest.mark.parametrize(("step", "path"), ELSEWHERE.items())

@@ -12,7 +12,8 @@ from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.upload import GatewayUpload
 from tests.crash.shares import IS_WHOLE
 from tests.servers.stored import Stored
-from tests.servers.world import World, wait_for
+from tests.servers.tenants import open_tenant, wait_known
+from tests.servers.world import Client, World, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +38,8 @@ COMPLETION = (
     "after-upload-settled",
 )
 EXPIRY = ("after-upload-outcome",)
+CREATION = ("after-file-bytes", "after-file-claim", "after-file-object")
+"""Steps of the API."""
 STEPS = (*DELETION, *COMPLETION, *EXPIRY, "before-orphan-removal")
 TELLING = (
     "after-file-bytes",
@@ -130,6 +133,53 @@ async def test_the_operator_killed_at_every_step_leaves_what_the_record_says(wor
             world.run.restart("operator", SOON)
             await check(stored, expected)
     told.check()
+
+
+@pytest.mark.timeout(300)
+async def test_the_api_killed_in_a_create_leaves_what_the_record_says(world, tally):
+    """The client has no answer and sends the file again: that one is whole, and no byte stays."""
+    told = tally("F1", "api killed while files are created")
+    async with open_tenant(world) as client, Stored(world, client.account) as stored:
+        acknowledged: dict[str, bytes] = {}
+        async with told.trial(client, count=len(CREATION)):
+            for step in CREATION:
+                data = secrets.token_bytes(3000)
+                world.restart_doomed("api", {"GATEWAY_FAILPOINTS": step})
+                await wait_known(client)
+                with pytest.raises(ConnectionError):
+                    await create_file(client, data)
+                await wait_for(lambda: not world.is_alive("api"), what=f"death at {step}")
+                world.run.restart("api", {})
+                await wait_known(client)
+                acknowledged[await create_file(client, data)] = data
+            expected = dict(acknowledged)
+            for obj in await stored.list_all(FILES):
+                # one that was made, and its creator killed before he could say so
+                if obj["metadata"]["name"] not in acknowledged:
+                    expected[obj["metadata"]["name"]] = acknowledged[list(acknowledged)[-1]]
+            assert len(expected) == len(acknowledged) + 1
+            await check(stored, expected)
+            for name in expected:
+                await stored.records.delete(FILES, name)
+            await check(stored, {})
+    told.check()
+
+
+async def create_file(client: Client, data: bytes) -> str:
+    """The id of a new File. ConnectionError."""
+    boundary = secrets.token_hex(8)
+    purpose = 'Content-Disposition: form-data; name="purpose"\r\n\r\nuser_data'
+    file = 'Content-Disposition: form-data; name="file"; filename="a.bin"\r\n\r\n'
+    head = f"--{boundary}\r\n{purpose}\r\n--{boundary}\r\n{file}"
+    answer = await client.request(
+        "POST",
+        "/v1/files",
+        headers={"Content-Type": f"multipart/form-data; boundary={boundary}"},
+        data=head.encode() + data + f"\r\n--{boundary}--\r\n".encode(),
+    )
+    assert answer.status == 200, answer.raw
+    name: str = answer.body["id"]
+    return name
 
 
 async def test_redis_killed_while_files_go_and_come_the_ledger_is_the_record(world):

@@ -27,6 +27,7 @@ from tests.e2e.installation import Installation
 from tests.e2e.loads import Load
 from tests.e2e.notes import try_notes
 from tests.e2e.objects import NAMESPACE
+from tests.e2e.storages import try_storage
 
 KILLS = (
     (crash, "operator"),
@@ -56,6 +57,9 @@ def run(cluster, installation):
             _say(f"  {disturb.__name__} of {component}: whole again after {seconds:.1f} s")
     lost = load.check_nothing_lost(refused_allowed=True)
     figures["tasks through kills"] = lost["accepted"]
+
+    _say("files up and down, an Upload, and a batch while pods are killed")
+    figures["files, an Upload and a batch, s"] = try_storage(cluster, installation.image, _say)
 
     _say("drain, upgrade and roll back while tasks run")
     with Load(cluster, installation.image) as load:

@@ -26,9 +26,12 @@ sys.exit(0 if killed else "no process of that pod")
 """
 
 
-def crash(cluster, component):
-    """kill -9 of a container's processes from the node: nothing of it ends in order."""
-    victim = _choose(cluster, component)
+def crash(cluster, component, name=None):
+    """kill -9 of a container's processes from the node: nothing of it ends in order.
+
+    Of the component's oldest pod, or of the one called `name`.
+    """
+    victim = _choose(cluster, component, name)
     before = _count_restarts(victim)
     shell = ("kubectl", f"--namespace={SETUP}", "exec", SHELL, "--", "python3", "-c")
     cluster.run(*shell, KILL_BY_POD, victim["metadata"]["uid"])
@@ -73,8 +76,8 @@ def is_ready(pod):
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def _choose(cluster, component):
-    return cluster.pods(component)[-1]
+def _choose(cluster, component, name=None):
+    return [pod for pod in cluster.pods(component) if name in (None, pod["metadata"]["name"])][-1]
 
 
 def _evict(cluster, pod):

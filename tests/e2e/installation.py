@@ -128,12 +128,13 @@ class Installation:
         """Removes everything that this run has made, the release too if it is still there."""
         run = self._cluster.kubectl
         self._cluster.helm("uninstall", RELEASE, "--wait", "--ignore-not-found", check=False)
-        if self._list_crds():
-            # without an operator nobody lets go of tasks that were under way
-            for task in self._cluster.get("gatewaytasks")["items"]:
-                if task["metadata"].get("finalizers"):
+        # without an operator nobody lets go of what was under way, nor of what is kept
+        for crd in self._list_crds():
+            kind = crd.partition("/")[2]
+            for item in self._cluster.get(kind)["items"]:
+                if item["metadata"].get("finalizers"):
                     free = '--patch={"metadata":{"finalizers":null}}'
-                    run("patch", "gatewaytask", task["metadata"]["name"], "--type=merge", free)
+                    run("patch", kind, item["metadata"]["name"], "--type=merge", free, check=False)
         run("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=2m", check=False)
         run("delete", "persistentvolume", VOLUME, "--ignore-not-found", check=False)
         with contextlib.suppress(E2EError):  # where there is no shell there is no folder

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 FOLDER = Path("/tmp/work")
@@ -59,7 +60,8 @@ def run_batch():
             body = {"model": "sim-moderation", "input": text}
             line = {"custom_id": str(number), "method": "POST", "url": "/v1/moderations"}
             file.write(json.dumps({**line, "body": body}) + "\n")
-    made = ctl("batches", "create", source)
+    # the same batch, should the command be given again
+    made = ctl("batches", "create", source, f"--idempotency-key={uuid.uuid4()}")
     print(f"running {made['id']}", flush=True)
     ended = ctl("batches", "wait", made["id"], f"--timeout={PATIENCE:.0f}s")
     results = FOLDER / "results"

@@ -5,10 +5,11 @@ import time
 
 from tests.e2e.cluster import E2EError, wait_for
 from tests.e2e.disturbances import crash, delete
-from tests.e2e.objects import BATCH_LINES, describe_storage_user
+from tests.e2e.objects import BATCH_LINES, RELEASE, describe_storage_user
 
 NAME = "storage-user"
-DISTURBED = ((crash, "operator"), (delete, "api"))
+SHARD_LABEL = "modelgateway.dev/shard"
+OPEN = ("Validating", "InProgress")
 
 
 def try_storage(cluster, image, say):
@@ -19,12 +20,18 @@ def try_storage(cluster, image, say):
     def has_ended():
         return cluster.get("pod", NAME)["status"]["phase"] in ("Succeeded", "Failed")
 
-    def is_running():
-        return "running batch_" in _read_log(cluster) or has_ended()
+    def find_batch():
+        if has_ended():
+            raise E2EError(f"files and batches: {_read_log(cluster)[-3000:]}")
+        found = cluster.get("gatewaybatches")["items"]
+        return found[0] if found and _is_begun(found[0]) else None
 
-    wait_for(is_running, "a batch runs", 120)
-    for disturb, component in DISTURBED:
-        say(f"  {disturb.__name__} of {component}: {disturb(cluster, component):.1f} s")
+    batch = wait_for(find_batch, "a batch runs", 120)
+    if batch["status"]["phase"] not in OPEN:
+        raise E2EError(f"the batch is {batch['status']['phase']} before anything is killed")
+    owner = _name_owner(cluster, batch)
+    say(f"  crash of {owner}, the batch's: {crash(cluster, 'operator', owner):.1f} s")
+    say(f"  delete of api: {delete(cluster, 'api'):.1f} s")
     wait_for(has_ended, "the user of files and batches has ended", 240)
     log = _read_log(cluster)
     if cluster.get("pod", NAME)["status"]["phase"] != "Succeeded":
@@ -37,6 +44,16 @@ def try_storage(cluster, image, say):
         raise E2EError(f"`kubectl get gatewaybatches` shows\n{shown}")
     cluster.kubectl("delete", "pod", NAME, "--wait=false")
     return time.monotonic() - begin
+
+
+def _is_begun(batch):
+    return "phase" in batch.get("status", {}) and SHARD_LABEL in batch["metadata"]["labels"]
+
+
+def _name_owner(cluster, batch):
+    """The operator's pod that works the batch, as the operators divide the shards."""
+    shard = int(batch["metadata"]["labels"][SHARD_LABEL])
+    return f"{RELEASE}-operator-{shard % len(cluster.pods('operator'))}"
 
 
 def _read_log(cluster):

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
+
 from gateway_core.ports.records import (
     AlreadyExists,
     Change,
@@ -87,6 +89,7 @@ class FakeRecords:
         return self._objects.get((plural, name))
 
     async def create(self, plural: str, obj: Mapping[str, Any]) -> Object:
+        orjson.dumps(obj)  # what the real one cannot write is not taken here
         fault = self._begin("create", plural)
         if (plural, obj["metadata"]["name"]) in self._objects:
             raise AlreadyExists(obj["metadata"]["name"])
@@ -230,6 +233,7 @@ class FakeRecords:
     async def _patch(
         self, method: str, plural: str, obj: Object, patch: Mapping[str, Any]
     ) -> Object:
+        orjson.dumps(patch)
         fault = self._begin(method, plural)
         current = self._find(plural, obj["metadata"]["name"])
         if current["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:

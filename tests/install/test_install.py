@@ -12,7 +12,7 @@ from gateway_cli.__main__ import app
 ACCOUNT = {
     "apiVersion": "modelgateway.dev/v1alpha1",
     "kind": "GatewayAccount",
-    "metadata": {"name": "acme"},
+    "metadata": {"name": "applied"},
     "spec": {"displayName": "Acme", "owner": {"name": "Ann", "email": "ann@example.com"}},
 }
 
@@ -45,9 +45,9 @@ def test_apply_makes_objects_and_puts_back_what_the_file_names(gatewayctl, contr
     path.write_text(yaml.safe_dump(ACCOUNT))
     gatewayctl("apply", "-f", str(path))
     change = '{"spec": {"displayName": "Other", "suspended": true}}'
-    control_plane.kubectl("patch", "gatewayaccount", "acme", "--type=merge", f"--patch={change}")
+    control_plane.kubectl("patch", "gatewayaccount", "applied", "--type=merge", f"--patch={change}")
     gatewayctl("apply", "-f", str(tmp_path))
-    spec = _read(control_plane, "gatewayaccount", "acme")["spec"]
+    spec = _read(control_plane, "gatewayaccount", "applied")["spec"]
     assert (spec["displayName"], spec["suspended"]) == ("Acme", True)
 
 

@@ -1,15 +1,18 @@
 """One set of promises of `ports.moderation`: the adapter at a real server, and the fake."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from gateway_core.adapters.upstreams import openai
 from gateway_core.adapters.upstreams.registry import build_moderation
+from gateway_core.contract.errors import UpstreamFailed
 from gateway_core.contract.provider import ProviderSpec
-from gateway_core.domain.moderations import CATEGORIES
+from gateway_core.domain.moderations import CATEGORIES, complete_answer
 from gateway_core.ports.moderation import ModerationUpstream
 from gateway_core.ports.upstream import (
     UpstreamBusy,
@@ -20,6 +23,7 @@ from gateway_core.ports.upstream import (
     UpstreamTimedOut,
     UpstreamUnclear,
 )
+from gateway_core.usecases.moderators import explain
 from tests.fakes.moderation import FakeModeration
 from tests.servers.moderator import Moderator
 from tests.servers.world import wait_for
@@ -139,10 +143,17 @@ async def test_the_provider_sees_its_model_the_credential_and_the_trace(server: 
 
 @pytest.mark.parametrize(
     ("status", "given", "expected"),
-    [(429, "7", 7), (429, None, 5), (429, "9999", 120), (429, "-1", 5), (503, "0", 1)],
+    [
+        (429, "7", 7),
+        (429, None, None),
+        (503, None, None),
+        (429, "9999", 120),
+        (429, "-1", 5),
+        (503, "0", 1),
+    ],
 )
 async def test_the_wait_that_is_asked_for_is_kept_within_bounds(
-    server: Moderator, status: int, given: str | None, expected: float
+    server: Moderator, status: int, given: str | None, expected: float | None
 ) -> None:
     upstream = build_moderation(declare(server), server.token)
     server.answer_next(status, {}, {} if given is None else {"Retry-After": given})
@@ -152,7 +163,35 @@ async def test_the_wait_that_is_asked_for_is_kept_within_bounds(
     await upstream.close()
 
 
-@pytest.mark.parametrize("status", [400, 404, 413, 422])
+async def test_what_the_provider_does_not_know_is_an_admins_mistake(server: Moderator) -> None:
+    upstream = build_moderation(declare(server), server.token)
+    server.answer_next(404, {"error": {"message": "no model omni-9", "type": "x", "code": None}})
+    with pytest.raises(UpstreamDenied) as caught:
+        await upstream.moderate(BODY)
+    assert "omni-9" not in caught.value.message
+    assert isinstance(explain(caught.value), UpstreamFailed)
+    await upstream.close()
+
+
+async def test_a_long_answer_is_read_beside_the_loop(
+    server: Moderator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream = build_moderation(declare(server), server.token)
+    threads: list[int] = []
+
+    def complete(document: Any, call: Any) -> dict[str, Any]:
+        threads.append(threading.get_ident())
+        return complete_answer(document, call)
+
+    monkeypatch.setattr(openai, "complete_answer", complete)
+    for count in (128, 129):
+        found = await upstream.moderate({"model": "omni-9", "input": ["a"] * count})
+        assert len(found["results"]) == count
+    assert threads[0] == threading.get_ident() != threads[1]
+    await upstream.close()
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
 async def test_a_refusal_says_why_and_nothing_of_the_provider(
     server: Moderator, status: int
 ) -> None:

@@ -180,7 +180,8 @@ class StorageServer(ThreadServer):
             }
             self.uploads[upload["id"]] = upload
             self.by_key[key] = upload["id"]
-        return web.json_response(self.uploads[self.by_key[key]])
+        upload = self.uploads[self.by_key[key]]
+        return web.json_response({**upload, "status": "pending", "file": None})
 
     async def _add_part(self, request: web.Request, fault: str) -> web.Response:
         data = (await request.post())["data"]
@@ -222,7 +223,10 @@ class StorageServer(ThreadServer):
                 input_file_id=body["input_file_id"], metadata=body.get("metadata")
             )
             self.by_key[key] = batch["id"]
-        return web.json_response(self.batches[self.by_key[key]])
+        batch = self.batches[self.by_key[key]]
+        if batch["input_file_id"] != (await request.json())["input_file_id"]:
+            return _refuse(409, "idempotency_conflict", {"x-should-retry": "false"})
+        return web.json_response(batch)
 
     async def _list_batches(self, request: web.Request, fault: str) -> web.Response:
         return _page(request, list(reversed(self.batches.values())))

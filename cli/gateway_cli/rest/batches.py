@@ -104,7 +104,7 @@ def create(
     """Run the requests of a JSONL file. With --wait or --download it is followed to its end.
 
     It is sent with an Idempotency-Key, which is printed: giving that again after a lost connection
-    makes no second batch.
+    makes no second batch, nor a second File of the same local one.
     """
     from gateway_cli.rest.storage import describe_expiry
 
@@ -114,9 +114,9 @@ def create(
         body["metadata"] = dict(map(_read_pair, metadata))
     if output_expires_after:
         body["output_expires_after"] = describe_expiry(output_expires_after)["expires_after"]
-    body["input_file_id"] = _find_input(access, source)
     key = idempotency_key or str(uuid.uuid4())
     print_note(f"Idempotency-Key: {key}")
+    body["input_file_id"] = _find_input(access, source, key)
 
     async def run(api: "StorageApi") -> Document:
         made = await api.create_batch(body, key)
@@ -210,10 +210,10 @@ def download(
     print_one(batch, LINES, output)
 
 
-def _find_input(access: Access, source: str) -> str:
+def _find_input(access: Access, source: str, key: str) -> str:
     path = Path(source)
     if path.is_file():
-        found = bring_up(access, path, "batch", None, None)
+        found = bring_up(access, path, "batch", None, None, once=f"batch {key}")
         print_note(f"{path} is {found['id']}")
         return str(found["id"])
     if not source.startswith("file-"):

@@ -161,14 +161,20 @@ def bring_up(
     expires_after: int | None,
     *,
     in_parts: bool = False,
+    once: str | None = None,
 ) -> Document:
-    """The File that a local one has become; ends the command where it cannot."""
+    """The File that a local one has become; ends the command where it cannot.
+
+    `once` as `Uploader.bring_up` has it.
+    """
 
     async def run(api: "StorageApi") -> Document:
         from gateway_cli.rest.uploading import Uploader
 
         uploader = Uploader(api, access, print_note)
-        return await uploader.bring_up(source, purpose, name, expires_after, in_parts=in_parts)
+        return await uploader.bring_up(
+            source, purpose, name, expires_after, in_parts=in_parts, once=once
+        )
 
     return on_storage(access, run, RESUMABLE)
 

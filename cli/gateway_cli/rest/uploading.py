@@ -41,8 +41,12 @@ class Uploader:
         expires_after: int | None = None,
         *,
         in_parts: bool = False,
+        once: str | None = None,
     ) -> Body:
         """The File that it has become; `in_parts` makes an Upload of a small one too.
+
+        With `once`, any text, the same bytes become one File for the same text, however often they
+        are brought up for it; of one that was so before, the id alone, since it may be gone.
 
         Raises:
             RestError: it cannot be read, is refused, or changed meanwhile.
@@ -50,22 +54,43 @@ class Uploader:
         name = name or source.name
         try:
             size = (await asyncio.to_thread(source.stat)).st_size
-            if size <= PART_BYTES and not in_parts:
+            if size <= PART_BYTES and not in_parts and once is None:
                 content = await asyncio.to_thread(source.read_bytes)
                 return await self._api.create_file(name, content, purpose, expires_after)
-            return await self._bring_in_parts(source, purpose, name, expires_after)
+            return await self._bring_in_parts(source, purpose, name, expires_after, once)
         except OSError as error:
             raise RestError(f"{error.filename or source}: {error.strerror}") from error
 
     async def _bring_in_parts(
-        self, source: Path, purpose: str, name: str, expires_after: int | None
+        self, source: Path, purpose: str, name: str, expires_after: int | None, once: str | None
     ) -> Body:
         path = await asyncio.to_thread(source.resolve)
-        file = StateFile.of(self._access.base_url, self._access.key_id, path, purpose)
+        file = StateFile.of(self._access.base_url, self._access.key_id, path, purpose, once)
         fresh = await asyncio.to_thread(self._look_at, path, purpose, name, expires_after)
+        if once is not None:
+            # other bytes are another File, for which a Batch of the same key is refused
+            words = "\n".join((once, fresh.name, fresh.md5))
+            fresh.once = True
+            fresh.idempotency_key = str(uuid.uuid5(uuid.NAMESPACE_OID, words))
         kept = await asyncio.to_thread(file.read)
         state = kept if kept is not None and kept.fits(fresh) else fresh
-        if state is kept and state.parts:
+        if state.file_id:
+            return {"id": state.file_id}
+        try:
+            return await self._go_on(path, file, state, fresh)
+        except RestError as error:
+            if once is None or error.code not in _ENDED:
+                raise
+            # a create that is repeated tells of the Upload as it was at first, not its File
+            await asyncio.to_thread(file.remove)
+            text = f"{source} was brought up for this Idempotency-Key before, and not from here"
+            raise RestError(f"{text}: give the File's id, or leave the key out") from error
+
+    async def _go_on(
+        self, path: Path, file: StateFile, state: UploadState, fresh: UploadState
+    ) -> Body:
+        """The File, by the Upload that `state` tells of; by another one where that has ended."""
+        if state.parts:
             many = math.ceil(state.size / state.part_size)
             self._say(f"going on with {state.upload_id}: {len(state.parts)} of {many} parts are up")
         try:
@@ -127,8 +152,12 @@ class Uploader:
             if error.code in _SPOILT:
                 await asyncio.to_thread(file.remove)
             raise
-        await asyncio.to_thread(file.remove)
         found: Body = upload["file"]
+        if state.once:
+            state.file_id = str(found["id"])
+            await asyncio.to_thread(file.finish, state)
+        else:
+            await asyncio.to_thread(file.remove)
         return found
 
     async def _add_missing(self, path: Path, file: StateFile, state: UploadState) -> None:

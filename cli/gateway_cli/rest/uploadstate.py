@@ -15,6 +15,8 @@ from typing import Any
 
 SPARE_SECONDS = 60.0
 """An Upload that ends sooner than this is not gone on with."""
+KEPT_SECONDS = 31 * 86_400
+"""How long it is known here what was brought up once: longer than a Batch is there."""
 
 
 @dataclass(slots=True)
@@ -22,7 +24,8 @@ class UploadState:
     """One upload. `parts` has the ids of those that are there, by their place from 0 on.
 
     `size`, `changed_ns` and `md5` say what the source was; `expires_at` is in epoch seconds, 0 as
-    long as the Upload's creation is not known to have succeeded.
+    long as the Upload's creation is not known to have succeeded. `file_id` is kept of what is to be
+    brought up once.
     """
 
     base_url: str
@@ -39,12 +42,18 @@ class UploadState:
     upload_id: str = ""
     expires_at: float = 0
     parts: dict[int, str] = field(default_factory=dict)
+    once: bool = False
+    file_id: str = ""
 
     def fits(self, other: "UploadState") -> bool:
         """Whether this is of the same bytes for the same end as `other`, and still in time."""
         ours, theirs = asdict(self), asdict(other)
-        own = ("idempotency_key", "upload_id", "expires_at", "parts")
-        in_time = not self.upload_id or time.time() < self.expires_at - SPARE_SECONDS
+        own = ("idempotency_key", "upload_id", "expires_at", "parts", "file_id")
+        in_time = (
+            bool(self.file_id)
+            or not self.upload_id
+            or time.time() < self.expires_at - SPARE_SECONDS
+        )
         return in_time and all(ours[name] == theirs[name] for name in ours if name not in own)
 
 
@@ -62,9 +71,12 @@ class StateFile:
         self.path = path
 
     @classmethod
-    def of(cls, base_url: str, key_id: str, source: Path, purpose: str) -> "StateFile":
-        """The file for a source, a key and an address."""
-        words = "\n".join((base_url, key_id, str(source), purpose))
+    def of(
+        cls, base_url: str, key_id: str, source: Path, purpose: str, once: str | None = None
+    ) -> "StateFile":
+        """The file for a source, a key and an address; `once` is what it is brought up for."""
+        own = () if once is None else (once,)
+        words = "\n".join((base_url, key_id, str(source), purpose, *own))
         return cls(find_state_folder() / f"{hashlib.sha256(words.encode()).hexdigest()[:32]}.json")
 
     def read(self) -> UploadState | None:
@@ -83,6 +95,14 @@ class StateFile:
         partial.write_text(json.dumps(asdict(state)))
         partial.replace(self.path)
 
+    def finish(self, state: UploadState) -> None:
+        """Keeps what an upload came to, and forgets what others came to long ago. OSError."""
+        self.write(state)
+        for file, other in _read_all():
+            age = time.time() - file.path.stat().st_mtime
+            if other.file_id and age > KEPT_SECONDS:
+                file.remove()
+
     def remove(self) -> None:
         """Forgets it."""
         self.path.unlink(missing_ok=True)
@@ -90,6 +110,10 @@ class StateFile:
 
 def list_states() -> Iterator[tuple[StateFile, UploadState]]:
     """All uploads that were not brought to an end here."""
+    return (found for found in _read_all() if not found[1].file_id)
+
+
+def _read_all() -> Iterator[tuple[StateFile, UploadState]]:
     for path in sorted(find_state_folder().glob("*.json")):
         file = StateFile(path)
         state = file.read()

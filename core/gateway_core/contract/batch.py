@@ -42,7 +42,9 @@ TERMINAL_RULE = rule(
     "!has(oldSelf.phase) || !(oldSelf.phase in ['Completed', 'Failed', 'Expired', 'Cancelled'])"
     " || (has(self.phase) && self.phase == oldSelf.phase"
     " && has(self.outputFileName) == has(oldSelf.outputFileName)"
+    " && (!has(self.outputFileName) || self.outputFileName == oldSelf.outputFileName)"
     " && has(self.errorFileName) == has(oldSelf.errorFileName)"
+    " && (!has(self.errorFileName) || self.errorFileName == oldSelf.errorFileName)"
     " && has(self.counts) == has(oldSelf.counts)"
     " && (!has(self.counts) || self.counts == oldSelf.counts)"
     " && has(self.chargedMicros) == has(oldSelf.chargedMicros)"
@@ -50,6 +52,15 @@ TERMINAL_RULE = rule(
     "a terminal state may not be changed",
 )
 """What a client was told of an ended batch stays true, whoever writes (I3)."""
+
+RUN_END_RULE = rule(
+    " && ".join(
+        f"(!has(oldSelf.{name}) || !has(self.{name}) || self.{name} == oldSelf.{name})"
+        for name in ("runEnd", "results", "outputFileName", "errorFileName")
+    ),
+    "how a run has ended, and what is made of it, may not be changed",
+)
+"""Whoever makes the Files reads the same; a File without lines is dropped at the end."""
 
 Metadata = Annotated[
     dict[str, Annotated[str, Field(max_length=512)]],
@@ -80,7 +91,7 @@ class BatchRequest(Part):
     input_file_name: Annotated[Name, Field(description="The GatewayFile whose lines are run.")]
     segments: Annotated[
         Segments | None,
-        Field(description="Where its bytes lay at creation; absent with kubectl."),
+        Field(description="Where its bytes lay at creation; absent with kubectl, or of many."),
     ] = None
     metadata: Annotated[Metadata | None, Field(description="The client's own, as he gave it.")] = (
         None
@@ -211,5 +222,6 @@ class GatewayBatch(Resource):
 
     spec: BatchSpec
     status: Annotated[
-        BatchStatus, Field(json_schema_extra={"x-kubernetes-validations": [TERMINAL_RULE]})
+        BatchStatus,
+        Field(json_schema_extra={"x-kubernetes-validations": [TERMINAL_RULE, RUN_END_RULE]}),
     ] = Field(default_factory=BatchStatus)

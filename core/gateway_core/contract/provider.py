@@ -1,7 +1,8 @@
 """GatewayProvider: an upstream that runs models, described as data.
 
 Type `http` says in requests, words and JMESPath expressions how an asynchronous video API is
-spoken to, so that a new provider is one YAML file. Read by the operator alone.
+spoken to, so that a new provider is one YAML file. Read by the operator, and of type `openai` by
+the API too.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -294,7 +295,14 @@ class ProviderSpec(Part):
         ),
     ]
     credentials_secret_ref: SecretKeyRef | None = None
-    max_concurrent_requests: Annotated[int, Field(ge=1, le=10000)] = 64
+    max_concurrent_requests: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=10000,
+            description="Calls at a time: the operator's, and of type `openai` as many of the API.",
+        ),
+    ] = 64
     requests_per_second: Annotated[
         int | None,
         Field(

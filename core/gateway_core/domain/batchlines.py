@@ -6,17 +6,20 @@ which checks all lines before it runs the first, and reads them again as it runs
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from gateway_core.contract.batch import MOST_ERRORS, MOST_LINES
+from gateway_core.domain.moderations import is_text
 
 ENDPOINT = "/v1/moderations"
 MOST_LINE_BYTES = 1024 * 1024
 MOST_ID_CHARACTERS = 64
 MOST_DEPTH = 100
 _BOM = b"\xef\xbb\xbf"
+_BLANK = re.compile(rb"[ \t\r\n]*")
 _MOST_NAMED_CHARACTERS = 64
 
 
@@ -42,7 +45,9 @@ class Problem:
 
     def to_status(self) -> dict[str, Any]:
         """As the batch's status has it; what is unknown is left out."""
-        told: dict[str, Any] = {"code": self.code, "message": self.message[:512]}
+        # what a client wrote may be quoted, and may be no text: that is written by nobody
+        text = self.message.encode(errors="replace").decode()[:512]
+        told: dict[str, Any] = {"code": self.code, "message": text}
         told |= {"param": self.param, "line": self.line}
         return {name: value for name, value in told.items() if value is not None}
 
@@ -79,11 +84,22 @@ class LineSplitter:
             if len(self._head) < len(_BOM) and _BOM.startswith(self._head):
                 return
             data, self._head, self._begun = self._head.removeprefix(_BOM), b"", True
-        first, *others = data.split(b"\n")
-        self._keep(first)
-        for part in others:
+        start = 0
+        while start < len(data):
+            if not self._rest and not self._too_long:
+                start = self._skip_blank(data, start)
+            end = data.find(b"\n", start)
+            if end < 0:
+                self._keep(data[start:])
+                return
+            self._keep(data[start:end])
             yield from self._take()
-            self._keep(part)
+            start = end + 1
+
+    @property
+    def kept(self) -> int:
+        """Bytes of the line that has not ended yet."""
+        return len(self._rest)
 
     def end(self) -> Iterator[Line]:
         """The last line, where it has no LF."""
@@ -92,6 +108,16 @@ class LineSplitter:
             self._keep(self._head)
         if self._rest or self._too_long:
             yield from self._take()
+
+    def _skip_blank(self, data: bytes, start: int) -> int:
+        """Counts the blank lines from `start` on, all at once; where the next line begins."""
+        # as far as no line that is only blank can be too long
+        run = _BLANK.match(data, start, min(len(data), start + MOST_LINE_BYTES))
+        end = data.rfind(b"\n", start, run.end() if run else start) + 1
+        if not end:
+            return start
+        self._number += data.count(b"\n", start, end)
+        return end
 
     def _keep(self, part: bytes) -> None:
         if self._too_long:
@@ -143,6 +169,11 @@ class Validation:
     def model(self) -> str | None:
         """The model that all lines name."""
         return self._models[0] if len(self._models) == 1 else None
+
+    @property
+    def kept(self) -> int:
+        """Bytes of the line that has not ended yet: so much is parsed with the next that end."""
+        return self._splitter.kept
 
     def feed(self, data: bytes) -> None:
         """Checks the lines that end in `data`."""
@@ -217,7 +248,10 @@ class Validation:
             text = f"`custom_id` must be a string of 1 to {MOST_ID_CHARACTERS} characters."
             yield "invalid_value", text, "custom_id"
             return
-        digest = hashlib.blake2b(custom_id.encode(errors="surrogatepass"), digest_size=16).digest()
+        if not is_text(custom_id):
+            yield "invalid_value", "`custom_id` has half a character.", "custom_id"
+            return
+        digest = hashlib.blake2b(custom_id.encode(), digest_size=16).digest()
         first = self._seen.setdefault(digest, number)
         if first != number:
             text = f"Line {number} repeats the custom_id of line {first}."
@@ -233,6 +267,8 @@ class Validation:
                 "`body.model` must be a string of 1 to 253 characters.",
                 "body.model",
             )
+        elif not is_text(model):
+            yield "invalid_value", "`body.model` has half a character.", "body.model"
         elif not self._models:
             self._models.append(model)
             self.model_line = number

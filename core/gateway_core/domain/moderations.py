@@ -34,8 +34,11 @@ CATEGORIES = (
 MOST_INPUTS = 2048
 """Texts or parts in one input: each text has a result of its own, which is longer than itself."""
 _MOST_MODEL = 253
+_MOST_DEPTH = 100
 _IMAGE_SCHEMES = ("http://", "https://", "data:")
 _ID = re.compile(r"modr-[A-Za-z0-9_-]{1,120}")
+
+_NO_TEXT = "must not have a \\u escape that is half a character"
 
 InputKind = Literal["text", "image"]
 
@@ -75,12 +78,16 @@ def read_call(
         raise _mistyped(within + "model", "must be a string")
     if not 0 < len(model_id) <= _MOST_MODEL:
         raise _invalid(within + "model", f"must have 1 to {_MOST_MODEL} characters")
+    if not is_text(model_id):
+        raise _invalid(within + "model", _NO_TEXT)
     given, name = body.get("input"), within + "input"
     if given is None:
         raise _missing(name)
     if isinstance(given, str):
         if not given:
             raise _invalid(name, "must not be empty")
+        if not is_text(given):
+            raise _invalid(name, _NO_TEXT)
         return ModerationCall(model_id, given, 1, frozenset({"text"}))
     if not isinstance(given, list):
         raise _mistyped(name, "must be a string or an array")
@@ -88,12 +95,24 @@ def read_call(
         raise _invalid(name, "must not be empty")
     if len(given) > MOST_INPUTS:
         raise _invalid(name, f"must have at most {MOST_INPUTS} items")
+    _check_sendable(name, given)
     if all(isinstance(item, str) for item in given):
         return ModerationCall(model_id, given, len(given), frozenset({"text"}))
     kinds: frozenset[InputKind] = frozenset(
         _read_part(name, place, item) for place, item in enumerate(given)
     )
     return ModerationCall(model_id, given, 1, kinds)
+
+
+def is_text(value: str) -> bool:
+    """Whether it can be written as UTF-8: JSON may have escapes that are half a character."""
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def complete_answer(document: Any, call: ModerationCall) -> dict[str, Any]:
@@ -160,6 +179,29 @@ def _read_types(value: Any, kinds: frozenset[InputKind], *, judged: bool) -> lis
     if isinstance(value, list):
         return [kind for kind in ("text", "image") if kind in value]
     return ["text"] if judged and "text" in kinds else []
+
+
+def _check_sendable(name: str, given: list[Any]) -> None:
+    """Parts go to the provider with all that is in them: it has to be something that others can
+    write and read. InvalidRequest."""
+    level = given
+    for _ in range(_MOST_DEPTH):
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, str):
+                if not is_text(item):
+                    raise _invalid(name, _NO_TEXT)
+            elif isinstance(item, dict):
+                inner.extend(item)
+                inner.extend(item.values())
+            elif isinstance(item, list):
+                inner.extend(item)
+            elif isinstance(item, int) and not -(2**63) <= item < 2**64:
+                raise _invalid(name, "must not have whole numbers of more than 64 bits")
+        if not inner:
+            return
+        level = inner
+    raise _invalid(name, f"must not be nested more than {_MOST_DEPTH} deep")
 
 
 def _read_part(name: str, place: int, item: Any) -> InputKind:

@@ -84,7 +84,8 @@ class Moderators:
 def explain(error: UpstreamError) -> GatewayError:
     """What a client is told of a provider's failure (contract §1.3).
 
-    That the provider refuses the gateway's own credentials concerns nobody but the platform team.
+    That the provider refuses the gateway's own credentials, or knows no such model, concerns nobody
+    but the platform team.
     """
     wait = ceil(error.retry_after or 5)
     if isinstance(error, UpstreamRejected):

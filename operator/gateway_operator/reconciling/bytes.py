@@ -18,7 +18,7 @@ import structlog
 from gateway_core.contract.batch import GatewayBatch
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.stored import BATCHES_FOLDER, UPLOADS_FOLDER
+from gateway_core.contract.stored import BATCHES_FOLDER, FILES_FOLDER, UPLOADS_FOLDER
 from gateway_core.contract.upload import GatewayUpload
 from gateway_core.domain.storedkeys import FOLDERS, Owner, list_keys, read_owner
 from gateway_core.domain.uploads import is_settled
@@ -27,6 +27,9 @@ from gateway_core.ports.records import Missing, Outdated
 from gateway_operator.controllers.files.intake import Intake, read_ready
 from gateway_operator.keeping import MOST_KEYS, Keeping
 from gateway_operator.reconciling.survey import Survey, digest_places, list_objects, survey_record
+
+_OUTPUTS = ("outputFileName", "errorFileName")
+"""What a batch writes, named in its status before there are bytes."""
 
 _log = structlog.get_logger(__name__)
 
@@ -43,7 +46,7 @@ class ByteReconciliation:
         """One pass; how many orphans it removed. Raises what the ports raise."""
         oldest = self._tools.now() - self._orphan_age
         survey = await survey_record(self._tools.records)
-        batches, inputs = await self._list_batches()
+        batches, used = await self._list_batches()
         whole: set[str] = set()
         removed = 0
         for folder in FOLDERS:
@@ -54,7 +57,7 @@ class ByteReconciliation:
                     if digest_places({e.key: e.bytes for e in entries}) == facts.digest:
                         whole.add(file)
                         continue
-                if self._is_owned(survey, batches, inputs, owner):
+                if self._is_owned(survey, batches, used, owner):
                     continue
                 due = [entry for entry in entries if entry.modified < oldest]
                 if due and self._tools.accounts.get(owner.account) is not None:
@@ -63,17 +66,19 @@ class ByteReconciliation:
         return removed
 
     async def _list_batches(self) -> tuple[set[str], set[tuple[str, str]]]:
-        """Names of all batches, and (folder, name) of what those with work left read."""
-        names, inputs = set[str](), set[tuple[str, str]]()
+        """Names of all batches, and (folder, name) of what those with work left read and write."""
+        names, used = set[str](), set[tuple[str, str]]()
         async for obj in list_objects(self._tools.records, GatewayBatch.plural):
             names.add(obj["metadata"]["name"])
-            if (obj.get("status") or {}).get("work") == "Settled":
+            status = obj.get("status") or {}
+            if status.get("work") == "Settled":
                 continue
+            used |= {(FILES_FOLDER, status[f]) for f in _OUTPUTS if status.get(f)}
             for segment in obj["spec"]["request"].get("segments") or ():
                 owner = read_owner(segment["key"])
                 if owner is not None:
-                    inputs.add((owner.folder, owner.name))
-        return names, inputs
+                    used.add((owner.folder, owner.name))
+        return names, used
 
     async def _group(self, folder: str) -> AsyncIterator[tuple[Owner, list[Entry]]]:
         """What is in a folder, by whose it is."""
@@ -98,10 +103,10 @@ class ByteReconciliation:
         return name if facts is not None and facts.account == owner.account else None
 
     def _is_owned(
-        self, survey: Survey, batches: set[str], inputs: set[tuple[str, str]], owner: Owner
+        self, survey: Survey, batches: set[str], used: set[tuple[str, str]], owner: Owner
     ) -> bool:
         """Whether all of it belongs to something, whatever it is."""
-        if (owner.folder, owner.name) in inputs:
+        if (owner.folder, owner.name) in used:
             return True
         if owner.folder == BATCHES_FOLDER:
             return owner.name in batches
@@ -134,13 +139,7 @@ class ByteReconciliation:
         upload = await self._tools.find(GatewayUpload.plural, owner.name)
         if upload is not None and not is_settled(upload):
             return None
-        kept: set[str] = set()
-        selector = f"spec.request.uploadName={owner.name}"
-        async for file in list_objects(
-            self._tools.records, GatewayFile.plural, field_selector=selector
-        ):
-            kept |= set(list_keys(file))
-        return frozenset(kept)
+        return await self._tools.find_kept(owner.name)
 
     async def _see_to_broken(self, survey: Survey, whole: set[str]) -> None:
         """Looks at files of which the store did not show everything, and at those told of before.

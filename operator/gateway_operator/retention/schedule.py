@@ -9,6 +9,7 @@ import structlog
 
 from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.records import RecordError
+from gateway_core.ports.storage import StorageUnavailable
 from gateway_operator.controllers.tasks.tools import Tools
 from gateway_operator.retention.batches import BatchRemoval
 from gateway_operator.retention.closing import Closing
@@ -67,7 +68,7 @@ class Schedule:
             try:
                 await sweep.run()
                 self._note(sweep.name)
-            except (RecordError, StoreUnavailable) as error:
+            except (RecordError, StoreUnavailable, StorageUnavailable) as error:
                 _log.warning("sweep cut short", sweep=sweep.name, error=str(error))
             except Exception:  # the boundary: one odd object must not end what others need
                 _log.exception("sweep failed", sweep=sweep.name)

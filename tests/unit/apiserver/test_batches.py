@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gateway_apiserver.routes.batches import endpoints
 from gateway_core.contract.names import id_to_name
 from gateway_core.domain.batches import render_batch
 from gateway_core.ports.records import RecordOutcomeUnknown
@@ -389,3 +390,90 @@ def test_output_files_are_named_once_they_are_there() -> None:
     assert batch["request_counts"] == {"total": 3, "completed": 2, "failed": 1}
     assert (batch["completed_at"], batch["model"]) == (1_700_000_003, "m")
     assert [batch[name] for name in ("failed_at", "expired_at", "cancelled_at")] == [None] * 3
+
+
+@pytest.mark.parametrize(("count", "is_copied"), [(16, True), (17, False)])
+async def test_of_a_file_of_many_parts_the_batch_has_the_name_alone(
+    count: int, is_copied: bool
+) -> None:
+    scene = Scene()
+    segments = [{"key": "uploads/demo/u/part", "bytes": 1, "sha256": "0" * 64}] * count
+    batch_id = await scene.made(input_file_id=scene.put_file(request={"segments": segments}))
+    request = scene.object(batch_id)["spec"]["request"]
+    assert request.get("segments") == (segments if is_copied else None)
+    assert request["fingerprint"]
+
+
+async def test_an_account_has_only_so_many_batches_under_way() -> None:
+    scene = Scene(open_batches_per_account=2)
+    first = await scene.made()
+    headers = [("Idempotency-Key", "k")]
+    kept = await scene.make(headers=headers)
+    refused = await scene.make()
+    assert is_error(refused, 409, "batch_state_conflict")
+    assert refused.headers["x-should-retry"] == "false"
+    # no further one is made of these two
+    assert (await scene.make(headers=headers)).json["id"] == kept.json["id"]
+    other = scene.body(input_file_id=scene.put_file("guest"))
+    assert (await scene.make(other, key=scene.other_key)).status == 200
+    scene.set_status(first, phase="Failed")
+    await scene.made()
+
+
+async def test_lists_at_once_hold_a_few_large_batches_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(open_batches_per_account=100)
+    made = [await scene.made() for _ in range(100)]
+    alive, most = 0, 0
+    read = scene.records.get
+
+    async def get(plural: str, name: str) -> Any:
+        nonlocal alive, most
+        obj = await read(plural, name)
+        if plural == "gatewaybatches":
+            alive += 1
+            most = max(most, alive)
+            await asyncio.sleep(0)
+        return obj
+
+    def render(obj: Any) -> dict[str, Any]:
+        nonlocal alive
+        alive -= 1
+        return render_batch(obj)
+
+    monkeypatch.setattr(scene.records, "get", get)
+    monkeypatch.setattr(endpoints, "render_batch", render)
+    headers = [("Authorization", f"Bearer {scene.key}")]
+    lists = [call(scene.app, "GET", URL, headers=headers, query="limit=100") for _ in range(8)]
+    for answer in await asyncio.gather(*lists):
+        assert [batch["id"] for batch in answer.json["data"]] == made[::-1]
+    assert (alive, most) == (0, 16)
+
+
+async def test_a_key_of_a_batch_that_is_being_removed_finds_none() -> None:
+    scene = Scene()
+    headers = [("Idempotency-Key", "k")]
+    batch_id = (await scene.make(headers=headers)).json["id"]
+    obj = scene.object(batch_id)
+    obj["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
+    scene.records.put("gatewaybatches", obj)
+    assert is_error(await scene.make(headers=headers), 404, "batch_not_found")
+
+
+async def test_the_place_in_lists_is_taken_before_the_look_at_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    calls: list[str] = []
+    for name in ("get", "list_page", "create"):
+        original = getattr(scene.records, name)
+
+        def note(plural: str, *sent: Any, of: Any = original, name: str = name, **more: Any) -> Any:
+            calls.append(f"{name} {plural}")
+            return of(plural, *sent, **more)
+
+        monkeypatch.setattr(scene.records, name, note)
+    await scene.made()
+    place = calls.index("list_page gatewaybatches")
+    assert place < calls.index("get gatewayfiles") < calls.index("create gatewaybatches")

@@ -112,7 +112,7 @@ def test_the_dialect_is_told_from_the_request(
         "/api/v1/",
         "/api/v1/me/",
         "/api/v1/me/nothing",
-        "/api/v1/files",
+        "/api/v1/file",
         "/api/v1/nobody/reference_to_video",
         "/api/v1/sim/nothing",
         "/api/v1/nobody/reference_to_video/task_x",

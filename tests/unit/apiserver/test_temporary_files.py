@@ -1,5 +1,6 @@
 """Temporary files (contract §2.5): made from a URL, of base64 or by a PUT, and read by address."""
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -12,6 +13,7 @@ from gateway_apiserver.media.app import MediaParts, create_media_app
 from gateway_core.adapters.sealing import SivSealer
 from gateway_core.contract.media import MediaSigner
 from gateway_core.domain.files import USER_DATA_BYTES
+from gateway_core.ports.storage import StorageUnavailable
 from gateway_core.usecases.temporaryaddresses import PUT_SECONDS, TICKET_SECONDS, TemporaryAddresses
 from tests.unit.apiserver.gateway import ID_KEY, Answer, Gateway, call
 
@@ -272,6 +274,34 @@ async def test_the_pool_of_temporary_files_is_the_accounts_and_its_own() -> None
     assert (await bench.create(b"x")).status == 503
 
 
+async def test_what_loses_its_room_while_it_is_made_is_refused_and_goes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = bench.gateway.records
+
+    async def lose(account: str, pool: str, member: str, size: int, limit: int) -> bool:
+        # the operator has looked at it meanwhile
+        obj = await records.get("gatewayfiles", member)
+        await records.patch_status("gatewayfiles", obj, {"observedGeneration": 1})
+        return False
+
+    monkeypatch.setattr(bench.gateway.storage, "confirm", lose)
+    answer = await bench.create()
+    assert answer.status == 413, answer.body
+    assert all("deletionTimestamp" in obj["metadata"] for obj in bench.list_files())
+
+
+async def test_a_repeated_call_is_answered_when_the_storage_is_full() -> None:
+    bench = Bench(temporary_storage_bytes=250_000)
+    data = base64.b64encode(b"x" * 200_000).decode()
+    raw = json.dumps({"source": {"type": "base64", "data": data}}).encode()
+    headers = {"Content_Length": str(len(raw)), "Idempotency_Key": "k"}
+    first = await bench.post(raw, **headers)
+    assert first.status == 201, first.body
+    again = await bench.post(raw, **headers)
+    assert (again.status, again.json) == (201, first.json)
+
+
 class TestUrls:
     async def test_what_a_url_leads_to_becomes_a_file_of_its_name(self, bench: Bench) -> None:
         url = "https://example.com/a/pic%20one.png?x=1"
@@ -349,6 +379,48 @@ class TestPrepared:
         assert (again.status, again.json) == (201, first.json)
         assert await bench.read_used() == len(PNG)
         assert len(bench.list_files()) == 1
+
+    async def test_a_confirmation_that_failed_leaves_what_was_put(self, bench: Bench) -> None:
+        prepared = await bench.prepare()
+        assert (await bench.put(prepared["upload_url"])).status == 200
+        body = {"signed_id": prepared["signed_id"]}
+        bench.gateway.storage.away = True
+        assert (await bench.post(body, PATH + "/confirm")).status == 503
+        bench.gateway.storage.away = False
+        made = await bench.post(body, PATH + "/confirm")
+        assert made.status == 201, made.body
+        assert (await bench.read(made.json["url"])).body == PNG
+
+    async def test_of_two_confirmations_the_one_that_failed_takes_nothing_away(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        prepared = await bench.prepare()
+        await bench.put(prepared["upload_url"])
+        body = {"signed_id": prepared["signed_id"]}
+        storage, made, both = bench.gateway.storage, asyncio.Event(), asyncio.Event()
+        claim, confirm, calls = storage.claim, storage.confirm, 0
+
+        async def claim_or_fail(*args: Any) -> bool:
+            nonlocal calls
+            calls += 1
+            if calls == 2:
+                both.set()
+                await made.wait()
+                raise StorageUnavailable("away")
+            await both.wait()
+            return await claim(*args)
+
+        async def confirm_and_tell(*args: Any) -> bool:
+            is_there = await confirm(*args)
+            made.set()
+            return is_there
+
+        monkeypatch.setattr(storage, "claim", claim_or_fail)
+        monkeypatch.setattr(storage, "confirm", confirm_and_tell)
+        answers = await asyncio.gather(*(bench.post(body, PATH + "/confirm") for _ in range(2)))
+        assert sorted(answer.status for answer in answers) == [201, 503]
+        [good] = [answer for answer in answers if answer.status == 201]
+        assert (await bench.read(good.json["url"])).body == PNG
 
     async def test_an_address_takes_one_put_of_what_was_announced(self, bench: Bench) -> None:
         url = (await bench.prepare())["upload_url"]

@@ -281,6 +281,32 @@ def test_a_batch_is_made_once_for_a_key(run: Run, server: StorageServer) -> None
     run("batches", "create", file["id"], "--metadata", "no-sign", code=2)
 
 
+@pytest.mark.parametrize("call", ["create_upload", "add_part", "complete", "create_batch"])
+def test_a_local_file_becomes_one_file_and_one_batch_for_a_key(
+    run: Run,
+    server: StorageServer,
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+) -> None:
+    again = ("batches", "create", source, "--idempotency-key", "mine")
+    with monkeypatch.context() as once:
+        once.setattr(calls, "ATTEMPTS", 1)
+        server.faults.append((call, "lose"))
+        assert run(*again, code=5)
+    batch = run(*again)
+    assert run(*again)["id"] == batch["id"]
+    # nor where nothing is known of the first try
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("XDG_STATE_HOME", str(source.parent / "elsewhere"))
+        assert "give the File's id" in run(*again, code=4)
+    assert (len(server.files), len(server.uploads), len(server.batches)) == (1, 1, 1)
+    assert server.contents[batch["input_file_id"]] == source.read_bytes()
+    assert list(list_states()) == []
+    source.write_bytes(source.read_bytes()[::-1])
+    assert "idempotency_conflict" in run(*again, code=4)
+
+
 def test_a_batch_is_followed_listed_and_fetched(
     run: Run, server: StorageServer, tmp_path: Path
 ) -> None:

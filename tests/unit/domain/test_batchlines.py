@@ -1,6 +1,7 @@
 """The lines of a Batch: how bytes divide into them, and what is told of wrong ones (§5.4)."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -139,6 +140,27 @@ def test_each_fault_is_told_with_its_place(data: bytes, told: list[Any]) -> None
     assert tell(data) == told
 
 
+@pytest.mark.parametrize("blank", [b"\n", b" \n", b"\r\n\t\n"])
+def test_blank_lines_are_counted_all_at_once(blank: bytes) -> None:
+    taken: list[int] = []
+
+    class Counting(LineSplitter):
+        def _take(self) -> Iterator[Line]:
+            taken.append(1)
+            return super()._take()
+
+    splitter, count = Counting(), (1 << 20) // len(blank)
+    data = b"a\n" + blank * count + b"b\n" + blank * count + b"c"
+    lines = [*splitter.feed(data), *splitter.end()]
+    each = blank.count(b"\n") * count
+    assert [(one.number, one.data) for one in lines] == [
+        (1, b"a"),
+        (2 + each, b"b"),
+        (3 + 2 * each, b"c"),
+    ]
+    assert len(taken) < 10
+
+
 def test_lines_are_told_by_their_physical_number() -> None:
     data = b"\n".join([BOM + line("a"), b"", b"  ", line("b")[:-1], line("a")])
     assert tell(data) == [("invalid_json_line", None, 4), ("duplicate_custom_id", "custom_id", 5)]
@@ -146,7 +168,7 @@ def test_lines_are_told_by_their_physical_number() -> None:
 
 
 def test_every_repetition_names_the_first_line_of_its_id() -> None:
-    data = b"\n".join([line("a"), line("b"), line("a"), line("\ud800"), line("a"), line("\ud800")])
+    data = b"\n".join([line("a"), line("b"), line("a"), line("é"), line("a"), line("é")])
     assert [p.message for p in check(data).problems] == [
         "Line 3 repeats the custom_id of line 1.",
         "Line 5 repeats the custom_id of line 1.",

@@ -208,15 +208,21 @@ class Stage:
         }
 
     async def add_upload(
-        self, *parts: bytes, account: str = "demo", outcome: str = "Pending", **spec: Any
+        self,
+        *parts: bytes,
+        account: str = "demo",
+        name: str | None = None,
+        purpose: str = "user_data",
+        outcome: str = "Pending",
+        **spec: Any,
     ) -> str:
         """An Upload as the API makes it, with its parts in the store; its name."""
-        name = id_to_name(MINT.mint_random(UPLOAD_PREFIX, account))
+        name = name or id_to_name(MINT.mint_random(UPLOAD_PREFIX, account))
         size = sum(map(len, parts)) or 1
         assert await self.ledger.claim(account, "files", name, size, LIMIT)
         request = {
             "accountName": account,
-            "purpose": "user_data",
+            "purpose": purpose,
             "filename": "a.txt",
             "mediaType": "text/plain",
             "bytes": size,

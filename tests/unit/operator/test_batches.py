@@ -408,3 +408,17 @@ async def test_segments_that_somebody_wrote_down_are_not_believed() -> None:
     status = await stage.finish_batch(name)
     assert status["counts"]["total"] == 1
     assert [body["input"] for body in stage.judge.bodies] == ["text 0"]
+
+
+@in_virtual_time
+async def test_a_file_of_many_parts_is_read_by_name_also_while_it_is_being_deleted() -> None:
+    stage = BatchStage()
+    await stage.open_storage()
+    data = write_lines(make_lines(4))
+    file = await stage.put_input(data)
+    request = {"inputFileName": file["metadata"]["name"], "segments": None}
+    name = await stage.submit(b"", **request)
+    await stage.records.delete("gatewayfiles", file["metadata"]["name"])
+    await stage.boot()
+    status = await stage.finish_batch(name)
+    assert (status["phase"], status["counts"]["completed"]) == ("Completed", 4)

@@ -54,7 +54,11 @@ async def test_what_belongs_to_something_stays_however_old_it_is():
             }
         },
     }
-    await stage.records.create(BATCHES, batch)
+    made = await stage.records.create(BATCHES, batch)
+    named = {"outputFileName": "file-output", "errorFileName": "file-errors"}
+    await stage.records.patch_status(BATCHES, made, named)
+    await stage.store.put(file_key("demo", "file-output"), b"x")
+    await stage.store.put(file_key("demo", "file-errors"), b"x")
     await stage.store.put(batch_folder("demo", "batch-a") + "0001", b"result")
     await stage.store.put(file_key("demo", "file-read"), b"x")
     await stage.store.put(upload_folder("demo", "upload-read") + "part_a", b"x")

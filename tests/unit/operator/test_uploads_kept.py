@@ -11,7 +11,14 @@ from gateway_core.usecases.uploads import compose_file
 from gateway_operator.controllers.uploads.settlement import Settlement
 from gateway_operator.retention.uploads import UploadRemoval
 from tests.fakes.clock import in_virtual_time
-from tests.unit.operator.keepers_stage import DAY, FILES, UPLOADS, Stage, TrippedFailpoints
+from tests.unit.operator.keepers_stage import (
+    BATCHES,
+    DAY,
+    FILES,
+    UPLOADS,
+    Stage,
+    TrippedFailpoints,
+)
 from tests.unit.operator.surroundings import read_now
 
 ENDINGS = ("after-upload-parts", "after-upload-finalizer", "after-upload-settled")
@@ -241,4 +248,79 @@ async def test_the_object_of_a_settled_upload_goes_after_a_day_and_its_file_stay
     await stage.records.delete(FILES, file)
     await stage.wait(lambda: stage.find(FILES, file) is None)
     assert stage.store.contents == {}
+    await stage.kill()
+
+
+@pytest.mark.parametrize("end", ["Cancelled", "Expired", "Completed"])
+def test_a_name_used_again_leaves_the_earlier_ones_file_its_bytes(end: str) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        stage = Stage()
+        keepers = await stage.boot()
+        name = await stage.add_upload(b"12345")
+        (part,) = stage.list_parts(name)
+        file = await stage.complete(name, part)
+        await stage.wait(lambda: stage.is_settled(name))
+        removal = UploadRemoval(stage.records, read_now, keepers.uploads.take_up)
+        await asyncio.sleep(DAY + 3600)
+        assert await removal.sweep() == 1
+        # the same Idempotency-Key a day later
+        await stage.add_upload(b"678", name=name)
+        [new] = set(stage.list_parts(name)) - {part}
+        if end == "Completed":
+            await stage.complete(name, new)
+        elif end == "Cancelled":
+            await stage.change(UPLOADS, name, {"spec": {"outcome": end}})
+        await stage.wait(lambda: stage.is_settled(name), seconds=4000)
+        assert stage.find(UPLOADS, name)["spec"]["outcome"] == end
+        assert stage.list_parts(name) == sorted([part, new] if end == "Completed" else [part])
+        await stage.records.delete(FILES, file)
+        await stage.wait(lambda: stage.find(FILES, file) is None)
+        await stage.kill()
+
+    run()
+
+
+@in_virtual_time
+async def test_a_batch_keeps_the_bytes_of_a_file_whose_upload_is_not_settled():
+    stage = Stage()
+    await stage.boot()
+    await stage.kill()
+    name = await stage.add_upload(b"12345", purpose="batch")
+    file = await stage.complete(name, *stage.list_parts(name))
+    await stage.records.create(FILES, compose_file(stage.find(UPLOADS, name)))
+    request = {"accountName": "demo", "inputFileName": file}
+    batch = {"metadata": {"name": "batch-a"}, "spec": {"request": request}}
+    await stage.records.create(BATCHES, batch)
+    await stage.records.delete(FILES, file)
+    before = dict(stage.store.contents)
+    keepers = await stage.start()
+    await asyncio.sleep(300)
+    assert stage.store.contents == before
+    assert await stage.used() == 0
+    assert list(keepers.files.leaving) == [], "it waits for the batch, and is not stuck"
+    found = await stage.records.get(BATCHES, "batch-a")
+    await stage.records.patch_status(BATCHES, found, {"work": "Settled"})
+    await stage.wait(lambda: stage.find(FILES, file) is None)
+    assert stage.store.contents == {}
+    assert stage.is_settled(name)
+    await stage.kill()
+
+
+@in_virtual_time
+async def test_a_file_put_back_from_a_backup_keeps_its_bytes():
+    stage = Stage()
+    await stage.boot()
+    name = await stage.add_upload(b"12345")
+    file = await stage.complete(name, *stage.list_parts(name))
+    await stage.wait(lambda: stage.is_settled(name))
+    lost = stage.find(FILES, file)
+    stage.records.remove(FILES, file)
+    back = {"metadata": {"name": file}, "spec": lost["spec"]}
+    made = await stage.records.create(FILES, back)
+    await stage.wait(lambda: stage.ready(file) == ("True", "Available"))
+    await asyncio.sleep(60)
+    assert stage.find(FILES, file)["metadata"]["uid"] == made["metadata"]["uid"]
+    assert stage.find(UPLOADS, name)["status"]["fileUid"] == made["metadata"]["uid"]
+    assert list(stage.store.contents.values()) == [b"12345"]
     await stage.kill()

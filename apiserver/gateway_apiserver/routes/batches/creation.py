@@ -9,12 +9,14 @@ from typing import Any, Protocol
 
 from gateway_apiserver.admission.entrance import Entrance, Payer
 from gateway_apiserver.calls import read_idempotency_key
-from gateway_apiserver.holdings import BATCHES, Holdings
+from gateway_apiserver.holdings import BATCHES, OPEN_BATCHES, Holdings
 from gateway_apiserver.recording import KeyReused
 from gateway_apiserver.routes.batches.requests import ENDPOINT, WINDOW, BatchDraft, read_draft
 from gateway_apiserver.routes.compat.bodies import invalid, read_object
 from gateway_apiserver.routes.compat.calls import Call
+from gateway_apiserver.routes.compat.identities import unknown
 from gateway_core.contract.batch import GatewayBatch
+from gateway_core.contract.errors import Conflict
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.names import (
     ACCOUNT_LABEL,
@@ -24,6 +26,7 @@ from gateway_core.contract.names import (
     SEQUENCE_ANNOTATION,
     SHARD_LABEL,
     id_to_name,
+    name_to_id,
     shard_of,
 )
 from gateway_core.contract.resource import skeleton
@@ -31,6 +34,9 @@ from gateway_core.domain.validation import fingerprint
 from gateway_core.ports.records import Object
 
 PATH = "/v1/batches"
+MOST_COPIED = 16
+"""Segments of a File that a Batch takes over; of more the operator reads the File, which stays
+until no unsettled Batch names it. A thousand of them in each Batch would fill the record."""
 
 
 class FindFile(Protocol):
@@ -53,11 +59,12 @@ class _Replay:
 
 @dataclass(frozen=True, slots=True)
 class _Creation:
-    """A Batch is made of a File."""
+    """A Batch is made of a File; `version` is the record's, from before that was looked up."""
 
     name: str
     draft: BatchDraft
     file: Object
+    version: str
     hold: None = None
 
 
@@ -70,17 +77,20 @@ class BatchCreation:
         holdings: Holdings,
         find_file: FindFile,
         mint: IdMint,
+        *,
+        most_open: int,
     ) -> None:
         self._entrance = entrance
         self._holdings = holdings
         self._find_file = find_file
         self._mint = mint
+        self._most_open = most_open
 
     async def create(self, call: Call) -> Object:
         """The Batch, new or of an earlier call with the Idempotency-Key.
 
         Raises every GatewayError that a paid call may come to, NotFound and InvalidRequest for its
-        File, KeyReused.
+        File, KeyReused, Conflict where the account has as many under way as it may.
         """
         drafts: list[BatchDraft] = []
 
@@ -106,6 +116,8 @@ class BatchCreation:
             if found is not None:
                 check_same(found, draft)
                 return _Replay(found)
+        # first: a deletion that begins after the look at the File waits as long as a create takes
+        version = await self._holdings.read_version(BATCHES)
         file = await self._find_file(account, draft.input_file_id, param="input_file_id")
         if file["spec"]["request"]["purpose"] != "batch":
             raise invalid(
@@ -113,7 +125,18 @@ class BatchCreation:
                 "must name a File of purpose 'batch'",
                 code="invalid_file_purpose",
             )
-        return _Creation(name, draft, file)
+        await self._check_room(account)
+        return _Creation(name, draft, file, version)
+
+    async def _check_room(self, account: str) -> None:
+        """Raises Conflict; calls at the very same time may pass the bound by as many."""
+        listing = await self._holdings.list_all(OPEN_BATCHES, account, names_only=True)
+        if len(listing.objects) >= self._most_open:
+            raise Conflict(
+                f"The account has {len(listing.objects)} batches that have not ended; at most"
+                f" {self._most_open} are allowed.",
+                code="batch_state_conflict",
+            )
 
     async def _make(
         self, call: Call, payer: Payer, planned: _Replay | _Creation
@@ -121,8 +144,7 @@ class BatchCreation:
         """The object, and whether this call has made it."""
         if isinstance(planned, _Replay):
             return planned.obj, False
-        version = await self._holdings.read_version(BATCHES)
-        obj = _compose(call, payer, planned, version)
+        obj = _compose(call, payer, planned)
         made, is_own = await self._holdings.create(BATCHES, obj)
         if not is_own:
             check_same(made, planned.draft)
@@ -130,12 +152,14 @@ class BatchCreation:
 
 
 def check_same(obj: Object, draft: BatchDraft) -> None:
-    """Raises KeyReused where the Batch was made of another body."""
+    """Raises KeyReused where the Batch was made of another body, NotFound where it is going."""
+    if obj["metadata"].get("deletionTimestamp"):
+        raise unknown(BATCH_PREFIX, name_to_id(obj["metadata"]["name"]))
     if obj["spec"]["request"].get("fingerprint") != fingerprint(draft.values):
         raise KeyReused
 
 
-def _compose(call: Call, payer: Payer, planned: _Creation, version: str) -> Object:
+def _compose(call: Call, payer: Payer, planned: _Creation) -> Object:
     draft, account = planned.draft, payer.account.name
     request: dict[str, Any] = {
         "accountName": account,
@@ -143,10 +167,11 @@ def _compose(call: Call, payer: Payer, planned: _Creation, version: str) -> Obje
         "endpoint": ENDPOINT,
         "completionWindow": WINDOW,
         "inputFileName": planned.file["metadata"]["name"],
-        # the File may be deleted while the Batch runs
-        "segments": planned.file["spec"]["request"]["segments"],
         "fingerprint": fingerprint(draft.values),
     }
+    segments = planned.file["spec"]["request"]["segments"]
+    if len(segments) <= MOST_COPIED:
+        request["segments"] = segments
     if payer.policy.guardrail_names:
         request["guardrailNames"] = list(payer.policy.guardrail_names)
     if draft.metadata is not None:
@@ -159,7 +184,7 @@ def _compose(call: Call, payer: Payer, planned: _Creation, version: str) -> Obje
         labels={ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(planned.name))},
         annotations={
             REQUEST_ID_ANNOTATION: call.trace.request_id,
-            SEQUENCE_ANNOTATION: version,
+            SEQUENCE_ANNOTATION: planned.version,
         },
         finalizers=[BATCH_FINALIZER],
     )

@@ -1,6 +1,5 @@
 """`/v1/batches`: create, list, retrieve, cancel (contract §5)."""
 
-import asyncio
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -21,7 +20,6 @@ from gateway_core.domain.roles import Act
 from gateway_core.ports.records import Object
 
 MOST_LISTED, USUALLY_LISTED = 100, 20
-_READS_AT_ONCE = 16
 
 
 class BatchRoutes:
@@ -78,16 +76,9 @@ class BatchRoutes:
         shown, has_more = take_page(
             heads, find_position, after=after, limit=query.limit, order=query.order
         )
-        slots = asyncio.Semaphore(_READS_AT_ONCE)
-
-        async def read(head: Object) -> Object | None:
-            async with slots:
-                return await self._holdings.look_up(BATCHES, head["metadata"]["name"])
-
-        found = await asyncio.gather(*map(read, shown))
-        await call.reply(
-            wrap_page([render_batch(obj) for obj in found if obj is not None], has_more)
-        )
+        names = [head["metadata"]["name"] for head in shown]
+        page = await self._holdings.show_each(BATCHES, account, names, render_batch)
+        await call.reply(wrap_page(page, has_more))
 
     async def cancel(self, call: Call) -> None:
         """The Batch, which ends early; one that was cancelled before is shown."""

@@ -65,7 +65,10 @@ class TemporaryCreation:
         """
         declared = _check_head(call)
         account = caller.account.name
-        await self._files.check_room(account, max(0, declared - _SLACK_BYTES) * 3 // 4)
+        # what is there already is answered again, however full the storage is by now
+        earlier = await self._files.find(self._files.mint_name(account, key)) if key else None
+        if earlier is None:
+            await self._files.check_room(account, max(0, declared - _SLACK_BYTES) * 3 // 4)
         body = LongBody(_read_chunks(PacedBody(call.receive)))
         is_long = await body.find_long()
         source = None if is_long else read_source(parse_body(body.kept))
@@ -94,6 +97,7 @@ class TemporaryCreation:
             find_media_type(head.bytes, source.filename),
             ObjectRef(key=place, bytes=stored.bytes, sha256=stored.sha256),
             request_id=call.trace.request_id,
+            owns_bytes=True,
             fingerprint=None if key is None else fingerprint(values),
         )
 

@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 import orjson
@@ -119,6 +120,7 @@ class TemporaryRoutes:
                 media_type,
                 segment,
                 request_id=call.trace.request_id,
+                owns_bytes=False,
             )
         )
 
@@ -126,11 +128,12 @@ class TemporaryRoutes:
         """What was put, read whole: its digest is not known otherwise. Conflict, Unavailable."""
         sha256, md5, size, head = hashlib.sha256(), hashlib.md5(usedforsecurity=False), 0, Head()
         try:
-            async for chunk in self._store.stream(ticket.key):
-                sha256.update(chunk)
-                md5.update(chunk)
-                size += len(chunk)
-                head.note(chunk)
+            async with aclosing(self._store.stream(ticket.key)) as chunks:
+                async for chunk in chunks:
+                    sha256.update(chunk)
+                    md5.update(chunk)
+                    size += len(chunk)
+                    head.note(chunk)
         except ObjectMissing:
             raise Conflict("Nothing was uploaded yet.") from None
         except StoreUnavailable as error:

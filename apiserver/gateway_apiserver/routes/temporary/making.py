@@ -115,11 +115,13 @@ class TemporaryFiles:
         segment: ObjectRef,
         *,
         request_id: str,
+        owns_bytes: bool,
         fingerprint: str | None = None,
     ) -> Mapping[str, Any]:
         """The answer for a file whose bytes are stored.
 
-        They are removed again where nothing comes of it. Raises StorageFull, KeyReused,
+        They are removed again where nothing comes of it, if they are this call's own: those that
+        were put are confirmed by any call, also by one later. Raises StorageFull, KeyReused,
         Unavailable, OutcomeUnknown.
         """
         account = caller.account.name
@@ -138,14 +140,16 @@ class TemporaryFiles:
             ),
             self._clock(),
         )
-        made, is_own = await self._record(obj, account, segment)
+        made, is_own = await self._record(obj, account, segment, owns_bytes=owns_bytes)
         if not is_own:
-            if read_segments(made)[0].key != segment.key:
+            if owns_bytes and read_segments(made)[0].key != segment.key:
                 await self.remove(segment.key)
             return self.replay(made, fingerprint)
         return self.show(made)
 
-    async def _record(self, obj: Object, account: str, segment: ObjectRef) -> tuple[Object, bool]:
+    async def _record(
+        self, obj: Object, account: str, segment: ObjectRef, *, owns_bytes: bool
+    ) -> tuple[Object, bool]:
         """The object that stands, and whether this call has made it."""
         name = obj["metadata"]["name"]
         try:
@@ -158,7 +162,8 @@ class TemporaryFiles:
             ) from error
         except Exception as error:
             # the claim may be another call's of the same key: the operator ends what is nobody's
-            await self.remove(segment.key)
+            if owns_bytes:
+                await self.remove(segment.key)
             if isinstance(error, RecordUnavailable):
                 raise Unavailable("The file could not be recorded.", retry_after=1) from error
             if isinstance(error, RecordError):

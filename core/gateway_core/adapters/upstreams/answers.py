@@ -92,7 +92,10 @@ def make_busy(retry_after: float | None) -> UpstreamBusy:
 
 def find_call_error(answer: Answer) -> UpstreamError | None:
     """The error of a call that is answered at once and leaves nothing; None for a 2xx and for a
-    refusal of its input (contract §1.3)."""
+    refusal of its input (contract §1.3).
+
+    A wait that the provider has not named is not made up: callers know what they can wait for.
+    """
     match answer.status:
         case 400 | 404 | 413 | 422:
             return None
@@ -100,11 +103,10 @@ def find_call_error(answer: Answer) -> UpstreamError | None:
             return make_denied(answer.status)
         case 429:
             return UpstreamLimited(
-                "The provider is sent more calls than it takes.",
-                retry_after=answer.retry_after or _USUAL_WAIT,
+                "The provider is sent more calls than it takes.", retry_after=answer.retry_after
             )
         case 503:
-            return make_busy(answer.retry_after)
+            return UpstreamBusy("The provider is busy.", retry_after=answer.retry_after)
         case 408 | 504:
             return UpstreamTimedOut(
                 "The provider did not answer in time.", retry_after=answer.retry_after

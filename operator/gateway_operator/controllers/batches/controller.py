@@ -11,7 +11,9 @@ from gateway_core.contract.conditions import Reason
 from gateway_core.contract.names import REQUEST_ID_ANNOTATION, name_to_id
 from gateway_core.domain.batchlife import (
     Step,
+    find_deadline,
     is_running,
+    is_unwanted,
     next_step,
     record_cancelling,
     record_failure,
@@ -140,7 +142,9 @@ class BatchController:
         name = batch.metadata.name
         try:
             segments = await self._intake.find_segments(batch)
-            await self._money.ensure(batch)
+            if not self._is_over(batch):
+                # one that runs no line any more needs no hold, and waits for nothing
+                await self._money.ensure(batch)
         except NotYet:
             self._tools.queue.add_after(name, PAUSE_SECONDS)
             return False
@@ -158,6 +162,10 @@ class BatchController:
             # else another owner has fixed its results: there is one list of them
             await self._finalizing.fix(newest, batch, run_end)
         return True
+
+    def _is_over(self, batch: GatewayBatch) -> bool:
+        """Whether no more of its lines are to be begun."""
+        return is_unwanted(batch) or self._tools.now() >= find_deadline(batch)
 
     def _find_model(self, batch: GatewayBatch) -> Model:
         """The model that the batch was begun with. NotFound where it is gone."""

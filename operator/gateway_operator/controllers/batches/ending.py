@@ -8,6 +8,8 @@ from gateway_operator.controllers.batches.tools import BatchTools
 from gateway_operator.controllers.tasks.journal import Superseded
 from gateway_operator.controllers.tasks.settling import settle_hold
 
+PAUSE_SECONDS = 5.0
+
 
 class Ending:
     """Closes batches that have ended."""
@@ -22,7 +24,11 @@ class Ending:
         whose deletion has begun is gone before that, with its finalizer.
         """
         base, register = self._tools.base, self._tools.register
-        await settle_hold(base, obj)
+        settled = await settle_hold(base, obj)
+        if not settled and batch.metadata.deletion_timestamp is not None:
+            # once it is gone nobody could tell its charge: the hold would be given back
+            self._tools.queue.add_after(batch.metadata.name, PAUSE_SECONDS)
+            return False
         base.failpoints.reach("after-batch-settle")
         await base.folding.fold(obj)
         base.failpoints.reach("after-batch-fold")

@@ -57,7 +57,7 @@ class Intake:
     def is_admitted(self, batch: GatewayBatch) -> bool:
         """Whether the API has made the batch: only it can make a name with this tag."""
         request = batch.spec.request
-        if request.segments is None or request.fingerprint is None:
+        if request.fingerprint is None:
             return False
         wire_id = name_to_id(batch.metadata.name)
         found = self._tools.base.mint.check(BATCH_PREFIX, request.account_name, wire_id)
@@ -80,17 +80,19 @@ class Intake:
     async def find_segments(self, batch: GatewayBatch) -> Sequence[ObjectRef]:
         """Where the input lies. Unfit, NotYet, RecordUnavailable.
 
-        A File whose deletion has begun is there until the batches that name it have ended.
+        A File whose deletion has begun is there until the batches that name it have ended; for one
+        that was admitted or has begun, so it is for clients too.
         """
         request = batch.spec.request
-        if self.is_admitted(batch):
-            return request.segments or ()
+        is_admitted = self.is_admitted(batch)
+        if is_admitted and request.segments is not None:
+            return request.segments
         name = request.input_file_name
         try:
             obj = await self._tools.base.records.get(GatewayFile.plural, name)
         except Missing:
             obj = None
-        begun = batch.status.start_time is not None
+        begun = is_admitted or batch.status.start_time is not None
         file = None if obj is None else GatewayFile.model_validate(obj)
         if file is not None and file.spec.request.account_name != request.account_name:
             file = None

@@ -10,6 +10,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import structlog
+
 from gateway_core.contract.batch import GatewayBatch
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.ids import mint_request_id
@@ -30,10 +32,15 @@ from gateway_operator.controllers.batches.tools import BatchTools
 
 MOST_FAILURES = 10
 """Calls of a line that end in a 5xx, a time-out or nonsense, until it ends: about two minutes."""
+MOST_ODDITIES = 3
+"""Calls of a line that end in what nobody has thought of, until the line ends with that."""
 PROOF_SECONDS = 600.0
 """How long an answer to another line shows that it is not the provider that fails."""
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
+LONG_BYTES = 64 * 1024
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -67,8 +74,12 @@ class LineCalls:
 
         None where the run was stopped before the provider has answered.
         """
-        request = read_request(line.data or b"")
-        repeats, failures = 0, 0
+        try:
+            request = await _read(line)
+        except BaseException:
+            way.lane.leave()
+            raise
+        repeats, failures, oddities = 0, 0, 0
         while True:
             try:
                 return await self._call(line, request, way)
@@ -81,6 +92,14 @@ class LineCalls:
             except UpstreamError as error:
                 problem = error
                 self._note_trouble(Reason.PROVIDER_UNAVAILABLE, error.message)
+            except (
+                Exception
+            ) as error:  # the boundary: one odd line ends alone, not all of its batch
+                oddities += 1
+                _log.exception("a line cannot be run", line=line.number, error=type(error).__name__)
+                if oddities >= MOST_ODDITIES:
+                    return self._tell_oddity(line, request)
+                problem = UpstreamUnclear("The call could not be made.")
             repeats += 1
             is_unclear = isinstance(problem, UpstreamUnclear)
             failures += is_unclear and way.lane.has_answered(PROOF_SECONDS)
@@ -95,9 +114,9 @@ class LineCalls:
     async def _call(self, line: Line, request: Request, way: Way) -> LineResult:
         """One call, whose place is given back at its end. UpstreamError."""
         lane, moderator, begun = way.lane, way.moderator, asyncio.get_running_loop().time()
-        call = read_call(request.body)
-        body = call.to_upstream(moderator.route.upstream_model)
         try:
+            call = read_call(request.body)
+            body = call.to_upstream(moderator.route.upstream_model)
             with self._tools.base.calls.time(moderator.route.provider_name, "moderate"):
                 answer = await moderator.upstream.moderate(body)
         except UpstreamRejected as error:
@@ -124,6 +143,10 @@ class LineCalls:
         status, code = (504, "upstream_timeout") if late else (502, "upstream_error")
         fault = _write_error(problem.message, "server_error", code, None)
         return self._tell(line, request, status, fault)
+
+    def _tell_oddity(self, line: Line, request: Request) -> LineResult:
+        fault = _write_error("The gateway cannot run this.", "server_error", "internal_error", None)
+        return self._tell(line, request, 500, fault)
 
     def _tell(
         self, line: Line, request: Request, status: int, body: dict[str, object]
@@ -165,6 +188,14 @@ class LineCalls:
             stopping.cancel()
             if not entering.done():
                 entering.cancel()
+
+
+async def _read(line: Line) -> Request:
+    """The line's request; a long one is read beside everything else of this process."""
+    data = line.data or b""
+    if len(data) <= LONG_BYTES:
+        return read_request(data)
+    return await asyncio.to_thread(read_request, data)
 
 
 def _write_error(message: str, kind: str, code: str, param: str | None) -> dict[str, object]:

@@ -137,6 +137,8 @@ class Run:
 
     async def _pump(self) -> None:
         """Begins the lines, one after the other, as far as there is room."""
+        if self._stop.is_set():
+            return
         account, place = self._batch.spec.request.account_name, 0
         async with aclosing(self._read_lines()) as lines:
             async for line in lines:
@@ -148,7 +150,7 @@ class Run:
                     await self._room.wait()
                 way = await self._wait_for_way()
                 await way.lane.enter(account, self._name)
-                self._window.begin(place)
+                self._window.begin(place, len(line.data or b""))
                 call = asyncio.create_task(self._run_line(line, place, way))
                 self._calls.add(call)
                 call.add_done_callback(self._calls.discard)

@@ -8,7 +8,7 @@ from typing import Any
 from gateway_core.contract.batch import GatewayBatch
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.errors import Forbidden, InvalidRequest, NotFound
-from gateway_core.domain.batchlife import record_failure, record_start
+from gateway_core.domain.batchlife import find_deadline, record_failure, record_start
 from gateway_core.domain.batchlines import Problem, Validation
 from gateway_core.domain.catalog import Model
 from gateway_core.domain.lifecycle import parse_time
@@ -16,7 +16,7 @@ from gateway_core.domain.moderations import read_call
 from gateway_core.domain.pricing import Usage, quote, select_price
 from gateway_core.ports.objects import ObjectMissing
 from gateway_core.ports.records import Object
-from gateway_core.usecases.batchresults import read_pieces
+from gateway_core.usecases.batchresults import STEP_BYTES, read_pieces
 from gateway_core.usecases.content import ContentDamaged
 from gateway_core.usecases.policies import Policy
 from gateway_operator.controllers.batches.intake import Intake, NotYet, Unfit
@@ -25,8 +25,8 @@ from gateway_operator.controllers.batches.tools import BatchTools
 
 PAUSE_SECONDS = 2.0
 MOST_AT_ONCE = 2
-STEP_BYTES = 32 * 1024
-"""Checked at a time, in a millisecond or two; then everything else of this process has its turn."""
+LONG_BYTES = 64 * 1024
+"""From this length on a line is parsed in a thread: some take a tenth of a second."""
 
 
 class Checking:
@@ -47,9 +47,11 @@ class Checking:
             return True
         checked: Validation | None = None
         try:
-            segments = await self._intake.find_segments(batch)
+            self._check_time(batch)
             policy = self._intake.find_policy(batch)
             async with self._places:
+                # within: of a large File alone its list of segments is hundreds of KiB
+                segments = await self._intake.find_segments(batch)
                 checked = await self._check(segments)
             model = self._find_model(checked, policy)
             reserved = await self._money.hold(
@@ -85,7 +87,11 @@ class Checking:
             async with aclosing(read_pieces(self._tools.base.store, segments)) as pieces:
                 async for piece in pieces:
                     for start in range(0, len(piece), STEP_BYTES):
-                        validation.feed(piece[start : start + STEP_BYTES])
+                        step = piece[start : start + STEP_BYTES]
+                        if validation.kept > LONG_BYTES and b"\n" in step:
+                            await asyncio.to_thread(validation.feed, step)
+                        else:
+                            validation.feed(step)
                         await asyncio.sleep(0)
                     if validation.is_over:
                         break
@@ -94,6 +100,12 @@ class Checking:
             raise Unfit(Reason.INVALID_REQUEST, fault) from None
         validation.end()
         return validation
+
+    def _check_time(self, batch: GatewayBatch) -> None:
+        """Unfit where the window has ended: what the batch has waited for may never come."""
+        if self._tools.now() >= find_deadline(batch):
+            text = "The completion window ended before the batch could be begun."
+            raise Unfit(Reason.DEADLINE_EXCEEDED, Problem("batch_expired", text))
 
     def _find_model(self, checked: Validation, policy: Policy | None) -> Model:
         """The model that all lines name, where nothing is wrong with any. Unfit."""

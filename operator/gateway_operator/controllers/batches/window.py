@@ -6,13 +6,16 @@ bytes. Places are counted among the lines that are not blank, from 0.
 
 MOST_LINES_AHEAD = 10_000
 MOST_BYTES_AHEAD = 16 * 1024 * 1024
+MOST_BYTES_UNDER_WAY = 16 * 1024 * 1024
+"""Of lines, each of which stays in memory until it is answered: hours, where nobody answers."""
 
 
 class Window:
     """Lines from the oldest one under way on."""
 
     def __init__(self) -> None:
-        self._under_way: dict[int, None] = {}
+        self._under_way: dict[int, int] = {}
+        self._line_bytes = 0
         self._ahead: dict[int, int] = {}
         self._bytes = 0
         self._begun = 0
@@ -25,17 +28,20 @@ class Window:
         """Whether the next line may be begun."""
         if not self._under_way:
             return True
+        if self._line_bytes >= MOST_BYTES_UNDER_WAY:
+            return False
         oldest = next(iter(self._under_way))
         return self._begun - oldest < MOST_LINES_AHEAD and self._bytes < MOST_BYTES_AHEAD
 
-    def begin(self, place: int) -> None:
-        """The line is under way; lines begin in order."""
-        self._under_way[place] = None
+    def begin(self, place: int, size: int) -> None:
+        """The line, of so many bytes, is under way; lines begin in order."""
+        self._under_way[place] = size
+        self._line_bytes += size
         self._begun = place + 1
 
     def end(self, place: int, size: int) -> None:
         """The line has ended with a result of so many bytes."""
-        del self._under_way[place]
+        self._line_bytes -= self._under_way.pop(place)
         self._ahead[place] = size
         self._bytes += size
         oldest = next(iter(self._under_way), self._begun)

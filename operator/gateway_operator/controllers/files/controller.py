@@ -41,7 +41,7 @@ class FileController:
 
     @property
     def leaving(self) -> Iterable[datetime]:
-        """Since when each of those that are being deleted is."""
+        """Since when each of those that are being deleted is, save those that a batch reads."""
         return self._leaving.values()
 
     def observe(self, kind: str | None, obj: Object) -> None:
@@ -92,7 +92,11 @@ class FileController:
         name, expiry = meta["name"], find_expiry(obj)
         if meta.get("deletionTimestamp"):
             self._leaving[name] = datetime.fromisoformat(meta["deletionTimestamp"])
-            return await self._removal.remove(obj)
+            again_in = await self._removal.remove(obj)
+            if again_in is not None:
+                # it waits for a batch, perhaps a day: nothing is stuck
+                self._leaving.pop(name, None)
+            return again_in
         if expiry is not None and self._is_over(expiry):
             await self._tools.records.delete(GatewayFile.plural, name, uid=meta["uid"])
             self._tools.metrics.files_ended.labels("expired").inc()

@@ -125,7 +125,11 @@ class Intake:
         return None
 
     async def _is_late(self, obj: Object) -> bool:
-        """Whether its Upload was settled with another object of its name, which is gone."""
+        """Whether its Upload was settled with another object of its name, which is gone.
+
+        An Upload is settled with a File's end after the bytes are gone. Where any are there the
+        File was put back from a backup: the Upload's mark is made to name this object.
+        """
         upload_name = obj["spec"]["request"].get("uploadName")
         if upload_name is None:
             return False
@@ -135,7 +139,23 @@ class Intake:
         completion = upload["spec"].get("completion") or {}
         uid = upload["status"].get("fileUid")
         is_its = completion.get("fileName") == obj["metadata"]["name"]
-        return bool(is_its and uid and uid != obj["metadata"]["uid"])
+        if not (is_its and uid and uid != obj["metadata"]["uid"]):
+            return False
+        if not await self._has_bytes(obj):
+            return True
+        change = {"fileUid": obj["metadata"]["uid"]}
+        await self._tools.records.patch_status(GatewayUpload.plural, upload, change)
+        return False
+
+    async def _has_bytes(self, obj: Object) -> bool:
+        """Whether any of the file's bytes are there. StoreUnavailable."""
+        for segment in obj["spec"]["request"]["segments"]:
+            try:
+                await self._tools.store.head(segment["key"])
+            except ObjectMissing:
+                continue
+            return True
+        return False
 
     async def _look_at(self, segment: dict[str, Any]) -> str | None:
         try:

@@ -17,9 +17,9 @@ from gateway_core.ports.records import Object
 from gateway_operator.controllers.uploads.settlement import Settlement
 from gateway_operator.keeping import MOST_KEYS, Keeping
 
-GRACE_SECONDS = 15.0
-"""How long after a batch file's deletion a batch may still be recorded that was admitted before: a
-create is under way for 10 s at most."""
+GRACE_SECONDS = 60.0
+"""How long after a batch file's deletion a batch may still be recorded that was admitted before:
+the Kubernetes API may take its create for 60 s, long after the gateway's gave up waiting."""
 BATCH_SECONDS = 10.0
 """From one look for batches that read a deleted file to the next."""
 TOLD_SECONDS = 600.0

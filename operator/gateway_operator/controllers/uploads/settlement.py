@@ -45,9 +45,9 @@ class Settlement:
     async def close(self, upload: Object, file: Object) -> None:
         """Settles a completed Upload whose File is being deleted: nothing is left of either.
 
-        So nobody makes that File again from the manifest.
+        So nobody makes that File again from the manifest. To be called once no batch reads it.
         """
-        await self._drop(upload)
+        await self._drop(upload, closing=file["metadata"]["name"])
         await self._tools.release(
             upload["spec"]["request"]["accountName"], "files", file["metadata"]["name"]
         )
@@ -62,13 +62,15 @@ class Settlement:
             return
         name = upload["metadata"]["name"]
         tools.failpoints.reach("after-upload-file")
-        if file["metadata"].get("deletionTimestamp"):
-            await self.close(upload, file)
-            return
         account = upload["spec"]["request"]["accountName"]
+        if file["metadata"].get("deletionTimestamp"):
+            # a batch may still read it: the deletion of the File closes the Upload after that
+            await tools.release(account, "files", name)
+            await tools.release(account, "files", file["metadata"]["name"])
+            return
         await tools.move(account, name, file["metadata"]["name"])
         tools.failpoints.reach("after-upload-move")
-        kept = frozenset(list_keys(file))
+        kept = frozenset(list_keys(file)) | await tools.find_kept(name)
         await tools.remove_folder(upload_folder(account, name), kept=kept)
         tools.failpoints.reach("after-upload-parts")
         await self._mark(upload, file)
@@ -76,11 +78,12 @@ class Settlement:
         if left is None or left["metadata"].get("deletionTimestamp"):
             await tools.release(account, "files", file["metadata"]["name"])
 
-    async def _drop(self, upload: Object) -> None:
-        """Removes all parts, and gives back what was reserved for them."""
+    async def _drop(self, upload: Object, *, closing: str | None = None) -> None:
+        """Removes all parts that no other File has, and gives back what was reserved for them."""
         account, name = upload["spec"]["request"]["accountName"], upload["metadata"]["name"]
         await self._tools.release(account, "files", name)
-        await self._tools.remove_folder(upload_folder(account, name))
+        kept = await self._tools.find_kept(name, closing=closing)
+        await self._tools.remove_folder(upload_folder(account, name), kept=kept)
         self._tools.failpoints.reach("after-upload-parts")
 
     async def _mark(self, upload: Object, file: Object | None = None) -> None:

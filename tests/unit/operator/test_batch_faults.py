@@ -1,0 +1,141 @@
+"""Batches over what clients, providers and stores do wrong: one fault stays one fault."""
+
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from gateway_operator.controllers.batches.window import Window
+from tests.fakes.clock import in_virtual_time
+from tests.unit.operator.batchstage import (
+    BATCHES,
+    PRICE,
+    BatchStage,
+    Judge,
+    make_line,
+    make_lines,
+)
+
+HALF = "\ud83d"
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"custom_id": HALF}, "custom_id"),
+        ({"body": {"model": HALF, "input": "x"}}, "body.model"),
+        ({"body": {"model": "judge", "input": HALF}}, "body.input"),
+        ({"body": {"model": "judge", "input": ["x", HALF]}}, "body.input"),
+        ({"body": {"model": "judge", "input": [{"type": "text", "text": HALF}]}}, "body.input"),
+        (
+            {"body": {"model": "judge", "input": [{"type": "text", "text": "x", HALF: [1]}]}},
+            "body.input",
+        ),
+        (
+            {"body": {"model": "judge", "input": [{"type": "text", "text": "x", "n": 2**64}]}},
+            "body.input",
+        ),
+    ],
+)
+def test_what_nobody_can_write_down_fails_a_batch_and_is_told(
+    change: dict[str, Any], param: str
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        stage = BatchStage()
+        await stage.boot()
+        name = await stage.submit([make_line("r-0", "x"), {**make_line("r-1", "x"), **change}])
+        status = await stage.finish_batch(name)
+        told = [(e["code"], e["param"], e["line"]) for e in status["errors"]]
+        assert told == [("invalid_value", param, 2)]
+
+    run()
+
+
+@in_virtual_time
+async def test_a_method_that_is_no_text_fails_the_batch_and_no_more() -> None:
+    stage = BatchStage()
+    await stage.boot()
+    name = await stage.submit([{**make_line("r-0", "x"), "url": HALF, "other": HALF}])
+    status = await stage.finish_batch(name)
+    assert [e["code"] for e in status["errors"]] == ["url_mismatch"]
+
+
+@in_virtual_time
+async def test_a_line_that_nobody_expected_ends_alone() -> None:
+    judge = Judge()
+
+    def fail(text: str, _times: int) -> None:
+        if text == "text 3":
+            raise TypeError("str is not valid UTF-8: surrogates not allowed")
+
+    judge.errors_of = fail
+    stage = BatchStage(judge)
+    await stage.boot()
+    name = await stage.submit(make_lines(500))
+    status = await stage.finish_batch(name)
+    assert status["counts"] == {"total": 500, "completed": 499, "failed": 1}
+    _, [error] = await stage.read_results(name)
+    assert (error["custom_id"], error["response"]["status_code"]) == ("r-3", 500)
+    assert error["response"]["body"]["error"]["code"] == "internal_error"
+    assert judge.asked["text 3"] <= 3
+    assert max(judge.asked[f"text {n}"] for n in range(500) if n != 3) == 1
+    [lane] = stage.operator.batches._tools.lanes._lanes.values()  # type: ignore[attr-defined]
+    assert lane.under_way == 0
+
+
+@in_virtual_time
+async def test_a_cancelled_batch_ends_while_the_counters_are_away() -> None:
+    stage = BatchStage(Judge(latency=1.0))
+    operator = await stage.boot()
+    name = await stage.submit(make_lines(200))
+    await stage.wait(lambda: len(stage.judge.bodies) > 20)
+    await operator.kill()
+    asked = sum(stage.judge.asked.values())
+    stage.counters.away = True
+    await stage.cancel_batch(name)
+    await stage.boot_without_books()
+    await stage.wait(lambda: stage.batch_status(name).get("phase") == "Cancelled", seconds=60)
+    # and nothing more is asked for: nobody is sure of the hold
+    assert sum(stage.judge.asked.values()) == asked
+    stage.counters.away = False
+    await stage.kill()
+
+
+@in_virtual_time
+async def test_a_batch_that_cannot_be_begun_in_its_window_fails() -> None:
+    stage = BatchStage()
+    await stage.boot()
+    stage.counters.away = True
+    with patch("gateway_core.domain.batchlife.WINDOW_SECONDS", 60):
+        name = await stage.submit(make_lines(5))
+        await stage.wait(lambda: stage.batch_status(name).get("phase") == "Failed", seconds=120)
+    assert [e["code"] for e in stage.batch_status(name)["errors"]] == ["batch_expired"]
+    stage.counters.away = False
+    await stage.kill()
+
+
+@in_virtual_time
+async def test_a_batch_that_is_deleted_goes_once_its_charge_is_counted() -> None:
+    stage = BatchStage(Judge(latency=1.0))
+    await stage.boot()
+    name = await stage.submit(make_lines(50))
+    await stage.wait(lambda: len(stage.judge.bodies) > 10)
+    stage.counters.away = True
+    await stage.records.delete(BATCHES, name)
+    await stage.wait(lambda: stage.batch_status(name).get("phase") == "Cancelled", seconds=60)
+    await stage.pass_time(20)
+    assert stage.is_batch_there(name)
+    stage.counters.away = False
+    await stage.wait(lambda: not stage.is_batch_there(name), seconds=60)
+    assert await stage.balance() == (len(stage.judge.bodies) * PRICE, 0)
+
+
+def test_a_run_has_only_so_many_bytes_under_way() -> None:
+    window, size = Window(), 1024 * 1024
+    for place in range(16):
+        assert window.has_room()
+        window.begin(place, size)
+    assert not window.has_room()
+    window.end(3, 100)
+    assert window.has_room()

@@ -1,0 +1,46 @@
+"""Sweeps go on after a failure, and what is merely away is no error."""
+
+import asyncio
+from itertools import chain, repeat
+
+import pytest
+from structlog.testing import capture_logs
+
+from gateway_core.ports.objects import StoreUnavailable
+from gateway_core.ports.records import RecordUnavailable
+from gateway_core.ports.storage import StorageUnavailable
+from gateway_operator.retention.schedule import Schedule, Sweep
+from tests.fakes.clock import in_virtual_time
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RecordUnavailable("away"), ("sweep cut short", "warning")),
+        (StoreUnavailable("away"), ("sweep cut short", "warning")),
+        (StorageUnavailable("away"), ("sweep cut short", "warning")),
+        (KeyError("odd"), ("sweep failed", "error")),
+    ],
+)
+@in_virtual_time
+async def test_a_sweep_that_fails_is_told_of_and_comes_again(
+    error: Exception, told: tuple[str, str]
+) -> None:
+    failures = chain([error], repeat(None))
+    noted: list[str] = []
+
+    async def sweep() -> int:
+        failure = next(failures)
+        if failure is not None:
+            raise failure
+        return 0
+
+    schedule = Schedule(noted.append, Sweep("odds", sweep, 60.0))
+    with capture_logs() as logs:
+        running = asyncio.create_task(schedule.run())
+        await asyncio.sleep(30.0)
+        assert noted == ["odds"]
+        await asyncio.sleep(60.0)
+        running.cancel()
+    assert noted == ["odds", "odds"]
+    assert [(entry["event"], entry["log_level"]) for entry in logs] == [told]
