@@ -1,4 +1,4 @@
-"""The Grafana dashboard of the chart, drawn from `tools/panels.py`; used by `tools/generate.py`."""
+"""The Grafana dashboard of the chart, drawn from `tools/panels`; used by `tools/generate.py`."""
 
 import json
 from typing import Any

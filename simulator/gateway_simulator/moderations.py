@@ -121,12 +121,12 @@ def judge(request: ModerationRequest) -> dict[str, Any]:
 def _read_input(given: Any) -> tuple[tuple[Piece, ...], ...]:
     if given is None:
         raise InvalidInput("input must be given.", "input", "missing_required_parameter")
+    if not isinstance(given, str | list):
+        raise InvalidInput("input must be a string or a list.", "input", "invalid_type")
+    if not given:
+        raise InvalidInput("input must not be empty.", "input")
     if isinstance(given, str):
         given = [given]
-    if not isinstance(given, list):
-        raise InvalidInput("input must be a string or a list.", "input", "invalid_type")
-    if not given or not all(given):
-        raise InvalidInput("input must not be empty.", "input")
     if all(isinstance(each, str) for each in given):
         return tuple((Piece(each, "text"),) for each in given)
     return (tuple(_read_part(index, part) for index, part in enumerate(given)),)
@@ -134,7 +134,7 @@ def _read_input(given: Any) -> tuple[tuple[Piece, ...], ...]:
 
 def _read_part(index: int, part: Any) -> Piece:
     match part:
-        case {"type": "text", "text": str(text)} if text:
+        case {"type": "text", "text": str(text)}:
             return Piece(text, "text")
         case {"type": "image_url", "image_url": {"url": str(url)}} if url:
             return Piece(url, "image")

@@ -35,6 +35,8 @@ OPERATIONS = (
     "POST /api/v1/files/prepare",
     "POST /api/v1/files/confirm",
 )
+IGNORING = ("GET /v1/batches",)
+"""Where a query that is not known means nothing (contract §0.2): the document cannot say that."""
 FETCHING = "POST /api/v1/files"
 """Goes to whatever address is made up, so it is asked with a fake alone (`tests/unit`)."""
 FOR_ANYBODY = OPERATIONS[4:6]
@@ -156,12 +158,15 @@ def test_every_status_of_the_specification_is_documented(document):
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_every_answer_fits_the_document(world, key, schema, label, mode):
     operation, seen = find(schema, label), collections.Counter()
+    checks = CHECKS.get_all()
+    if label in IGNORING:
+        checks.remove(CHECKS.get_one("negative_data_rejection"))
 
     @SETTINGS
     @given(case=operation.as_strategy(generation_mode=mode))
     def call(case):
         answer = case.call(base_url=world.env["GATEWAY_BASE_URL"], headers=authorize(key))
-        case.validate_response(answer, checks=CHECKS.get_all(), headers=authorize(key))
+        case.validate_response(answer, checks=checks, headers=authorize(key))
         seen[answer.status_code] += 1
 
     call()

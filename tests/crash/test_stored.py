@@ -118,7 +118,7 @@ async def has_file(stored: Stored, name: str) -> bool:
 @pytest.mark.timeout(600)
 async def test_the_operator_killed_at_every_step_leaves_what_the_record_says(world, tally):
     told = tally("F1", "operator killed while files and uploads are kept")
-    async with Stored(world) as stored, world.client() as client:
+    async with open_tenant(world) as client, Stored(world, client.account) as stored:
         expected: dict[str, bytes] = {}
         async with told.trial(client, count=len(PLAYED)):
             for step in PLAYED:
@@ -183,10 +183,8 @@ async def create_file(client: Client, data: bytes) -> str:
 
 
 async def test_redis_killed_while_files_go_and_come_the_ledger_is_the_record(world):
-    async with Stored(world) as stored:
+    async with open_tenant(world) as client, Stored(world, client.account) as stored:
         expected: dict[str, bytes] = {}
-        for obj in await stored.list_all(FILES):
-            await stored.records.delete(FILES, obj["metadata"]["name"])
         for round_ in range(2):
             for _ in range(4):
                 data = secrets.token_bytes(500)

@@ -14,12 +14,12 @@ from gateway_apiserver.openapi.compat import describe_error
 from gateway_apiserver.openapi.files import describe_file_shapes, describe_files
 from gateway_apiserver.openapi.management import describe_management, describe_shapes
 from gateway_apiserver.openapi.moderations import describe_moderation, describe_moderation_shapes
+from gateway_apiserver.openapi.quotes import describe_quote
 from gateway_apiserver.openapi.schemas import (
     NOT_BLANK,
     TASK_ID_PATTERN,
     describe_body,
     describe_components,
-    describe_quote,
     example_body,
 )
 from gateway_apiserver.openapi.temporary import (

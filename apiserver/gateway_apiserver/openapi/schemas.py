@@ -13,7 +13,7 @@ from gateway_apiserver.routes.account import Balance, Me
 from gateway_apiserver.routes.pricing import PriceList, QuoteAnswer
 from gateway_core.contract.names import TASK_PREFIX
 from gateway_core.domain.catalog import Model
-from gateway_core.domain.operations import MAX_URL, OPERATIONS, Field, Operation
+from gateway_core.domain.operations import MAX_URL, Field, Operation
 
 Schema = dict[str, Any]
 
@@ -41,41 +41,6 @@ def describe_body(
         "required": [field.name for field in operation.fields if field.required],
         "properties": properties,
     }
-
-
-def describe_quote(
-    served: Mapping[tuple[str, str], Mapping[str, Model]], *, loopback_callbacks: bool
-) -> Schema:
-    """The request body of price quotes: one form for each path that some model serves."""
-    forms = []
-    for (service, action), models in sorted(served.items()):
-        if not OPERATIONS[action].makes_tasks:
-            # the body of another dialect, which has more that is ignored
-            forms.append(_describe_quote_form(service, action, models, {"type": "object"}))
-            continue
-        params = describe_body(OPERATIONS[action], models, loopback_callbacks=loopback_callbacks)
-        params["required"] = [name for name in params["required"] if name != "model"]
-        params["properties"]["model"]["type"] = ["string", "null"]
-        params["properties"]["model"]["enum"] = [*models, None]
-        forms.append(_describe_quote_form(service, action, models, params))
-    return {"oneOf": forms} if forms else {"type": "object"}
-
-
-def _describe_quote_form(
-    service: str, action: str, models: Mapping[str, Model], params: Schema
-) -> Schema:
-    return close_schema(
-        {
-            "service": {"type": "string", "const": service},
-            "action": {"type": "string", "const": action},
-            "model": {"type": ["string", "null"], "enum": [*models, None]},
-            "params": {
-                "anyOf": [{"type": "null"}, {"type": "object", "maxProperties": 0}, params],
-                "description": "The body of the call, with or without its model.",
-            },
-        },
-        optional=("model", "params"),
-    )
 
 
 def example_body(operation: Operation, models: Mapping[str, Model]) -> dict[str, Any]:

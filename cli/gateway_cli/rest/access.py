@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
+from gateway_cli.admin.amounts import parse_period
 from gateway_core.contract.keys import parse_key
 
 KEY_VARIABLE = "GATEWAY_API_KEY"
@@ -26,6 +27,15 @@ KeyFile = Annotated[
     typer.Option(
         allow_dash=True,
         help=f"A file with the API key, - for standard input; else ${KEY_VARIABLE}.",
+    ),
+]
+
+Timeout = Annotated[
+    int,
+    typer.Option(
+        parser=parse_period,
+        metavar="PERIOD",
+        help="How long to wait, e.g. 15m; then the exit code is 3.",
     ),
 ]
 

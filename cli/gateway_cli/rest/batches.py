@@ -9,10 +9,10 @@ import typer
 
 from gateway_cli.admin.amounts import parse_period
 from gateway_cli.output import Column, Output, print_done, print_list, print_note, print_one
-from gateway_cli.rest.access import Access, BaseUrl, KeyFile, make_access
+from gateway_cli.rest.access import Access, BaseUrl, KeyFile, Timeout, make_access
 from gateway_cli.rest.errors import EXIT_ENDED_BADLY, EXIT_UNDER_WAY, RestError
 from gateway_cli.rest.files import bring_up, fetch, read_moment
-from gateway_cli.rest.session import on_storage
+from gateway_cli.rest.session import on_storage, take_some
 
 if TYPE_CHECKING:
     from gateway_cli.rest.storage import StorageApi
@@ -54,14 +54,6 @@ DEFAULT_WAIT_SECONDS = 24 * 3600
 GOES_ON = "the batch goes on; `gatewayctl batches wait` follows it again"
 
 BatchId = Annotated[str, typer.Argument(help="A Batch's id, batch_…", metavar="BATCH_ID")]
-Timeout = Annotated[
-    int,
-    typer.Option(
-        parser=parse_period,
-        metavar="PERIOD",
-        help="How long to wait, e.g. 15m; then the exit code is 3.",
-    ),
-]
 Download = Annotated[
     Path | None,
     typer.Option(file_okay=False, help="Fetch its output and errors into this folder."),
@@ -141,13 +133,7 @@ def list_batches(
     """The account's Batches, newest first."""
 
     async def run(api: "StorageApi") -> list[Document]:
-        found: list[Document] = []
-        async for item in api.list_batches():
-            if len(found) == limit:
-                print_note(f"there are more than {limit}: --limit shows them")
-                break
-            found.append(item)
-        return found
+        return await take_some(api.list_batches(), limit)
 
     print_list(on_storage(make_access(base_url, key_file), run), COLUMNS, output, noun="batches")
 

@@ -13,7 +13,7 @@ from gateway_cli.admin.session import confirm
 from gateway_cli.output import Column, Output, print_done, print_list, print_note, print_one
 from gateway_cli.rest.access import Access, BaseUrl, KeyFile, make_access
 from gateway_cli.rest.errors import RestError
-from gateway_cli.rest.session import on_storage
+from gateway_cli.rest.session import on_storage, take_some
 
 if TYPE_CHECKING:
     from gateway_cli.rest.storage import StorageApi
@@ -95,13 +95,7 @@ def list_files(
     """The account's Files, newest first."""
 
     async def run(api: "StorageApi") -> list[Document]:
-        found: list[Document] = []
-        async for item in api.list_files(purpose):
-            if len(found) == limit:
-                print_note(f"there are more than {limit}: --limit shows them")
-                break
-            found.append(item)
-        return found
+        return await take_some(api.list_files(purpose), limit)
 
     print_list(on_storage(make_access(base_url, key_file), run), COLUMNS, output, noun="files")
 

@@ -5,7 +5,7 @@ The client is imported when a command runs: help and completion do without.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
@@ -37,6 +37,17 @@ def on_storage(
 
     with explained(interrupted):
         return asyncio.run(run())
+
+
+async def take_some(items: AsyncIterator[Result], limit: int) -> list[Result]:
+    """The first `limit` of them; says so where there are more."""
+    found: list[Result] = []
+    async for item in items:
+        if len(found) == limit:
+            print_note(f"there are more than {limit}: --limit shows them")
+            break
+        found.append(item)
+    return found
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway_cli.admin.amounts import parse_period
 from gateway_cli.output import Column, Output, print_note, print_one
 from gateway_cli.rest.access import (
     Access,
@@ -18,6 +17,7 @@ from gateway_cli.rest.access import (
     BaseUrl,
     KeyFile,
     Service,
+    Timeout,
     make_access,
     make_operation,
 )
@@ -40,14 +40,6 @@ LINES = (
 GOES_ON = "the task goes on; `gatewayctl tasks wait` follows it again"
 
 TaskId = Annotated[str, typer.Argument(help="A task's id, task_…", metavar="TASK_ID")]
-Timeout = Annotated[
-    int,
-    typer.Option(
-        parser=parse_period,
-        metavar="PERIOD",
-        help="How long to wait, e.g. 15m; then the exit code is 3.",
-    ),
-]
 Download = Annotated[
     Path | None,
     typer.Option(file_okay=False, help="Fetch the videos into this folder; made if need be."),

@@ -13,8 +13,6 @@ from gateway_core.contract.names import name_to_id
 
 USER_DATA_BYTES = 52_428_800
 DIRECT_BATCH_BYTES = 95_000_000
-ACCOUNT_BYTES = 5_368_709_120
-"""Of all Files of an account and what its Uploads reserve, where a deployment says nothing."""
 SHORTEST_SECONDS = 3600
 LONGEST_SECONDS = 2_592_000
 MOST_NAME_BYTES = 255

@@ -116,12 +116,12 @@ class Run:
             await self._flush(tasks[0])
             if self._failure is not None:
                 raise self._failure
-            return (self._end or None) if self._end is not None else Phase.COMPLETED
+            return Phase.COMPLETED if self._end is None else self._end or None
         finally:
-            for task in (*tasks, pump, stopping, *self._calls):
+            left: list[asyncio.Task[Any]] = [*tasks, pump, stopping, *self._calls]
+            for task in left:
                 task.cancel()
-            ended: list[asyncio.Task[Any]] = [*tasks, pump, stopping, *self._calls]
-            await asyncio.gather(*ended, return_exceptions=True)
+            await asyncio.gather(*left, return_exceptions=True)
 
     async def _load(self) -> None:
         """Takes in which lines have ended. What the store raises, RecordsDamaged."""
