@@ -5,9 +5,9 @@ no account may have all of them.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from starlette.types import Message, Receive
 
@@ -19,6 +19,8 @@ SLOWEST_BYTES = 64 * 1024
 """Bytes that earn one second more."""
 MOST_STREAMS = 8
 """Of one account in one process; the store takes in 32."""
+WAIT_SECONDS = 10.0
+"""How long a further one waits for one of them to end."""
 
 
 class PacedBody:
@@ -47,26 +49,42 @@ class PacedBody:
 
 
 class StreamPlaces:
-    """Counts the streams of each account that are under way in this process."""
+    """Places for the streams of each account that are under way in this process."""
 
     def __init__(self, most: int = MOST_STREAMS) -> None:
         self._most = most
-        self._taken: Counter[str] = Counter()
+        self._accounts: dict[str, _Places] = {}
 
-    @contextmanager
-    def take(self, account: str) -> Iterator[None]:
-        """For one stream. Unavailable where the account has as many as it may."""
-        if self._taken[account] >= self._most:
-            raise Unavailable(
-                f"At most {self._most} files of an account are taken in at a time.", retry_after=1
-            )
-        self._taken[account] += 1
+    @asynccontextmanager
+    async def take(self, account: str) -> AsyncIterator[None]:
+        """For one stream. A further one waits; Unavailable where none ends within 10 s."""
+        places = self._accounts.setdefault(account, _Places(asyncio.Semaphore(self._most)))
+        places.users += 1
         try:
-            yield
+            try:
+                async with asyncio.timeout(WAIT_SECONDS):
+                    await places.free.acquire()
+            except TimeoutError:
+                raise Unavailable(
+                    f"At most {self._most} streams of an account are taken at a time.",
+                    retry_after=1,
+                ) from None
+            try:
+                yield
+            finally:
+                places.free.release()
         finally:
-            self._taken[account] -= 1
-            if not self._taken[account]:
-                del self._taken[account]
+            places.users -= 1
+            if not places.users:
+                del self._accounts[account]
+
+
+@dataclass(slots=True)
+class _Places:
+    """Those of one account; `users` have one or wait for one."""
+
+    free: asyncio.Semaphore
+    users: int = 0
 
 
 def _too_slow() -> InvalidRequest:

@@ -95,7 +95,7 @@ class TemporaryHost:
         if await self._is_there(ticket):
             raise Conflict("The upload was made already.")
         try:
-            with self._places.take(ticket.account):
+            async with self._places.take(ticket.account):
                 body = _check(PacedBody(receive), ticket)
                 await self._store.put_stream(ticket.key, body, max_bytes=ticket.bytes)
         except ObjectTooLarge:

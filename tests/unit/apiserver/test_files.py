@@ -304,6 +304,23 @@ class TestFailures:
         assert await cabinet.list() == [made["id"]]
         assert await cabinet.count_traces() == (1, 5, 1)
 
+    async def test_what_loses_its_room_while_it_is_made_is_refused_and_goes(
+        self, gateway: Gateway, cabinet: Cabinet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def lose(account: str, pool: str, member: str, size: int, limit: int) -> bool:
+            # the operator has looked at it meanwhile
+            obj = await gateway.records.get("gatewayfiles", member)
+            await gateway.records.patch_status("gatewayfiles", obj, {"observedGeneration": 1})
+            return False
+
+        monkeypatch.setattr(gateway.storage, "confirm", lose)
+        answer = await cabinet.send(form())
+        assert (answer.status, answer.json["error"]["code"]) == (413, "storage_limit_exceeded")
+        (obj,) = gateway.records.list_objects("gatewayfiles")
+        assert "deletionTimestamp" in obj["metadata"]
+        gateway.records.order_faults("delete", Fault(RecordUnavailable("away")))
+        assert (await cabinet.send(form())).status == 413
+
     async def test_a_deletion_whose_answer_is_lost_has_happened(
         self, gateway: Gateway, cabinet: Cabinet
     ) -> None:

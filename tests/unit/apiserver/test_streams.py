@@ -10,6 +10,7 @@ from gateway_apiserver.streams import (
     IDLE_SECONDS,
     MOST_STREAMS,
     SLOWEST_BYTES,
+    WAIT_SECONDS,
     PacedBody,
     StreamPlaces,
 )
@@ -54,18 +55,37 @@ async def test_a_body_that_comes_steadily_may_take_long() -> None:
     assert await receive_all(SLOWEST_BYTES, 100, 1.5) == pytest.approx(150)
 
 
-def test_an_account_has_so_many_streams_and_others_have_theirs() -> None:
-    places = StreamPlaces(most=2)
-    with places.take("a"), places.take("a"):
-        with pytest.raises(Unavailable) as caught, places.take("a"):
-            pass
-        assert caught.value.retry_after == 1
-        with places.take("b"):
-            pass
-    with places.take("a"):
-        pass
+@in_virtual_time
+async def test_an_account_has_so_many_streams_and_others_have_theirs() -> None:
+    places, clock = StreamPlaces(most=2), asyncio.get_running_loop().time
+    async with places.take("a"), places.take("a"):
+        began = clock()
+        with pytest.raises(Unavailable) as caught:
+            async with places.take("a"):
+                pytest.fail("has a third")
+        assert (clock() - began, caught.value.retry_after) == (pytest.approx(WAIT_SECONDS), 1)
+        async with places.take("b"):
+            assert clock() - began == pytest.approx(WAIT_SECONDS)
 
 
+@in_virtual_time
+async def test_a_stream_too_many_begins_when_another_ends() -> None:
+    places, clock = StreamPlaces(most=1), asyncio.get_running_loop().time
+
+    async def stream() -> float:
+        async with places.take("a"):
+            await asyncio.sleep(4)
+        return clock() - began
+
+    began = clock()
+    given_up = asyncio.create_task(stream())
+    others = [asyncio.create_task(stream()) for _ in range(2)]
+    await asyncio.sleep(1)
+    given_up.cancel()
+    assert await asyncio.gather(*others) == pytest.approx([5, 9])
+
+
+@in_virtual_time
 async def test_streams_of_one_account_leave_room_for_others() -> None:
     gateway = Gateway()
     one, gate = Cabinet(gateway), asyncio.Event()

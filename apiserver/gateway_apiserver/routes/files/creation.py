@@ -114,7 +114,7 @@ class FileCreation:
             raise missing(FIELD)
         minted = self._mint.mint_ordered(FILE_PREFIX, account.name, int(self._clock() * 1000))
         name = id_to_name(minted)
-        with self._places.take(account.name):
+        async with self._places.take(account.name):
             stored = await self._store_bytes(form, file_key(account.name, name))
         self._failpoints.reach("after-file-bytes")
         wishes = read_wishes(form.fields)

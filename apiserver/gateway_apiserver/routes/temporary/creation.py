@@ -77,7 +77,7 @@ class TemporaryCreation:
         head = Head()
         if source is None or source.data is not None:
             texts = body.stream() if source is None else _give(source)
-            with self._places.take(account):
+            async with self._places.take(account):
                 stored = await self._store_bytes(place, _decode(texts, body, source, head))
             source = source or read_source(parse_body(body.kept))
             values = {"sha256": stored.sha256, "file_name": source.filename}
@@ -87,7 +87,7 @@ class TemporaryCreation:
             found = await self._files.find(name) if key is not None else None
             if found is not None:
                 return self._files.replay(found, fingerprint(values))
-            with self._places.take(account):
+            async with self._places.take(account):
                 stored = await self._fetch(place, source.url, head)
         assert stored.sha256 is not None
         return await self._files.make(

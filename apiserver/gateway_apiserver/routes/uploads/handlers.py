@@ -87,7 +87,7 @@ class UploadRoutes:
                     # what is wrong with the body goes first (§0.9)
                     await _drain(source)
                     raise
-                with self._places.take(account):
+                async with self._places.take(account):
                     part = await self._parts.add(obj, source, expected)
             try:
                 # an outcome that was written meanwhile has none of it
