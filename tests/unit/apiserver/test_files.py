@@ -189,6 +189,11 @@ class TestCreate:
         answer = await cabinet.ask("POST", FILES, b"", kind, length, chunks=[])
         assert (answer.status, answer.json["error"]["code"]) == (413, "file_too_large")
 
+    async def test_the_type_of_a_body_is_judged_before_its_length(self, cabinet: Cabinet) -> None:
+        kind, length = ("Content-Type", "application/json"), ("Content-Length", str(200 * MIB))
+        answer = await cabinet.ask("POST", FILES, b"", kind, length, chunks=[])
+        assert (answer.status, answer.json["error"]["code"]) == (415, "unsupported_media_type")
+
     async def test_an_account_stores_so_much(self, gateway: Gateway, cabinet: Cabinet) -> None:
         gateway.put_account("demo", storageBytes=10)
         await cabinet.make(b"123456")
@@ -326,7 +331,11 @@ class TestFailures:
     ) -> None:
         made = await cabinet.make()
         gateway.records.order_faults("delete", Fault(RecordOutcomeUnknown("lost"), applied=True))
+        await cabinet.list()
         assert (await cabinet.ask("DELETE", f"{FILES}/{made['id']}")).status == 200
+        # lists wait until they have seen it
+        gone = gateway.records.list_objects("gatewayfiles")[0]["metadata"]["resourceVersion"]
+        assert (await gateway.storage.read_version("demo") or 0) >= int(gone)
         assert (await cabinet.ask("DELETE", f"{FILES}/{made['id']}")).status == 404
         assert await cabinet.read_used() == 0
 

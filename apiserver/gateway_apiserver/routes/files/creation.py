@@ -103,10 +103,10 @@ class FileCreation:
         whether it did (OutcomeUnknown).
         """
         account = caller.account
+        form = Form(call.headers, call.receive, FIELD, known=_FIELDS)
         declared = _read_length(call)
         if declared > DIRECT_BATCH_BYTES + MOST_ENVELOPE_BYTES:
             raise FileTooLarge(DIRECT_BATCH_BYTES)
-        form = Form(call.headers, call.receive, FIELD, known=_FIELDS)
         # what cannot fit is not read
         at_least = max(0, declared - _SLACK_BYTES)
         await self._gate.check_room(account.name, "files", at_least, account.storage_bytes)
