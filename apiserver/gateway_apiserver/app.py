@@ -93,7 +93,7 @@ from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.parts import PartLedger
 from gateway_core.ports.records import Records
 from gateway_core.ports.sealing import Sealer
-from gateway_core.ports.storage import StorageLedger
+from gateway_core.ports.storage import Pool, StorageLedger
 from gateway_core.ports.tracing import NO_TRACER, Tracer
 from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.ledgers import Rebuilder
@@ -235,6 +235,15 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     return Edge(fork, Witnesses(parts.access, metrics, spans))
 
 
+def _build_gate(parts: ApiParts) -> StorageGate:
+    settings = parts.settings
+    most: dict[Pool, int] = {
+        "files": settings.files_per_account,
+        "temporary": settings.temporary_files_per_account,
+    }
+    return StorageGate(parts.records, parts.storage, most)
+
+
 def _build_uploads(
     parts: ApiParts,
     door: Door,
@@ -243,7 +252,7 @@ def _build_uploads(
     failpoints: Failpoints,
     places: StreamPlaces,
 ) -> UploadRoutes:
-    storage = StorageGate(parts.records, parts.storage)
+    storage = _build_gate(parts)
     files = FileRecorder(parts.records, parts.storage)
     outcomes = UploadOutcomes(parts.records, storage, files, failpoints)
     upload_parts = UploadParts(parts.store, parts.parts, mint, failpoints)
@@ -267,7 +276,7 @@ def _build_files(
     failpoints: Failpoints,
     places: StreamPlaces,
 ) -> FileEndpoints:
-    gate = StorageGate(parts.records, parts.storage)
+    gate = _build_gate(parts)
     recorder = FileRecorder(parts.records, parts.storage)
     return FileEndpoints(
         door,
@@ -297,7 +306,7 @@ def _build_temporary(
     files = TemporaryFiles(
         parts.records,
         parts.store,
-        StorageGate(parts.records, parts.storage),
+        _build_gate(parts),
         FileRecorder(parts.records, parts.storage),
         addresses,
         mint,

@@ -203,6 +203,15 @@ class TestCreate:
         assert await cabinet.count_traces() == (1, 6, 1)
         await cabinet.make(b"1234")
 
+    async def test_an_account_has_so_many_files(self) -> None:
+        cabinet = Cabinet(Gateway(files_per_account=2))
+        made = [(await cabinet.make())["id"] for _ in range(2)]
+        answer = await cabinet.send(form(b"1"))
+        assert (answer.status, answer.json["error"]["code"]) == (413, "storage_limit_exceeded")
+        assert await cabinet.count_traces() == (2, 10, 2)
+        assert (await cabinet.ask("DELETE", f"{FILES}/{made[0]}")).status == 200
+        await cabinet.make()
+
     async def test_of_many_at_once_those_that_fit_are_made(
         self, gateway: Gateway, cabinet: Cabinet
     ) -> None:
