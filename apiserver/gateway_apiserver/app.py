@@ -111,7 +111,7 @@ _TASKS = "/api/v1/"
 class ApiParts:
     """What the API is made of, apart from its own code. Tables are kept up by whoever made them.
 
-    `notices` is None where providers are not to push.
+    `notices` is None where providers are not to push; `usable_providers` are those the API calls.
     """
 
     settings: ApiSettings
@@ -136,6 +136,7 @@ class ApiParts:
     id_key: bytes
     peppers: Mapping[int, bytes]
     notices: NoticeSink | None = None
+    usable_providers: Callable[[], Mapping[str, bool]] = dict
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     access: AccessLog = field(default_factory=AccessLog)
     tracer: Tracer = NO_TRACER
@@ -151,7 +152,10 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     settings, records = parts.settings, parts.records
     mint, catalog = IdMint(parts.id_key), CatalogView(parts.models)
     metrics = ApiMetrics(
-        parts.registry, partial(_classify, parts.accounts), lambda: parts.calls.unstored
+        parts.registry,
+        partial(_classify, parts.accounts),
+        lambda: parts.calls.unstored,
+        parts.usable_providers,
     )
     authenticator = Authenticator(
         ReadThrough(parts.keys, records, GatewayKey.plural),

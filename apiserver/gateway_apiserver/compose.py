@@ -15,6 +15,7 @@ from gateway_apiserver.catalogs import project_model, project_provider
 from gateway_apiserver.entries import project_account, project_key, project_task, project_user
 from gateway_apiserver.livecalls import LiveCalls
 from gateway_apiserver.media.app import MediaParts
+from gateway_apiserver.providerwatch import ProviderWatch
 from gateway_apiserver.routes.files.finder import LISTED_SELECTOR, project_file
 from gateway_apiserver.settings import ApiSettings, MediaSettings, ProcessSettings
 from gateway_apiserver.tasktable import TaskTable
@@ -123,12 +124,14 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             providers, records, partial(_build_moderation, replicas=settings.replicas)
         )
         stack.push_async_callback(moderations.close)
+        watch = ProviderWatch(moderations)
         rebuilder = Rebuilder(records, Backlog(store), counters)
         name = name_process("api", socket.gethostname())
         calls = LiveCalls(LiveHolds(counters, rebuilder.rebuild, store, name))
         runs = [asyncio.create_task(table.run()) for table in tables]
         runs.append(asyncio.create_task(calls.run()))
         runs.append(asyncio.create_task(process.watch_loop()))
+        runs.append(asyncio.create_task(watch.run()))
         try:
             yield ApiParts(
                 settings=settings,
@@ -153,6 +156,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 id_key=id_key,
                 peppers=peppers,
                 notices=notices,
+                usable_providers=lambda: watch.states,
                 registry=registry,
                 access=stack.enter_context(_open_access_log(settings)),
                 tracer=tracer,

@@ -1,10 +1,12 @@
 """What the API process counts, for Prometheus; `GET /metrics` shows it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
 
 from gateway_apiserver.series import RequestSeries
 
@@ -17,7 +19,8 @@ class ApiMetrics:
     """One process's counters in `registry`.
 
     `classify` gives the class of the account of that name, which is a label where the name may be
-    none: there are too many of them. `count_unstored` tells how long the journal's queue is.
+    none: there are too many of them. `count_unstored` tells how long the journal's queue is,
+    `list_providers` which providers there are and whether each can be used.
     """
 
     def __init__(
@@ -25,6 +28,7 @@ class ApiMetrics:
         registry: CollectorRegistry | None = None,
         classify: Callable[[str], str] = lambda _: "funded",
         count_unstored: Callable[[], int] = lambda: 0,
+        list_providers: Callable[[], Mapping[str, bool]] = dict,
     ) -> None:
         self.registry = registry or CollectorRegistry()
         self._classify = classify
@@ -52,6 +56,7 @@ class ApiMetrics:
             registry=self.registry,
         )
         unstored.set_function(count_unstored)
+        self.registry.register(_Providers(list_providers))
 
     def count_request(
         self, route: str, method: str, status: int, account: str | None, seconds: float
@@ -73,3 +78,26 @@ class ApiMetrics:
     def render(self) -> bytes:
         """The text exposition."""
         return generate_latest(self.registry)
+
+
+class _Providers(Collector):
+    """Which providers can be used, asked when Prometheus asks."""
+
+    def __init__(self, list_providers: Callable[[], Mapping[str, bool]]) -> None:
+        self._list_providers = list_providers
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        (family,) = self.describe()
+        for name, usable in self._list_providers().items():
+            family.add_metric((name,), float(usable))
+        return (family,)
+
+    def describe(self) -> tuple[GaugeMetricFamily]:
+        return (
+            GaugeMetricFamily(
+                "gateway_provider_usable",
+                "Whether this process can use a provider that it calls itself: 0 where its"
+                " declaration or its Secret keeps it from that.",
+                labels=("provider",),
+            ),
+        )

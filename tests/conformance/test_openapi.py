@@ -262,7 +262,7 @@ def test_a_task_that_is_created_can_be_read_where_its_answer_says(world, key, sc
     """Follows the document's links from one call to the next."""
     found = collections.Counter()
 
-    class Calls(schema.as_state_machine()):
+    class Calls(schema.include(path=[PATH, f"{PATH}/{{task_id}}"]).as_state_machine()):
         def get_call_kwargs(self, case):
             return {"base_url": world.env["GATEWAY_BASE_URL"], "headers": authorize(key)}
 

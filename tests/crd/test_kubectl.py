@@ -146,6 +146,20 @@ def test_row_of_an_unusable_model(control_plane: ControlPlane, create: Create) -
     assert "spec.prices must be given" in wide
 
 
+def test_rows_of_providers_show_where_they_are_whatever_their_type(
+    control_plane: ControlPlane, create: Create
+) -> None:
+    judge = {"type": "openai", "http": None, "openai": {"baseUrl": "https://judge.example/v1"}}
+    coded = {"type": "coded", "http": None}
+    for name, url in (
+        (create("provider"), "https://api.example.com/v1"),
+        (create("provider", spec=judge), "https://judge.example/v1"),
+        (create("provider", spec=coded), None),
+    ):
+        wide = control_plane.kubectl("get", "gwprov", name, "--no-headers", "-o", "wide")
+        assert [word for word in wide.split() if "://" in word] == ([url] if url else [])
+
+
 def test_wait_for_finished_returns_when_a_task_has_ended(
     control_plane: ControlPlane, create: Create
 ) -> None:

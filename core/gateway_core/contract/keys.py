@@ -11,11 +11,13 @@ import secrets
 import string
 import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 KeyClass = Literal["Standard", "Management"]
 
 _BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_PAIRS = tuple(high + low for high in _BASE62 for low in _BASE62)
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 _PREFIX: dict[KeyClass, str] = {"Standard": "sk", "Management": "mk"}
 _SHAPE = re.compile(r"(sk|mk)-([a-z2-7]{8})_([0-9A-Za-z]{32})([0-9A-Za-z]{6})")
@@ -62,13 +64,19 @@ def parse_key(text: str) -> ParsedKey | None:
 
 def digest(plaintext: str, pepper: bytes) -> str:
     """What is stored of a key: hex HMAC-SHA256 under a pepper that no custom resource holds."""
-    return hmac.digest(pepper, plaintext.encode(), hashlib.sha256).hex()
+    code = _begin_digest(pepper).copy()
+    code.update(plaintext.encode())
+    return code.hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _begin_digest(pepper: bytes) -> hmac.HMAC:
+    """A third of the work is the same for every key."""
+    return hmac.new(pepper, digestmod=hashlib.sha256)
 
 
 def _checksum(head: str) -> str:
-    value = zlib.crc32(head.encode())
-    digits = []
-    for _ in range(6):
-        value, rest = divmod(value, 62)
-        digits.append(_BASE62[rest])
-    return "".join(reversed(digits))
+    """The CRC32 in base 62; this is worked out at every request."""
+    high, low = divmod(zlib.crc32(head.encode()), 62**4)
+    middle, low = divmod(low, 62**2)
+    return _PAIRS[high] + _PAIRS[middle] + _PAIRS[low]

@@ -336,7 +336,7 @@ class GatewayProvider(Resource):
     columns: ClassVar[list[Any]] = [
         ("Type", "string", ".spec.type", 0),
         *READY_COLUMNS,
-        ("URL", "string", ".spec.http.baseUrl", 1),
+        ("URL", "string", ".spec['http','openai'].baseUrl", 1),
         MESSAGE_COLUMN,
         AGE,
     ]

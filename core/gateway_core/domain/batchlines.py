@@ -16,6 +16,8 @@ from gateway_core.domain.moderations import is_text
 
 ENDPOINT = "/v1/moderations"
 MOST_LINE_BYTES = 1024 * 1024
+LONG_BYTES = 64 * 1024
+"""From this length on a line is parsed beside an event loop: some take a tenth of a second."""
 MOST_ID_CHARACTERS = 64
 MOST_DEPTH = 100
 _BOM = b"\xef\xbb\xbf"

@@ -1,0 +1,120 @@
+"""What the API says of providers that it calls itself and cannot use."""
+
+from typing import Any
+
+import pytest
+import structlog
+
+from gateway_apiserver.catalogs import project_provider
+from gateway_apiserver.metrics import ApiMetrics
+from gateway_apiserver.providerwatch import ProviderWatch
+from gateway_core.ports.records import RecordUnavailable, Refused
+from gateway_core.usecases import providers as usecase
+from gateway_core.usecases.providers import Providers
+from tests.fakes.moderation import FakeModeration
+from tests.fakes.records import FakeRecords
+from tests.fakes.tables import FakeTable
+
+KIND = "gatewayproviders"
+
+
+class SecretRecords(FakeRecords):
+    """Records whose Secrets a test may refuse."""
+
+    error: Exception | None = None
+
+    async def read_secret(self, name: str) -> dict[str, bytes]:
+        if self.error is not None:
+            raise self.error
+        return await super().read_secret(name)
+
+
+class Scene:
+    """One provider with a Secret, watched; everything is looked up at each look."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(usecase, "SECRET_SECONDS", 0.0)
+        self.records = SecretRecords()
+        self.records.secrets["creds"] = {"token": b"s3cr3t"}
+        self.table = FakeTable(self.records, KIND, project_provider)
+        self.watch = ProviderWatch(Providers(self.table, self.records, lambda *_: FakeModeration()))
+        self.metrics = ApiMetrics(list_providers=lambda: self.watch.states)
+
+    def put(self, name: str = "judge") -> None:
+        spec = {
+            "type": "openai",
+            "credentialsSecretRef": {"name": "creds", "key": "token"},
+            "openai": {"baseUrl": "http://judge.example/v1"},
+        }
+        self.records.put(KIND, {"metadata": {"name": name}, "spec": spec})
+
+    async def look(self) -> list[dict[str, Any]]:
+        """What is logged."""
+        with structlog.testing.capture_logs() as lines:
+            await self.watch.look()
+        return [dict(line) for line in lines]
+
+    def measure(self, name: str = "judge") -> float | None:
+        return self.metrics.registry.get_sample_value("gateway_provider_usable", {"provider": name})
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(monkeypatch)
+
+
+async def test_a_secret_that_may_not_be_read_is_told_once_with_what_to_do(scene: Scene) -> None:
+    scene.put()
+    scene.records.error = Refused("forbidden")
+    (line,) = await scene.look()
+    assert (line["log_level"], line["provider"], line["reason"]) == (
+        "warning",
+        "judge",
+        "SecretNotFound",
+    )
+    assert "creds" in line["problem"]
+    assert "moderation.providerSecrets" in line["remedy"]
+    assert scene.measure() == 0
+    assert await scene.look() == []
+    scene.records.error = None
+    (line,) = await scene.look()
+    assert (line["log_level"], line["provider"]) == ("info", "judge")
+    assert scene.measure() == 1
+    assert await scene.look() == []
+
+
+async def test_one_that_can_be_used_from_the_start_is_no_news(scene: Scene) -> None:
+    scene.put()
+    assert await scene.look() == []
+    assert scene.measure() == 1
+
+
+async def test_another_problem_is_told_again(scene: Scene) -> None:
+    scene.put()
+    scene.records.error = Refused("forbidden")
+    assert len(await scene.look()) == 1
+    scene.records.error = None
+    scene.records.secrets["creds"] = {"other": b"x"}
+    (line,) = await scene.look()
+    assert "token" in line["problem"]
+
+
+async def test_while_the_record_is_away_what_was_known_stands(scene: Scene) -> None:
+    scene.put()
+    scene.records.error = RecordUnavailable("away")
+    assert await scene.look() == []
+    assert scene.measure() is None
+    scene.records.error = None
+    await scene.look()
+    scene.records.error = RecordUnavailable("away")
+    assert await scene.look() == []
+    assert scene.measure() == 1
+
+
+async def test_one_that_has_gone_is_shown_no_more(scene: Scene) -> None:
+    scene.put()
+    scene.put("second")
+    await scene.look()
+    await scene.records.delete(KIND, "judge")
+    await scene.look()
+    assert (scene.measure(), scene.measure("second")) == (None, 1)
