@@ -10,7 +10,7 @@ an ETag is not one for an object in parts.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
@@ -118,21 +118,34 @@ class S3Store:
         return StoredObject(key, await self._calls.run(self._measure, self._name(key)), None)
 
     async def stream(
-        self, key: str, start: int = 0, length: int | None = None
+        self,
+        key: str,
+        start: int = 0,
+        length: int | None = None,
+        *,
+        examine: Callable[[bytes], object] | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """See the port. Chunks of 1 MiB.
 
         An answer that breaks off is continued; StoreUnavailable if the object was replaced by then.
+        One chunk is examined while the next is read, each on a thread.
         """
         name = self._name(key)
         if length == 0:
             await self._calls.run(self._measure, name)
             return
         reader = ObjectReader(self._client, self._bucket, name, start, length)
+        coming = asyncio.ensure_future(self._streams.run(reader.read, CHUNK_BYTES))
         try:
-            while chunk := await self._streams.run(reader.read, CHUNK_BYTES):
+            while chunk := await coming:
+                coming = asyncio.ensure_future(self._streams.run(reader.read, CHUNK_BYTES))
+                if examine is not None:
+                    await self._streams.run(examine, chunk)
                 yield chunk
         finally:
+            if not coming.cancel() and not coming.cancelled():
+                # what went wrong with bytes that nobody waits for is nobody's matter
+                coming.exception()
             # on a thread, since one may be reading still
             self._endings.submit(reader.close)
 
