@@ -1,7 +1,7 @@
 """Long bodies on their way into the store: how slow they may be, how many an account may have.
 
 The store takes in so many streams at a time, whoever they are from. So none may go on for ever, and
-no account may have all of them.
+no account may have all of them. What is on its way out has places of its own.
 """
 
 import asyncio

@@ -194,7 +194,7 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body_is_not_answered(
     gateway: Gateway,
 ) -> None:
     headers = [("Authorization", f"Bearer {gateway.key}"), ("Content-Type", "application/json")]
-    answer = await call(gateway.app, "POST", PATH, headers=headers, chunks=[])
+    answer = await call(gateway.app, "POST", PATH, headers=headers, chunks=[], breaks_off=True)
     assert answer.status == 0
 
 

@@ -1,7 +1,13 @@
 """The bytes of files: whole, in part, unchanged (contract §3.5)."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
 import pytest
 
+from gateway_apiserver import streams
+from gateway_apiserver.routes.files.content import MOST_CONTENTS
 from tests.unit.apiserver.filing import FILES, Cabinet
 from tests.unit.apiserver.gateway import Answer, Gateway
 
@@ -87,6 +93,33 @@ async def test_a_range_of_another_version_is_the_whole(cabinet: Cabinet, path: s
     tag = (await get(cabinet, path)).headers["etag"]
     assert (await get(cabinet, path, range="bytes=0-0", if_range=tag)).status == 206
     assert (await get(cabinet, path, range="bytes=0-0", if_range='"other"')).status == 200
+
+
+async def test_an_account_has_so_many_at_a_time(
+    gateway: Gateway, cabinet: Cabinet, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "WAIT_SECONDS", 0.01)
+    reached, going_on, begun = asyncio.Event(), asyncio.Event(), 0
+    original = gateway.store.stream
+
+    async def stream(*arguments: Any, **options: Any) -> AsyncIterator[bytes]:
+        nonlocal begun
+        begun += 1
+        if begun == MOST_CONTENTS:
+            reached.set()
+        await going_on.wait()
+        async for chunk in original(*arguments, **options):
+            yield chunk
+
+    monkeypatch.setattr(gateway.store, "stream", stream)
+    under_way = [asyncio.create_task(get(cabinet, path)) for _ in range(MOST_CONTENTS)]
+    await asyncio.wait_for(reached.wait(), 30)
+    refused = await get(cabinet, path)
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    assert (await get(cabinet, path, "HEAD")).status == 200
+    going_on.set()
+    assert {(await one).status for one in under_way} == {200}
+    assert (await get(cabinet, path)).body == CONTENT
 
 
 async def test_what_went_out_is_counted(cabinet: Cabinet, path: str) -> None:

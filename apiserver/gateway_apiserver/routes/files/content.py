@@ -11,6 +11,7 @@ from gateway_apiserver.delivery import send_chunks, send_head, send_nothing
 from gateway_apiserver.media import ranges
 from gateway_apiserver.patience import MEDIA_SECONDS, Patience
 from gateway_apiserver.routes.compat.calls import Call
+from gateway_apiserver.streams import StreamPlaces
 from gateway_apiserver.trace import Header
 from gateway_core.contract.errors import Internal, RangeNotSatisfiable, Unavailable
 from gateway_core.contract.stored import ObjectRef
@@ -18,6 +19,8 @@ from gateway_core.domain.files import FileRecord
 from gateway_core.ports.objects import ObjectStore, StoreUnavailable
 from gateway_core.usecases.content import ContentDamaged, stream_content
 
+MOST_CONTENTS = 16
+"""On their way to one account from one process at a time: each holds about 3 MiB."""
 _ATTRIBUTE_CHARACTERS = "!#$&+-.^_`|~"
 """What stands for itself in RFC 5987's form, beside letters and digits."""
 
@@ -39,6 +42,7 @@ class ContentSender:
         self._store = store
         self._count = count
         self._patience = Patience(MEDIA_SECONDS)
+        self._places = StreamPlaces(MOST_CONTENTS)
 
     async def send(self, call: Call, content: Content) -> None:
         """Answers the call.
@@ -46,7 +50,8 @@ class ContentSender:
         Raises:
             RangeNotSatisfiable: the range lies beyond the end.
             ObjectMissing: the bytes are gone, and nothing was sent yet.
-            Unavailable: the store does not give them, and nothing was sent yet.
+            Unavailable: the store does not give them, or too many are on their way to the account,
+                and nothing was sent yet.
             Internal: they are not those that were stored, and nothing was sent yet.
             ClientDisconnect: the client has left before the end.
         """
@@ -79,8 +84,9 @@ class ContentSender:
         if call.is_head:
             await send_nothing(call.send, status, headers)
             return
-        chunks = stream_content(self._store, content.segments, start, length)
-        await self._send_chunks(call, status, headers, chunks)
+        async with self._places.take(content.record.account):
+            chunks = stream_content(self._store, content.segments, start, length)
+            await self._send_chunks(call, status, headers, chunks)
 
     async def _send_chunks(
         self, call: Call, status: int, headers: list[Header], chunks: AsyncGenerator[bytes, None]
