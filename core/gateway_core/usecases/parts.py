@@ -5,9 +5,7 @@ arrived, whatever lies at its place. What no File comes to have is removed by th
 """
 
 import asyncio
-import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
 from typing import Any
 
 import orjson
@@ -24,6 +22,7 @@ from gateway_core.ports.parts import PartCaps, PartLedger, PartsStale
 from gateway_core.ports.records import Object
 from gateway_core.ports.storage import StorageUnavailable
 from gateway_core.usecases.failpoints import NO_FAILPOINTS, Failpoints
+from gateway_core.usecases.partdigests import PartDigests
 
 MOST_READS = 16
 """How many receipts one completion reads at once."""
@@ -45,6 +44,7 @@ class UploadParts:
         self._ledger = ledger
         self._mint = mint
         self._failpoints = failpoints
+        self._digests = PartDigests(store)
 
     async def add(self, obj: Object, source: AsyncIterator[bytes], expected: int = 0) -> PartRef:
         """Stores a part of the pending Upload `obj`.
@@ -103,14 +103,8 @@ class UploadParts:
         return [task.result() for task in reads]
 
     async def digest_md5(self, obj: Object, part_ids: Sequence[str]) -> bytes:
-        """The MD5 of the parts in this order, read once. ObjectMissing, StoreUnavailable."""
-        account, upload = _whose(obj)
-        digest = hashlib.md5(usedforsecurity=False)
-        for part_id in part_ids:
-            async with aclosing(self._store.stream(part_key(account, upload, part_id))) as chunks:
-                async for chunk in chunks:
-                    digest.update(chunk)
-        return digest.digest()
+        """The MD5 of the parts in this order. ObjectMissing, StoreUnavailable."""
+        return await self._digests.find_md5(*_whose(obj), part_ids)
 
     async def _store_part(self, obj: Object, part_id: str, source: AsyncIterator[bytes]) -> PartRef:
         account, upload = _whose(obj)

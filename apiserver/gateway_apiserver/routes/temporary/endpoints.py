@@ -127,11 +127,14 @@ class TemporaryRoutes:
     async def _read_put(self, ticket: Ticket) -> tuple[ObjectRef, str]:
         """What was put, read whole: its digest is not known otherwise. Conflict, Unavailable."""
         sha256, md5, size, head = hashlib.sha256(), hashlib.md5(usedforsecurity=False), 0, Head()
+
+        def examine(chunk: bytes) -> None:
+            sha256.update(chunk)
+            md5.update(chunk)
+
         try:
-            async with aclosing(self._store.stream(ticket.key)) as chunks:
+            async with aclosing(self._store.stream(ticket.key, examine=examine)) as chunks:
                 async for chunk in chunks:
-                    sha256.update(chunk)
-                    md5.update(chunk)
                     size += len(chunk)
                     head.note(chunk)
         except ObjectMissing:

@@ -1,0 +1,125 @@
+"""The MD5 of parts together: few are read at a time, and none twice."""
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+
+import pytest
+
+from gateway_core.contract.stored import part_key
+from gateway_core.ports.objects import ObjectMissing, StoreUnavailable
+from gateway_core.usecases import partdigests
+from gateway_core.usecases.partdigests import MOST_AT_ONCE, PartDigests
+from tests.fakes.objects import FakeObjects
+
+
+class Objects(FakeObjects):
+    """Notes what is read at the same time; `gate` holds all reads up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+        self.gate, self.full = asyncio.Event(), asyncio.Event()
+        self.gate.set()
+        self.now_read, self.most_of_one, self.most = Counter[str](), 0, 0
+
+    async def stream(
+        self,
+        key: str,
+        start: int = 0,
+        length: int | None = None,
+        *,
+        examine: Callable[[bytes], object] | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        assert examine is not None, "digested on the event loop"
+        account = key.split("/")[1]
+        self.reads += 1
+        self.now_read[account] += 1
+        self.most_of_one = max(self.most_of_one, self.now_read[account])
+        self.most = max(self.most, self.now_read.total())
+        if self.most == MOST_AT_ONCE:
+            self.full.set()
+        await self.gate.wait()
+        async for chunk in super().stream(key, start, length, examine=examine):
+            yield chunk
+        self.now_read[account] -= 1
+
+
+@pytest.fixture
+def objects() -> Objects:
+    return Objects()
+
+
+def put(objects: Objects, account: str, upload: str, **parts: bytes) -> None:
+    for part_id, content in parts.items():
+        objects.contents[part_key(account, upload, part_id)] = content
+
+
+def md5(content: bytes) -> bytes:
+    return hashlib.md5(content, usedforsecurity=False).digest()
+
+
+async def test_what_was_read_is_not_read_again(objects: Objects) -> None:
+    put(objects, "a", "u", p=b"123", q=b"45")
+    digests = PartDigests(objects)
+    for _ in range(3):
+        assert await digests.find_md5("a", "u", ["p", "q"]) == md5(b"12345")
+    assert objects.reads == 2
+    assert await digests.find_md5("a", "u", ["q", "p"]) == md5(b"45123")
+    put(objects, "a", "v", p=b"6")
+    assert await digests.find_md5("a", "v", ["p"]) == md5(b"6")
+
+
+async def test_what_is_gone_is_missing_though_it_was_read(objects: Objects) -> None:
+    put(objects, "a", "u", p=b"123")
+    digests = PartDigests(objects)
+    await digests.find_md5("a", "u", ["p"])
+    objects.contents.clear()
+    with pytest.raises(ObjectMissing):
+        await digests.find_md5("a", "u", ["p"])
+
+
+async def test_only_so_many_are_kept(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partdigests, "MOST_KEPT", 2)
+    digests = PartDigests(objects)
+    for upload in "uvw":
+        put(objects, "a", upload, p=upload.encode())
+        await digests.find_md5("a", upload, ["p"])
+    objects.reads = 0
+    for upload in "vwu":
+        await digests.find_md5("a", upload, ["p"])
+    assert objects.reads == 1
+
+
+async def test_few_at_a_time_and_one_of_an_account(objects: Objects) -> None:
+    digests = PartDigests(objects)
+    objects.gate.clear()
+    for account in "abc":
+        for upload in "uv":
+            put(objects, account, upload, p=b"1")
+    under_way = [
+        asyncio.create_task(digests.find_md5(account, upload, ["p"]))
+        for account in "abc"
+        for upload in "uv"
+    ]
+    await asyncio.wait_for(objects.full.wait(), 30)
+    objects.gate.set()
+    assert await asyncio.gather(*under_way) == [md5(b"1")] * 6
+    assert (objects.most, objects.most_of_one, objects.reads) == (MOST_AT_ONCE, 1, 6)
+
+
+async def test_nobody_waits_for_ever(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partdigests, "WAIT_SECONDS", 0.01)
+    digests = PartDigests(objects)
+    objects.gate.clear()
+    for account in "abc":
+        put(objects, account, "u", p=b"1")
+    under_way = [asyncio.create_task(digests.find_md5(account, "u", ["p"])) for account in "ab"]
+    await asyncio.wait_for(objects.full.wait(), 30)
+    for account in "ac":
+        with pytest.raises(StoreUnavailable):
+            await digests.find_md5(account, "u", ["p"])
+    objects.gate.set()
+    await asyncio.gather(*under_way)
+    assert await digests.find_md5("c", "u", ["p"]) == md5(b"1")
