@@ -115,6 +115,9 @@ async def test_the_oldest_of_who_has_most_makes_way_where_others_wait() -> None:
         assert [name for name in crowd.inside if crowd.turns.is_due(name)] == ["many-2"]
         await crowd.come("many", 1)
         assert not any(map(crowd.turns.is_due, crowd.inside)), "the others have only come"
+        await asyncio.sleep(SLICE_SECONDS)
+        crowd.turns.note_leaving(crowd.inside[-1])
+        assert not any(map(crowd.turns.is_due, crowd.inside)), "two wait, and two go"
 
 
 @pytest.fixture
