@@ -42,9 +42,6 @@ from gateway_apiserver.routes.batches.creation import BatchCreation
 from gateway_apiserver.routes.batches.endpoints import BatchRoutes
 from gateway_apiserver.routes.compat.calls import Door
 from gateway_apiserver.routes.compat.router import CompatRoutes
-from gateway_apiserver.routes.files.content import ContentSender
-from gateway_apiserver.routes.files.creation import FileCreation
-from gateway_apiserver.routes.files.endpoints import FileEndpoints
 from gateway_apiserver.routes.files.finder import FileFinder
 from gateway_apiserver.routes.management.assignments import AssignmentRoutes
 from gateway_apiserver.routes.management.budgets import BudgetReader
@@ -59,14 +56,9 @@ from gateway_apiserver.routes.moderations import ModerationRoutes
 from gateway_apiserver.routes.operations import build_operations_router
 from gateway_apiserver.routes.pricing import PricingRoutes
 from gateway_apiserver.routes.tasks import TaskRoutes
-from gateway_apiserver.routes.temporary.creation import TemporaryCreation
-from gateway_apiserver.routes.temporary.endpoints import TemporaryRoutes
-from gateway_apiserver.routes.temporary.making import TemporaryFiles
-from gateway_apiserver.routes.uploads.creation import UploadCreation
-from gateway_apiserver.routes.uploads.desk import UploadDesk
-from gateway_apiserver.routes.uploads.handlers import UploadRoutes
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.spans import RequestSpans
+from gateway_apiserver.storing import StoringRoutes
 from gateway_apiserver.surfaces import choose_dialect
 from gateway_apiserver.trace import trace_of
 from gateway_apiserver.turns import Turns
@@ -94,14 +86,9 @@ from gateway_core.ports.records import Records
 from gateway_core.ports.sealing import Sealer
 from gateway_core.ports.storage import StorageLedger
 from gateway_core.ports.tracing import NO_TRACER, Tracer
-from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.ledgers import Rebuilder
 from gateway_core.usecases.moderators import Moderators
-from gateway_core.usecases.parts import UploadParts
 from gateway_core.usecases.providers import Providers
-from gateway_core.usecases.storage import StorageGate
-from gateway_core.usecases.temporaryaddresses import TemporaryAddresses
-from gateway_core.usecases.uploads import UploadOutcomes
 
 _TASKS = "/api/v1/"
 
@@ -201,7 +188,8 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     pricing = PricingRoutes(authenticator, catalog, addresses, anonymous=settings.pricing_anonymous)
     others.include_router(pricing.router)
     door = Door(authenticator, maintenance=settings.maintenance)
-    others.include_router(_build_temporary(parts, door, mint).router)
+    storing = StoringRoutes(parts, door, mint, metrics, failpoints)
+    others.include_router(storing.build_temporary().router)
     others.include_router(
         build_operations_router(
             lambda: not leaving.begun and _is_ready(parts),
@@ -228,51 +216,12 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         default_model=settings.moderation_default_model,
     )
     found = FileFinder(parts.records, parts.files, parts.storage, mint)
-    files = _build_files(parts, door, found, mint, metrics, failpoints)
-    uploads = _build_uploads(parts, door, mint, metrics, failpoints)
+    files, uploads = storing.build_files(found), storing.build_uploads()
     judging = ModerationRoutes(judges)
     batches = _build_batches(parts, door, found, mint, entrance)
     compat = CompatRoutes(files.endpoints, uploads.endpoints, judging.endpoints, batches.endpoints)
     fork = _Fork(tasks, management, compat, notices, others)
     return Edge(fork, Witnesses(parts.access, metrics, spans))
-
-
-def _build_uploads(
-    parts: ApiParts, door: Door, mint: IdMint, metrics: ApiMetrics, failpoints: Failpoints
-) -> UploadRoutes:
-    storage = StorageGate(parts.records, parts.storage)
-    files = FileRecorder(parts.records, parts.storage)
-    outcomes = UploadOutcomes(parts.records, storage, files, failpoints)
-    upload_parts = UploadParts(parts.store, parts.parts, mint, failpoints)
-    return UploadRoutes(
-        door,
-        UploadCreation(parts.records, storage, outcomes, mint),
-        UploadDesk(parts.records, outcomes, upload_parts, mint, clock=parts.clock),
-        upload_parts,
-        partial(metrics.count_bytes, "uploads", "in"),
-        clock=parts.clock,
-    )
-
-
-def _build_files(
-    parts: ApiParts,
-    door: Door,
-    found: FileFinder,
-    mint: IdMint,
-    metrics: ApiMetrics,
-    failpoints: Failpoints,
-) -> FileEndpoints:
-    gate = StorageGate(parts.records, parts.storage)
-    recorder = FileRecorder(parts.records, parts.storage)
-    return FileEndpoints(
-        door,
-        found,
-        FileCreation(parts.store, gate, recorder, mint, failpoints),
-        recorder,
-        gate,
-        ContentSender(parts.store, partial(metrics.count_bytes, "files", "out")),
-        metrics,
-    )
 
 
 def _build_batches(
@@ -283,24 +232,6 @@ def _build_batches(
         entrance, holdings, files.find, mint, most_open=parts.settings.open_batches_per_account
     )
     return BatchRoutes(door, creation, holdings)
-
-
-def _build_temporary(parts: ApiParts, door: Door, mint: IdMint) -> TemporaryRoutes:
-    settings, addresses = parts.settings, TemporaryAddresses(parts.sealer)
-    files = TemporaryFiles(
-        parts.records,
-        parts.store,
-        StorageGate(parts.records, parts.storage),
-        FileRecorder(parts.records, parts.storage),
-        addresses,
-        mint,
-        media_url=settings.media_url,
-        limit=settings.temporary_storage_bytes,
-    )
-    creation = TemporaryCreation(files, parts.store, parts.fetcher)
-    return TemporaryRoutes(
-        door, creation, files, parts.store, addresses, media_url=settings.media_url
-    )
 
 
 def _build_management(

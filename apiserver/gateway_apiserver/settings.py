@@ -53,6 +53,9 @@ class ApiSettings(ProcessSettings):
     """The media host's address as clients know it, where temporary files are read and put."""
     temporary_storage_bytes: Annotated[int, Field(ge=0, le=2**53 - 1)] = 1_073_741_824
     """Bytes of temporary files that an account may have at once."""
+    files_per_account: Annotated[int, Field(ge=0, le=10_000_000)] = 100_000
+    """How many files and pending Uploads an account may have at once, whatever they take."""
+    temporary_files_per_account: Annotated[int, Field(ge=0, le=10_000_000)] = 10_000
     allowed_cidrs: Networks = ()
     """Networks that callbacks and fetches may reach although they are private."""
     denied_cidrs: Networks = ()

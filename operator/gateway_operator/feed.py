@@ -92,7 +92,8 @@ def build_settings(
     settings.scanning.disabled = True
     settings.peering.standalone = True
     settings.peering.mandatory = False
-    settings.watching.chunk_size = 500
+    # of every kind alike, and a file may have 200 KB
+    settings.watching.chunk_size = 100
     settings.watching.server_timeout = 300
     settings.watching.inactivity_timeout = 70
     settings.watching.reconnect_backoff = 0.1

@@ -1,31 +1,45 @@
 """Files through the API over the same bytes put to and got from the same store directly.
 
 On a directory and on a real S3 server; and how much the API's memory grows with eight at once.
+Downloads have yardsticks beside the store itself: reading directly and checking the digest, as the
+API does, and a bare server that checks nothing.
 """
 
 import asyncio
 import hashlib
+import os
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 
 import aiohttp
 import psutil
 
+from gateway_cli.local.ports import Ports
 from gateway_core.adapters.objectstore.directory import DirectoryStore
+from gateway_core.contract.stored import ObjectRef
 from gateway_core.ports.objects import ObjectStore
+from gateway_core.usecases.content import stream_content
+from tests.bench.reader import fetch, start_reader
 from tests.bench.report import Report
+from tests.bench.stage import root
 from tests.servers.replica import Replica
 from tests.servers.s3_server import S3Server
 from tests.servers.s3_store import open_bucket
-from tests.servers.world import World
+from tests.servers.world import World, wait_for
 
 SIZE = 50_000_000
 BLOCK = 256 * 1024
 ROUNDS = 7
 AT_ONCE = 8
 CONTENT = hashlib.shake_256(b"files").digest(SIZE)
+PLAIN = "files/bench/plain"
+_REF = ObjectRef(key=PLAIN, bytes=SIZE, sha256=hashlib.sha256(CONTENT).hexdigest())
 _BOUNDARY = "benchmark"
 _HEAD = (
     f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nuser_data\r\n'
@@ -39,7 +53,9 @@ async def measure_files(world: World, key: str, report: Report) -> None:
     with Replica(world, "api") as api:
         store = DirectoryStore(world.config.store_directory)
         try:
-            await _measure(api, key, store, "directory", report)
+            folder = [str(world.config.store_directory)]
+            async with _serve_bare(folder, {}) as bare:
+                await _measure(api, key, store, bare, "directory", report)
         finally:
             store.close()
     with (
@@ -47,21 +63,19 @@ async def measure_files(world: World, key: str, report: Report) -> None:
         open_bucket(server, prefix="bench") as bucket,
         Replica(world, "api", **server.settings("bench")) as api,
     ):
-        await _measure(api, key, bucket, "S3", report)
+        place = [server.url, server.bucket, "bench"]
+        async with _serve_bare(place, server.credentials) as bare:
+            await _measure(api, key, bucket, bare, "S3", report)
 
 
-async def _measure(api: Replica, key: str, store: ObjectStore, name: str, report: Report) -> None:
+async def _measure(
+    api: Replica, key: str, store: ObjectStore, bare: str, name: str, report: Report
+) -> None:
     headers = {"Authorization": f"Bearer {key}"}
     async with aiohttp.ClientSession(api.base_url, headers=headers, read_bufsize=BLOCK) as session:
 
         async def put() -> None:
-            await store.put_stream("files/bench/plain", _cut(CONTENT), max_bytes=SIZE)
-
-        async def get() -> None:
-            size = 0
-            async for chunk in store.stream("files/bench/plain"):
-                size += len(chunk)
-            assert size == SIZE
+            await store.put_stream(PLAIN, _cut(CONTENT), max_bytes=SIZE)
 
         kept: list[str] = []
 
@@ -71,15 +85,21 @@ async def _measure(api: Replica, key: str, store: ObjectStore, name: str, report
         async def download() -> None:
             await _download(session, kept[-1])
 
-        for step, ours, plainly in (("up", upload, put), ("down", download, get)):
-            ratios, rates = [], []
-            for _ in range(ROUNDS):
-                direct, through = await _time(plainly), await _time(ours)
-                ratios.append(direct / through)
-                rates.append(SIZE / 2**20 / through)
-            what = f"files, {name}, 50 MB {step}"
-            report.add(f"{what}, over the store", statistics.median(ratios), "ratio", at_least=0.7)
-            report.add(what, statistics.median(rates), "MiB/s")
+        rounds = [{"direct": await _time(put), "API": await _time(upload)} for _ in range(ROUNDS)]
+        _report(f"files, {name}, 50 MB up", rounds, report)
+        with start_reader() as reader:
+            path = f"/v1/files/{kept[-1]}/content"
+            rounds = [
+                {
+                    "direct": await _time(partial(_read, store.stream(PLAIN))),
+                    "SHA-256 alone": await _time(_digest),
+                    "checked": await _time(partial(_read, stream_content(store, [_REF]))),
+                    "bare": await _fetch(reader, bare, "/", {}),
+                    "API": await _fetch(reader, api.base_url, path, headers),
+                }
+                for _ in range(ROUNDS)
+            ]
+        _report(f"files, {name}, 50 MB down", rounds, report)
         process = psutil.Process(api.pid)
         for step, many in (("up", upload), ("down", download)):
             growth = await _watch_memory(process, many)
@@ -87,7 +107,64 @@ async def _measure(api: Replica, key: str, store: ObjectStore, name: str, report
             report.add(what, growth, "MiB", at_most=64)
         for file_id in kept:
             await (await session.delete(f"/v1/files/{file_id}")).read()
-    await store.delete("files/bench/plain")
+    await store.delete(PLAIN)
+
+
+def _report(what: str, rounds: Sequence[Mapping[str, float]], report: Report) -> None:
+    """Each measure of these rounds of seconds over the store itself; only the API's has a bar."""
+
+    def compare(measure: str, other: str) -> float:
+        return statistics.median(seconds[other] / seconds[measure] for seconds in rounds)
+
+    report.add(f"{what}, over the store", compare("API", "direct"), "ratio", at_least=0.7)
+    if "bare" in rounds[0]:
+        report.add(f"{what}, over a checked read", compare("API", "checked"), "ratio")
+        report.add(f"{what}, bare server over the store", compare("bare", "direct"), "ratio")
+    for measure in rounds[0]:
+        rate = statistics.median(SIZE / 2**20 / seconds[measure] for seconds in rounds)
+        report.add(f"{what}, {measure}", rate, "MiB/s")
+
+
+@asynccontextmanager
+async def _serve_bare(place: Sequence[str], env: Mapping[str, str]) -> AsyncIterator[str]:
+    """A bare server of the plain object, as long as it is needed; its address."""
+    port = Ports.free().api
+    command = [sys.executable, "-m", "tests.bench.bare_content", str(port), PLAIN, str(SIZE)]
+    server = subprocess.Popen([*command, *place], cwd=root(), env={**os.environ, **env})
+    try:
+        await wait_for(partial(_listens, port), what="the bare server")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+async def _listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+async def _fetch(
+    reader: ProcessPoolExecutor, base_url: str, path: str, headers: dict[str, str]
+) -> float:
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(reader, fetch, base_url, path, headers, SIZE)
+
+
+async def _digest() -> None:
+    hashlib.sha256(CONTENT)
+
+
+async def _read(stream: AsyncGenerator[bytes, None]) -> None:
+    size = 0
+    async with aclosing(stream) as chunks:
+        async for chunk in chunks:
+            size += len(chunk)
+    assert size == SIZE
 
 
 async def _upload(session: aiohttp.ClientSession) -> str:

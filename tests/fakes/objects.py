@@ -52,12 +52,20 @@ class FakeObjects:
         return StoredObject(key, len(await self.get(key)), None)
 
     async def stream(
-        self, key: str, start: int = 0, length: int | None = None
+        self,
+        key: str,
+        start: int = 0,
+        length: int | None = None,
+        *,
+        examine: Callable[[bytes], object] | None = None,
     ) -> AsyncGenerator[bytes, None]:
         data = await self.get(key)
         end = len(data) if length is None else min(len(data), start + length)
         for position in range(start, end, CHUNK_BYTES):
-            yield data[position : min(end, position + CHUNK_BYTES)]
+            chunk = data[position : min(end, position + CHUNK_BYTES)]
+            if examine is not None:
+                examine(chunk)
+            yield chunk
 
     async def delete(self, key: str) -> None:
         self._check(key)

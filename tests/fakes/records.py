@@ -25,6 +25,7 @@ from gateway_core.ports.records import (
     Page,
     RecordUnavailable,
     WatchExpired,
+    choose_page,
 )
 
 
@@ -111,7 +112,7 @@ class FakeRecords:
         self,
         plural: str,
         *,
-        limit: int = 500,
+        limit: int | None = None,
         token: str | None = None,
         label_selector: str = "",
         field_selector: str = "",
@@ -135,6 +136,7 @@ class FakeRecords:
                 listed, version, start = self._lists.pop(token)
             except KeyError:
                 raise WatchExpired("the list is no longer kept") from None
+        limit = limit or choose_page(plural, metadata_only=metadata_only)
         items = listed[start : start + limit]
         if metadata_only:
             items = [{"metadata": obj["metadata"]} for obj in items]

@@ -44,8 +44,19 @@ class FakeStorage:
         self._rebuilds.clear()
         self._versions.clear()
 
-    async def claim(self, account: str, pool: Pool, member: str, size: int, limit: int) -> bool:
-        return self._add(self._known(account, pool), member, size, limit)
+    async def claim(
+        self,
+        account: str,
+        pool: Pool,
+        member: str,
+        size: int,
+        limit: int,
+        most: int | None = None,
+    ) -> bool:
+        known = self._known(account, pool)
+        if most is not None and member not in known.members and len(known.members) >= most:
+            return False
+        return self._add(known, member, size, limit)
 
     async def confirm(self, account: str, pool: Pool, member: str, size: int, limit: int) -> bool:
         known = self._find(account, pool)

@@ -135,6 +135,16 @@ class TestObjects:
         assert b"".join(chunks) == whole[start : None if length is None else start + length]
         assert all(0 < len(chunk) <= MIB for chunk in chunks)
 
+    async def test_every_chunk_is_examined_before_it_is_given(self, objects: ObjectStore) -> None:
+        whole = os.urandom(3 * MIB + 5)
+        await objects.put("a", whole)
+        for start, length in ((0, None), (7, MIB + 1)):
+            examined, given = bytearray(), b""
+            async for chunk in objects.stream("a", start, length, examine=examined.extend):
+                given += chunk
+                assert examined[: len(given)] == given
+            assert examined == given == whole[start : None if length is None else start + length]
+
     async def test_what_is_not_there_is_missing(self, objects: ObjectStore) -> None:
         await objects.put("a/b", b"")
         for key in ("a/c", "b", "b/c/d", "a/b/c", "a"):

@@ -75,6 +75,15 @@ class TestClaims:
         assert await ledger.claim(account, POOL, "b", 1, LIMIT)
         assert await ledger.read_used(account, POOL) == LIMIT
 
+    async def test_a_pool_has_so_many_members(self, ledger: StorageLedger, account: str) -> None:
+        for member in ("a", "b", "a"):
+            assert await ledger.claim(account, POOL, member, 0, LIMIT, 2)
+        assert not await ledger.claim(account, POOL, "c", 0, LIMIT, 2)
+        await ledger.release(account, POOL, "a")
+        assert await ledger.claim(account, POOL, "c", 0, LIMIT, 2)
+        assert await ledger.claim(account, POOL, "d", 0, LIMIT)
+        assert not await ledger.claim(account, POOL, "e", 0, LIMIT, 0)
+
     async def test_what_is_done_twice_counts_once(
         self, ledger: StorageLedger, account: str
     ) -> None:

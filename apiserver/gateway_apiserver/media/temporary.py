@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway_apiserver.answers import Answer, send_answer
 from gateway_apiserver.media.sending import Sender
+from gateway_apiserver.streams import PacedBody, StreamPlaces
 from gateway_apiserver.trace import Header, trace_of
 from gateway_core.contract.errors import (
     Conflict,
@@ -45,6 +46,7 @@ class TemporaryHost:
         self._store = store
         self._addresses = addresses
         self._sender = sender
+        self._places = StreamPlaces()
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,9 +95,9 @@ class TemporaryHost:
         if await self._is_there(ticket):
             raise Conflict("The upload was made already.")
         try:
-            await self._store.put_stream(
-                ticket.key, _check(receive, ticket), max_bytes=ticket.bytes
-            )
+            async with self._places.take(ticket.account):
+                body = _check(PacedBody(receive), ticket)
+                await self._store.put_stream(ticket.key, body, max_bytes=ticket.bytes)
         except ObjectTooLarge:
             raise InvalidRequest(f"The body must have {ticket.bytes} bytes.") from None
         except StoreUnavailable as error:

@@ -15,7 +15,7 @@ from gateway_core.contract.batch import TERMINAL_PHASES, WINDOW_SECONDS, Gateway
 from gateway_core.contract.conditions import ConditionType, Reason, update_conditions
 from gateway_core.contract.money import to_decimal_text
 from gateway_core.contract.names import BATCH_FINALIZER
-from gateway_core.domain.batchlines import Problem
+from gateway_core.domain.batchlines import Problem, tell_problems
 from gateway_core.domain.lifecycle import SETTLED, format_time, parse_time
 
 
@@ -120,7 +120,7 @@ def record_failure(
     model_id: str | None = None,
 ) -> dict[str, Any]:
     """The terminal status of a batch whose input cannot be run; it costs nothing."""
-    errors = [problem.to_status() for problem in problems]
+    errors = tell_problems(problems)
     text = errors[0]["message"] if errors else "the input cannot be run"
     if len(errors) > 1:
         text += f" ({len(errors)} problems in all)"

@@ -3,7 +3,7 @@
 Fulfilled by `adapters.objectstore`. Keys are relative paths of `[A-Za-z0-9._/-]`.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -64,9 +64,18 @@ class ObjectStore(Protocol):
         ...
 
     def stream(
-        self, key: str, start: int = 0, length: int | None = None
+        self,
+        key: str,
+        start: int = 0,
+        length: int | None = None,
+        *,
+        examine: Callable[[bytes], object] | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """Bytes from `start`, at most `length`; in chunks of at most 1 MiB. ObjectMissing.
+
+        `examine`, such as a digest, is called with each chunk before that is given, in order, one
+        call at a time, and off the event loop where the store has threads. The next chunk is read,
+        and perhaps examined, while whoever uses this is at work with the one before it.
 
         Who leaves it early closes it: it holds a file or a connection.
         """

@@ -8,7 +8,16 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from gateway_core.contract.batch import GatewayBatch
+from gateway_core.contract.file import GatewayFile
+from gateway_core.contract.upload import GatewayUpload
+
 Object = dict[str, Any]
+
+PAGE = 500
+PAGE_OF_LARGE = 50
+"""Objects in a page of those that may have 200 KB each, by their segments."""
+_LARGE = frozenset(kind.plural for kind in (GatewayBatch, GatewayFile, GatewayUpload))
 
 
 class RecordError(Exception):
@@ -60,6 +69,11 @@ class WatchExpired(RecordError):
     """The resourceVersion to watch from is compacted: list anew."""
 
 
+def choose_page(plural: str, *, metadata_only: bool) -> int:
+    """How many objects of a kind are read at a time, so that a page has some 10 MB at most."""
+    return PAGE_OF_LARGE if plural in _LARGE and not metadata_only else PAGE
+
+
 class Records(Protocol):
     """Access to the objects of one namespace. `plural` names the kind.
 
@@ -79,14 +93,16 @@ class Records(Protocol):
         self,
         plural: str,
         *,
-        limit: int = 500,
+        limit: int | None = None,
         token: str | None = None,
         label_selector: str = "",
         field_selector: str = "",
         metadata_only: bool = False,
         at_version: str = "",
     ) -> Page:
-        """One page of a consistent list. WatchExpired when the token has aged out.
+        """One page of a consistent list; of `limit` objects, else as many as suit the kind.
+
+        WatchExpired when the token has aged out.
 
         With `at_version`, the resourceVersion of another list: what was there at that moment, of
         this kind as of that one (all kinds of the gateway share one sequence of versions).

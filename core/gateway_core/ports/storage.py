@@ -39,11 +39,19 @@ class Claim:
 class StorageLedger(Protocol):
     """Every method is one atomic step, and raises StorageUnavailable."""
 
-    async def claim(self, account: str, pool: Pool, member: str, size: int, limit: int) -> bool:
+    async def claim(
+        self,
+        account: str,
+        pool: Pool,
+        member: str,
+        size: int,
+        limit: int,
+        most: int | None = None,
+    ) -> bool:
         """Counts `size` bytes for `member`, unless the pool would go over `limit` bytes.
 
-        False where it would. A member that is there keeps what it has, and the answer is True.
-        StorageStale.
+        Or over `most` members. False where it would. A member that is there keeps what it has, and
+        the answer is True. StorageStale.
         """
         ...
 

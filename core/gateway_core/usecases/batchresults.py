@@ -21,6 +21,7 @@ from gateway_core.usecases.content import ContentDamaged
 CHUNK_BYTES = 256 * 1024
 PIECE_BYTES = 1024 * 1024
 STEP_BYTES = 32 * 1024
+STEP_LINES = 64
 """Looked through at a time, in a millisecond or two."""
 _LIST_NAME = "list"
 _RECORDS_FOLDER = "lines/"
@@ -142,7 +143,7 @@ async def read_lines(
 async def merge(
     lines: AsyncIterator[Line],
     results: AsyncIterator[LineResult],
-    tell_unrun: Callable[[Line], LineResult],
+    tell_unrun: Callable[[Line], Awaitable[LineResult]],
 ) -> AsyncGenerator[LineResult, None]:
     """One result for each line, in their order; `tell_unrun` makes that of one that has none.
 
@@ -150,7 +151,7 @@ async def merge(
     one under way.
     """
     waiting: dict[int, LineResult] = {}
-    is_more = True
+    is_more, unrun = True, 0
     async for line in lines:
         while is_more and line.number not in waiting:
             result = await anext(results, None)
@@ -158,7 +159,12 @@ async def merge(
             if result is not None and result.number >= line.number:
                 waiting.setdefault(result.number, result)
         found = waiting.pop(line.number, None)
-        yield tell_unrun(line) if found is None else found
+        if found is None:
+            unrun += 1
+            if unrun % STEP_LINES == 0:
+                await asyncio.sleep(0)
+            found = await tell_unrun(line)
+        yield found
 
 
 async def join_results(

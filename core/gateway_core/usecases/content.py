@@ -5,10 +5,9 @@ is read whole is compared with its digest while it goes by, and its last bytes a
 it agrees: a reader either gets all bytes as they were stored, or an error before the end.
 """
 
-import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any
 
 from gateway_core.contract.stored import ObjectRef
@@ -50,45 +49,25 @@ async def _stream_segment(
     store: ObjectStore, ref: ObjectRef, place: int, start: int, length: int
 ) -> AsyncGenerator[bytes, None]:
     whole = length == ref.bytes
-    digest, got, held = hashlib.sha256(), 0, b""
-    loop = asyncio.get_running_loop()
-    async with (
-        aclosing(store.stream(ref.key, start, None if whole else length)) as stored,
-        aclosing(_read_ahead(stored)) as chunks,
-    ):
+    digest, got, last = hashlib.sha256(), 0, b""
+    stored = store.stream(
+        ref.key,
+        start,
+        None if whole else length,
+        # by whoever reads them, off the event loop: this is most of what a download costs
+        examine=digest.update if whole else None,
+    )
+    async with aclosing(stored) as chunks:
         async for chunk in chunks:
             got += len(chunk)
-            if got > length:
+            if got < length:
+                yield chunk
+            elif got == length:
+                last = chunk
+            else:
                 break
-            if whole:
-                # on a thread, so that one is digested while the one before it is sent
-                digested = loop.run_in_executor(None, digest.update, chunk)
-                try:
-                    if held:
-                        yield held
-                finally:
-                    await digested
-            elif held:
-                yield held
-            held = chunk
     if got != length:
         raise ContentDamaged(f"segment {place}: not as many bytes as were stored")
     if whole and digest.hexdigest() != ref.sha256:
         raise ContentDamaged(f"segment {place}: not the bytes that were stored")
-    if held:
-        yield held
-
-
-async def _read_ahead(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """The chunks; each is read while whoever uses this is at work with the one before it."""
-    coming = asyncio.ensure_future(anext(chunks, b""))
-    try:
-        while chunk := await coming:
-            coming = asyncio.ensure_future(anext(chunks, b""))
-            yield chunk
-    finally:
-        if not coming.done():
-            coming.cancel()
-        # what went wrong with bytes that nobody waits for is nobody's matter
-        with suppress(asyncio.CancelledError, Exception):
-            await coming
+    yield last

@@ -26,6 +26,7 @@ from gateway_core.ports.records import (
     AlreadyExists,
     Missing,
     Object,
+    RecordError,
     RecordOutcomeUnknown,
     Records,
     RecordUnavailable,
@@ -142,11 +143,29 @@ class FileRecorder:
         )
         if left is None:
             # without a finalizer it was gone at once, and the answer tells no version
-            page = await self._records.list_page(GatewayFile.plural, limit=1, metadata_only=True)
-            gone = {**obj, "metadata": {**meta, "resourceVersion": page.resource_version}}
-            await self._note(gone)
+            await self.note_gone(obj)
         else:
             await self._note(left)
+
+    async def note_gone(self, obj: Object) -> None:
+        """Tells the lists of other processes that `obj` is gone, in whatever version that was.
+
+        Raises RecordUnavailable.
+        """
+        page = await self._records.list_page(GatewayFile.plural, limit=1, metadata_only=True)
+        meta = {**obj["metadata"], "resourceVersion": page.resource_version}
+        await self._note({**obj, "metadata": meta})
+
+    async def withdraw(self, obj: Object) -> None:
+        """Deletes an object that was to be none, however it has changed since it was made.
+
+        What fails is told in the log: the operator finds that the account has too much.
+        """
+        try:
+            await self.delete(obj, exact=False)
+        except RecordError as error:
+            name = obj["metadata"]["name"]
+            _log.error("a file over its account's limit is left", file=name, error=str(error))
 
     async def _create(self, obj: Object) -> Made:
         begin = self._clock()

@@ -6,7 +6,9 @@ confirm it. Limits are bytes of the pool (contract §3.2, §2.5).
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 
 import structlog
 
@@ -38,21 +40,28 @@ class StorageFull(TooLarge):
 class StorageGate:
     """Claims for one process and event loop; rebuilds a few pools at a time.
 
+    `most` is how many files and uploads an account may have in a pool, whatever they take.
     Raises Unavailable where what an account stores is not known and cannot be made again in time.
     """
 
-    def __init__(self, records: Records, ledger: StorageLedger) -> None:
+    def __init__(
+        self,
+        records: Records,
+        ledger: StorageLedger,
+        most: Mapping[Pool, int] = MappingProxyType({}),
+    ) -> None:
         self._records = records
         self._ledger = ledger
+        self._most = most
         self._slots = asyncio.Semaphore(MOST_AT_ONCE)
         self._running: dict[tuple[str, Pool], asyncio.Task[None]] = {}
 
     async def claim(self, account: str, pool: Pool, member: str, size: int, limit: int) -> None:
         """Counts `size` bytes for `member`, once however often it is claimed. StorageFull."""
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline, most = time.monotonic() + WAIT_SECONDS, self._most.get(pool)
         while True:
             try:
-                if await self._ledger.claim(account, pool, member, size, limit):
+                if await self._ledger.claim(account, pool, member, size, limit, most):
                     return
             except StorageStale:
                 await self._wait_for(account, pool, deadline)

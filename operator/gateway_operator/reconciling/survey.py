@@ -16,9 +16,6 @@ from gateway_core.domain.uploads import is_settled, read_expiry, read_member
 from gateway_core.ports.records import Object, Records
 from gateway_core.ports.storage import Pool
 
-PAGE = 100
-"""Objects in one page: a file of an upload may have a thousand segments."""
-
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
@@ -91,7 +88,7 @@ async def list_objects(records: Records, plural: str, **selectors: Any) -> Async
     """All objects of a kind, page by page."""
     token = None
     while True:
-        page = await records.list_page(plural, limit=PAGE, token=token, **selectors)
+        page = await records.list_page(plural, token=token, **selectors)
         for obj in page.items:
             yield obj
         token = page.next_token

@@ -144,3 +144,16 @@ async def test_once_it_is_known_what_to_see_lists_ask_nobody(
     gateway.records.calls.clear()
     assert await cabinet.list() == [made["id"]]
     assert gateway.records.calls == []
+
+
+async def test_a_list_of_the_record_has_no_other_list_wait(
+    gateway: Gateway, cabinet: Cabinet
+) -> None:
+    await cabinet.list()
+    made = await cabinet.make()
+    known = await gateway.storage.read_version("demo")
+    # what is none of the account's files raises the record's version
+    gateway.records.put("gatewayuploads", {"metadata": {"name": "upload-a"}, "spec": {}})
+    gateway.files.synced = False
+    assert await cabinet.list() == [made["id"]]
+    assert await gateway.storage.read_version("demo") == known

@@ -189,6 +189,11 @@ class TestCreate:
         answer = await cabinet.ask("POST", FILES, b"", kind, length, chunks=[])
         assert (answer.status, answer.json["error"]["code"]) == (413, "file_too_large")
 
+    async def test_the_type_of_a_body_is_judged_before_its_length(self, cabinet: Cabinet) -> None:
+        kind, length = ("Content-Type", "application/json"), ("Content-Length", str(200 * MIB))
+        answer = await cabinet.ask("POST", FILES, b"", kind, length, chunks=[])
+        assert (answer.status, answer.json["error"]["code"]) == (415, "unsupported_media_type")
+
     async def test_an_account_stores_so_much(self, gateway: Gateway, cabinet: Cabinet) -> None:
         gateway.put_account("demo", storageBytes=10)
         await cabinet.make(b"123456")
@@ -197,6 +202,15 @@ class TestCreate:
         assert (answer.status, error["code"]) == (413, "storage_limit_exceeded")
         assert await cabinet.count_traces() == (1, 6, 1)
         await cabinet.make(b"1234")
+
+    async def test_an_account_has_so_many_files(self) -> None:
+        cabinet = Cabinet(Gateway(files_per_account=2))
+        made = [(await cabinet.make())["id"] for _ in range(2)]
+        answer = await cabinet.send(form(b"1"))
+        assert (answer.status, answer.json["error"]["code"]) == (413, "storage_limit_exceeded")
+        assert await cabinet.count_traces() == (2, 10, 2)
+        assert (await cabinet.ask("DELETE", f"{FILES}/{made[0]}")).status == 200
+        await cabinet.make()
 
     async def test_of_many_at_once_those_that_fit_are_made(
         self, gateway: Gateway, cabinet: Cabinet
@@ -304,12 +318,33 @@ class TestFailures:
         assert await cabinet.list() == [made["id"]]
         assert await cabinet.count_traces() == (1, 5, 1)
 
+    async def test_what_loses_its_room_while_it_is_made_is_refused_and_goes(
+        self, gateway: Gateway, cabinet: Cabinet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def lose(account: str, pool: str, member: str, size: int, limit: int) -> bool:
+            # the operator has looked at it meanwhile
+            obj = await gateway.records.get("gatewayfiles", member)
+            await gateway.records.patch_status("gatewayfiles", obj, {"observedGeneration": 1})
+            return False
+
+        monkeypatch.setattr(gateway.storage, "confirm", lose)
+        answer = await cabinet.send(form())
+        assert (answer.status, answer.json["error"]["code"]) == (413, "storage_limit_exceeded")
+        (obj,) = gateway.records.list_objects("gatewayfiles")
+        assert "deletionTimestamp" in obj["metadata"]
+        gateway.records.order_faults("delete", Fault(RecordUnavailable("away")))
+        assert (await cabinet.send(form())).status == 413
+
     async def test_a_deletion_whose_answer_is_lost_has_happened(
         self, gateway: Gateway, cabinet: Cabinet
     ) -> None:
         made = await cabinet.make()
         gateway.records.order_faults("delete", Fault(RecordOutcomeUnknown("lost"), applied=True))
+        await cabinet.list()
         assert (await cabinet.ask("DELETE", f"{FILES}/{made['id']}")).status == 200
+        # lists wait until they have seen it
+        gone = gateway.records.list_objects("gatewayfiles")[0]["metadata"]["resourceVersion"]
+        assert (await gateway.storage.read_version("demo") or 0) >= int(gone)
         assert (await cabinet.ask("DELETE", f"{FILES}/{made['id']}")).status == 404
         assert await cabinet.read_used() == 0
 

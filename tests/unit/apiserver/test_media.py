@@ -167,9 +167,7 @@ async def test_a_store_that_fails_after_it_was_asked_for_the_size(
     failure: type[Exception], status: int
 ) -> None:
     class Failing(FakeObjects):
-        async def stream(
-            self, key: str, start: int = 0, length: int | None = None
-        ) -> AsyncGenerator[bytes, None]:
+        async def stream(self, key: str, *_: object, **__: object) -> AsyncGenerator[bytes, None]:
             raise failure(key)
             yield b""
 

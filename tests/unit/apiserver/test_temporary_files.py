@@ -274,6 +274,13 @@ async def test_the_pool_of_temporary_files_is_the_accounts_and_its_own() -> None
     assert (await bench.create(b"x")).status == 503
 
 
+async def test_an_account_has_so_many_temporary_files() -> None:
+    bench = Bench(temporary_files_per_account=1)
+    assert (await bench.create()).status == 201
+    assert (await bench.create()).status == 413
+    assert len(bench.gateway.store.contents) == 1
+
+
 async def test_what_loses_its_room_while_it_is_made_is_refused_and_goes(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

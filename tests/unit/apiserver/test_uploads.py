@@ -259,6 +259,16 @@ async def test_with_an_idempotency_key_there_is_one_upload(uploader: Uploader) -
     assert await uploader.read_used() == 0
 
 
+async def test_a_life_that_is_the_purposes_own_is_the_same_as_none(uploader: Uploader) -> None:
+    life = {"anchor": "created_at", "seconds": 30 * 86400}
+    first = await uploader.create(6, key="k", purpose="batch")
+    again = await uploader.create(6, key="k", purpose="batch", expires_after=life)
+    assert (again.status, again.body) == (200, first.body)
+    shorter = {**life, "seconds": 3600}
+    other = await uploader.create(6, key="k", purpose="batch", expires_after=shorter)
+    refused(other, 409, "idempotency_conflict")
+
+
 async def test_an_upload_that_was_refused_after_its_creation_is_refused_again(
     uploader: Uploader,
 ) -> None:
@@ -318,7 +328,9 @@ async def test_there_is_no_get_and_no_list(gateway: Gateway) -> None:
     upload = await Uploader(gateway).open(1)
     missing = await gateway.get(f"/v1/uploads/{upload}")
     refused(missing, 404, "not_found")
-    refused(await gateway.get("/v1/uploads"), 405, "method_not_allowed")
+    refused(await gateway.get("/v1/uploads"), 404, "not_found")
+    other = await call(gateway.app, "PUT", "/v1/uploads")
+    assert (other.status, other.headers["allow"]) == (405, "POST")
     refused(await Uploader(gateway).post(f"/{upload}/"), 404, "not_found")
 
 

@@ -8,16 +8,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway_core.contract.batch import MOST_ERRORS, MOST_LINES
+from gateway_core.contract.batch import MOST_ERRORS, MOST_LINES, BatchStatus
 from gateway_core.domain.batchlines import (
     MOST_DEPTH,
     MOST_LINE_BYTES,
     Line,
     LineSplitter,
+    Problem,
     Validation,
     read_custom_id,
     read_request,
+    tell_problems,
 )
+from tests.crash.shares import IS_WHOLE
 
 BOM = b"\xef\xbb\xbf"
 
@@ -197,6 +200,29 @@ def test_a_hundred_problems_are_told_and_no_more_is_read() -> None:
     assert validation.total == MOST_ERRORS
 
 
+@pytest.mark.parametrize("character", ["x", "é", "😀", "\x00", "\x7f", "\u2028", '"', "\ud83d"])
+@pytest.mark.parametrize("count", [1, 32, 100, 5000])
+def test_what_is_told_of_a_file_is_small_in_the_record(character: str, count: int) -> None:
+    model = {"model": character * 253, "input": "x"}
+    problems = [Problem("invalid_value", character * 4000, "body.model", 2**31 - 1)] * count
+    told = tell_problems(problems)
+    assert len(told) == min(count, MOST_ERRORS)
+    assert all(each["message"] and len(each["message"].encode()) <= 512 for each in told)
+    # a quotation mark is two bytes in JSON
+    assert len(json.dumps(told, ensure_ascii=False).encode()) <= 48 * 1024
+    status = BatchStatus.model_validate({"errors": told})
+    assert len(status.errors or ()) == len(told)
+    lines = b"\n".join(line(n, body=model) for n in range(200))
+    assert len(json.dumps(tell_problems(check(lines).problems)).encode()) <= 32 * 1024
+
+
+def test_one_problem_is_told_whole() -> None:
+    [told] = tell_problems([Problem("c", "é" * 250)])
+    assert told == {"code": "c", "message": "é" * 250}
+    [told] = tell_problems([Problem("c", "é" * 300, "input", 3)])
+    assert told == {"code": "c", "message": "é" * 256, "param": "input", "line": 3}
+
+
 def test_fifty_thousand_lines_are_taken_and_one_more_is_not() -> None:
     data = b"".join(line(f"i{n}") + b"\n" for n in range(MOST_LINES))
     validation = check(data + b"\n\n")
@@ -219,7 +245,89 @@ def test_a_line_found_good_can_be_read_at_any_depth_of_the_stack() -> None:
     assert tell(line()[:-1] + b',"extra":' + wide + b"}") == []
 
 
-@settings(max_examples=80, deadline=None)
+GOOD = "good"
+KINDS = {
+    GOOD: None,
+    "blank": None,
+    "truncated": "invalid_json_line",
+    "zeros": "invalid_json_line",
+    "no text": "invalid_json_line",
+    "mark within": "invalid_json_line",
+    "mark in front": "invalid_json_line",
+    "long": "line_too_long",
+    "very long": "line_too_long",
+    "long and blank": "line_too_long",
+    "of one mebibyte": None,
+    "split by CR": None,
+}
+"""Kinds of lines, and how each fails the file."""
+
+
+def write_kind(kind: str, number: int, cut: int) -> bytes:
+    good = line(f"i{number}")
+    place = 1 + cut % (len(good) - 2)
+    return {
+        GOOD: good,
+        "blank": b" \t" * (cut % 3),
+        "truncated": good[:place],
+        "zeros": good[:place] + b"\x00" * (1 + cut % 3) + good[place:],
+        "no text": good[:-3] + b',"n":"' + (b"\xff", b"\xc3", b"\xed\xa0\x80")[cut % 3] + b'"}}',
+        "mark within": b"[" + BOM + b"]",
+        "mark in front": b" " + BOM + good,
+        "long": good[:-1] + b" " * (MOST_LINE_BYTES + 1 - len(good)) + b"}",
+        "very long": good + b" " * (10 * MOST_LINE_BYTES),
+        "long and blank": b" " * (MOST_LINE_BYTES + 1 + cut),
+        "of one mebibyte": good[:-1] + b" " * (MOST_LINE_BYTES - len(good)) + b"}",
+        "split by CR": good.replace(b", ", b",\r", 1),
+    }[kind]
+
+
+@settings(max_examples=400 if IS_WHOLE else 25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            # the long ones seldom: they cost most
+            st.sampled_from([*KINDS, *[kind for kind in KINDS if "long" not in kind] * 3]),
+            st.integers(0, 200),
+            st.sampled_from([b"\n", b"\r\n"]),
+        ),
+        max_size=8,
+    ),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([7, 1000, 32 * 1024, 1 << 20]),
+)
+@example([("very long", 0, b"\r\n"), (GOOD, 0, b"\n")], True, False, 1000)
+@example([("no text", 1, b"\n"), ("long", 0, b"\r\n")], True, False, 32 * 1024)
+@example([("of one mebibyte", 0, b"\r\n")], True, False, 1 << 20)
+def test_each_line_of_a_broken_file_is_told_by_its_place(
+    parts: list[tuple[str, int, bytes]], marked: bool, ended: bool, size: int
+) -> None:
+    texts = [write_kind(kind, n, cut) + end for n, (kind, cut, end) in enumerate(parts)]
+    if texts and not ended:
+        texts[-1] = texts[-1].removesuffix(b"\n").removesuffix(b"\r")
+    data = (BOM if marked else b"") + b"".join(texts)
+    if len(data) > 100_000:
+        size = max(size, 1000)
+    validation = check(data, size)
+    wanted: list[tuple[str, int | None]] = [
+        (code, number)
+        for number, (kind, _, _) in enumerate(parts, 1)
+        if (code := KINDS[kind]) is not None
+    ]
+    total = sum(kind != "blank" for kind, _, _ in parts)
+    if not total:
+        wanted = [("empty_file", None)]
+    assert [(p.code, p.line) for p in validation.problems] == wanted
+    assert validation.total == total
+    assert len(tell_problems(validation.problems)) == len(wanted)
+    splitter = LineSplitter()
+    for start in range(0, len(data), size):
+        list(splitter.feed(data[start : start + size]))
+        assert splitter.kept <= MOST_LINE_BYTES + 1, "memory follows the limit"
+
+
+@settings(max_examples=800 if IS_WHOLE else 80, deadline=None)
 @given(st.data())
 def test_whatever_is_in_a_file_it_is_judged_and_what_is_good_is_read(data: st.DataObject) -> None:
     good = [line(f"i{n}") for n in range(4)]

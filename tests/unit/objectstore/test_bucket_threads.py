@@ -13,6 +13,8 @@ import pytest
 
 from gateway_core.adapters.objectstore.s3 import store as store_module
 from gateway_core.adapters.objectstore.s3.store import S3Store
+from gateway_core.ports.objects import StoreUnavailable
+from tests.fakes.clock import in_virtual_time
 
 SMALL = 4096
 """A part of these tests."""
@@ -124,3 +126,29 @@ async def test_calls_that_were_given_up_leave_nothing_behind(
     client.gate.set()
     await asyncio.gather(*stuck)
     await asyncio.wait_for(store.put("a", b"x"), 5)
+
+
+@in_virtual_time
+async def test_a_stream_that_finds_no_place_is_refused_in_time() -> None:
+    client = HangingClient()
+    store = S3Store(cast("Any", client), "bucket")
+
+    async def drip() -> AsyncIterator[bytes]:
+        while True:
+            await asyncio.sleep(1)
+            yield b"x"
+
+    drips = [
+        asyncio.create_task(store.put_stream(f"a/{n}", drip(), max_bytes=10**9))
+        for n in range(store_module.UPLOADS)
+    ]
+    await asyncio.sleep(0)
+    begin = asyncio.get_running_loop().time()
+    with pytest.raises(StoreUnavailable):
+        await store.put_stream("b", flow(), max_bytes=10**9)
+    assert asyncio.get_running_loop().time() - begin == pytest.approx(store_module.WAIT_SECONDS)
+    for task in drips:
+        task.cancel()
+    await asyncio.wait(drips)
+    store.close()
+    assert client.under_way == []

@@ -1,10 +1,18 @@
 """Batches over what clients, providers and stores do wrong: one fault stays one fault."""
 
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from gateway_core.domain.batchlines import Line, read_custom_id
+from gateway_core.domain.batchresults import LineResult
+from gateway_core.usecases.batchresults import STEP_LINES, merge
+from gateway_operator.controllers.batches import finalizing
+from gateway_operator.controllers.batches.budget import Budget
 from gateway_operator.controllers.batches.window import Window
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.batchstage import (
@@ -131,8 +139,95 @@ async def test_a_batch_that_is_deleted_goes_once_its_charge_is_counted() -> None
     assert await stage.balance() == (len(stage.judge.bodies) * PRICE, 0)
 
 
+@in_virtual_time
+async def test_no_batch_is_let_go_before_its_charge_is_counted() -> None:
+    stage = BatchStage(Judge(latency=1.0))
+    await stage.boot()
+    name = await stage.submit(make_lines(20))
+    await stage.wait(lambda: len(stage.judge.bodies) == 20)
+    stage.counters.away = True
+    await stage.wait(lambda: stage.batch_status(name).get("phase") == "Completed", seconds=60)
+    await stage.pass_time(60)
+    # one that were closed by now could be deleted, and its hold were nobody's
+    assert stage.batch_status(name).get("work") is None
+    await stage.records.delete(BATCHES, name)
+    await stage.pass_time(20)
+    assert stage.is_batch_there(name)
+    stage.counters.away = False
+    await stage.wait(lambda: not stage.is_batch_there(name), seconds=60)
+    assert await stage.balance() == (20 * PRICE, 0)
+    await stage.kill()
+
+
+@in_virtual_time
+async def test_long_lines_that_were_never_run_are_read_beside_the_loop() -> None:
+    beside, here, in_thread = list[str](), list[str](), False
+
+    def read(data: bytes) -> str:
+        custom_id = read_custom_id(data)
+        (beside if in_thread else here).append(custom_id)
+        return custom_id
+
+    async def to_thread(call: Any, *args: Any) -> Any:
+        nonlocal in_thread
+        in_thread = True
+        try:
+            return call(*args)
+        finally:
+            in_thread = False
+
+    stage = BatchStage(Judge(latency=100.0))
+    await stage.boot()
+    lines = make_lines(20)
+    lines[15]["body"]["input"] = "long" * 20_000
+    name = await stage.submit(lines)
+    with (
+        patch.object(finalizing, "read_custom_id", read),
+        patch("asyncio.to_thread", to_thread),
+    ):
+        await stage.wait(lambda: bool(stage.judge.bodies))
+        await stage.cancel_batch(name)
+        await stage.finish_batch(name, seconds=900)
+    _, errors = await stage.read_results(name)
+    assert [e["custom_id"] for e in errors] == [f"r-{n}" for n in range(8, 20)]
+    # and none is read where only those with an answer are told
+    assert sorted(beside + here) == sorted(f"r-{n}" for n in range(8, 20))
+    assert beside == ["r-15"]
+    await stage.kill()
+
+
+async def test_lines_that_were_never_run_are_told_in_small_steps() -> None:
+    turns, told = 0, Counter[int]()
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async def list_lines() -> AsyncIterator[Line]:
+        for number in range(1, 1001):
+            yield Line(number, b"{}")
+
+    async def list_results() -> AsyncIterator[LineResult]:
+        for number in range(200, 300):
+            yield LineResult(number, succeeded=True, text=b"")
+
+    async def tell(line: Line) -> LineResult:
+        told[turns] += 1
+        return LineResult(line.number, succeeded=False, text=b"")
+
+    counting = asyncio.create_task(count_turns())
+    await asyncio.sleep(0)
+    found = [result.number async for result in merge(list_lines(), list_results(), tell)]
+    counting.cancel()
+    assert found == list(range(1, 1001))
+    assert told.total() == 900
+    assert max(told.values()) <= STEP_LINES
+
+
 def test_a_run_has_only_so_many_bytes_under_way() -> None:
-    window, size = Window(), 1024 * 1024
+    window, size = Window(Budget().open("demo")), 1024 * 1024
     for place in range(16):
         assert window.has_room()
         window.begin(place, size)

@@ -19,6 +19,7 @@ from gateway_core.ports.objects import StoredObject, StoreUnavailable
 from gateway_core.ports.records import Missing, Outdated
 from gateway_core.ports.upstream import UpstreamLimited, UpstreamRejected
 from gateway_operator.failpoints import NAMES, Failpoints
+from tests.crash.shares import IS_WHOLE
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects
 from tests.unit.operator.batchstage import (
@@ -309,7 +310,11 @@ async def play(scene: Scene) -> None:
     await stage.kill()
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=1000 if IS_WHOLE else 20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(draw_scenes())
 @example(Scene(events=[(1.6, "kill")] * 8))
 @example(Scene(events=[(2.0, "late"), (1.6, "kill"), (3.0, "well"), (0.01, "kill")]))
@@ -317,7 +322,11 @@ def test_invariants_hold(scene: Scene) -> None:
     in_virtual_time(lambda: play(scene))()
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=1000 if IS_WHOLE else 15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(draw_scenes("twin", "twin", "twin"))
 @example(Scene(lag=2.0, events=[(1.0, "twin"), (1.6, "kill"), (1.0, "twin")]))
 def test_two_owners_at_once_do_no_harm(scene: Scene) -> None:

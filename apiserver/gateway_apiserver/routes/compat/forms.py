@@ -4,7 +4,6 @@ Fields may stand before the file or after it (contract §3.1), so what they say 
 only at the end. python-multipart finds the boundaries; what the parts mean is read here.
 """
 
-import asyncio
 import re
 from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from gateway_apiserver.routes.compat.bodies import invalid
+from gateway_apiserver.streams import PacedBody
 from gateway_apiserver.trace import Header
 from gateway_core.contract.errors import InvalidRequest, TooLarge, UnsupportedMediaType
 
@@ -27,8 +27,6 @@ MOST_ENVELOPE_BYTES = 1024 * 1024
 """Of a body, all that is not the file."""
 MOST_FIELD_BYTES = 64 * 1024
 MOST_PARTS = 64
-IDLE_SECONDS = 60.0
-"""How long the next bytes of a body may take to come."""
 _MOST_HEADER_BYTES = 16 * 1024
 _MOST_BOUNDARY_BYTES = 200
 _IDENTITY = (b"", b"identity")
@@ -57,7 +55,7 @@ class Form:
         self.fields: dict[str, str] = {}
         self.filename: str | None = None
         self.media_type: str | None = None
-        self._receive = receive
+        self._receive = PacedBody(receive)
         self._file_field = file_field
         self._known = known
         self._is_named = is_named
@@ -128,11 +126,7 @@ class Form:
 
     async def _read(self) -> None:
         """Takes in the next piece of the body."""
-        try:
-            async with asyncio.timeout(IDLE_SECONDS):
-                message = await self._receive()
-        except TimeoutError:
-            raise InvalidRequest("The rest of the body did not come in time.") from None
+        message = await self._receive()
         if message["type"] != "http.request":
             raise ClientDisconnect
         data: bytes = message.get("body", b"")

@@ -12,6 +12,8 @@ from gateway_apiserver.trace import trace_of
 from gateway_core.contract.errors import MethodNotAllowed, NotFound
 
 ROOT = "/v1"
+_UNREAD = f"{ROOT}/uploads"
+"""To ask for these finds nothing, as it does for one of them (contract §4.6)."""
 
 Endpoints = Mapping[str, Mapping[str, Endpoint]]
 """Path below `/v1`, such as `files/{file_id}/content`, to method to endpoint; GET serves HEAD."""
@@ -40,6 +42,8 @@ class CompatRoutes:
         is_head = scope["method"] == "HEAD"
         endpoint = methods.get("GET" if is_head else scope["method"])
         if endpoint is None:
+            if template == _UNREAD and (is_head or scope["method"] == "GET"):
+                raise NotFound("Not found.")
             allowed = {*methods, "HEAD"} if "GET" in methods else set(methods)
             raise MethodNotAllowed(", ".join(sorted(allowed)))
         trace = trace_of(scope)

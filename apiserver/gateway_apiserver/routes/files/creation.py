@@ -17,6 +17,7 @@ from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.routes.compat.bodies import ANCHOR, check_word, invalid, missing
 from gateway_apiserver.routes.compat.calls import Call
 from gateway_apiserver.routes.compat.forms import MOST_ENVELOPE_BYTES, Form
+from gateway_apiserver.streams import StreamPlaces
 from gateway_core.contract.errors import Internal, OutcomeUnknown, TooLarge, Unavailable
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.names import FILE_PREFIX, id_to_name
@@ -83,6 +84,7 @@ class FileCreation:
         recorder: FileRecorder,
         mint: IdMint,
         failpoints: Failpoints,
+        places: StreamPlaces,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -91,6 +93,7 @@ class FileCreation:
         self._recorder = recorder
         self._mint = mint
         self._failpoints = failpoints
+        self._places = places
         self._clock = clock
 
     async def create(self, call: Call, caller: Principal) -> Object:
@@ -100,10 +103,10 @@ class FileCreation:
         whether it did (OutcomeUnknown).
         """
         account = caller.account
+        form = Form(call.headers, call.receive, FIELD, known=_FIELDS)
         declared = _read_length(call)
         if declared > DIRECT_BATCH_BYTES + MOST_ENVELOPE_BYTES:
             raise FileTooLarge(DIRECT_BATCH_BYTES)
-        form = Form(call.headers, call.receive, FIELD, known=_FIELDS)
         # what cannot fit is not read
         at_least = max(0, declared - _SLACK_BYTES)
         await self._gate.check_room(account.name, "files", at_least, account.storage_bytes)
@@ -111,7 +114,8 @@ class FileCreation:
             raise missing(FIELD)
         minted = self._mint.mint_ordered(FILE_PREFIX, account.name, int(self._clock() * 1000))
         name = id_to_name(minted)
-        stored = await self._store_bytes(form, file_key(account.name, name))
+        async with self._places.take(account.name):
+            stored = await self._store_bytes(form, file_key(account.name, name))
         self._failpoints.reach("after-file-bytes")
         wishes = read_wishes(form.fields)
         new = NewFile(
@@ -163,7 +167,7 @@ class FileCreation:
             await self._gate.confirm(new.account, "files", new.name, size, limit)
         except StorageFull:
             # the operator removes the bytes of what was an object
-            await self._recorder.delete(made.object)
+            await self._recorder.withdraw(made.object)
             raise
         return made.object
 

@@ -120,7 +120,9 @@ class FileEndpoints:
             except NotFound:
                 if sent is None:
                     raise
-                return sent  # by the call that was not acknowledged
+                # by the call that was not acknowledged
+                await self._tell_gone(sent)
+                return sent
             try:
                 await self._recorder.delete(obj)
             except Outdated:
@@ -134,6 +136,14 @@ class FileEndpoints:
         if sent is not None:
             raise OutcomeUnknown("The deletion was not acknowledged in time.")
         raise Unavailable("The file changes faster than it can be deleted.", retry_after=1)
+
+    async def _tell_gone(self, obj: Object) -> None:
+        """Has lists wait until they have seen that it is gone."""
+        try:
+            await self._recorder.note_gone(obj)
+        except RecordError as error:
+            name = obj["metadata"]["name"]
+            _log.warning("a file's end could not be told", file=name, error=str(error))
 
 
 def _read(obj: Object) -> FileRecord:

@@ -143,9 +143,11 @@ class FileFinder:
             if page.next_token is None:
                 break
             token = page.next_token
-        # where it cannot be told, the next list asks the record as well
+        # where it cannot be told, the next list asks the record as well; where versions are known,
+        # this one is of no file of the account's, and others would wait for it in vain
         with suppress(StorageUnavailable):
-            await self._ledger.establish_versions(account, int(page.resource_version))
+            if await self._ledger.read_version(account) is None:
+                await self._ledger.establish_versions(account, int(page.resource_version))
         return found
 
 

@@ -17,6 +17,7 @@ from gateway_apiserver.routes.temporary.longbodies import LongBody
 from gateway_apiserver.routes.temporary.making import TemporaryFiles
 from gateway_apiserver.routes.temporary.mediatypes import HEAD_BYTES, find_media_type
 from gateway_apiserver.routes.temporary.requests import Source, read_source, refuse_source
+from gateway_apiserver.streams import PacedBody, StreamPlaces
 from gateway_core.contract.errors import TooLarge, Unavailable, UnsupportedMediaType
 from gateway_core.contract.stored import ObjectRef
 from gateway_core.domain.files import USER_DATA_BYTES
@@ -48,10 +49,13 @@ class FileTooLarge(TooLarge):
 class TemporaryCreation:
     """`POST /api/v1/files`."""
 
-    def __init__(self, files: TemporaryFiles, store: ObjectStore, fetcher: Fetcher) -> None:
+    def __init__(
+        self, files: TemporaryFiles, store: ObjectStore, fetcher: Fetcher, places: StreamPlaces
+    ) -> None:
         self._files = files
         self._store = store
         self._fetcher = fetcher
+        self._places = places
 
     async def create(self, call: Call, caller: Principal, key: str | None) -> Mapping[str, Any]:
         """The answer for the file that the call's body describes.
@@ -65,7 +69,7 @@ class TemporaryCreation:
         earlier = await self._files.find(self._files.mint_name(account, key)) if key else None
         if earlier is None:
             await self._files.check_room(account, max(0, declared - _SLACK_BYTES) * 3 // 4)
-        body = LongBody(_read_chunks(call.receive))
+        body = LongBody(_read_chunks(PacedBody(call.receive)))
         is_long = await body.find_long()
         source = None if is_long else read_source(parse_body(body.kept))
         name = self._files.mint_name(account, key)
@@ -73,7 +77,8 @@ class TemporaryCreation:
         head = Head()
         if source is None or source.data is not None:
             texts = body.stream() if source is None else _give(source)
-            stored = await self._store_bytes(place, _decode(texts, body, source, head))
+            async with self._places.take(account):
+                stored = await self._store_bytes(place, _decode(texts, body, source, head))
             source = source or read_source(parse_body(body.kept))
             values = {"sha256": stored.sha256, "file_name": source.filename}
         else:
@@ -82,7 +87,8 @@ class TemporaryCreation:
             found = await self._files.find(name) if key is not None else None
             if found is not None:
                 return self._files.replay(found, fingerprint(values))
-            stored = await self._fetch(place, source.url, head)
+            async with self._places.take(account):
+                stored = await self._fetch(place, source.url, head)
         assert stored.sha256 is not None
         return await self._files.make(
             caller,

@@ -175,18 +175,9 @@ class TemporaryFiles:
                 await self._gate.confirm(account, POOL, name, segment.bytes, self._limit)
             except StorageFull:
                 # the operator removes the bytes of what was an object
-                await self._withdraw(made.object)
+                await self._recorder.withdraw(made.object)
                 raise
         return made.object, made.is_new
-
-    async def _withdraw(self, obj: Object) -> None:
-        """Deletes what there is no room for, whoever has written its status meanwhile."""
-        try:
-            await self._recorder.delete(obj, exact=False)
-        except RecordError as error:
-            # it stays above the limit for its day at the most
-            name = obj["metadata"]["name"]
-            _log.warning("a temporary file beyond the limit was left", file=name, error=str(error))
 
     async def remove(self, key: str) -> None:
         """Removes bytes that nothing came of; the operator finds those that are left even so."""

@@ -14,6 +14,7 @@ from gateway_apiserver.routes.compat.router import Endpoints
 from gateway_apiserver.routes.uploads.creation import UploadCreation
 from gateway_apiserver.routes.uploads.desk import UploadDesk
 from gateway_apiserver.routes.uploads.requests import read_completion, read_upload
+from gateway_apiserver.streams import StreamPlaces
 from gateway_apiserver.trace import Header
 from gateway_core.contract.errors import Conflict, InvalidRequest, NotFound, TooLarge, Unavailable
 from gateway_core.domain.files import render_file
@@ -42,6 +43,7 @@ class UploadRoutes:
         desk: UploadDesk,
         parts: UploadParts,
         count: Callable[[int], None],
+        places: StreamPlaces,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -50,6 +52,7 @@ class UploadRoutes:
         self._desk = desk
         self._parts = parts
         self._count = count
+        self._places = places
         self._clock = clock
         self.endpoints: Endpoints = {
             "uploads": {"POST": Endpoint("uploads_create", self.create)},
@@ -84,7 +87,8 @@ class UploadRoutes:
                     # what is wrong with the body goes first (§0.9)
                     await _drain(source)
                     raise
-                part = await self._parts.add(obj, source, expected)
+                async with self._places.take(account):
+                    part = await self._parts.add(obj, source, expected)
             try:
                 # an outcome that was written meanwhile has none of it
                 await self._desk.find_open(account, wire_id)

@@ -22,7 +22,7 @@ from gateway_apiserver.routes.compat.bodies import (
 )
 from gateway_core.contract.errors import InvalidRequest, TooLarge
 from gateway_core.contract.upload import MOST_PARTS
-from gateway_core.domain.files import PURPOSES, clean_filename
+from gateway_core.domain.files import PURPOSES, Purpose, clean_filename, find_life
 from gateway_core.domain.uploads import MOST_BYTES
 
 _HEX = re.compile(r"[0-9a-fA-F]{32}")
@@ -33,7 +33,7 @@ LONGEST_TYPE = 255
 class WantedUpload:
     """An Upload that is asked for. `life` is that of its File in seconds, None as purposes go."""
 
-    purpose: str
+    purpose: Purpose
     filename: str
     media_type: str
     bytes: int
@@ -42,7 +42,9 @@ class WantedUpload:
     @property
     def fingerprint(self) -> str:
         """Digest of what was asked for, to tell a replay (§2.2)."""
-        values = [self.purpose, self.filename, self.media_type, self.bytes, self.life]
+        # a life that is told and is the purpose's own is the same as none
+        life = find_life(self.purpose, self.life)
+        values = [self.purpose, self.filename, self.media_type, self.bytes, life]
         return hashlib.sha256(orjson.dumps(values)).hexdigest()
 
 
@@ -59,7 +61,8 @@ def read_upload(body: Mapping[str, Any]) -> WantedUpload:
     size = take_whole(body, "bytes", least=1)
     filename = take_text(body, "filename")
     media_type = take_text(body, "mime_type", most=LONGEST_TYPE)
-    purpose = take_word(body, "purpose", PURPOSES)
+    word = take_word(body, "purpose", PURPOSES)
+    purpose: Purpose = "batch" if word == "batch" else "user_data"
     life = take_life(body)
     if size > MOST_BYTES[purpose]:
         raise TooLarge(

@@ -30,6 +30,7 @@ from gateway_core.ports.records import (
     RecordUnavailable,
     Refused,
     WatchExpired,
+    choose_page,
 )
 
 CONNECT_SECONDS = 3.0
@@ -83,7 +84,7 @@ class KubeRecords(Records):
         self,
         plural: str,
         *,
-        limit: int = 500,
+        limit: int | None = None,
         token: str | None = None,
         label_selector: str = "",
         field_selector: str = "",
@@ -91,7 +92,7 @@ class KubeRecords(Records):
         at_version: str = "",
     ) -> Page:
         """One page of a consistent list; see the port."""
-        query = {"limit": str(limit)}
+        query = {"limit": str(limit or choose_page(plural, metadata_only=metadata_only))}
         if at_version and not token:
             query |= {"resourceVersion": at_version, "resourceVersionMatch": "Exact"}
         if token:

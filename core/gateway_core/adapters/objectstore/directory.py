@@ -9,7 +9,6 @@ One filesystem holds the whole directory, and no key is the folder of another (`
 """
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing
@@ -24,6 +23,7 @@ from gateway_core.adapters.objectstore.files import (
     measure,
     measure_all,
     open_file,
+    read_block,
     read_whole,
     remove_leftovers,
     write_whole,
@@ -31,7 +31,6 @@ from gateway_core.adapters.objectstore.files import (
 from gateway_core.adapters.objectstore.keys import check_key, check_prefix
 from gateway_core.ports.objects import Entry, ObjectTooLarge, StoredObject, StoreUnavailable
 
-READ_BYTES = 1024 * 1024
 CHUNK_BYTES = 256 * 1024
 THREADS = 8
 PAGE = 500
@@ -96,25 +95,30 @@ class DirectoryStore:
         return StoredObject(key, await self._run(measure, self._locate(key)), None)
 
     async def stream(
-        self, key: str, start: int = 0, length: int | None = None
+        self,
+        key: str,
+        start: int = 0,
+        length: int | None = None,
+        *,
+        examine: Callable[[bytes], object] | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """See the port. Chunks of 1 MiB; an object replaced meanwhile is read as it was."""
+        """See the port. Chunks of 1 MiB; an object replaced meanwhile is read as it was.
+
+        One turn of a thread reads a chunk and has it examined.
+        """
         path = self._locate(key)
         file = await self._run(open_file, path)
+        position, end = start, None if length is None else start + length
+        job = self._threads.submit(read_block, file, position, end, examine)
         try:
-            left = length
-            position = start
-            while left is None or left > 0:
-                wanted = READ_BYTES if left is None else min(READ_BYTES, left)
-                chunk = await self._run(os.pread, file.fileno(), wanted, position)
-                if not chunk:
-                    return
+            while chunk := await _finish(job):
                 position += len(chunk)
-                if left is not None:
-                    left -= len(chunk)
+                job = self._threads.submit(read_block, file, position, end, examine)
                 yield chunk
         finally:
-            file.close()
+            job.cancel()
+            # after a read that is under way, which else found another file by this one's number
+            job.add_done_callback(lambda _: file.close())
 
     async def delete(self, key: str) -> None:
         """See the port."""

@@ -7,7 +7,7 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
@@ -17,6 +17,7 @@ from gateway_core.adapters.objectstore.keys import TEMPORARY_PREFIX, is_part
 from gateway_core.ports.objects import Entry, ObjectMissing
 
 LEFTOVER_SECONDS = 24 * 3600
+READ_BYTES = 1024 * 1024
 
 _RENAME_ATTEMPTS = 100
 
@@ -94,6 +95,17 @@ def open_file(path: Path) -> FileIO:
     """The object's file, for reading. ObjectMissing."""
     with _missing(path):
         return FileIO(path, "rb")
+
+
+def read_block(
+    file: FileIO, position: int, end: int | None, examine: Callable[[bytes], object] | None
+) -> bytes:
+    """The bytes from `position` on, before `end`; at most 1 MiB, none at the file's end."""
+    wanted = READ_BYTES if end is None else min(READ_BYTES, end - position)
+    block = os.pread(file.fileno(), wanted, position)
+    if examine is not None and block:
+        examine(block)
+    return block
 
 
 def read_whole(path: Path) -> bytes:

@@ -57,9 +57,20 @@ class RedisStorage:
         """Closes all connections."""
         await self._link.close()
 
-    async def claim(self, account: str, pool: Pool, member: str, size: int, limit: int) -> bool:
+    async def claim(
+        self,
+        account: str,
+        pool: Pool,
+        member: str,
+        size: int,
+        limit: int,
+        most: int | None = None,
+    ) -> bool:
         """See the port."""
-        return bool(await self._call(CLAIM, account, pool, member, check_size(size), limit))
+        members: Argument = "" if most is None else most
+        return bool(
+            await self._call(CLAIM, account, pool, member, check_size(size), limit, members)
+        )
 
     async def confirm(self, account: str, pool: Pool, member: str, size: int, limit: int) -> bool:
         """See the port."""

@@ -13,6 +13,7 @@ import structlog
 from gateway_core.domain.batchresults import LineResult
 from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.usecases.batchresults import ResultsFolder
+from gateway_operator.controllers.batches.budget import Share
 from gateway_operator.failpoints import Failpoints
 
 PAUSE_SECONDS = 1.5
@@ -25,10 +26,11 @@ _log = structlog.get_logger(__name__)
 
 
 class Checkpoints:
-    """The writer of one run."""
+    """The writer of one run; what waits is of the run's `share` of bytes."""
 
-    def __init__(self, folder: ResultsFolder, failpoints: Failpoints) -> None:
+    def __init__(self, folder: ResultsFolder, share: Share, failpoints: Failpoints) -> None:
         self._folder = folder
+        self._share = share
         self._failpoints = failpoints
         self._sequence = 0
         self._waiting: list[LineResult] = []
@@ -44,7 +46,11 @@ class Checkpoints:
     @property
     def has_room(self) -> bool:
         """Whether more lines may be begun, by what waits to be written."""
-        return self._bytes < FULL_BYTES and len(self._waiting) < MOST_WAITING_LINES
+        return not self._waiting or (self._share.has_room and not self._is_full)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._bytes >= FULL_BYTES or len(self._waiting) >= MOST_WAITING_LINES
 
     @property
     def age(self) -> float:
@@ -59,10 +65,11 @@ class Checkpoints:
         """Takes in a line that has ended."""
         self._waiting.append(result)
         self._bytes += len(result.text)
+        self._share.take(len(result.text))
         if self._since is None:
             self._since = time.monotonic()
         self._news.set()
-        if not self.has_room:
+        if self._is_full:
             self._hurry.set()
 
     async def run(self) -> None:
@@ -100,7 +107,9 @@ class Checkpoints:
             return False
         self._failpoints.reach("after-batch-checkpoint")
         del self._waiting[: len(chosen)]
-        self._bytes -= sum(len(result.text) for result in chosen)
+        size = sum(len(result.text) for result in chosen)
+        self._bytes -= size
+        self._share.give(size)
         self._since = begun if self._waiting else None
         succeeded = sum(result.succeeded for result in chosen)
         self.completed += succeeded

@@ -89,6 +89,7 @@ class BatchController:
         if run is not None:
             run.look()
         else:
+            self._tools.wake(name)
             self._tools.queue.add(name)
 
     async def reconcile(self, name: str) -> None:
@@ -122,6 +123,7 @@ class BatchController:
         self._tools.queue.is_draining = True
         for run in list(self._runs.values()):
             run.stop()
+        self._tools.wake()
         await self._tools.queue.drain(MOMENT_SECONDS)
         await self._tools.queue.stop(lambda _: False)
 
@@ -138,11 +140,19 @@ class BatchController:
             return await self._fail(obj, batch, Unfit(Reason.INVALID_REQUEST, fault))
 
     async def _run(self, obj: Object, batch: GatewayBatch) -> bool:
-        """Runs what is left of the lines; whether the run is over."""
+        """Runs what is left of the lines; whether there is more to do now."""
+        tools, is_over = self._tools, self._is_over(batch)
+        account, name = batch.spec.request.account_name, batch.metadata.name
+        turns, seconds = (tools.endings, None) if is_over else (tools.runs, tools.left(batch))
+        async with turns.take(account, name, seconds) as has_place:
+            # without one: it may be cancelled by now, or its window has ended
+            return await self._run_lines(batch, is_over) if has_place else True
+
+    async def _run_lines(self, batch: GatewayBatch, is_over: bool) -> bool:
         name = batch.metadata.name
         try:
             segments = await self._intake.find_segments(batch)
-            if not self._is_over(batch):
+            if not is_over:
                 # one that runs no line any more needs no hold, and waits for nothing
                 await self._money.ensure(batch)
         except NotYet:

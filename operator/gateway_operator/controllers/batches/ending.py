@@ -24,9 +24,8 @@ class Ending:
         whose deletion has begun is gone before that, with its finalizer.
         """
         base, register = self._tools.base, self._tools.register
-        settled = await settle_hold(base, obj)
-        if not settled and batch.metadata.deletion_timestamp is not None:
-            # once it is gone nobody could tell its charge: the hold would be given back
+        if not await settle_hold(base, obj):
+            # it may be deleted whenever it is let go, and then the hold would be given back
             self._tools.queue.add_after(batch.metadata.name, PAUSE_SECONDS)
             return False
         base.failpoints.reach("after-batch-settle")

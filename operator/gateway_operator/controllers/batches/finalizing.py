@@ -5,6 +5,7 @@ Whoever does what is left writes the same bytes under the same keys, however oft
 a kill at any step make neither another File nor another charge.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
@@ -13,7 +14,7 @@ from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.names import FILE_PREFIX
 from gateway_core.contract.stored import ObjectRef, file_key
 from gateway_core.domain.batchlife import Phase, record_end, record_run_end
-from gateway_core.domain.batchlines import Line, read_custom_id
+from gateway_core.domain.batchlines import LONG_BYTES, Line, read_custom_id
 from gateway_core.domain.batchresults import LineResult, RecordsDamaged, Unrun, tell_unrun
 from gateway_core.ports.records import Missing, Object
 from gateway_core.ports.storage import Pool
@@ -54,6 +55,13 @@ class Finalizing:
 
     async def finalize(self, obj: Object, batch: GatewayBatch) -> bool:
         """Makes the Files and ends the batch."""
+        account, name = batch.spec.request.account_name, batch.metadata.name
+        async with self._tools.endings.take(account, name) as has_place:
+            if has_place:
+                await self._end(obj, batch)
+        return True
+
+    async def _end(self, obj: Object, batch: GatewayBatch) -> None:
         tools, status = self._tools, batch.status
         if status.results is None:
             raise ValueError(f"{batch.metadata.name}: its results are not fixed")
@@ -73,7 +81,6 @@ class Finalizing:
         await tools.register.commit(obj, end)
         tools.base.metrics.count_batch_end(end["phase"], tools.age(batch))
         tools.base.failpoints.reach("after-batch-end")
-        return True
 
     async def abandon(self, obj: Object, batch: GatewayBatch) -> bool:
         """Ends a batch that is cancelled before any line was run: without Files, at no cost."""
@@ -102,7 +109,7 @@ class Finalizing:
             nonlocal lines
             lines += 1
 
-        merged = self._merge(batch, keys, segments)
+        merged = self._merge(batch, keys, segments, succeeded=succeeded)
         async with aclosing(join_results(merged, succeeded=succeeded, count=count)) as joined:
             first = await anext(joined, None)
             if first is None or name is None:
@@ -155,22 +162,35 @@ class Finalizing:
             raise Superseded(f"{name}: it has ended")
 
     async def _merge(
-        self, batch: GatewayBatch, keys: Sequence[str], segments: Sequence[ObjectRef]
+        self,
+        batch: GatewayBatch,
+        keys: Sequence[str],
+        segments: Sequence[ObjectRef],
+        *,
+        succeeded: bool,
     ) -> AsyncIterator[LineResult]:
+        """What came of each line; of those never run no text where only `succeeded` ones count."""
         tools, store = self._tools, self._tools.base.store
         code: Unrun = (
             "batch_expired" if batch.status.run_end == Phase.EXPIRED else "batch_cancelled"
         )
 
-        def tell(line: Line) -> LineResult:
-            if batch.status.run_end == Phase.COMPLETED:
-                raise RecordsDamaged(f"the result of line {line.number} is lost")
+        def write(line: Line) -> LineResult:
             return tell_unrun(
                 line.number,
                 request=tools.name_line(batch, line.number),
                 custom_id=read_custom_id(line.data or b""),
                 code=code,
             )
+
+        async def tell(line: Line) -> LineResult:
+            if batch.status.run_end == Phase.COMPLETED:
+                raise RecordsDamaged(f"the result of line {line.number} is lost")
+            if succeeded:
+                return LineResult(line.number, succeeded=False, text=b"")
+            if len(line.data or b"") > LONG_BYTES:
+                return await asyncio.to_thread(write, line)
+            return write(line)
 
         folder = tools.open_results(batch)
         async with (

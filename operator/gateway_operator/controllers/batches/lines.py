@@ -15,7 +15,7 @@ import structlog
 from gateway_core.contract.batch import GatewayBatch
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.ids import mint_request_id
-from gateway_core.domain.batchlines import Line, Request, read_request
+from gateway_core.domain.batchlines import LONG_BYTES, Line, Request, read_request
 from gateway_core.domain.batchresults import LineResult, tell_answer
 from gateway_core.domain.moderations import read_call
 from gateway_core.ports.upstream import (
@@ -38,7 +38,6 @@ PROOF_SECONDS = 600.0
 """How long an answer to another line shows that it is not the provider that fails."""
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
-LONG_BYTES = 64 * 1024
 
 _log = structlog.get_logger(__name__)
 

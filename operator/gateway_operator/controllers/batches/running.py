@@ -65,8 +65,9 @@ class Run:
         self._segments = segments
         self._name = batch.metadata.name
         self._folder = tools.open_results(batch)
-        self._checkpoints = Checkpoints(self._folder, tools.base.failpoints)
-        self._window = Window()
+        self._share = tools.budget.open(batch.spec.request.account_name)
+        self._checkpoints = Checkpoints(self._folder, self._share, tools.base.failpoints)
+        self._window = Window(self._share)
         self._done: set[int] = set()
         self._calls: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
@@ -76,6 +77,7 @@ class Run:
         self._trouble_at = float("-inf")
         self._failure: BaseException | None = None
         self._end: str | None = None
+        self._makes_way = False
         self._told: tuple[object, ...] = ()
         self._wake = asyncio.Event()
 
@@ -86,6 +88,7 @@ class Run:
 
     def stop(self) -> None:
         """Has the run begin no more lines, and end once those under way have: another goes on."""
+        self._makes_way = False
         self._finish("")
 
     def look(self) -> None:
@@ -122,6 +125,7 @@ class Run:
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
+            self._share.close()
 
     async def _load(self) -> None:
         """Takes in which lines have ended. What the store raises, RecordsDamaged."""
@@ -191,14 +195,20 @@ class Run:
 
     async def _end_calls(self) -> None:
         """Waits for the calls under way, as long as may be."""
-        seconds = GRACE_SECONDS if self._end else HANDOVER_SECONDS
-        if self._calls:
-            await asyncio.wait(list(self._calls), timeout=seconds)
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        while self._calls:
+            # looked at anew: this process may be told to end meanwhile
+            seconds = GRACE_SECONDS if self._end or self._makes_way else HANDOVER_SECONDS
+            left = begun + seconds - loop.time()
+            if left <= 0:
+                return
+            await asyncio.wait(list(self._calls), timeout=min(left, LOOK_SECONDS))
 
     async def _flush(self, writer: asyncio.Task[None]) -> None:
         """Has all results written; where another goes on, only as long as a moment."""
         flushing = asyncio.create_task(self._checkpoints.flush())
-        seconds = HANDOVER_SECONDS if self._end == "" else None
+        seconds = HANDOVER_SECONDS if self._end == "" and not self._makes_way else None
         try:
             await asyncio.wait(
                 (flushing, writer), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
@@ -258,6 +268,11 @@ class Run:
         elif self._tools.now() >= find_deadline(batch):
             self._finish(Phase.EXPIRED)
         if not self._tools.base.shards.owns(batch.metadata.labels):
+            self._finish("")
+        if self._end is not None:
+            self._tools.runs.note_leaving(self._name)
+        elif self._tools.runs.is_due(self._name):
+            self._makes_way = True
             self._finish("")
         try:
             moderator = await self._tools.moderators.find(self._find_model())

@@ -7,21 +7,33 @@ from datetime import datetime
 from gateway_core.contract.batch import GatewayBatch
 from gateway_core.contract.names import name_to_id
 from gateway_core.contract.provider import GatewayProvider
+from gateway_core.domain.batchlife import find_deadline
 from gateway_core.domain.lifecycle import parse_time
 from gateway_core.ports.caches import Table
 from gateway_core.usecases.batchresults import ResultsFolder
 from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.moderators import Moderators
 from gateway_core.usecases.storage import StorageGate
+from gateway_operator.controllers.batches.budget import Budget
 from gateway_operator.controllers.batches.lanes import Allowance, Lanes
 from gateway_operator.controllers.batches.register import Register
+from gateway_operator.controllers.batches.turns import Turns
 from gateway_operator.controllers.tasks.tools import Tools
 from gateway_operator.queue import WorkQueue
+
+CHECKS_AT_ONCE = 4
+RUNS_AT_ONCE = 48
+"""Each keeps some MiB beside its share of the budget, at 50,000 lines."""
+ENDINGS_AT_ONCE = 8
+"""Each keeps up to 16 MiB of results that are ahead of others."""
 
 
 @dataclass(slots=True)
 class BatchTools:
-    """`base` is what all controllers share; `owner` is a word that no other process has."""
+    """`base` is what all controllers share; `owner` is a word that no other process has.
+
+    `checks`, `runs` and `endings` are places for the steps that go through all lines of a batch.
+    """
 
     base: Tools
     register: Register
@@ -31,6 +43,10 @@ class BatchTools:
     files: FileRecorder
     storage: StorageGate
     lanes: Lanes = field(default_factory=Lanes)
+    budget: Budget = field(default_factory=Budget)
+    checks: Turns = field(default_factory=lambda: Turns(CHECKS_AT_ONCE))
+    runs: Turns = field(default_factory=lambda: Turns(RUNS_AT_ONCE))
+    endings: Turns = field(default_factory=lambda: Turns(ENDINGS_AT_ONCE))
     owner: str = field(default_factory=lambda: secrets.token_hex(4))
 
     def open_results(self, batch: GatewayBatch) -> ResultsFolder:
@@ -52,6 +68,18 @@ class BatchTools:
         """The id of a line, `batch_req_…`; the same whoever makes it."""
         account, uid = batch.spec.request.account_name, batch.metadata.uid
         return self.base.mint.mint_keyed("batch_req", account, uid, str(number))
+
+    def wake(self, name: str | None = None) -> None:
+        """Has a batch that waits for a place look around again; all of them without a name."""
+        for turns in (self.checks, self.runs, self.endings):
+            if name is None:
+                turns.wake_all()
+            else:
+                turns.wake(name)
+
+    def left(self, batch: GatewayBatch) -> float:
+        """Seconds until its window ends; 0 where it has ended."""
+        return max(0.0, (find_deadline(batch) - self.now()).total_seconds())
 
     def age(self, batch: GatewayBatch) -> float:
         """Seconds since the batch was made."""

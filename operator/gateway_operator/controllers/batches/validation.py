@@ -1,15 +1,16 @@
 """The first step of a batch: all its lines are checked, and their money is held (§5.4)."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from gateway_core.contract.batch import GatewayBatch
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.errors import Forbidden, InvalidRequest, NotFound
+from gateway_core.contract.stored import ObjectRef
 from gateway_core.domain.batchlife import find_deadline, record_failure, record_start
-from gateway_core.domain.batchlines import Problem, Validation
+from gateway_core.domain.batchlines import LONG_BYTES, Problem, Validation
 from gateway_core.domain.catalog import Model
 from gateway_core.domain.lifecycle import parse_time
 from gateway_core.domain.moderations import read_call
@@ -24,9 +25,6 @@ from gateway_operator.controllers.batches.money import Money
 from gateway_operator.controllers.batches.tools import BatchTools
 
 PAUSE_SECONDS = 2.0
-MOST_AT_ONCE = 2
-LONG_BYTES = 64 * 1024
-"""From this length on a line is parsed in a thread: some take a tenth of a second."""
 
 
 class Checking:
@@ -36,7 +34,6 @@ class Checking:
         self._tools = tools
         self._intake = intake
         self._money = money
-        self._places = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def validate(self, obj: Object, batch: GatewayBatch) -> bool:
         """Records that the batch is in progress, or by what it fails. Whether it can go on."""
@@ -49,7 +46,10 @@ class Checking:
         try:
             self._check_time(batch)
             policy = self._intake.find_policy(batch)
-            async with self._places:
+            account, name = batch.spec.request.account_name, batch.metadata.name
+            async with tools.checks.take(account, name, tools.left(batch)) as has_place:
+                if not has_place:
+                    return True
                 # within: of a large File alone its list of segments is hundreds of KiB
                 segments = await self._intake.find_segments(batch)
                 checked = await self._check(segments)
@@ -81,7 +81,7 @@ class Checking:
         tools.base.failpoints.reach("after-batch-start")
         return True
 
-    async def _check(self, segments: Any) -> Validation:
+    async def _check(self, segments: Sequence[ObjectRef]) -> Validation:
         validation = Validation(_check_body)
         try:
             async with aclosing(read_pieces(self._tools.base.store, segments)) as pieces:

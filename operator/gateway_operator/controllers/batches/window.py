@@ -4,6 +4,8 @@ What is ahead waits in memory when the results are put in order, so it is bounde
 bytes. Places are counted among the lines that are not blank, from 0.
 """
 
+from gateway_operator.controllers.batches.budget import Share
+
 MOST_LINES_AHEAD = 10_000
 MOST_BYTES_AHEAD = 16 * 1024 * 1024
 MOST_BYTES_UNDER_WAY = 16 * 1024 * 1024
@@ -11,9 +13,10 @@ MOST_BYTES_UNDER_WAY = 16 * 1024 * 1024
 
 
 class Window:
-    """Lines from the oldest one under way on."""
+    """Lines from the oldest one under way on; their bytes are of the run's `share`."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: Share) -> None:
+        self._share = share
         self._under_way: dict[int, int] = {}
         self._line_bytes = 0
         self._ahead: dict[int, int] = {}
@@ -28,7 +31,7 @@ class Window:
         """Whether the next line may be begun."""
         if not self._under_way:
             return True
-        if self._line_bytes >= MOST_BYTES_UNDER_WAY:
+        if self._line_bytes >= MOST_BYTES_UNDER_WAY or not self._share.has_room:
             return False
         oldest = next(iter(self._under_way))
         return self._begun - oldest < MOST_LINES_AHEAD and self._bytes < MOST_BYTES_AHEAD
@@ -37,11 +40,14 @@ class Window:
         """The line, of so many bytes, is under way; lines begin in order."""
         self._under_way[place] = size
         self._line_bytes += size
+        self._share.take(size)
         self._begun = place + 1
 
     def end(self, place: int, size: int) -> None:
         """The line has ended with a result of so many bytes."""
-        self._line_bytes -= self._under_way.pop(place)
+        kept = self._under_way.pop(place)
+        self._line_bytes -= kept
+        self._share.give(kept)
         self._ahead[place] = size
         self._bytes += size
         oldest = next(iter(self._under_way), self._begun)

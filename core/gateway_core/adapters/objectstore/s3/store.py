@@ -10,7 +10,7 @@ an ETag is not one for an object in parts.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
@@ -49,6 +49,9 @@ ENDINGS = 4
 
 UPLOADS = 32
 """How many streams are taken in at a time: each holds a buffer of one part, 5 MiB."""
+
+WAIT_SECONDS = 10.0
+"""How long a further one waits for one of them to end."""
 
 CHUNK_BYTES = 1024 * 1024
 PAGE = 1000
@@ -93,11 +96,13 @@ class S3Store:
     ) -> StoredObject:
         """See the port. `source` is not closed; at most 48 GiB.
 
-        At most 32 are under way; a further one waits before it reads its source.
+        At most 32 are under way; a further one waits before it reads its source, StoreUnavailable
+        after 10 s.
         """
         upload = PartsUpload(self._client, self._bucket, self._name(key))
         limit = min(max_bytes, MAX_PARTS * PART_BYTES)
-        async with self._uploads:
+        await self._take_place()
+        try:
             try:
                 async with aclosing(_cut(key, source, limit)) as parts:
                     async for part, is_last in parts:
@@ -106,6 +111,8 @@ class S3Store:
                 # not waited for: it may have to wait for a call that a thread is still in
                 self._endings.submit(upload.abort)
                 raise
+        finally:
+            self._uploads.release()
         return StoredObject(key, upload.bytes, upload.sha256)
 
     async def get(self, key: str) -> bytes:
@@ -118,21 +125,34 @@ class S3Store:
         return StoredObject(key, await self._calls.run(self._measure, self._name(key)), None)
 
     async def stream(
-        self, key: str, start: int = 0, length: int | None = None
+        self,
+        key: str,
+        start: int = 0,
+        length: int | None = None,
+        *,
+        examine: Callable[[bytes], object] | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """See the port. Chunks of 1 MiB.
 
         An answer that breaks off is continued; StoreUnavailable if the object was replaced by then.
+        One chunk is examined while the next is read, each on a thread.
         """
         name = self._name(key)
         if length == 0:
             await self._calls.run(self._measure, name)
             return
         reader = ObjectReader(self._client, self._bucket, name, start, length)
+        coming = asyncio.ensure_future(self._streams.run(reader.read, CHUNK_BYTES))
         try:
-            while chunk := await self._streams.run(reader.read, CHUNK_BYTES):
+            while chunk := await coming:
+                coming = asyncio.ensure_future(self._streams.run(reader.read, CHUNK_BYTES))
+                if examine is not None:
+                    await self._streams.run(examine, chunk)
                 yield chunk
         finally:
+            if not coming.cancel() and not coming.cancelled():
+                # what went wrong with bytes that nobody waits for is nobody's matter
+                coming.exception()
             # on a thread, since one may be reading still
             self._endings.submit(reader.close)
 
@@ -169,6 +189,14 @@ class S3Store:
             await self._calls.run(self._abort_old_uploads, folder)
         except StoreUnavailable as error:
             _log.warning("leftover uploads were not looked for", error=str(error))
+
+    async def _take_place(self) -> None:
+        """A stream's place. StoreUnavailable where none gets free in time."""
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._uploads.acquire()
+        except TimeoutError:
+            raise StoreUnavailable(f"{UPLOADS} streams are taken in already") from None
 
     def _name(self, key: str) -> str:
         check_key(key)

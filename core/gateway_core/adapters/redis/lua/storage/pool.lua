@@ -32,7 +32,8 @@ end
 
 local function drop_member(name, bytes)
   redis.call('HDEL', MEMBERS, name)
-  redis.call('HINCRBY', POOL, 'bytes', '-' .. bytes)
+  -- Redis takes -0 for no number
+  if bytes ~= '0' then redis.call('HINCRBY', POOL, 'bytes', '-' .. bytes) end
   redis.call('HSET', POOL, 'members', redis.call('HLEN', MEMBERS))
 end
 

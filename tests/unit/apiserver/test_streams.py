@@ -1,0 +1,108 @@
+"""Bodies that drip, and accounts that send many at a time: neither keeps others from the store."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from gateway_apiserver.streams import (
+    IDLE_SECONDS,
+    MOST_STREAMS,
+    SLOWEST_BYTES,
+    WAIT_SECONDS,
+    PacedBody,
+    StreamPlaces,
+)
+from gateway_core.contract.errors import InvalidRequest, Unavailable
+from tests.fakes.clock import in_virtual_time
+from tests.unit.apiserver.filing import Cabinet, form
+from tests.unit.apiserver.gateway import Gateway
+
+
+async def receive_all(size: int, count: int, pause: float) -> float:
+    """Receives `count` pieces of `size` bytes, one each `pause` seconds; the seconds it took."""
+    left = count
+
+    async def receive() -> dict[str, Any]:
+        nonlocal left
+        left -= 1
+        await asyncio.sleep(pause)
+        return {"type": "http.request", "body": bytes(size), "more_body": left > 0}
+
+    body, clock = PacedBody(receive), asyncio.get_running_loop().time
+    began = clock()
+    try:
+        while (await body()).get("more_body"):
+            pass
+    except InvalidRequest:
+        assert left > 0
+    else:
+        assert left == 0
+    return clock() - began
+
+
+@in_virtual_time
+async def test_a_body_ends_that_drips() -> None:
+    assert await receive_all(1, 1000, 5) == pytest.approx(IDLE_SECONDS, abs=5.1)
+    assert await receive_all(1, 2, 1000) == pytest.approx(IDLE_SECONDS)
+
+
+@in_virtual_time
+async def test_a_body_that_comes_steadily_may_take_long() -> None:
+    assert await receive_all(2 * SLOWEST_BYTES, 1000, 2) == pytest.approx(2000)
+    # no allowance is lost by a pause of the store's
+    assert await receive_all(SLOWEST_BYTES, 100, 1.5) == pytest.approx(150)
+
+
+@in_virtual_time
+async def test_an_account_has_so_many_streams_and_others_have_theirs() -> None:
+    places, clock = StreamPlaces(most=2), asyncio.get_running_loop().time
+    async with places.take("a"), places.take("a"):
+        began = clock()
+        with pytest.raises(Unavailable) as caught:
+            async with places.take("a"):
+                pytest.fail("has a third")
+        assert (clock() - began, caught.value.retry_after) == (pytest.approx(WAIT_SECONDS), 1)
+        async with places.take("b"):
+            assert clock() - began == pytest.approx(WAIT_SECONDS)
+
+
+@in_virtual_time
+async def test_a_stream_too_many_begins_when_another_ends() -> None:
+    places, clock = StreamPlaces(most=1), asyncio.get_running_loop().time
+
+    async def stream() -> float:
+        async with places.take("a"):
+            await asyncio.sleep(4)
+        return clock() - began
+
+    began = clock()
+    given_up = asyncio.create_task(stream())
+    others = [asyncio.create_task(stream()) for _ in range(2)]
+    await asyncio.sleep(1)
+    given_up.cancel()
+    assert await asyncio.gather(*others) == pytest.approx([5, 9])
+
+
+@in_virtual_time
+async def test_streams_of_one_account_leave_room_for_others() -> None:
+    gateway = Gateway()
+    one, gate = Cabinet(gateway), asyncio.Event()
+    put, under_way = gateway.store.put_stream, 0
+
+    async def slow(key: str, source: AsyncIterator[bytes], *, max_bytes: int) -> Any:
+        nonlocal under_way
+        under_way += 1
+        await gate.wait()
+        return await put(key, source, max_bytes=max_bytes)
+
+    gateway.store.put_stream = slow  # type: ignore[method-assign]
+    calls = [asyncio.create_task(one.send(form())) for _ in range(MOST_STREAMS + 1)]
+    done, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+    [refused] = done
+    answer = refused.result()
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    assert under_way == MOST_STREAMS
+    gate.set()
+    assert {(await call).status for call in waiting} == {200}
