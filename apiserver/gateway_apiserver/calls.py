@@ -30,7 +30,7 @@ async def read_json_body(headers: Iterable[Header], receive: Receive, max_bytes:
         raise UnsupportedMediaType(JSON_TYPE)
     if declared.isdigit() and int(declared) > max_bytes:
         raise _too_large(max_bytes)
-    body = b""
+    body = bytearray()
     while True:
         message = await receive()
         if message["type"] != "http.request":
@@ -40,7 +40,7 @@ async def read_json_body(headers: Iterable[Header], receive: Receive, max_bytes:
         if len(body) > max_bytes:
             raise _too_large(max_bytes)
         if not message.get("more_body"):
-            return body
+            return bytes(body)
 
 
 def read_idempotency_key(headers: Iterable[Header]) -> str | None:

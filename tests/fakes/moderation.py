@@ -19,6 +19,9 @@ class FakeModeration(ModerationUpstream):
     `latency` is the seconds that a call takes. `gate` holds calls up while it is not set.
     """
 
+    limit = 64
+    """Calls that it would take at a time; it takes any number."""
+
     def __init__(self, *, latency: float = 0.0) -> None:
         self.errors: deque[UpstreamError] = deque()
         self.bodies: list[dict[str, Any]] = []

@@ -12,7 +12,7 @@ from gateway_core.adapters.upstreams import openai
 from gateway_core.adapters.upstreams.registry import build_moderation
 from gateway_core.contract.errors import UpstreamFailed
 from gateway_core.contract.provider import ProviderSpec
-from gateway_core.domain.moderations import CATEGORIES, complete_answer
+from gateway_core.domain.moderations import CATEGORIES, complete_answer, read_call
 from gateway_core.ports.moderation import ModerationUpstream
 from gateway_core.ports.upstream import (
     UpstreamBusy,
@@ -112,6 +112,10 @@ async def test_it_asks_once_whatever_it_comes_to(rig: Rig, error: type[UpstreamE
     assert (await rig.upstream.moderate(BODY))["results"]
 
 
+async def test_it_tells_how_many_calls_it_takes_at_a_time(rig: Rig) -> None:
+    assert rig.upstream.limit == 64
+
+
 async def test_nothing_is_asked_after_the_close(rig: Rig) -> None:
     await rig.upstream.moderate(BODY)
     await rig.upstream.close()
@@ -188,6 +192,25 @@ async def test_a_long_answer_is_read_beside_the_loop(
         found = await upstream.moderate({"model": "omni-9", "input": ["a"] * count})
         assert len(found["results"]) == count
     assert threads[0] == threading.get_ident() != threads[1]
+    await upstream.close()
+
+
+async def test_a_large_input_is_checked_and_written_beside_the_loop(
+    server: Moderator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream = build_moderation(declare(server), server.token)
+    threads: list[int] = []
+
+    def read(body: Any) -> Any:
+        threads.append(threading.get_ident())
+        return read_call(body)
+
+    monkeypatch.setattr(openai, "read_call", read)
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 300_000}}
+    own = threading.get_ident()
+    for given, is_large in (("a", False), ("a" * 300_000, True), ([image], True), (["a"], False)):
+        assert (await upstream.moderate({"model": "omni-9", "input": given}))["results"]
+        assert (threads.pop() != own) is is_large
     await upstream.close()
 
 

@@ -5,16 +5,19 @@ with the lines of Batches `domain.moderations` and `usecases.moderators`.
 """
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from gateway_apiserver.admission.entrance import Entrance, Payer
+from gateway_apiserver.admission.shares import Shares
 from gateway_apiserver.drafts import price_values
 from gateway_apiserver.errors import drop_rate_headers
 from gateway_apiserver.livecalls import LiveCalls
-from gateway_apiserver.routes.compat.bodies import read_object
 from gateway_apiserver.routes.compat.calls import Call
+from gateway_apiserver.routes.compat.largebodies import LargeBodies
 from gateway_core.contract.errors import UpstreamRateLimited
 from gateway_core.domain.catalog import Model
 from gateway_core.domain.journal import CallRecord
@@ -51,6 +54,8 @@ class ModerationAdmission:
         self._calls = calls
         self._default_model = default_model or None
         self._clock = clock
+        self._bodies = LargeBodies()
+        self._shares = Shares()
 
     async def judge(self, call: Call) -> dict[str, Any]:
         """The whole answer to a call.
@@ -59,30 +64,40 @@ class ModerationAdmission:
         """
         with self._entrance.decide(call.trace):
             asked: list[ModerationCall] = []
+            read = partial(read_call, default_model=self._default_model)
+            async with AsyncExitStack() as places:
 
-            async def plan(payer: Payer) -> _Judging:
-                # a body can be read once, and a plan be asked for again
-                if not asked:
-                    body = await read_object(call)
-                    asked.append(read_call(body, default_model=self._default_model))
-                return self._plan(payer, asked[0])
+                async def plan(payer: Payer) -> _Judging:
+                    # a body can be read once, and a plan be asked for again
+                    if not asked:
+                        name = payer.account.name
+                        asked.append(await self._bodies.read(call, name, places, read))
+                    return self._plan(payer, asked[0])
 
-            payer, judging = await self._entrance.enter(call.headers, call.trace, plan)
-            return await self._judge(call, payer, judging)
+                payer, judging = await self._entrance.enter(call.headers, call.trace, plan)
+                # the work goes on when its client has left, and the body's place is its
+                return await self._judge(call, payer, judging, places.pop_all())
 
     def _plan(self, payer: Payer, asked: ModerationCall) -> _Judging:
         model = self._moderators.find_model(asked.model_id, payer.policy)
         micros = price_values(model, {}, {}, self._clock())
         return _Judging(asked, model, payer.make_hold(self._calls.name_call(), micros))
 
-    async def _judge(self, call: Call, payer: Payer, judging: _Judging) -> dict[str, Any]:
+    async def _judge(
+        self, call: Call, payer: Payer, judging: _Judging, places: AsyncExitStack
+    ) -> dict[str, Any]:
         asked, model = judging.asked, judging.model
 
         async def work() -> dict[str, Any]:
-            moderator = await self._moderators.find(model)
-            body = asked.to_upstream(moderator.route.upstream_model)
-            with call.trace.span.child("moderate", kind=SpanKind.CLIENT):
-                return await moderator.upstream.moderate(body)
+            async with places:
+                moderator = await self._moderators.find(model)
+                route, upstream = moderator.route, moderator.upstream
+                body = asked.to_upstream(route.upstream_model)
+                async with self._shares.take(
+                    route.provider_name, payer.account.name, upstream.limit
+                ):
+                    with call.trace.span.child("moderate", kind=SpanKind.CLIENT):
+                        return await upstream.moderate(body)
 
         record = CallRecord(
             call=judging.hold.task,

@@ -16,6 +16,11 @@ class ModerationUpstream(Protocol):
         """What keeps it from being used at present, for an admin; None if nothing does."""
         return None
 
+    @property
+    def limit(self) -> int:
+        """Calls that it takes at a time; further ones wait for a turn."""
+        ...
+
     async def start(self) -> None:
         """Called once, before any other call."""
         return None

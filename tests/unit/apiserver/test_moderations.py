@@ -258,6 +258,47 @@ async def test_at_the_end_what_is_under_way_is_given_up_and_what_has_ended_is_st
     waiting.cancel()
 
 
+async def test_an_image_of_megabytes_in_the_body_is_judged_and_more_than_8_mib_is_not() -> None:
+    scene = Scene()
+    url = "data:image/png;base64," + "A" * 7_000_000
+    part = {"type": "image_url", "image_url": {"url": url}}
+    assert (await scene.judge({"model": "judge", "input": [part]})).status == 200
+    assert scene.moderation.bodies == [{"model": "omni-1", "input": [part]}]
+    answer = await scene.judge({"model": "judge", "input": [part, part]})
+    assert (answer.status, answer.json["error"]["code"]) == (413, "request_too_large")
+
+
+async def test_one_account_has_no_more_than_half_of_a_providers_turns() -> None:
+    scene = Scene()
+    scene.moderation.limit = 4
+    scene.moderation.gate.clear()
+    greedy = [asyncio.create_task(scene.judge()) for _ in range(5)]
+    await wait_for(lambda: len(scene.moderation.bodies) == 2)
+    other = asyncio.create_task(scene.judge({"input": "b", "model": "judge"}, key=scene.other_key))
+    await wait_for(lambda: len(scene.moderation.bodies) == 3)
+    assert [body["input"] for body in scene.moderation.bodies] == ["a cat", "a cat", "b"]
+    scene.moderation.gate.set()
+    answers = await asyncio.gather(*greedy, other)
+    assert [answer.status for answer in answers] == [200] * 6
+
+
+async def test_a_large_body_has_its_place_until_it_is_judged_though_its_client_left() -> None:
+    scene = Scene()
+    scene.moderation.gate.clear()
+    large = {"model": "judge", "input": "x" * 300_000}
+    leaving = [asyncio.create_task(scene.judge(large)) for _ in range(2)]
+    await wait_for(lambda: len(scene.moderation.bodies) == 2)
+    for task in leaving:
+        task.cancel()
+    await asyncio.gather(*leaving, return_exceptions=True)
+    third = asyncio.create_task(scene.judge(large))
+    small = asyncio.create_task(scene.judge())
+    await wait_for(lambda: len(scene.moderation.bodies) == 3)
+    assert scene.moderation.bodies[-1]["input"] == "a cat"
+    scene.moderation.gate.set()
+    assert [answer.status for answer in await asyncio.gather(third, small)] == [200, 200]
+
+
 async def test_price_lists_and_quotes_know_moderations() -> None:
     scene = Scene()
     listed = (await scene.get("/api/v1/price_schedules")).json["price_schedules"]

@@ -115,6 +115,9 @@ async def test_the_oldest_of_who_has_most_makes_way_where_others_wait() -> None:
         assert [name for name in crowd.inside if crowd.turns.is_due(name)] == ["many-2"]
         await crowd.come("many", 1)
         assert not any(map(crowd.turns.is_due, crowd.inside)), "the others have only come"
+        await asyncio.sleep(SLICE_SECONDS)
+        crowd.turns.note_leaving(crowd.inside[-1])
+        assert not any(map(crowd.turns.is_due, crowd.inside)), "two wait, and two go"
 
 
 @pytest.fixture
@@ -220,4 +223,26 @@ async def test_results_that_wait_for_the_store_are_of_the_same_bytes() -> None:
     await stage.finish_batch(name, seconds=300)
     assert tools.budget.held == 0
     assert set(stage.judge.asked.values()) == {1}
+    await stage.kill()
+
+
+@in_virtual_time
+async def test_checks_and_ends_wait_for_a_place_and_hear_of_a_cancel() -> None:
+    stage = BatchStage()
+    operator = await stage.boot()
+    assert isinstance(operator, BatchOperator)
+    tools = operator.batches._tools
+    tools.checks, tools.endings = Turns(2), Turns(2)
+    async with tools.checks.take("demo", "batch-another"):
+        cancelled, checked = [await stage.submit(make_lines(5)) for _ in range(2)]
+        await stage.pass_time(30)
+        assert not any(stage.batch_status(name) for name in (cancelled, checked))
+        await stage.cancel_batch(cancelled)
+        assert (await stage.finish_batch(cancelled, seconds=5))["phase"] == "Cancelled"
+        assert not stage.batch_status(checked)
+    async with tools.endings.take("demo", "batch-another"):
+        await stage.wait(lambda: stage.batch_status(checked).get("phase") == "Finalizing")
+        await stage.pass_time(30)
+        assert stage.batch_status(checked)["phase"] == "Finalizing"
+    assert (await stage.finish_batch(checked, seconds=5))["phase"] == "Completed"
     await stage.kill()

@@ -50,6 +50,8 @@ _RESULT_BYTES = 4 * 1024
 """The most that is read of an answer: so much, and so much for each result."""
 _RESULTS_AT_ONCE = 128
 """With more of them an answer is read in a thread: of 2,048 that takes a tenth of a second."""
+_LARGE_CHARACTERS = 256 * 1024
+"""A longer input is checked and written in a thread."""
 _CUT = "The connection to the provider broke off."
 
 
@@ -87,16 +89,24 @@ class OpenAIUpstream(ModerationUpstream):
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
+    @property
+    def limit(self) -> int:
+        """Calls at a time, as declared."""
+        return self._limit
+
     async def moderate(
         self, body: Mapping[str, Any], *, traceparent: str | None = None
     ) -> dict[str, Any]:
         """The whole answer to a body; see the port."""
-        call = read_call(body)
+        if _is_large(body.get("input")):
+            call, content = await asyncio.to_thread(_prepare, body)
+        else:
+            call, content = _prepare(body)
         headers = dict(self._headers)
         if traceparent is not None:
             headers["traceparent"] = traceparent
         most = _ANSWER_BYTES + _RESULT_BYTES * call.results
-        answer = await self._send(orjson.dumps(call.to_upstream(call.model_id)), headers, most)
+        answer = await self._send(content, headers, most)
         problem = find_call_error(answer)
         if problem is not None:
             raise problem
@@ -170,6 +180,30 @@ class OpenAIUpstream(ModerationUpstream):
         error = document.get("error") if isinstance(document, dict) else None
         raw = error.get("message") if isinstance(error, dict) else error
         return self._cleaner.clean(raw, REFUSED, upstream_model)
+
+
+def _is_large(given: Any) -> bool:
+    """Whether an input, texts or parts, takes long to check and to write."""
+    if isinstance(given, str):
+        return len(given) > _LARGE_CHARACTERS
+    if not isinstance(given, list):
+        return False
+    return sum(map(_measure, given)) > _LARGE_CHARACTERS
+
+
+def _measure(item: Any) -> int:
+    """Characters of a text, or of a part's text or image."""
+    if not isinstance(item, dict):
+        return len(item) if isinstance(item, str) else 0
+    image = item.get("image_url")
+    return _measure(item.get("text")) + (
+        _measure(image.get("url")) if isinstance(image, dict) else 0
+    )
+
+
+def _prepare(body: Mapping[str, Any]) -> tuple[ModerationCall, bytes]:
+    call = read_call(body)
+    return call, orjson.dumps(call.to_upstream(call.model_id))
 
 
 def _complete(answer: Answer, call: ModerationCall) -> dict[str, Any]:

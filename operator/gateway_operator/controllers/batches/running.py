@@ -269,7 +269,9 @@ class Run:
             self._finish(Phase.EXPIRED)
         if not self._tools.base.shards.owns(batch.metadata.labels):
             self._finish("")
-        elif self._end is None and self._tools.runs.is_due(self._name):
+        if self._end is not None:
+            self._tools.runs.note_leaving(self._name)
+        elif self._tools.runs.is_due(self._name):
             self._makes_way = True
             self._finish("")
         try:

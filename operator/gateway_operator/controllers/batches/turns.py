@@ -51,9 +51,14 @@ class Turns:
         for change in self._changes.values():
             change.set()
 
+    def note_leaving(self, name: str) -> None:
+        """The batch is to give its place back before long, whoever waits."""
+        if name in self._held:
+            self._leaving.add(name)
+
     def is_due(self, name: str) -> bool:
         """Whether the batch is to give up its place to one that waits; told once for each."""
-        if self._places.waiting <= len(self._leaving) or name not in self._held:
+        if self._places.waiting <= len(self._leaving):
             return False
         staying = {n: held for n, held in self._held.items() if n not in self._leaving}
         counts = Counter(account for account, _ in staying.values())

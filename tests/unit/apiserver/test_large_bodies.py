@@ -1,0 +1,139 @@
+"""Moderations with images in data URLs: what is read, where, and how many at once."""
+
+import asyncio
+import threading
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from starlette.types import Message
+
+from gateway_apiserver.admission.shares import Shares
+from gateway_apiserver.routes.compat import largebodies
+from gateway_apiserver.routes.compat.calls import Call
+from gateway_apiserver.routes.compat.largebodies import LARGE_BYTES, MOST_BYTES, LargeBodies
+from gateway_apiserver.trace import Trace
+from gateway_core.contract.errors import TooLarge, Unavailable
+from tests.fakes.clock import in_virtual_time
+
+PIECE = 64 * 1024
+
+
+class Sender:
+    """A client that sends a body piece by piece, as long as `goes_on` is set."""
+
+    def __init__(self, raw: bytes, *, declared: bool = False) -> None:
+        self._pieces = [raw[at : at + PIECE] for at in range(0, len(raw), PIECE)]
+        headers = [(b"content-type", b"application/json")]
+        if declared:
+            headers.append((b"content-length", b"%d" % len(raw)))
+        self.sent = 0
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
+        scope = {"type": "http", "headers": headers}
+        self.call = Call(scope, self._receive, self._send, Trace("r"), ())
+
+    async def _receive(self) -> Message:
+        await self.goes_on.wait()
+        piece = self._pieces[self.sent]
+        self.sent += 1
+        more = self.sent < len(self._pieces)
+        return {"type": "http.request", "body": piece, "more_body": more}
+
+    async def _send(self, message: Message) -> None:
+        raise AssertionError(message)
+
+
+def fill(size: int) -> bytes:
+    """A JSON object of that many bytes."""
+    return b'{"a":"' + b"x" * (size - 8) + b'"}'
+
+
+def measure(body: dict[str, Any]) -> tuple[int, int]:
+    """What is in it, and the thread that it is read in."""
+    return len(body["a"]), threading.get_ident()
+
+
+async def read(bodies: LargeBodies, raw: bytes, account: str = "demo") -> tuple[int, int]:
+    async with AsyncExitStack() as places:
+        return await bodies.read(Sender(raw).call, account, places, measure)
+
+
+@pytest.mark.parametrize("declared", [False, True])
+async def test_eight_mebibytes_are_read_and_no_more(declared: bool) -> None:
+    bodies = LargeBodies()
+    async with AsyncExitStack() as places:
+        whole = Sender(fill(MOST_BYTES), declared=declared)
+        assert (await bodies.read(whole.call, "demo", places, measure))[0] == MOST_BYTES - 8
+        longer = Sender(fill(MOST_BYTES + 1), declared=declared)
+        with pytest.raises(TooLarge):
+            await bodies.read(longer.call, "demo", places, measure)
+        assert (longer.sent == 0) is declared
+
+
+async def test_large_ones_are_parsed_beside_the_loop() -> None:
+    own = threading.get_ident()
+    assert (await read(LargeBodies(), fill(LARGE_BYTES)))[1] == own
+    assert (await read(LargeBodies(), fill(LARGE_BYTES + 1)))[1] != own
+
+
+async def test_one_that_would_take_many_times_its_bytes_is_refused() -> None:
+    raw = b'{"a":[' + b"[]," * 400_000 + b"1]}"
+    with pytest.raises(TooLarge, match="commas"):
+        await read(LargeBodies(), raw)
+
+
+async def test_few_are_held_at_once_and_of_one_account_half_of_them() -> None:
+    bodies = LargeBodies(most=4, wait_seconds=0.05)
+    small, large = fill(100), fill(LARGE_BYTES + 1)
+    async with AsyncExitStack() as own, AsyncExitStack() as others:
+        for _ in range(2):
+            await bodies.read(Sender(large).call, "greedy", own, measure)
+        waiting = Sender(large, declared=True)
+        with pytest.raises(Unavailable, match="this account"):
+            await bodies.read(waiting.call, "greedy", own, measure)
+        assert waiting.sent == 0, "nothing of it was read meanwhile"
+        await read(bodies, small, "greedy")
+        for _ in range(2):
+            await bodies.read(Sender(large).call, "other", others, measure)
+        undeclared = Sender(large)
+        with pytest.raises(Unavailable, match="Too many large bodies"):
+            await bodies.read(undeclared.call, "third", others, measure)
+        assert undeclared.sent * PIECE <= LARGE_BYTES + PIECE
+        await others.aclose()
+        await read(bodies, large, "third")
+    await asyncio.gather(read(bodies, large, "greedy"), read(bodies, large, "greedy"))
+
+
+async def test_who_sends_slowly_does_not_keep_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(largebodies, "READ_SECONDS", 0.05)
+    bodies = LargeBodies(most=1, wait_seconds=0.05)
+    slow = Sender(fill(LARGE_BYTES + 1), declared=True)
+    slow.goes_on.clear()
+    async with AsyncExitStack() as places:
+        with pytest.raises(Unavailable, match="did not come"):
+            await bodies.read(slow.call, "demo", places, measure)
+    await read(bodies, fill(LARGE_BYTES + 1), "other")
+
+
+@in_virtual_time
+async def test_an_account_has_half_of_the_places_and_one_at_least() -> None:
+    shares = Shares()
+    for places, most in ((8, 4), (3, 1), (1, 1)):
+        async with AsyncExitStack() as held:
+            for _ in range(most):
+                await held.enter_async_context(shares.take("judge", "greedy", places))
+            with pytest.raises(Unavailable) as told:
+                await held.enter_async_context(shares.take("judge", "greedy", places))
+            assert told.value.retry_after > 0
+            for other in (("judge", "other"), ("second", "greedy")):
+                await held.enter_async_context(shares.take(*other, places))
+        async with shares.take("judge", "greedy", places):
+            pass
+
+
+async def test_a_share_that_nobody_has_is_forgotten() -> None:
+    shares = Shares()
+    async with shares.take("judge", "greedy", 4):
+        assert len(shares) == 1
+    assert len(shares) == 0
