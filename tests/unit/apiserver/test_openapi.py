@@ -109,8 +109,8 @@ def test_every_answer_fits_the_document(case: Any) -> None:
     beyond_schemas = {
         # that a source can be fetched is more than a schema can say
         "POST /api/v1/files": {"positive_data_acceptance"},
-        # too many bytes are refused by 413, which the check does not count as a refusal; a GET of
-        # uploads is told that there is nothing (§4.6)
+        # too many bytes are refused by 413, which the check does not count as a refusal; and a GET
+        # is answered by 404 (contract §4.6)
         "POST /v1/uploads": {"negative_data_rejection", "unsupported_method"},
         # unknown parameters and fields are passed over
         "GET /v1/files": {"negative_data_rejection"},
