@@ -3,9 +3,13 @@
 import hashlib
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +49,15 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def find_parts(state: Path) -> set[str]:
+    """The parts that are up, by what the command has written down."""
+    found = set[str]()
+    for path in state.rglob("*.json"):
+        with suppress(FileNotFoundError):  # it has been put in place of another meanwhile
+            found.update(re.findall(r"part_[a-z2-7]{26}", path.read_text()))
+    return found
+
+
 def test_a_file_goes_up_and_comes_back_and_goes(run: Run, tmp_path: Path) -> None:
     source, back = tmp_path / 'ä "b".bin', tmp_path / "back"
     source.write_bytes(os.urandom(300_000))
@@ -56,3 +69,32 @@ def test_a_file_goes_up_and_comes_back_and_goes(run: Run, tmp_path: Path) -> Non
     assert digest(back) == digest(source)
     run("files", "delete", file["id"], "--yes")
     assert "404" in run("files", "get", file["id"], code=4)
+
+
+def test_an_upload_that_was_killed_is_gone_on_with(
+    run: Run, environment: dict[str, str], world: World, tmp_path: Path
+) -> None:
+    source, back = tmp_path / "large.bin", tmp_path / "back"
+    source.write_bytes(os.urandom(45_000_000))
+    command = [sys.executable, "-m", "gateway_cli", "files", "upload", str(source)]
+    killed = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    # what it knows of the Upload is written after each part
+    while not (there := find_parts(Path(environment["XDG_STATE_HOME"]))):
+        assert killed.poll() is None, "it has ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    killed.send_signal(signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL, "it has ended before it could be killed"
+    (left,) = run("uploads", "list")["items"]
+    file = run("files", "upload", source)
+    assert run("uploads", "list")["items"] == []
+    request = world.read("gatewayfile", file["id"])["spec"]["request"]
+    assert request["uploadName"] == left["id"].replace("_", "-"), "it is the same Upload"
+    assert there <= {segment["key"].rpartition("/")[2] for segment in request["segments"]}
+    run("files", "download", file["id"], "--to", back)
+    assert digest(back) == digest(source)
+
+
+def test_an_upload_that_is_none_cannot_be_cancelled(run: Run) -> None:
+    assert "404" in run("uploads", "cancel", "upload_" + "a" * 26, code=4)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_network
 
 import pytest
@@ -32,6 +32,14 @@ async def serve(request: web.Request) -> web.StreamResponse:
             raise web.HTTPFound("file:///etc/passwd")
         case ["slow"]:
             await asyncio.sleep(30)
+        case ["drip"]:
+            drip = web.StreamResponse()
+            await drip.prepare(request)
+            with suppress(ConnectionError):
+                for _ in range(100):
+                    await drip.write(b"x" * 300_000)
+                    await asyncio.sleep(0.1)
+            return drip
         case ["encoded"]:
             return web.Response(body=b"x", headers={"Content-Encoding": "gzip"})
         case ["broken"]:
@@ -106,6 +114,23 @@ async def test_it_takes_no_longer_than_it_may() -> None:
     async with running() as base:
         with pytest.raises(FetchFailed, match=r"within 0\.3 s"):
             await fetch(base + "/slow", seconds=0.3)
+
+
+async def test_no_body_takes_longer_than_it_may() -> None:
+    async with running() as base:
+        with pytest.raises(FetchFailed, match=r"within 0\.5 s"):
+            await fetch(base + "/drip", seconds=0.5)
+
+
+async def test_the_time_in_which_bytes_are_used_is_not_the_other_sides() -> None:
+    fetcher, found = HttpFetcher(OPEN, seconds=1), 0
+    async with running() as base, fetcher.open(base + "/bytes") as fetched:
+        async for chunk in fetched.chunks:
+            found += len(chunk)
+            # as a store does that is slow
+            await asyncio.sleep(0.6)
+    await fetcher.close()
+    assert found == 300_000
 
 
 async def test_an_address_with_a_credential_is_none() -> None:

@@ -15,6 +15,8 @@ BATCHES_FOLDER = "batches/"
 TEMPORARY_FOLDER = "temporary/"
 """What the keys begin with; after it the account's name and the owning object's name."""
 
+_PUT = "/put"
+
 Bytes = Annotated[int, Field(ge=0, le=2**53 - 1)]
 
 
@@ -58,3 +60,13 @@ def batch_folder(account: str, batch_name: str) -> str:
 def temporary_key(account: str, file_name: str) -> str:
     """Where the bytes of a temporary file lie."""
     return f"{TEMPORARY_FOLDER}{account}/{file_name}"
+
+
+def put_key(account: str, file_name: str) -> str:
+    """Where those lie that a client has put itself, before the file is confirmed and after it."""
+    return temporary_key(account, file_name) + _PUT
+
+
+def is_put(key: str) -> bool:
+    """Whether a client has put the bytes there itself."""
+    return key.startswith(TEMPORARY_FOLDER) and key.endswith(_PUT)

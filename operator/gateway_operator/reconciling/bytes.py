@@ -18,16 +18,19 @@ import structlog
 from gateway_core.contract.batch import GatewayBatch
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.stored import BATCHES_FOLDER, FILES_FOLDER, UPLOADS_FOLDER
+from gateway_core.contract.stored import BATCHES_FOLDER, FILES_FOLDER, UPLOADS_FOLDER, is_put
 from gateway_core.contract.upload import GatewayUpload
 from gateway_core.domain.storedkeys import FOLDERS, Owner, list_keys, read_owner
 from gateway_core.domain.uploads import is_settled
 from gateway_core.ports.objects import Entry
 from gateway_core.ports.records import Missing, Outdated
+from gateway_core.usecases.temporaryaddresses import TICKET_SECONDS
 from gateway_operator.controllers.files.intake import Intake, read_ready
 from gateway_operator.keeping import MOST_KEYS, Keeping
 from gateway_operator.reconciling.survey import Survey, digest_places, list_objects, survey_record
 
+PUT_AGE = timedelta(seconds=2 * TICKET_SECONDS)
+"""How old bytes are that were put and that nobody can confirm any more."""
 _OUTPUTS = ("outputFileName", "errorFileName")
 """What a batch writes, named in its status before there are bytes."""
 
@@ -45,6 +48,7 @@ class ByteReconciliation:
     async def sweep(self) -> int:
         """One pass; how many orphans it removed. Raises what the ports raise."""
         oldest = self._tools.now() - self._orphan_age
+        no_put = self._tools.now() - min(self._orphan_age, PUT_AGE)
         survey = await survey_record(self._tools.records)
         batches, used = await self._list_batches()
         whole: set[str] = set()
@@ -59,7 +63,7 @@ class ByteReconciliation:
                         continue
                 if self._is_owned(survey, batches, used, owner):
                     continue
-                due = [entry for entry in entries if entry.modified < oldest]
+                due = [e for e in entries if e.modified < (no_put if is_put(e.key) else oldest)]
                 if due and self._tools.accounts.get(owner.account) is not None:
                     removed += await self._remove(owner, due)
         await self._see_to_broken(survey, whole)

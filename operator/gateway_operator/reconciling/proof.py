@@ -2,7 +2,8 @@
 
 Shard 0's owner does it; two that do it at a time do no harm. Objects are claimed before they are
 made and released once they are being deleted, so what differs is looked at again by name before
-anything is done, and only if it is older than a create can take. An object counts from its creation
+anything is done, and only if it is older than a create can take; what is to be put as a temporary
+file, than its ticket is good for. An object counts from its creation
 to its `deletionTimestamp`, also while its life is over and nobody has deleted it. A stray member is
 released. Where one is missing, or has other bytes than its object, the account's pool is marked
 stale, and made again from the record before anything more is claimed (I6).
@@ -14,9 +15,11 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from gateway_core.contract.file import GatewayFile
+from gateway_core.contract.ids import read_order
 from gateway_core.contract.upload import GatewayUpload
 from gateway_core.domain.uploads import is_settled, read_member
 from gateway_core.ports.storage import Claim, Pool, StorageStale
+from gateway_core.usecases.temporaryaddresses import TICKET_SECONDS
 from gateway_operator.keeping import Keeping
 from gateway_operator.reconciling.survey import Survey, survey_record
 
@@ -112,6 +115,8 @@ class StorageProof:
         for claim in claims.values():
             if claim.member in known or claim.age < self._claim_age:
                 continue
+            if pool == "temporary" and self._may_be_put(claim.member):
+                continue
             if await self._find_member(account, claim.member) is None:
                 await self._tools.ledger.release(account, pool, claim.member)
                 self._note("stray", account, pool, claim.member)
@@ -122,6 +127,11 @@ class StorageProof:
             self._note(kind, account, pool, name)
             mended += 1
         return mended
+
+    def _may_be_put(self, name: str) -> bool:
+        """Whether a file of that name may still be confirmed: its id says when it was prepared."""
+        age = self._tools.now().timestamp() - read_order(name) / 2**48 / 1000
+        return -CLAIM_SECONDS < age < TICKET_SECONDS + CLAIM_SECONDS
 
     async def _find_difference(
         self, account: str, claims: Mapping[str, Claim], members: Members

@@ -53,10 +53,13 @@ class Bench:
         path = url.removeprefix("https://media.example.com")
         return await call(self.media, method, path, headers=list(headers.items()))
 
-    async def prepare(self, data: bytes = PNG, **body: Any) -> dict[str, Any]:
+    async def ask_to_put(self, data: bytes = PNG, **body: Any) -> Answer:
         checksum = base64.b64encode(hashlib.md5(data).digest()).decode()
         wanted = {"filename": "a.png", "byte_size": len(data), "checksum": checksum, **body}
-        answer = await self.post(wanted, PATH + "/prepare")
+        return await self.post(wanted, PATH + "/prepare")
+
+    async def prepare(self, data: bytes = PNG, **body: Any) -> dict[str, Any]:
+        answer = await self.ask_to_put(data, **body)
         assert answer.status == 201, answer.body
         found: dict[str, Any] = answer.json
         return found
@@ -386,6 +389,18 @@ class TestPrepared:
         assert (again.status, again.json) == (201, first.json)
         assert await bench.read_used() == len(PNG)
         assert len(bench.list_files()) == 1
+
+    async def test_what_is_to_be_put_has_its_room(self) -> None:
+        bench = Bench(temporary_storage_bytes=2 * len(PNG))
+        body = {"signed_id": (await bench.prepare())["signed_id"]}
+        other = await bench.prepare()
+        assert (await bench.ask_to_put()).status == 413
+        await bench.put(other["upload_url"])
+        assert (
+            await bench.post({"signed_id": other["signed_id"]}, PATH + "/confirm")
+        ).status == 201
+        assert (await bench.post(body, PATH + "/confirm")).status == 409
+        assert await bench.read_used() == 2 * len(PNG)
 
     async def test_a_confirmation_that_failed_leaves_what_was_put(self, bench: Bench) -> None:
         prepared = await bench.prepare()

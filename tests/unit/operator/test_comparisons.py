@@ -2,7 +2,14 @@
 
 import asyncio
 
-from gateway_core.contract.stored import batch_folder, file_key, temporary_key, upload_folder
+from gateway_core.contract.stored import (
+    batch_folder,
+    file_key,
+    put_key,
+    temporary_key,
+    upload_folder,
+)
+from gateway_core.usecases.temporaryaddresses import TICKET_SECONDS
 from gateway_operator.reconciling.survey import survey_record
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.keepers_stage import BATCHES, DAY, FILES, UPLOADS, Stage, later
@@ -187,6 +194,25 @@ async def test_a_claim_without_an_object_is_released_once_no_create_can_be_under
     await asyncio.sleep(30)
     assert await stage.prove() == 2
     assert await stage.used() == 0
+    await stage.kill()
+
+
+@in_virtual_time
+async def test_what_was_prepared_keeps_its_room_for_as_long_as_it_can_be_confirmed():
+    stage = Stage()
+    await stage.boot()
+    name = stage.name_file()
+    assert await stage.ledger.claim("demo", "temporary", name, 7, 100)
+    await stage.store.put(put_key("demo", name), b"put")
+    await asyncio.sleep(TICKET_SECONDS)
+    assert await stage.prove() == 0
+    await asyncio.sleep(200)
+    assert await stage.prove() == 1
+    assert await stage.ledger.read_used("demo", "temporary") == 0
+    assert await stage.reconcile() == 0
+    await asyncio.sleep(TICKET_SECONDS)
+    assert await stage.reconcile() == 1
+    assert stage.store.contents == {}
     await stage.kill()
 
 

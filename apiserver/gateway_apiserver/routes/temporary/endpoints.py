@@ -19,7 +19,7 @@ from gateway_apiserver.routes.temporary.mediatypes import find_media_type
 from gateway_apiserver.routes.temporary.requests import read_preparation, read_signed_id
 from gateway_apiserver.trace import trace_of
 from gateway_core.contract.errors import Conflict, NotFound, Unavailable
-from gateway_core.contract.stored import ObjectRef, temporary_key
+from gateway_core.contract.stored import ObjectRef, put_key
 from gateway_core.domain.operations import MAX_BODY_BYTES
 from gateway_core.domain.roles import Act
 from gateway_core.domain.validation import parse_body
@@ -82,14 +82,14 @@ class TemporaryRoutes:
         return _answer(await self._creation.create(call, caller, key))
 
     async def prepare(self, request: Request) -> Response:
-        """Says where to put a file; nothing is kept of it."""
+        """Says where to put a file; nothing is kept of it but its claim, for the hour."""
         call, caller = await self._admit(request)
         read_idempotency_key(call.headers)
         wanted = read_preparation(await _read_body(call))
         account = caller.account.name
-        await self._files.check_room(account, wanted.bytes)
         name = self._files.mint_name(account, None)
-        key = f"{temporary_key(account, name)}/put"
+        await self._files.claim(account, name, wanted.bytes)
+        key = put_key(account, name)
         now = int(self._clock())
         ticket = Ticket(account, name, key, wanted.filename, wanted.bytes, wanted.md5, now)
         url = self._media_url + self._addresses.make_put_path(ticket)

@@ -83,6 +83,10 @@ class TemporaryFiles:
         """StorageFull where `size` bytes more do not fit, before they are read."""
         await self._gate.check_room(account, POOL, size, self._limit)
 
+    async def claim(self, account: str, name: str, size: int) -> None:
+        """Counts a file that is to be put. The operator ends it where none comes. StorageFull."""
+        await self._gate.claim(account, POOL, name, size, self._limit)
+
     async def find(self, name: str) -> Object | None:
         """The object of this name, also one that is over. Unavailable."""
         try:
@@ -161,9 +165,11 @@ class TemporaryFiles:
                 "The file was not acknowledged in time; it may have been created."
             ) from error
         except Exception as error:
-            # the claim may be another call's of the same key: the operator ends what is nobody's
             if owns_bytes:
                 await self.remove(segment.key)
+                if "fingerprint" not in obj["spec"]["request"]:
+                    # with a key it may be another call's: the operator ends what is nobody's
+                    await self._gate.release(account, POOL, name)
             if isinstance(error, RecordUnavailable):
                 raise Unavailable("The file could not be recorded.", retry_after=1) from error
             if isinstance(error, RecordError):

@@ -25,7 +25,10 @@ _CHUNK = 256 * 1024
 
 
 class HttpFetcher:
-    """Fetches under one policy; `seconds` are for all of one fetch. For one event loop."""
+    """Fetches under one policy; `seconds` are for all of one fetch. For one event loop.
+
+    They pass while this process waits for the other side, not while bytes that came are used.
+    """
 
     def __init__(
         self,
@@ -42,20 +45,23 @@ class HttpFetcher:
 
     @asynccontextmanager
     async def open(self, url: str) -> AsyncIterator[Fetched]:
-        """See the port. The time goes on while the bytes are read."""
-        limit = asyncio.timeout(self._seconds)
-        try:
-            async with limit, self._slots:
-                with run_errand(None, limit, self._seconds):
-                    response = await self._follow(url)
-                try:
-                    yield Fetched(_read(response), response.content_length)
-                finally:
-                    response.close()
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise FetchFailed(f"was not fetched within {self._seconds:g} s") from error
+        """See the port."""
+        async with self._take_slot():
+            limit = asyncio.timeout(self._seconds)
+            try:
+                async with limit:
+                    with run_errand(None, limit, self._seconds):
+                        response = await self._follow(url)
+            except TimeoutError as error:
+                if not limit.expired():
+                    raise
+                raise self._give_up() from error
+            until = limit.when() or 0.0
+            try:
+                left = until - asyncio.get_running_loop().time()
+                yield Fetched(self._read(response, left), response.content_length)
+            finally:
+                response.close()
 
     async def close(self) -> None:
         """See the port."""
@@ -63,6 +69,42 @@ class HttpFetcher:
             await self._session.close()
         if self._resolver is not None:
             await self._resolver.close()
+
+    @asynccontextmanager
+    async def _take_slot(self) -> AsyncIterator[None]:
+        """One of those that may fetch at a time. FetchFailed where none gets free in time."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._slots.acquire()
+        except TimeoutError as error:
+            raise self._give_up() from error
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+    async def _read(self, response: aiohttp.ClientResponse, left: float) -> AsyncIterator[bytes]:
+        """The bytes, for which `left` seconds are waited in all.
+
+        A body that ends before its announced length is an error, never an end.
+        """
+        clock, chunks = asyncio.get_running_loop().time, response.content.iter_chunked(_CHUNK)
+        while True:
+            began = clock()
+            try:
+                async with asyncio.timeout(max(0.0, left)):
+                    chunk = await anext(chunks, b"")
+            except TimeoutError as error:
+                raise self._give_up() from error
+            except (aiohttp.ClientError, OSError) as error:
+                raise FetchFailed("broke off while it was read") from error
+            if not chunk:
+                return
+            left -= clock() - began
+            yield chunk
+
+    def _give_up(self) -> FetchFailed:
+        return FetchFailed(f"was not fetched within {self._seconds:g} s")
 
     async def _follow(self, url: str) -> aiohttp.ClientResponse:
         """The answer at the end of the redirects."""
@@ -122,17 +164,6 @@ class HttpFetcher:
                 auto_decompress=False,
             )
         return self._session
-
-
-async def _read(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """The bytes. A body that ends before its announced length is an error, never an end."""
-    try:
-        async for chunk in response.content.iter_chunked(_CHUNK):
-            yield chunk
-    except (aiohttp.ClientError, OSError) as error:
-        if isinstance(error, TimeoutError):
-            raise
-        raise FetchFailed("broke off while it was read") from error
 
 
 def _refuse() -> FetchFailed:
