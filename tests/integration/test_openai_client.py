@@ -11,6 +11,7 @@ import pytest
 from gateway_cli.local.state import read_shared_secret
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.names import ACCOUNT_LABEL, shard_of
+from tests.servers.tenants import describe, unique
 from tests.servers.world import wait_for
 
 pytestmark = pytest.mark.slow
@@ -205,3 +206,31 @@ async def test_an_idempotency_key_makes_one_batch_of_many_calls(world, client):
     )
     assert {answer.status for answer in answers} == {200}
     assert len({answer.body["id"] for answer in answers}) == 1
+
+
+async def test_a_provider_whose_secret_is_not_there_is_shown_in_the_metrics(world, shared):
+    """The API says so before anybody calls it."""
+    name = unique("judge")
+    spec = {
+        "type": "openai",
+        "credentialsSecretRef": {"name": name, "key": "token"},
+        "openai": {"baseUrl": "http://127.0.0.1:9/v1"},
+    }
+    world.apply(describe("Provider", name, spec))
+
+    async def read_usable(provider):
+        text = (await shared.request("GET", "/metrics", key=None)).raw.decode()
+        start = f'gateway_provider_usable{{provider="{provider}"}} '
+        return [line.removeprefix(start) for line in text.splitlines() if line.startswith(start)]
+
+    async def is_told():
+        return await read_usable(name) == ["0.0"]
+
+    await wait_for(is_told, what="the provider in the metrics")
+    assert await read_usable("simulated-moderation") == ["1.0"]
+    world.run.kubectl("delete", "gatewayprovider", name)
+
+    async def is_forgotten():
+        return await read_usable(name) == []
+
+    await wait_for(is_forgotten, what="its end in the metrics")

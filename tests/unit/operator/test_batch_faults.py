@@ -13,6 +13,7 @@ from gateway_core.domain.batchresults import LineResult
 from gateway_core.usecases.batchresults import STEP_LINES, merge
 from gateway_operator.controllers.batches import finalizing
 from gateway_operator.controllers.batches.budget import Budget
+from gateway_operator.controllers.batches.lanes import Allowance, Lane
 from gateway_operator.controllers.batches.window import Window
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.batchstage import (
@@ -224,6 +225,28 @@ async def test_lines_that_were_never_run_are_told_in_small_steps() -> None:
     assert found == list(range(1, 1001))
     assert told.total() == 900
     assert max(told.values()) <= STEP_LINES
+
+
+@pytest.mark.parametrize("gives", ["a place that is left", "a provider that takes more"])
+async def test_who_gives_up_in_the_instant_of_his_turn_holds_up_nobody(gives: str) -> None:
+    lane = Lane(Allowance(calls=1))
+    await lane.enter("demo", "batch-1")
+    given_up, waiting = (
+        asyncio.create_task(lane.enter("demo", name)) for name in ("batch-1", "batch-2")
+    )
+    await asyncio.sleep(0)
+    given_up.cancel()
+    # before it is told of that
+    if gives == "a place that is left":
+        lane.leave()
+    else:
+        lane.allow(Allowance(calls=4, per_second=100))
+    async with asyncio.timeout(5):
+        await waiting
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
+    lane.leave()
+    assert lane.under_way == (0 if gives == "a place that is left" else 1)
 
 
 def test_a_run_has_only_so_many_bytes_under_way() -> None:

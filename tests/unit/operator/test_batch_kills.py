@@ -33,6 +33,7 @@ from tests.unit.operator.batchstage import (
 
 STEPS = tuple(name for name in NAMES if "batch" in name)
 REPEATED = ("before-batch-checkpoint", "after-batch-checkpoint", "after-batch-file")
+PATIENCE_SECONDS = 3600 if IS_WHOLE else 120
 LINES = 40
 REFUSED = 7
 """Lines whose text ends so are answered with a 400."""
@@ -310,6 +311,7 @@ async def play(scene: Scene) -> None:
     await stage.kill()
 
 
+@pytest.mark.timeout(PATIENCE_SECONDS)
 @settings(
     max_examples=1000 if IS_WHOLE else 20,
     deadline=None,
@@ -322,6 +324,7 @@ def test_invariants_hold(scene: Scene) -> None:
     in_virtual_time(lambda: play(scene))()
 
 
+@pytest.mark.timeout(PATIENCE_SECONDS)
 @settings(
     max_examples=1000 if IS_WHOLE else 15,
     deadline=None,

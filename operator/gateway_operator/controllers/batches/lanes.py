@@ -154,7 +154,10 @@ class Lane:
             if due > loop.time():
                 self._set_timer(due)
                 return
-            self._take_turn().set_result(None)
+            turn = self._take_turn()
+            if turn.cancelled():
+                continue  # in this instant: who gave up has not been told yet
+            turn.set_result(None)
             self._under_way += 1
             self._note_begun(loop.time())
 
