@@ -67,7 +67,7 @@ async def test_after_a_failure_all_wait_for_one_read_and_are_refused_alike(
 async def test_a_call_that_hangs_is_doubted_before_it_ends(records: Hanging) -> None:
     heart = Pulse(records)
     async with heart.listen(), asyncio.timeout(10):
-        with pytest.raises(Unavailable):
+        with pytest.raises(Unavailable):  # noqa: PT012
             while True:
                 await heart.check()
                 await asyncio.sleep(0.005)
