@@ -1,5 +1,6 @@
 """The CRD generator: what it makes of a model, what it refuses, and that `crds/` is its work."""
 
+import itertools
 import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -124,13 +125,21 @@ def test_names_follow_the_design(kind: type[Resource]) -> None:
     assert crd["spec"]["scope"] == "Namespaced"
 
 
+def split_union(path: str) -> list[str]:
+    """Each path that a JSONPath with a union such as `.spec['http','openai'].baseUrl` stands for."""
+    union = re.search(r"\['\w+'(,'\w+')+\]", path)
+    if union is None:
+        return [path]
+    return [path.replace(union[0], f".{name}") for name in re.findall(r"\w+", union[0])]
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
 def test_columns_and_selectable_fields_name_fields_that_are_there(kind: type[Resource]) -> None:
     version = build_crd(kind)["spec"]["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]
     paths = [column["jsonPath"] for column in version["additionalPrinterColumns"]]
     paths += [selectable["jsonPath"] for selectable in version["selectableFields"]]
-    for path in paths:
+    for path in itertools.chain.from_iterable(map(split_union, paths)):
         node = schema
         steps = re.sub(r"\[[^\]]*\]", "", path).strip(".").split(".")
         if steps[0] == "metadata":
