@@ -126,7 +126,7 @@ def test_names_follow_the_design(kind: type[Resource]) -> None:
 
 
 def split_union(path: str) -> list[str]:
-    """Each path that a JSONPath with a union such as `.spec['http','openai'].baseUrl` stands for."""
+    """The paths that one with a union stands for: `.spec['http','openai'].baseUrl`."""
     union = re.search(r"\['\w+'(,'\w+')+\]", path)
     if union is None:
         return [path]
