@@ -21,9 +21,11 @@ from gateway_apiserver.routes.uploads.desk import UploadDesk
 from gateway_apiserver.routes.uploads.handlers import UploadRoutes
 from gateway_apiserver.streams import StreamPlaces
 from gateway_core.contract.ids import IdMint
+from gateway_core.ports.objects import MOST_STREAMS
 from gateway_core.ports.storage import Pool
 from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.parts import UploadParts
+from gateway_core.usecases.places import Places
 from gateway_core.usecases.storage import StorageGate
 from gateway_core.usecases.temporaryaddresses import TemporaryAddresses
 from gateway_core.usecases.uploads import UploadOutcomes
@@ -48,7 +50,7 @@ class StoringRoutes:
         self._mint = mint
         self._metrics = metrics
         self._failpoints = failpoints
-        self._places = StreamPlaces()
+        self._places = StreamPlaces(Places(MOST_STREAMS))
         self._recorder = FileRecorder(parts.records, parts.storage)
         most: dict[Pool, int] = {
             "files": parts.settings.files_per_account,

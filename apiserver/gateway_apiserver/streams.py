@@ -1,24 +1,23 @@
 """Long bodies on their way into the store: how slow they may be, how many an account may have.
 
 The store takes in so many streams at a time, whoever they are from. So none may go on for ever, and
-no account may have all of them. What is on its way out has places of its own.
+an account gets one more only while it has fewer than are free. What is on its way out has places of
+its own.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from starlette.types import Message, Receive
 
 from gateway_core.contract.errors import InvalidRequest, Unavailable
+from gateway_core.usecases.places import NoPlace, Places
 
 IDLE_SECONDS = 60.0
 """How long the next bytes of a body may take to come, and all of them beside what they earn."""
 SLOWEST_BYTES = 64 * 1024
 """Bytes that earn one second more."""
-MOST_STREAMS = 8
-"""Of one account in one process; the store takes in 32."""
 WAIT_SECONDS = 10.0
 """How long a further one waits for one of them to end."""
 
@@ -49,42 +48,21 @@ class PacedBody:
 
 
 class StreamPlaces:
-    """Places for the streams of each account that are under way in this process."""
+    """Places for the streams that are under way in this process."""
 
-    def __init__(self, most: int = MOST_STREAMS) -> None:
-        self._most = most
-        self._accounts: dict[str, _Places] = {}
+    def __init__(self, places: Places) -> None:
+        self._places = places
 
     @asynccontextmanager
     async def take(self, account: str) -> AsyncIterator[None]:
         """For one stream. A further one waits; Unavailable where none ends within 10 s."""
-        places = self._accounts.setdefault(account, _Places(asyncio.Semaphore(self._most)))
-        places.users += 1
         try:
-            try:
-                async with asyncio.timeout(WAIT_SECONDS):
-                    await places.free.acquire()
-            except TimeoutError:
-                raise Unavailable(
-                    f"At most {self._most} streams of an account are taken at a time.",
-                    retry_after=1,
-                ) from None
-            try:
+            async with self._places.take(account, WAIT_SECONDS):
                 yield
-            finally:
-                places.free.release()
-        finally:
-            places.users -= 1
-            if not places.users:
-                del self._accounts[account]
-
-
-@dataclass(slots=True)
-class _Places:
-    """Those of one account; `users` have one or wait for one."""
-
-    free: asyncio.Semaphore
-    users: int = 0
+        except NoPlace:
+            raise Unavailable(
+                "Too many streams are under way, of this account or of all.", retry_after=1
+            ) from None
 
 
 def _too_slow() -> InvalidRequest:

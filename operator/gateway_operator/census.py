@@ -18,7 +18,7 @@ from gateway_operator.controllers.batches.controller import BatchController
 from gateway_operator.folding import Folding
 from gateway_operator.heartbeat import Heartbeat
 from gateway_operator.livetasks import LiveTasks
-from gateway_operator.places import Places
+from gateway_core.usecases.places import Places
 from gateway_operator.queue import WorkQueue
 
 PENDING = "Pending"

@@ -17,7 +17,12 @@ from gateway_core.adapters.objectstore.s3 import client as client_module
 from gateway_core.adapters.objectstore.s3 import store as store_module
 from gateway_core.adapters.objectstore.s3.client import build_client
 from gateway_core.adapters.objectstore.s3.store import S3Store
-from gateway_core.ports.objects import ObjectMissing, ObjectTooLarge, StoreUnavailable
+from gateway_core.ports.objects import (
+    MOST_STREAMS,
+    ObjectMissing,
+    ObjectTooLarge,
+    StoreUnavailable,
+)
 from tests.servers.s3_faults import Call, S3Faults
 from tests.servers.s3_server import S3Server
 from tests.servers.s3_store import open_bucket
@@ -124,12 +129,12 @@ class TestOverload:
             yield b"x"
             await gate.wait()
 
-        count = store_module.UPLOADS + 8
+        count = MOST_STREAMS + 8
         puts = [
             asyncio.create_task(bucket.put_stream(f"a/{n}", source(n), max_bytes=9))
             for n in range(count)
         ]
-        await wait_until(lambda: len(begun) == store_module.UPLOADS)
+        await wait_until(lambda: len(begun) == MOST_STREAMS)
         gate.set()
         assert {stored.bytes for stored in await asyncio.gather(*puts)} == {1}
         assert len(begun) == count

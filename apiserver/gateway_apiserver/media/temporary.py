@@ -23,8 +23,9 @@ from gateway_core.contract.errors import (
     NotFound,
     Unavailable,
 )
-from gateway_core.ports.objects import ObjectStore, ObjectTooLarge, StoreUnavailable
+from gateway_core.ports.objects import MOST_STREAMS, ObjectStore, ObjectTooLarge, StoreUnavailable
 from gateway_core.usecases.content import stream_content
+from gateway_core.usecases.places import Places
 from gateway_core.usecases.temporaryaddresses import Address, TemporaryAddresses, Ticket
 
 _READ_TEMPLATE = "/temporary/{address}/{name}"
@@ -46,7 +47,7 @@ class TemporaryHost:
         self._store = store
         self._addresses = addresses
         self._sender = sender
-        self._places = StreamPlaces()
+        self._places = StreamPlaces(Places(MOST_STREAMS))
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

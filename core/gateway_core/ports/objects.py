@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+MOST_STREAMS = 32
+"""How many streams a store takes in at a time; who has more waits, and is to have them wait."""
+
 
 class ObjectMissing(Exception):
     """No object of that key is there."""

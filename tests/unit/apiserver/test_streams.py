@@ -2,19 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
 from gateway_apiserver.streams import (
     IDLE_SECONDS,
-    MOST_STREAMS,
     SLOWEST_BYTES,
     WAIT_SECONDS,
     PacedBody,
     StreamPlaces,
 )
 from gateway_core.contract.errors import InvalidRequest, Unavailable
+from gateway_core.ports.objects import MOST_STREAMS
+from gateway_core.usecases.places import OwnPlaces, Places
 from tests.fakes.clock import in_virtual_time
 from tests.unit.apiserver.filing import Cabinet, form
 from tests.unit.apiserver.gateway import Gateway
@@ -56,8 +58,21 @@ async def test_a_body_that_comes_steadily_may_take_long() -> None:
 
 
 @in_virtual_time
-async def test_an_account_has_so_many_streams_and_others_have_theirs() -> None:
-    places, clock = StreamPlaces(most=2), asyncio.get_running_loop().time
+async def test_no_few_accounts_have_all_places() -> None:
+    places, clock = StreamPlaces(Places(MOST_STREAMS)), asyncio.get_running_loop().time
+    async with AsyncExitStack() as held:
+        for account in ("a", "b", "c", "d"):
+            with pytest.raises(Unavailable):
+                for _ in range(MOST_STREAMS):
+                    await held.enter_async_context(places.take(account))
+        began = clock()
+        await held.enter_async_context(places.take("new"))
+        assert clock() == began
+
+
+@in_virtual_time
+async def test_who_finds_no_place_is_told_in_time() -> None:
+    places, clock = StreamPlaces(OwnPlaces(2)), asyncio.get_running_loop().time
     async with places.take("a"), places.take("a"):
         began = clock()
         with pytest.raises(Unavailable) as caught:
@@ -70,7 +85,7 @@ async def test_an_account_has_so_many_streams_and_others_have_theirs() -> None:
 
 @in_virtual_time
 async def test_a_stream_too_many_begins_when_another_ends() -> None:
-    places, clock = StreamPlaces(most=1), asyncio.get_running_loop().time
+    places, clock = StreamPlaces(OwnPlaces(1)), asyncio.get_running_loop().time
 
     async def stream() -> float:
         async with places.take("a"):
@@ -98,11 +113,11 @@ async def test_streams_of_one_account_leave_room_for_others() -> None:
         return await put(key, source, max_bytes=max_bytes)
 
     gateway.store.put_stream = slow  # type: ignore[method-assign]
-    calls = [asyncio.create_task(one.send(form())) for _ in range(MOST_STREAMS + 1)]
+    calls = [asyncio.create_task(one.send(form())) for _ in range(MOST_STREAMS // 2 + 1)]
     done, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
     [refused] = done
     answer = refused.result()
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
-    assert under_way == MOST_STREAMS
+    assert under_way == MOST_STREAMS // 2
     gate.set()
     assert {(await call).status for call in waiting} == {200}

@@ -13,7 +13,7 @@ import pytest
 
 from gateway_core.adapters.objectstore.s3 import store as store_module
 from gateway_core.adapters.objectstore.s3.store import S3Store
-from gateway_core.ports.objects import StoreUnavailable
+from gateway_core.ports.objects import MOST_STREAMS, StoreUnavailable
 from tests.fakes.clock import in_virtual_time
 
 SMALL = 4096
@@ -97,7 +97,7 @@ async def test_parts_that_hang_keep_nobody_from_small_calls(
 ) -> None:
     monkeypatch.setattr(store_module, "PART_BYTES", SMALL)
     client.hanging = {"part"}
-    count = store_module.UPLOADS
+    count = MOST_STREAMS
     puts = [
         asyncio.create_task(store.put_stream(f"a/{n}", flow(), max_bytes=10**9))
         for n in range(count)
@@ -140,7 +140,7 @@ async def test_a_stream_that_finds_no_place_is_refused_in_time() -> None:
 
     drips = [
         asyncio.create_task(store.put_stream(f"a/{n}", drip(), max_bytes=10**9))
-        for n in range(store_module.UPLOADS)
+        for n in range(MOST_STREAMS)
     ]
     await asyncio.sleep(0)
     begin = asyncio.get_running_loop().time()

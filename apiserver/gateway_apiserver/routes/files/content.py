@@ -18,6 +18,7 @@ from gateway_core.contract.stored import ObjectRef
 from gateway_core.domain.files import FileRecord
 from gateway_core.ports.objects import ObjectStore, StoreUnavailable
 from gateway_core.usecases.content import ContentDamaged, stream_content
+from gateway_core.usecases.places import OwnPlaces
 
 MOST_CONTENTS = 16
 """On their way to one account from one process at a time: each holds about 3 MiB."""
@@ -42,7 +43,7 @@ class ContentSender:
         self._store = store
         self._count = count
         self._patience = Patience(MEDIA_SECONDS)
-        self._places = StreamPlaces(MOST_CONTENTS)
+        self._places = StreamPlaces(OwnPlaces(MOST_CONTENTS))
 
     async def send(self, call: Call, content: Content) -> None:
         """Answers the call.

@@ -31,6 +31,7 @@ from gateway_core.adapters.objectstore.s3.reading import ObjectReader
 from gateway_core.adapters.objectstore.s3.threads import Threads
 from gateway_core.adapters.objectstore.s3.writing import MAX_PARTS, PART_BYTES, PartsUpload
 from gateway_core.ports.objects import (
+    MOST_STREAMS,
     Entry,
     ObjectMissing,
     ObjectTooLarge,
@@ -46,9 +47,6 @@ THREADS = 32
 
 ENDINGS = 4
 """Threads for taking back what was given up, which may wait for a call that is still under way."""
-
-UPLOADS = 32
-"""How many streams are taken in at a time: each holds a buffer of one part, 5 MiB."""
 
 WAIT_SECONDS = 10.0
 """How long a further one waits for one of them to end."""
@@ -78,7 +76,7 @@ class S3Store:
         self._calls = Threads(THREADS, "s3calls")
         self._streams = Threads(THREADS, "s3streams")
         self._endings = ThreadPoolExecutor(ENDINGS, thread_name_prefix="s3endings")
-        self._uploads = asyncio.Semaphore(UPLOADS)
+        self._uploads = asyncio.Semaphore(MOST_STREAMS)
 
     def close(self) -> None:
         """Ends the threads once their work is done, and the connections."""
@@ -196,7 +194,7 @@ class S3Store:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._uploads.acquire()
         except TimeoutError:
-            raise StoreUnavailable(f"{UPLOADS} streams are taken in already") from None
+            raise StoreUnavailable(f"{MOST_STREAMS} streams are taken in already") from None
 
     def _name(self, key: str) -> str:
         check_key(key)

@@ -6,6 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
+class NoPlace(Exception):
+    """None came in time."""
+
+
 class Places:
     """Whoever holds some gets one more only while that are fewer than the free ones.
 
@@ -14,6 +18,7 @@ class Places:
     """
 
     def __init__(self, count: int) -> None:
+        self._count = count
         self._free = count
         self._held: Counter[object] = Counter()
         self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
@@ -29,9 +34,16 @@ class Places:
         return sum(map(len, self._waiting.values()))
 
     @asynccontextmanager
-    async def take(self, holder: object) -> AsyncIterator[None]:
-        """Waits for a place and holds it; those of one holder in the order of their coming."""
-        await self._enter(holder)
+    async def take(self, holder: object, seconds: float | None = None) -> AsyncIterator[None]:
+        """Waits for a place and holds it; those of one holder in the order of their coming.
+
+        NoPlace where it has to wait for longer than that.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                await self._enter(holder)
+        except TimeoutError:
+            raise NoPlace from None
         try:
             yield
         finally:
@@ -66,8 +78,11 @@ class Places:
             del self._held[holder]
         while entitled := [one for one in self._waiting if self._may_enter(one)]:
             poorest = min(entitled, key=lambda one: self._held[one])
-            turn = self._waiting[poorest][0]
-            self._withdraw(poorest, turn)
+            turns = self._waiting.pop(poorest)
+            turn = turns.popleft()
+            if turns:
+                # behind the others, as many may hold as little
+                self._waiting[poorest] = turns
             if not turn.cancelled():
                 self._give(poorest)
                 turn.set_result(None)
@@ -79,3 +94,10 @@ class Places:
             turns.remove(turn)
             if not turns:
                 del self._waiting[holder]
+
+
+class OwnPlaces(Places):
+    """`count` places of each holder, whatever the others have."""
+
+    def _may_enter(self, holder: object) -> bool:
+        return self._held[holder] < self._count
