@@ -11,19 +11,20 @@ from contextlib import asynccontextmanager
 
 from starlette.types import Message, Receive
 
-from gateway_core.contract.errors import InvalidRequest, Unavailable
+from gateway_core.contract.errors import Unavailable
 from gateway_core.usecases.places import NoPlace, Places
 
 IDLE_SECONDS = 60.0
 """How long the next bytes of a body may take to come, and all of them beside what they earn."""
-SLOWEST_BYTES = 64 * 1024
-"""Bytes that earn one second more."""
+SLOWEST_BYTES = 8 * 1024
+"""Bytes that earn one second more: less than any line gives, as a slow one takes its account's own
+places alone."""
 WAIT_SECONDS = 10.0
 """How long a further one waits for one of them to end."""
 
 
 class PacedBody:
-    """Receives a body for as long as it comes fast enough: 60 s, and a second for each 64 KiB.
+    """Receives a body for as long as it comes fast enough: 60 s, and a second for each 8 KiB.
 
     Only the time counts in which this process waits for its client.
     """
@@ -33,7 +34,7 @@ class PacedBody:
         self._left = IDLE_SECONDS
 
     async def __call__(self) -> Message:
-        """The next message, as ASGI has it. InvalidRequest where it does not come in time."""
+        """The next message, as ASGI has it. Unavailable where it does not come in time."""
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
@@ -65,5 +66,6 @@ class StreamPlaces:
             ) from None
 
 
-def _too_slow() -> InvalidRequest:
-    return InvalidRequest("The rest of the body did not come in time.")
+def _too_slow() -> Unavailable:
+    # not the client's mistake: its line may be better the next time, and SDKs try again
+    return Unavailable("The rest of the body did not come in time.")

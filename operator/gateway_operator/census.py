@@ -13,12 +13,12 @@ from prometheus_client.registry import Collector
 from gateway_core.domain.ledger import TERMINAL_PHASES
 from gateway_core.domain.lifecycle import parse_time
 from gateway_core.ports.records import Object
+from gateway_core.usecases.places import Places
 from gateway_operator.callbacks.lanes import Lanes
 from gateway_operator.controllers.batches.controller import BatchController
 from gateway_operator.folding import Folding
 from gateway_operator.heartbeat import Heartbeat
 from gateway_operator.livetasks import LiveTasks
-from gateway_core.usecases.places import Places
 from gateway_operator.queue import WorkQueue
 
 PENDING = "Pending"
