@@ -19,8 +19,11 @@ IDLE_SECONDS = 60.0
 SLOWEST_BYTES = 8 * 1024
 """Bytes that earn one second more: less than any line gives, as a slow one takes its account's own
 places alone."""
-WAIT_SECONDS = 10.0
-"""How long a further one waits for one of them to end."""
+WAIT_SECONDS = 240.0
+"""How long a further one waits for one of them to end. It costs nothing: its body is not read
+meanwhile. Less than the 300 s that docs/install.md has proxies wait."""
+MOST_WAITING = 64
+"""Of one account."""
 
 
 class PacedBody:
@@ -56,16 +59,23 @@ class StreamPlaces:
 
     @asynccontextmanager
     async def take(self, account: str) -> AsyncIterator[None]:
-        """For one stream. A further one waits; Unavailable where none ends within 10 s."""
+        """For one stream. A further one waits.
+
+        Unavailable where it does so for 240 s, or where 64 of the account do already.
+        """
+        if self._places.count_waiting(account) >= MOST_WAITING:
+            raise _too_many()
         try:
             async with self._places.take(account, WAIT_SECONDS):
                 yield
         except NoPlace:
-            raise Unavailable(
-                "Too many streams are under way, of this account or of all.", retry_after=1
-            ) from None
+            raise _too_many() from None
 
 
 def _too_slow() -> Unavailable:
     # not the client's mistake: its line may be better the next time, and SDKs try again
     return Unavailable("The rest of the body did not come in time.")
+
+
+def _too_many() -> Unavailable:
+    return Unavailable("Too many streams are under way, of this account or of all.")

@@ -33,6 +33,10 @@ class Places:
         """How many wait for one."""
         return sum(map(len, self._waiting.values()))
 
+    def count_waiting(self, holder: object) -> int:
+        """How many of the holder's wait."""
+        return len(self._waiting.get(holder, ()))
+
     @asynccontextmanager
     async def take(self, holder: object, seconds: float | None = None) -> AsyncIterator[None]:
         """Waits for a place and holds it; those of one holder in the order of their coming.

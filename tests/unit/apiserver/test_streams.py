@@ -9,6 +9,7 @@ import pytest
 
 from gateway_apiserver.streams import (
     IDLE_SECONDS,
+    MOST_WAITING,
     SLOWEST_BYTES,
     WAIT_SECONDS,
     PacedBody,
@@ -80,7 +81,7 @@ async def test_who_finds_no_place_is_told_in_time() -> None:
         with pytest.raises(Unavailable) as caught:
             async with places.take("a"):
                 pytest.fail("has a third")
-        assert (clock() - began, caught.value.retry_after) == (pytest.approx(WAIT_SECONDS), 1)
+        assert (clock() - began, caught.value.retry_after) == (pytest.approx(WAIT_SECONDS), 5)
         async with places.take("b"):
             assert clock() - began == pytest.approx(WAIT_SECONDS)
 
@@ -103,6 +104,34 @@ async def test_a_stream_too_many_begins_when_another_ends() -> None:
 
 
 @in_virtual_time
+async def test_parts_on_a_slow_line_wait_for_each_other() -> None:
+    places = StreamPlaces(Places(MOST_STREAMS))
+
+    async def send() -> None:
+        async with places.take("a"):
+            await asyncio.sleep(50)
+
+    await asyncio.gather(*(send() for _ in range(MOST_STREAMS // 2 + MOST_WAITING)))
+
+
+@in_virtual_time
+async def test_so_many_of_an_account_wait_and_no_more() -> None:
+    places, clock = StreamPlaces(OwnPlaces(1)), asyncio.get_running_loop().time
+
+    async def send(account: str) -> float:
+        began = clock()
+        try:
+            async with places.take(account):
+                await asyncio.sleep(1)
+        except Unavailable:
+            return clock() - began
+        return -1
+
+    told = await asyncio.gather(*(send(n) for n in "ab" for _ in range(1 + MOST_WAITING + 2)))
+    assert [seconds for seconds in told if seconds >= 0] == [0, 0] * 2
+
+
+@in_virtual_time
 async def test_streams_of_one_account_leave_room_for_others() -> None:
     gateway = Gateway()
     one, gate = Cabinet(gateway), asyncio.Event()
@@ -119,7 +148,7 @@ async def test_streams_of_one_account_leave_room_for_others() -> None:
     done, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
     [refused] = done
     answer = refused.result()
-    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    assert (answer.status, answer.headers["retry-after"]) == (503, "5")
     assert under_way == MOST_STREAMS // 2
     gate.set()
     assert {(await call).status for call in waiting} == {200}
