@@ -12,6 +12,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from gateway_apiserver import protocol
 from gateway_apiserver.delivery import send_chunks, send_head
 from gateway_apiserver.protocol import Protocol
+from tests.fakes.clock import in_virtual_time
 
 CHUNK = bytes(1 << 20)
 SECONDS = 30
@@ -74,6 +75,16 @@ async def begin(port: int) -> asyncio.StreamWriter:
     return writer
 
 
+def hold(content: Content, transport: object) -> Protocol:
+    """The gateway's protocol on a made-up transport."""
+    config = uvicorn.Config(content, http=Protocol, lifespan="off", log_config=None)
+    config.load()
+    served = Protocol(config=config, server_state=uvicorn.server.ServerState(), app_state={})
+    served.transport = transport  # type: ignore[assignment]
+    served.flow = FlowControl(transport)  # type: ignore[arg-type]
+    return served
+
+
 async def test_no_more_is_read_for_a_client_that_has_left(content: Content, port: int) -> None:
     writer = await begin(port)
     writer.transport.abort()
@@ -112,16 +123,31 @@ async def test_a_client_that_takes_a_little_stays(
             self.aborted.set()
 
     monkeypatch.setattr(protocol, "STALL_SECONDS", 0)
-    config = uvicorn.Config(content, http=Protocol, lifespan="off", log_config=None)
-    config.load()
-    served = Protocol(config=config, server_state=uvicorn.server.ServerState(), app_state={})
     transport = Transport()
-    served.transport = transport  # type: ignore[assignment]
-    served.flow = FlowControl(transport)  # type: ignore[arg-type]
-    served.pause_writing()
+    hold(content, transport).pause_writing()
     async with asyncio.timeout(SECONDS):
         await transport.aborted.wait()
     assert not transport.waiting
+
+
+@in_virtual_time
+async def test_a_client_that_takes_little_steadily_stays() -> None:
+    clock = asyncio.get_running_loop().time
+    began, aborted = clock(), asyncio.Event()
+
+    class Transport:
+        """The kernel takes more each 175 s, as it does for a client of 8 KiB/s; an hour long."""
+
+        def get_write_buffer_size(self) -> int:
+            return 1000 - int(min(clock() - began, 3600) / 175)
+
+        def abort(self) -> None:
+            aborted.set()
+
+    served = hold(Content(), Transport())
+    served.pause_writing()
+    await aborted.wait()
+    assert clock() - began == pytest.approx(3600 + 2 * protocol.STALL_SECONDS, abs=600)
 
 
 async def test_a_client_that_is_served_to_the_end_has_not_left() -> None:
