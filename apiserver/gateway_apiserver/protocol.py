@@ -21,8 +21,8 @@ see the answer otherwise, and then no further."""
 STALL_SECONDS = 300.0
 """How long a client may take none of what is ready for it, beyond what the kernel holds.
 
-The kernel asks for more once a good part of its buffers is sent, which is megabytes: of a client that
-takes 16 KiB a second it does so every 90 s, and of the slowest that are served, 8 KiB, every 180 s.
+The kernel asks for more once a good part of its buffers is sent, which is megabytes: for a client
+that takes 16 KiB a second every 90 s, and for the slowest that are served, of 8 KiB, every 180 s.
 """
 
 _log = structlog.get_logger(__name__)

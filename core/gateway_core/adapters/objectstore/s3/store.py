@@ -48,9 +48,6 @@ THREADS = 32
 ENDINGS = 4
 """Threads for taking back what was given up, which may wait for a call that is still under way."""
 
-WAIT_SECONDS = 10.0
-"""How long a further one waits for one of them to end."""
-
 CHUNK_BYTES = 1024 * 1024
 PAGE = 1000
 LEFTOVER_AGE = timedelta(days=1)
@@ -94,13 +91,12 @@ class S3Store:
     ) -> StoredObject:
         """See the port. `source` is not closed; at most 48 GiB.
 
-        At most 32 are under way; a further one waits before it reads its source, StoreUnavailable
-        after 10 s.
+        At most 32 are under way, each with a buffer of one part, 5 MiB; a further one waits before
+        it reads its source.
         """
         upload = PartsUpload(self._client, self._bucket, self._name(key))
         limit = min(max_bytes, MAX_PARTS * PART_BYTES)
-        await self._take_place()
-        try:
+        async with self._uploads:
             try:
                 async with aclosing(_cut(key, source, limit)) as parts:
                     async for part, is_last in parts:
@@ -109,8 +105,6 @@ class S3Store:
                 # not waited for: it may have to wait for a call that a thread is still in
                 self._endings.submit(upload.abort)
                 raise
-        finally:
-            self._uploads.release()
         return StoredObject(key, upload.bytes, upload.sha256)
 
     async def get(self, key: str) -> bytes:
@@ -187,14 +181,6 @@ class S3Store:
             await self._calls.run(self._abort_old_uploads, folder)
         except StoreUnavailable as error:
             _log.warning("leftover uploads were not looked for", error=str(error))
-
-    async def _take_place(self) -> None:
-        """A stream's place. StoreUnavailable where none gets free in time."""
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                await self._uploads.acquire()
-        except TimeoutError:
-            raise StoreUnavailable(f"{MOST_STREAMS} streams are taken in already") from None
 
     def _name(self, key: str) -> str:
         check_key(key)
