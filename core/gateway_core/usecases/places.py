@@ -105,3 +105,10 @@ class OwnPlaces(Places):
 
     def _may_enter(self, holder: object) -> bool:
         return self._held[holder] < self._count
+
+
+class CommonPlaces(Places):
+    """All of them, to whoever comes; one that gets free is given to who holds least."""
+
+    def _may_enter(self, holder: object) -> bool:
+        return self._free > 0
