@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from ipaddress import ip_network
 
 import pytest
 from aiohttp import web
 
-from gateway_core.adapters.fetching import HttpFetcher
+from gateway_core.adapters.fetching import MOST_AT_ONCE, HttpFetcher
+from gateway_core.contract.errors import Unavailable
 from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.ports.fetching import FetchFailed
 
@@ -120,6 +121,16 @@ async def test_no_body_takes_longer_than_it_may() -> None:
     async with running() as base:
         with pytest.raises(FetchFailed, match=r"within 0\.5 s"):
             await fetch(base + "/drip", seconds=0.5)
+
+
+async def test_no_url_is_blamed_for_those_that_are_fetched_before_it() -> None:
+    fetcher = HttpFetcher(OPEN, seconds=0.5)
+    async with running() as base, AsyncExitStack() as held:
+        for _ in range(MOST_AT_ONCE):
+            await held.enter_async_context(fetcher.open(base + "/bytes"))
+        with pytest.raises(Unavailable, match="Too many"):
+            await held.enter_async_context(fetcher.open(base + "/bytes"))
+    await fetcher.close()
 
 
 async def test_the_time_in_which_bytes_are_used_is_not_the_other_sides() -> None:

@@ -25,7 +25,7 @@ class Fetcher(Protocol):
     """Fetches within a policy of addresses, at every redirect; one try, and a bounded time."""
 
     def open(self, url: str) -> AbstractAsyncContextManager[Fetched]:
-        """What is at `url`. FetchFailed."""
+        """What is at `url`. FetchFailed; Unavailable where too much is being fetched."""
         ...
 
     async def close(self) -> None:

@@ -14,6 +14,7 @@ from yarl import URL
 
 from gateway_core.adapters.egress import EgressRefused, guarded_connector
 from gateway_core.adapters.egress.lookups import PooledResolver, run_errand
+from gateway_core.contract.errors import Unavailable
 from gateway_core.domain.addresses import AddressPolicy, AddressRefused
 from gateway_core.ports.fetching import Fetched, FetchFailed
 
@@ -72,12 +73,12 @@ class HttpFetcher:
 
     @asynccontextmanager
     async def _take_slot(self) -> AsyncIterator[None]:
-        """One of those that may fetch at a time. FetchFailed where none gets free in time."""
+        """One of those that may fetch at a time. Unavailable where none gets free in time."""
         try:
             async with asyncio.timeout(self._seconds):
                 await self._slots.acquire()
         except TimeoutError as error:
-            raise self._give_up() from error
+            raise Unavailable("Too many files are being fetched.") from error
         try:
             yield
         finally:
