@@ -1,7 +1,7 @@
 """What one account may take of places that all share, in this process: half, and one at least.
 
 So whoever sends the most leaves room for the others. Used by `admission.moderations` for a
-provider's turns, and by `routes.compat.largebodies`.
+provider's turns.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import pytest
@@ -83,26 +83,36 @@ async def test_one_that_would_take_many_times_its_bytes_is_refused() -> None:
         await read(LargeBodies(), raw)
 
 
-async def test_few_are_held_at_once_and_of_one_account_half_of_them() -> None:
+async def test_few_are_held_at_once_and_not_all_of_one_account() -> None:
     bodies = LargeBodies(most=4, wait_seconds=0.05)
     small, large = fill(100), fill(LARGE_BYTES + 1)
     async with AsyncExitStack() as own, AsyncExitStack() as others:
         for _ in range(2):
             await bodies.read(Sender(large).call, "greedy", own, measure)
         waiting = Sender(large, declared=True)
-        with pytest.raises(Unavailable, match="this account"):
+        with pytest.raises(Unavailable, match="Too many large bodies"):
             await bodies.read(waiting.call, "greedy", own, measure)
         assert waiting.sent == 0, "nothing of it was read meanwhile"
         await read(bodies, small, "greedy")
-        for _ in range(2):
-            await bodies.read(Sender(large).call, "other", others, measure)
+        for account in ("other", "third"):
+            await bodies.read(Sender(large).call, account, others, measure)
         undeclared = Sender(large)
         with pytest.raises(Unavailable, match="Too many large bodies"):
-            await bodies.read(undeclared.call, "third", others, measure)
+            await bodies.read(undeclared.call, "fourth", others, measure)
         assert undeclared.sent * PIECE <= LARGE_BYTES + PIECE
         await others.aclose()
-        await read(bodies, large, "third")
+        await read(bodies, large, "fourth")
     await asyncio.gather(read(bodies, large, "greedy"), read(bodies, large, "greedy"))
+
+
+@pytest.mark.parametrize("greedy", [("a",), ("a", "b"), ("a", "b", "c")])
+async def test_accounts_of_a_slow_provider_leave_a_place(greedy: tuple[str, ...]) -> None:
+    bodies, large = LargeBodies(wait_seconds=0.01), fill(LARGE_BYTES + 1)
+    async with AsyncExitStack() as held:
+        for account in greedy * 8:
+            with suppress(Unavailable):
+                await bodies.read(Sender(large, declared=True).call, account, held, measure)
+        await read(bodies, large, "new")
 
 
 async def test_who_sends_slowly_does_not_keep_the_place(monkeypatch: pytest.MonkeyPatch) -> None:

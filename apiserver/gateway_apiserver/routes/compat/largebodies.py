@@ -11,18 +11,22 @@ from typing import Any, TypeVar
 
 from starlette.types import Message
 
-from gateway_apiserver.admission.shares import WAIT_SECONDS, Shares, acquire
 from gateway_apiserver.calls import read_json_body
 from gateway_apiserver.routes.compat.calls import Call
 from gateway_core.contract.errors import TooLarge, Unavailable
 from gateway_core.domain.validation import parse_body
+from gateway_core.usecases.places import NoPlace, Places
 
 T = TypeVar("T")
 
 MOST_BYTES = 8 * 1024 * 1024
 LARGE_BYTES = 256 * 1024
 """From so many on a body is large."""
-MOST_AT_ONCE = 4
+MOST_AT_ONCE = 8
+"""Each is held until the provider has answered, 45 MiB of it at worst. An account gets one more only
+while it has fewer than are free, so that those whose provider is slow leave one for a newcomer."""
+WAIT_SECONDS = 10.0
+"""How long a further one waits, as long as one at a provider does for its turn."""
 MOST_SIGNS = 400_000
 """Commas and brackets of a large body: it would be all lists, each 27 times what it is in JSON."""
 READ_SECONDS = 60.0
@@ -35,10 +39,8 @@ class LargeBodies:
     """Reads bodies; of all accounts' large ones a few are under way at once."""
 
     def __init__(self, most: int = MOST_AT_ONCE, wait_seconds: float = WAIT_SECONDS) -> None:
-        self._most = most
         self._wait_seconds = wait_seconds
-        self._all = asyncio.Semaphore(most)
-        self._shares = Shares(wait_seconds)
+        self._places = Places(most)
 
     async def read(
         self,
@@ -84,10 +86,12 @@ class LargeBodies:
         return await asyncio.to_thread(_parse, raw, read)
 
     async def _take_place(self, account: str, held: AsyncExitStack) -> None:
-        # the account's own first: who waits for it takes nobody else's place meanwhile
-        await held.enter_async_context(self._shares.take("large bodies", account, self._most))
-        await acquire(self._all, self._wait_seconds, "Too many large bodies are under way.")
-        held.callback(self._all.release)
+        try:
+            await held.enter_async_context(self._places.take(account, self._wait_seconds))
+        except NoPlace:
+            raise Unavailable(
+                "Too many large bodies are under way, of this account or of all."
+            ) from None
 
 
 def _read_length(call: Call) -> int:
