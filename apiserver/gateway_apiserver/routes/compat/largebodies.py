@@ -23,7 +23,7 @@ MOST_BYTES = 8 * 1024 * 1024
 LARGE_BYTES = 256 * 1024
 """From so many on a body is large."""
 MOST_AT_ONCE = 8
-"""Each is held until the provider has answered, 45 MiB of it at worst. An account gets one more only
+"""Each is held until the provider has answered, at worst as 45 MiB. An account gets one more only
 while it has fewer than are free, so that those whose provider is slow leave one for a newcomer."""
 WAIT_SECONDS = 10.0
 """How long a further one waits, as long as one at a provider does for its turn."""
