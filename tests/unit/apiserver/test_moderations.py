@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway_apiserver.routes.compat.largebodies import MOST_AT_ONCE
 from gateway_core.domain.journal import CallRecord, decode_object
 from gateway_core.ports.counters import CountersStale
 from gateway_core.ports.upstream import (
@@ -286,17 +287,18 @@ async def test_a_large_body_has_its_place_until_it_is_judged_though_its_client_l
     scene = Scene()
     scene.moderation.gate.clear()
     large = {"model": "judge", "input": "x" * 300_000}
-    leaving = [asyncio.create_task(scene.judge(large)) for _ in range(2)]
-    await wait_for(lambda: len(scene.moderation.bodies) == 2)
+    share = MOST_AT_ONCE // 2
+    leaving = [asyncio.create_task(scene.judge(large)) for _ in range(share)]
+    await wait_for(lambda: len(scene.moderation.bodies) == share)
     for task in leaving:
         task.cancel()
     await asyncio.gather(*leaving, return_exceptions=True)
-    third = asyncio.create_task(scene.judge(large))
+    further = asyncio.create_task(scene.judge(large))
     small = asyncio.create_task(scene.judge())
-    await wait_for(lambda: len(scene.moderation.bodies) == 3)
+    await wait_for(lambda: len(scene.moderation.bodies) == share + 1)
     assert scene.moderation.bodies[-1]["input"] == "a cat"
     scene.moderation.gate.set()
-    assert [answer.status for answer in await asyncio.gather(third, small)] == [200, 200]
+    assert [answer.status for answer in await asyncio.gather(further, small)] == [200, 200]
 
 
 async def test_price_lists_and_quotes_know_moderations() -> None:
