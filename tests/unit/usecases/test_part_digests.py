@@ -113,7 +113,7 @@ async def test_few_at_a_time_and_the_same_once(objects: Objects) -> None:
 async def test_an_account_has_a_second_until_another_waits(objects: Objects) -> None:
     digests = PartDigests(objects)
     objects.gate.clear()
-    for account, upload in ("au", "av", "aw", "bu"):
+    for account, upload in ("a", "u"), ("a", "v"), ("a", "w"), ("b", "u"):
         put(objects, account, upload, p=b"1")
     under_way = [asyncio.create_task(digests.find_md5("a", upload, ["p"])) for upload in "uvw"]
     await asyncio.wait_for(objects.full.wait(), 30)
