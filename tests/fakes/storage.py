@@ -113,6 +113,14 @@ class FakeStorage:
         self._rebuilds[account, pool] = made
         return made.token
 
+    async def renew_rebuild(self, account: str, pool: Pool, token: str) -> bool:
+        self._check_away()
+        rebuild = self._find_rebuild(account, pool)
+        if rebuild is None or rebuild.token != token:
+            return False
+        rebuild.until = self.now + REBUILD_SECONDS
+        return True
+
     async def finish_rebuild(
         self, account: str, pool: Pool, token: str, members: Mapping[str, int]
     ) -> bool:

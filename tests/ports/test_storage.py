@@ -174,6 +174,24 @@ class TestRebuild:
         with pytest.raises(StorageStale):
             await ledger.read_used(account, POOL)
 
+    async def test_one_that_lapsed_or_was_lost_cannot_be_renewed(
+        self, stores: Stores, account: str
+    ) -> None:
+        ledger = stores.storage
+        await ledger.mark_stale(account, POOL)
+        token = await ledger.begin_rebuild(account, POOL)
+        assert token is not None
+        assert await ledger.renew_rebuild(account, POOL, token)
+        assert not await ledger.renew_rebuild(account, POOL, "another")
+        assert await ledger.confirm(account, POOL, "a", 5, LIMIT)
+        assert await ledger.renew_rebuild(account, POOL, token)
+        assert await ledger.finish_rebuild(account, POOL, token, {})
+        assert await list_members(ledger, account) == {"a": 5}
+        assert not await ledger.renew_rebuild(account, POOL, token)
+        stores.lose()
+        assert not await ledger.renew_rebuild(account, POOL, token)
+        assert await ledger.begin_rebuild(account, POOL) is not None
+
     async def test_what_is_told_while_the_record_is_read_is_not_lost(
         self, stores: Stores, account: str
     ) -> None:
@@ -298,7 +316,9 @@ class TestParts:
 Step = tuple[str, str, int]
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["claim", "confirm", "release", "move", "lose", "begin", "finish"]),
+        st.sampled_from(
+            ["claim", "confirm", "release", "move", "lose", "begin", "renew", "finish"]
+        ),
         st.sampled_from("abcd"),
         st.integers(0, 600),
     ),
@@ -337,6 +357,8 @@ async def test_redis_and_the_fake_answer_alike(
                 begun = await ledger.begin_rebuild(account, POOL)
                 tokens[index] = begun or tokens[index]
                 return begun is not None
+            if action == "renew":
+                return await ledger.renew_rebuild(account, POOL, tokens[index] or "none")
             if action == "finish":
                 members = {name: size, "other": 3}
                 token = tokens[index] or "none"
@@ -356,6 +378,22 @@ async def test_redis_and_the_fake_answer_alike(
 
 
 class TestFaults:
+    async def test_a_rebuild_lives_thirty_seconds_from_its_last_renewal(
+        self, redis_server: RedisServer
+    ) -> None:
+        name, ledger = name_account(), RedisStorage(redis_server.url)
+        token = await ledger.begin_rebuild(name, POOL)
+        assert token is not None
+        key = f"gw:{{default/{name}}}:stored:{POOL}:rebuild"
+        with Redis(port=redis_server.port) as direct:
+            direct.expire(key, 5)
+            assert await ledger.renew_rebuild(name, POOL, token)
+            assert 25 < int(direct.ttl(key)) <= 30  # type: ignore[arg-type]
+            direct.expire(key, 0)
+        assert not await ledger.renew_rebuild(name, POOL, token)
+        assert await ledger.begin_rebuild(name, POOL) is not None
+        await ledger.close()
+
     async def test_a_part_that_is_evicted_shows_as_a_loss_of_all(
         self, redis_server: RedisServer
     ) -> None:

@@ -31,6 +31,7 @@ USED = _load("used")
 CLAIMS = _load("claims")
 MARK_STALE = _load("mark_stale")
 BEGIN_REBUILD = _load("begin_rebuild")
+RENEW_REBUILD = _load("renew_rebuild")
 FINISH_REBUILD = _load("finish_rebuild")
 ABANDON_REBUILD = _load("abandon_rebuild")
 VERSION = load_script("storage/version")
@@ -104,6 +105,10 @@ class RedisStorage:
         nonce = secrets.token_hex(8)
         token = await self._call(BEGIN_REBUILD, account, pool, nonce, REBUILD_SECONDS)
         return None if token is None else token.decode()
+
+    async def renew_rebuild(self, account: str, pool: Pool, token: str) -> bool:
+        """See the port."""
+        return bool(await self._call(RENEW_REBUILD, account, pool, token, REBUILD_SECONDS))
 
     async def finish_rebuild(
         self, account: str, pool: Pool, token: str, members: Mapping[str, int]
