@@ -217,6 +217,22 @@ async def test_what_was_prepared_keeps_its_room_for_as_long_as_it_can_be_confirm
 
 
 @in_virtual_time
+async def test_what_was_put_stays_while_it_is_confirmed_however_soon_orphans_go():
+    stage = Stage()
+    await stage.boot()
+    key = put_key("demo", stage.name_file())
+    await stage.store.put(key, b"put")
+    await stage.store.put(file_key("demo", stage.name_file()), b"orphan")
+    await asyncio.sleep(TICKET_SECONDS + 200)
+    assert await stage.reconcile(orphan_seconds=3600) == 1
+    assert list(stage.store.contents) == [key]
+    await asyncio.sleep(200)
+    assert await stage.reconcile(orphan_seconds=3600) == 1
+    assert stage.store.contents == {}
+    await stage.kill()
+
+
+@in_virtual_time
 async def test_an_object_that_is_not_counted_makes_the_pool_stale():
     stage = Stage()
     await stage.boot()
