@@ -332,8 +332,25 @@ class TestFailures:
         assert (answer.status, answer.json["error"]["code"]) == (413, "storage_limit_exceeded")
         (obj,) = gateway.records.list_objects("gatewayfiles")
         assert "deletionTimestamp" in obj["metadata"]
-        gateway.records.order_faults("delete", Fault(RecordUnavailable("away")))
+        lost = Fault(RecordOutcomeUnknown("lost"))
+        gateway.records.order_faults("delete", Fault(RecordUnavailable("away")), lost, lost)
         assert (await cabinet.send(form())).status == 413
+        for obj in gateway.records.list_objects("gatewayfiles"):
+            assert "deletionTimestamp" in obj["metadata"]
+
+    async def test_what_loses_its_room_and_cannot_be_deleted_again_is_not_known_to_be_none(
+        self, gateway: Gateway, cabinet: Cabinet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def lose(*_: object) -> bool:
+            return False
+
+        monkeypatch.setattr(gateway.storage, "confirm", lose)
+        monkeypatch.setattr("gateway_core.usecases.files.GIVE_UP_SECONDS", 0.3)
+        away = Fault(RecordUnavailable("away"))
+        gateway.records.order_faults("delete", *[away] * 10)
+        answer = await cabinet.send(form())
+        assert (answer.status, answer.json["error"]["code"]) == (504, "upstream_timeout")
+        assert len(await cabinet.list()) == 1, "it is there"
 
     async def test_a_deletion_whose_answer_is_lost_has_happened(
         self, gateway: Gateway, cabinet: Cabinet
