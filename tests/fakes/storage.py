@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gateway_core.ports.parts import PartCaps, PartsStale
-from gateway_core.ports.storage import Claim, Pool, StorageStale, StorageUnavailable
+from gateway_core.ports.storage import Claim, Pool, StorageStale, StorageUnavailable, Used
 
 REBUILD_SECONDS = 30.0
 
@@ -91,8 +91,9 @@ class FakeStorage:
         else:
             self._tell(account, pool, member, "")
 
-    async def read_used(self, account: str, pool: Pool) -> int:
-        return self._known(account, pool).used
+    async def read_used(self, account: str, pool: Pool) -> Used:
+        known = self._known(account, pool)
+        return Used(known.used, len(known.members))
 
     async def list_claims(self, account: str, pool: Pool, min_age: float) -> list[Claim]:
         return [

@@ -12,7 +12,7 @@ from redis import Redis
 from gateway_core.adapters.redis.parts import RedisParts
 from gateway_core.adapters.redis.storage import RedisStorage
 from gateway_core.ports.parts import PartCaps, PartLedger, PartsStale
-from gateway_core.ports.storage import Pool, StorageLedger, StorageStale, StorageUnavailable
+from gateway_core.ports.storage import Pool, StorageLedger, StorageStale, StorageUnavailable, Used
 from tests.fakes.storage import FakeParts, FakeStorage
 from tests.ports.counters_stores import name_account
 from tests.servers.redis_server import RedisServer
@@ -73,12 +73,13 @@ class TestClaims:
         assert await ledger.claim(account, POOL, "a", LIMIT - 1, LIMIT)
         assert not await ledger.claim(account, POOL, "b", 2, LIMIT)
         assert await ledger.claim(account, POOL, "b", 1, LIMIT)
-        assert await ledger.read_used(account, POOL) == LIMIT
+        assert (await ledger.read_used(account, POOL)).bytes == LIMIT
 
     async def test_a_pool_has_so_many_members(self, ledger: StorageLedger, account: str) -> None:
         for member in ("a", "b", "a"):
             assert await ledger.claim(account, POOL, member, 0, LIMIT, 2)
         assert not await ledger.claim(account, POOL, "c", 0, LIMIT, 2)
+        assert await ledger.read_used(account, POOL) == Used(0, 2)
         await ledger.release(account, POOL, "a")
         assert await ledger.claim(account, POOL, "c", 0, LIMIT, 2)
         assert await ledger.claim(account, POOL, "d", 0, LIMIT)
@@ -93,7 +94,7 @@ class TestClaims:
         for _ in range(2):
             await ledger.release(account, POOL, "a")
         assert await list_members(ledger, account) == {"b": 300}
-        assert await ledger.read_used(account, POOL) == 300
+        assert (await ledger.read_used(account, POOL)).bytes == 300
 
     async def test_pools_and_accounts_are_apart(self, ledger: StorageLedger, account: str) -> None:
         other = name_account()
@@ -101,7 +102,7 @@ class TestClaims:
         await ledger.claim(account, POOL, "a", 7, LIMIT)
         with pytest.raises(StorageStale):
             await ledger.read_used(account, "temporary")
-        assert await ledger.read_used(other, POOL) == 5
+        assert (await ledger.read_used(other, POOL)).bytes == 5
 
     async def test_of_many_claims_at_once_as_many_pass_as_fit(
         self, ledger: StorageLedger, account: str
@@ -110,7 +111,7 @@ class TestClaims:
             *(ledger.claim(account, POOL, f"m{n}", 30, LIMIT) for n in range(50))
         )
         assert sum(answers) == LIMIT // 30
-        assert await ledger.read_used(account, POOL) == LIMIT // 30 * 30
+        assert (await ledger.read_used(account, POOL)).bytes == LIMIT // 30 * 30
 
     async def test_an_upload_becomes_its_file_without_counting_twice(
         self, ledger: StorageLedger, account: str
@@ -134,7 +135,7 @@ class TestClaims:
     ) -> None:
         assert await ledger.claim(account, POOL, "a", 2**53 - 1, 2**53 - 1)
         assert not await ledger.claim(account, POOL, "b", 1, 2**53 - 1)
-        assert await ledger.read_used(account, POOL) == 2**53 - 1
+        assert (await ledger.read_used(account, POOL)).bytes == 2**53 - 1
 
 
 class TestRebuild:
@@ -218,7 +219,7 @@ class TestRebuild:
         assert await ledger.finish_rebuild(account, POOL, token, read)
         members = {"kept": 300, "made": 1, "read-file": 4000, "new-file": 20, "both-file": 50000}
         assert await list_members(ledger, account) == members
-        assert await ledger.read_used(account, POOL) == sum(members.values())
+        assert (await ledger.read_used(account, POOL)).bytes == sum(members.values())
 
     async def test_a_claim_that_was_lost_is_taken_again_where_it_fits(
         self, stores: Stores, account: str
@@ -230,7 +231,7 @@ class TestRebuild:
         assert await ledger.confirm(account, POOL, "a", 600, LIMIT)
         await rebuild(ledger, account, {})
         assert await ledger.confirm(account, POOL, "a", 600, LIMIT)
-        assert await ledger.read_used(account, POOL) == 600
+        assert (await ledger.read_used(account, POOL)).bytes == 600
         assert not await ledger.confirm(account, POOL, "b", 600, LIMIT)
         assert await list_members(ledger, account) == {"a": 600}
 
@@ -240,13 +241,13 @@ class TestRebuild:
         ledger = stores.storage
         assert await ledger.claim(account, POOL, "a", 10, LIMIT)
         assert await ledger.claim(account, POOL, "a", 600, LIMIT)
-        assert await ledger.read_used(account, POOL) == 10
+        assert (await ledger.read_used(account, POOL)).bytes == 10
         assert await ledger.confirm(account, POOL, "a", 600, LIMIT)
         assert await ledger.claim(account, POOL, "b", LIMIT - 600, LIMIT)
         assert not await ledger.confirm(account, POOL, "a", 601, LIMIT)
         assert await list_members(ledger, account) == {"a": 600, "b": LIMIT - 600}
         assert await ledger.confirm(account, POOL, "a", 5, LIMIT)
-        assert await ledger.read_used(account, POOL) == LIMIT - 595
+        assert (await ledger.read_used(account, POOL)).bytes == LIMIT - 595
 
     async def test_thousands_of_members(self, ledger: StorageLedger) -> None:
         name, members = name_account(), {f"file-{n}": n for n in range(2500)}

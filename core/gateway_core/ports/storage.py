@@ -36,6 +36,14 @@ class Claim:
     age: float
 
 
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What a pool has: bytes of all members, and how many they are."""
+
+    bytes: int
+    members: int
+
+
 class StorageLedger(Protocol):
     """Every method is one atomic step, and raises StorageUnavailable."""
 
@@ -81,8 +89,8 @@ class StorageLedger(Protocol):
         """
         ...
 
-    async def read_used(self, account: str, pool: Pool) -> int:
-        """Bytes of all members. StorageStale."""
+    async def read_used(self, account: str, pool: Pool) -> Used:
+        """What the pool has. StorageStale."""
         ...
 
     async def list_claims(self, account: str, pool: Pool, min_age: float) -> list[Claim]:

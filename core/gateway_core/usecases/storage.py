@@ -16,7 +16,7 @@ from gateway_core.contract.errors import TooLarge, Unavailable
 from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.upload import GatewayUpload
 from gateway_core.ports.records import Object, RecordError, Records, WatchExpired
-from gateway_core.ports.storage import Pool, StorageLedger, StorageStale, StorageUnavailable
+from gateway_core.ports.storage import Pool, StorageLedger, StorageStale, StorageUnavailable, Used
 
 WAIT_SECONDS = 5.0
 """How long a caller waits for a pool to be made again."""
@@ -29,12 +29,16 @@ _log = structlog.get_logger(__name__)
 
 
 class StorageFull(TooLarge):
-    """The account's storage does not hold it (contract §3.2)."""
+    """The account's storage does not hold it (contract §3.2); `most` files, if that is why."""
 
     code = "storage_limit_exceeded"
 
-    def __init__(self) -> None:
-        super().__init__("The account's storage limit would be exceeded.")
+    def __init__(self, most: int | None = None) -> None:
+        super().__init__(
+            "The account's storage limit would be exceeded."
+            if most is None
+            else f"The account has {most} files and uploads, as many as it may have at once."
+        )
 
 
 class StorageGate:
@@ -68,15 +72,17 @@ class StorageGate:
             except StorageUnavailable as error:
                 raise _refuse(account, error) from error
             else:
-                raise StorageFull
+                raise StorageFull(await self._read_reached(account, pool))
 
     async def check_room(self, account: str, pool: Pool, size: int, limit: int) -> None:
-        """Whether `size` bytes more would fit by now, before they are read. StorageFull."""
-        if await self.read_used(account, pool) + size > limit:
-            raise StorageFull
+        """Whether a file of `size` bytes more would fit, before they are read. StorageFull."""
+        used = await self.read_used(account, pool)
+        reached = self._find_reached(pool, used)
+        if reached is not None or used.bytes + size > limit:
+            raise StorageFull(reached)
 
-    async def read_used(self, account: str, pool: Pool) -> int:
-        """Bytes that the pool has."""
+    async def read_used(self, account: str, pool: Pool) -> Used:
+        """What the pool has."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             try:
@@ -111,6 +117,18 @@ class StorageGate:
             await self._ledger.move(account, pool, member, to)
         except StorageUnavailable as error:
             _log.warning("a claim was not moved", account=account, error=str(error))
+
+    def _find_reached(self, pool: Pool, used: Used) -> int | None:
+        """How many members the pool may have, if it has as many."""
+        most = self._most.get(pool)
+        return most if most is not None and used.members >= most else None
+
+    async def _read_reached(self, account: str, pool: Pool) -> int | None:
+        """The same of a pool that has refused a claim, as far as can be told now."""
+        try:
+            return self._find_reached(pool, await self._ledger.read_used(account, pool))
+        except (StorageStale, StorageUnavailable):
+            return None
 
     async def _wait_for(self, account: str, pool: Pool, deadline: float) -> None:
         """Returns when there was a rebuild that this process made or waited for. Unavailable."""

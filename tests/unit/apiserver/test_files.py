@@ -206,8 +206,12 @@ class TestCreate:
     async def test_an_account_has_so_many_files(self) -> None:
         cabinet = Cabinet(Gateway(files_per_account=2))
         made = [(await cabinet.make())["id"] for _ in range(2)]
+        cabinet.gateway.store.away = True
         answer = await cabinet.send(form(b"1"))
-        assert (answer.status, answer.json["error"]["code"]) == (413, "storage_limit_exceeded")
+        error = answer.json["error"]
+        assert (answer.status, error["code"]) == (413, "storage_limit_exceeded"), "stored first"
+        assert "2 files" in error["message"]
+        cabinet.gateway.store.away = False
         assert await cabinet.count_traces() == (2, 10, 2)
         assert (await cabinet.ask("DELETE", f"{FILES}/{made[0]}")).status == 200
         await cabinet.make()

@@ -209,7 +209,7 @@ async def test_what_was_prepared_keeps_its_room_for_as_long_as_it_can_be_confirm
     assert await stage.prove() == 0
     await asyncio.sleep(200)
     assert await stage.prove() == 1
-    assert await stage.ledger.read_used("demo", "temporary") == 0
+    assert (await stage.ledger.read_used("demo", "temporary")).bytes == 0
     assert await stage.reconcile() == 0
     await asyncio.sleep(TICKET_SECONDS)
     assert await stage.reconcile() == 1
@@ -248,7 +248,7 @@ async def test_what_a_killed_call_has_stored_itself_is_not_waited_for():
     assert await stage.prove() == 0
     await asyncio.sleep(30)
     assert await stage.prove() == 1
-    assert await stage.ledger.read_used("demo", "temporary") == 0
+    assert (await stage.ledger.read_used("demo", "temporary")).bytes == 0
     await stage.kill()
 
 

@@ -80,11 +80,30 @@ async def test_a_pool_that_was_lost_is_made_again_by_who_needs_it(bench: Bench) 
     with pytest.raises(StorageFull):
         await bench.gate.claim("demo", "files", "file-b", 401, LIMIT)
     await bench.gate.claim("demo", "files", "file-b", 400, LIMIT)
-    assert await bench.gate.read_used("demo", "files") == LIMIT
+    assert (await bench.gate.read_used("demo", "files")).bytes == LIMIT
     await bench.gate.release("demo", "files", "file-b")
     bench.ledger.lose()
     await bench.gate.move("demo", "files", "upload-x", "file-x")
-    assert await bench.gate.read_used("demo", "files") == 600
+    assert (await bench.gate.read_used("demo", "files")).bytes == 600
+
+
+async def test_a_pool_of_as_many_files_as_it_may_have_takes_no_other_whatever_its_bytes(
+    bench: Bench,
+) -> None:
+    bench.gate = StorageGate(bench.records, bench.ledger, {"files": 2})
+    put_file(bench.records, "file-a", 1)
+    await bench.gate.check_room("demo", "files", 0, LIMIT)
+    await bench.gate.claim("demo", "files", "file-b", 1, LIMIT)
+    with pytest.raises(StorageFull, match="has 2 files"):
+        await bench.gate.check_room("demo", "files", 0, LIMIT)
+    with pytest.raises(StorageFull, match="has 2 files"):
+        await bench.gate.claim("demo", "files", "file-c", 1, LIMIT)
+    await bench.gate.claim("demo", "files", "file-b", 1, LIMIT)
+    await bench.gate.release("demo", "files", "file-b")
+    with pytest.raises(StorageFull, match="storage limit"):
+        await bench.gate.claim("demo", "files", "file-c", LIMIT, LIMIT)
+    with pytest.raises(StorageFull, match="storage limit"):
+        await bench.gate.check_room("demo", "files", LIMIT, LIMIT)
 
 
 async def test_many_who_find_it_lost_read_the_record_once(bench: Bench) -> None:
@@ -196,7 +215,7 @@ async def test_another_process_is_waited_for_and_not_for_ever(
     await asyncio.sleep(0.01)
     assert not waiting.done()
     assert await bench.ledger.finish_rebuild("demo", "files", token, {"file-a": 7})
-    assert await waiting == 7
+    assert (await waiting).bytes == 7
     await bench.ledger.mark_stale("demo", "files")
     assert await bench.ledger.begin_rebuild("demo", "files") is not None
     monkeypatch.setattr("gateway_core.usecases.storage.WAIT_SECONDS", 0.3)

@@ -82,7 +82,7 @@ class TemporaryRoutes:
         return _answer(await self._creation.create(call, caller, key))
 
     async def prepare(self, request: Request) -> Response:
-        """Says where to put a file; nothing is kept of it but its claim, while it can be put or confirmed."""
+        """Says where to put a file; kept of it is its claim, while bytes may come or be confirmed."""
         call, caller = await self._admit(request)
         read_idempotency_key(call.headers)
         wanted = read_preparation(await _read_body(call))

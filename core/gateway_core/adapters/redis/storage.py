@@ -13,7 +13,7 @@ from gateway_core.adapters.redis.link import Command, NoteRoundTrip, RedisLink, 
 from gateway_core.adapters.redis.scripts import Argument, Script, ScriptCall, load_script
 from gateway_core.adapters.redis.staging import REBUILD_SECONDS, stage_hash
 from gateway_core.ports.counters import CountersStale, CountersUnavailable
-from gateway_core.ports.storage import Claim, Pool, StorageStale, StorageUnavailable
+from gateway_core.ports.storage import Claim, Pool, StorageStale, StorageUnavailable, Used
 
 MOST_BYTES = 2**53 - 1
 """Lua counts no further exactly."""
@@ -85,10 +85,9 @@ class RedisStorage:
         """See the port."""
         await self._call(RELEASE, account, pool, member)
 
-    async def read_used(self, account: str, pool: Pool) -> int:
+    async def read_used(self, account: str, pool: Pool) -> Used:
         """See the port."""
-        used: int = await self._call(USED, account, pool)
-        return used
+        return Used(*await self._call(USED, account, pool))
 
     async def list_claims(self, account: str, pool: Pool, min_age: float) -> list[Claim]:
         """See the port."""
