@@ -227,7 +227,7 @@ async def run_rounds(control_plane, replicas, caller, rounds, draw, told):
         await asyncio.gather(*(run_in_turn() for _ in range(rounds)))
         account = caller.account.name
         used = await replicas[0].storage.read_used(account, "files")
-        assert used == sum(sizes), "I6: storage used is not that of the files"
+        assert used.bytes == sum(sizes), "I6: storage used is not that of the files"
         members = {c.member for c in await replicas[0].storage.list_claims(account, "files", 0)}
         assert all(member.startswith("file-") for member in members)
     for outcome, count in outcomes.items():

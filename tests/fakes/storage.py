@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gateway_core.ports.parts import PartCaps, PartsStale
-from gateway_core.ports.storage import Claim, Pool, StorageStale, StorageUnavailable
+from gateway_core.ports.storage import Claim, Pool, StorageStale, StorageUnavailable, Used
 
 REBUILD_SECONDS = 30.0
 
@@ -91,8 +91,9 @@ class FakeStorage:
         else:
             self._tell(account, pool, member, "")
 
-    async def read_used(self, account: str, pool: Pool) -> int:
-        return self._known(account, pool).used
+    async def read_used(self, account: str, pool: Pool) -> Used:
+        known = self._known(account, pool)
+        return Used(known.used, len(known.members))
 
     async def list_claims(self, account: str, pool: Pool, min_age: float) -> list[Claim]:
         return [
@@ -112,6 +113,14 @@ class FakeStorage:
         made = _Rebuild(secrets.token_hex(8), self.now + REBUILD_SECONDS)
         self._rebuilds[account, pool] = made
         return made.token
+
+    async def renew_rebuild(self, account: str, pool: Pool, token: str) -> bool:
+        self._check_away()
+        rebuild = self._find_rebuild(account, pool)
+        if rebuild is None or rebuild.token != token:
+            return False
+        rebuild.until = self.now + REBUILD_SECONDS
+        return True
 
     async def finish_rebuild(
         self, account: str, pool: Pool, token: str, members: Mapping[str, int]

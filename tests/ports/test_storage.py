@@ -12,7 +12,7 @@ from redis import Redis
 from gateway_core.adapters.redis.parts import RedisParts
 from gateway_core.adapters.redis.storage import RedisStorage
 from gateway_core.ports.parts import PartCaps, PartLedger, PartsStale
-from gateway_core.ports.storage import Pool, StorageLedger, StorageStale, StorageUnavailable
+from gateway_core.ports.storage import Pool, StorageLedger, StorageStale, StorageUnavailable, Used
 from tests.fakes.storage import FakeParts, FakeStorage
 from tests.ports.counters_stores import name_account
 from tests.servers.redis_server import RedisServer
@@ -73,12 +73,13 @@ class TestClaims:
         assert await ledger.claim(account, POOL, "a", LIMIT - 1, LIMIT)
         assert not await ledger.claim(account, POOL, "b", 2, LIMIT)
         assert await ledger.claim(account, POOL, "b", 1, LIMIT)
-        assert await ledger.read_used(account, POOL) == LIMIT
+        assert (await ledger.read_used(account, POOL)).bytes == LIMIT
 
     async def test_a_pool_has_so_many_members(self, ledger: StorageLedger, account: str) -> None:
         for member in ("a", "b", "a"):
             assert await ledger.claim(account, POOL, member, 0, LIMIT, 2)
         assert not await ledger.claim(account, POOL, "c", 0, LIMIT, 2)
+        assert await ledger.read_used(account, POOL) == Used(0, 2)
         await ledger.release(account, POOL, "a")
         assert await ledger.claim(account, POOL, "c", 0, LIMIT, 2)
         assert await ledger.claim(account, POOL, "d", 0, LIMIT)
@@ -93,7 +94,7 @@ class TestClaims:
         for _ in range(2):
             await ledger.release(account, POOL, "a")
         assert await list_members(ledger, account) == {"b": 300}
-        assert await ledger.read_used(account, POOL) == 300
+        assert (await ledger.read_used(account, POOL)).bytes == 300
 
     async def test_pools_and_accounts_are_apart(self, ledger: StorageLedger, account: str) -> None:
         other = name_account()
@@ -101,7 +102,7 @@ class TestClaims:
         await ledger.claim(account, POOL, "a", 7, LIMIT)
         with pytest.raises(StorageStale):
             await ledger.read_used(account, "temporary")
-        assert await ledger.read_used(other, POOL) == 5
+        assert (await ledger.read_used(other, POOL)).bytes == 5
 
     async def test_of_many_claims_at_once_as_many_pass_as_fit(
         self, ledger: StorageLedger, account: str
@@ -110,7 +111,7 @@ class TestClaims:
             *(ledger.claim(account, POOL, f"m{n}", 30, LIMIT) for n in range(50))
         )
         assert sum(answers) == LIMIT // 30
-        assert await ledger.read_used(account, POOL) == LIMIT // 30 * 30
+        assert (await ledger.read_used(account, POOL)).bytes == LIMIT // 30 * 30
 
     async def test_an_upload_becomes_its_file_without_counting_twice(
         self, ledger: StorageLedger, account: str
@@ -134,7 +135,7 @@ class TestClaims:
     ) -> None:
         assert await ledger.claim(account, POOL, "a", 2**53 - 1, 2**53 - 1)
         assert not await ledger.claim(account, POOL, "b", 1, 2**53 - 1)
-        assert await ledger.read_used(account, POOL) == 2**53 - 1
+        assert (await ledger.read_used(account, POOL)).bytes == 2**53 - 1
 
 
 class TestRebuild:
@@ -174,6 +175,24 @@ class TestRebuild:
         with pytest.raises(StorageStale):
             await ledger.read_used(account, POOL)
 
+    async def test_one_that_lapsed_or_was_lost_cannot_be_renewed(
+        self, stores: Stores, account: str
+    ) -> None:
+        ledger = stores.storage
+        await ledger.mark_stale(account, POOL)
+        token = await ledger.begin_rebuild(account, POOL)
+        assert token is not None
+        assert await ledger.renew_rebuild(account, POOL, token)
+        assert not await ledger.renew_rebuild(account, POOL, "another")
+        assert await ledger.confirm(account, POOL, "a", 5, LIMIT)
+        assert await ledger.renew_rebuild(account, POOL, token)
+        assert await ledger.finish_rebuild(account, POOL, token, {})
+        assert await list_members(ledger, account) == {"a": 5}
+        assert not await ledger.renew_rebuild(account, POOL, token)
+        stores.lose()
+        assert not await ledger.renew_rebuild(account, POOL, token)
+        assert await ledger.begin_rebuild(account, POOL) is not None
+
     async def test_what_is_told_while_the_record_is_read_is_not_lost(
         self, stores: Stores, account: str
     ) -> None:
@@ -200,7 +219,7 @@ class TestRebuild:
         assert await ledger.finish_rebuild(account, POOL, token, read)
         members = {"kept": 300, "made": 1, "read-file": 4000, "new-file": 20, "both-file": 50000}
         assert await list_members(ledger, account) == members
-        assert await ledger.read_used(account, POOL) == sum(members.values())
+        assert (await ledger.read_used(account, POOL)).bytes == sum(members.values())
 
     async def test_a_claim_that_was_lost_is_taken_again_where_it_fits(
         self, stores: Stores, account: str
@@ -212,7 +231,7 @@ class TestRebuild:
         assert await ledger.confirm(account, POOL, "a", 600, LIMIT)
         await rebuild(ledger, account, {})
         assert await ledger.confirm(account, POOL, "a", 600, LIMIT)
-        assert await ledger.read_used(account, POOL) == 600
+        assert (await ledger.read_used(account, POOL)).bytes == 600
         assert not await ledger.confirm(account, POOL, "b", 600, LIMIT)
         assert await list_members(ledger, account) == {"a": 600}
 
@@ -222,13 +241,13 @@ class TestRebuild:
         ledger = stores.storage
         assert await ledger.claim(account, POOL, "a", 10, LIMIT)
         assert await ledger.claim(account, POOL, "a", 600, LIMIT)
-        assert await ledger.read_used(account, POOL) == 10
+        assert (await ledger.read_used(account, POOL)).bytes == 10
         assert await ledger.confirm(account, POOL, "a", 600, LIMIT)
         assert await ledger.claim(account, POOL, "b", LIMIT - 600, LIMIT)
         assert not await ledger.confirm(account, POOL, "a", 601, LIMIT)
         assert await list_members(ledger, account) == {"a": 600, "b": LIMIT - 600}
         assert await ledger.confirm(account, POOL, "a", 5, LIMIT)
-        assert await ledger.read_used(account, POOL) == LIMIT - 595
+        assert (await ledger.read_used(account, POOL)).bytes == LIMIT - 595
 
     async def test_thousands_of_members(self, ledger: StorageLedger) -> None:
         name, members = name_account(), {f"file-{n}": n for n in range(2500)}
@@ -298,7 +317,9 @@ class TestParts:
 Step = tuple[str, str, int]
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["claim", "confirm", "release", "move", "lose", "begin", "finish"]),
+        st.sampled_from(
+            ["claim", "confirm", "release", "move", "lose", "begin", "renew", "finish"]
+        ),
         st.sampled_from("abcd"),
         st.integers(0, 600),
     ),
@@ -337,6 +358,8 @@ async def test_redis_and_the_fake_answer_alike(
                 begun = await ledger.begin_rebuild(account, POOL)
                 tokens[index] = begun or tokens[index]
                 return begun is not None
+            if action == "renew":
+                return await ledger.renew_rebuild(account, POOL, tokens[index] or "none")
             if action == "finish":
                 members = {name: size, "other": 3}
                 token = tokens[index] or "none"
@@ -356,6 +379,22 @@ async def test_redis_and_the_fake_answer_alike(
 
 
 class TestFaults:
+    async def test_a_rebuild_lives_thirty_seconds_from_its_last_renewal(
+        self, redis_server: RedisServer
+    ) -> None:
+        name, ledger = name_account(), RedisStorage(redis_server.url)
+        token = await ledger.begin_rebuild(name, POOL)
+        assert token is not None
+        key = f"gw:{{default/{name}}}:stored:{POOL}:rebuild"
+        with Redis(port=redis_server.port) as direct:
+            direct.expire(key, 5)
+            assert await ledger.renew_rebuild(name, POOL, token)
+            assert 25 < int(direct.ttl(key)) <= 30  # type: ignore[arg-type]
+            direct.expire(key, 0)
+        assert not await ledger.renew_rebuild(name, POOL, token)
+        assert await ledger.begin_rebuild(name, POOL) is not None
+        await ledger.close()
+
     async def test_a_part_that_is_evicted_shows_as_a_loss_of_all(
         self, redis_server: RedisServer
     ) -> None:

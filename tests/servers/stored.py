@@ -91,10 +91,10 @@ class Stored:
     async def read_used(self) -> int:
         """What the ledger counts for the account."""
         try:
-            return await self.ledger.read_used(self.account, "files")
+            return (await self.ledger.read_used(self.account, "files")).bytes
         except StorageStale:
             await self.rebuild()
-            return await self.ledger.read_used(self.account, "files")
+            return (await self.ledger.read_used(self.account, "files")).bytes
 
     async def list_all(self, plural: str) -> list[Object]:
         """All objects of a kind of the account."""

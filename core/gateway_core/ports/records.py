@@ -70,7 +70,10 @@ class WatchExpired(RecordError):
 
 
 def choose_page(plural: str, *, metadata_only: bool) -> int:
-    """How many objects of a kind are read at a time, so that a page has some 10 MB at most."""
+    """How many objects of a kind are read at a time, so that a page has some 10 MB at most.
+
+    Of those that may be large, as many until it is known how large they are.
+    """
     return PAGE_OF_LARGE if plural in _LARGE and not metadata_only else PAGE
 
 
@@ -100,7 +103,7 @@ class Records(Protocol):
         metadata_only: bool = False,
         at_version: str = "",
     ) -> Page:
-        """One page of a consistent list; of `limit` objects, else as many as suit the kind.
+        """One page of a consistent list; of `limit` objects, else as many as suit their size.
 
         WatchExpired when the token has aged out.
 

@@ -36,6 +36,14 @@ class Claim:
     age: float
 
 
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What a pool has: bytes of all members, and how many they are."""
+
+    bytes: int
+    members: int
+
+
 class StorageLedger(Protocol):
     """Every method is one atomic step, and raises StorageUnavailable."""
 
@@ -81,8 +89,8 @@ class StorageLedger(Protocol):
         """
         ...
 
-    async def read_used(self, account: str, pool: Pool) -> int:
-        """Bytes of all members. StorageStale."""
+    async def read_used(self, account: str, pool: Pool) -> Used:
+        """What the pool has. StorageStale."""
         ...
 
     async def list_claims(self, account: str, pool: Pool, min_age: float) -> list[Claim]:
@@ -95,8 +103,13 @@ class StorageLedger(Protocol):
     async def begin_rebuild(self, account: str, pool: Pool) -> str | None:
         """A token for one rebuild.
 
-        None while another is under way (at most 30 s), and where the pool is not stale.
+        None while another is under way, and where the pool is not stale. It lapses after 30 s
+        unless it is renewed.
         """
+        ...
+
+    async def renew_rebuild(self, account: str, pool: Pool, token: str) -> bool:
+        """Has the rebuild live another 30 s; False where it has lapsed."""
         ...
 
     async def finish_rebuild(
@@ -122,7 +135,7 @@ class StorageLedger(Protocol):
         ...
 
     async def establish_versions(self, account: str, version: int) -> None:
-        """Has versions be known from now on: all files were listed, consistently, as of `version`.
+        """Has versions be known from now on: the record was at `version` a moment ago.
 
         What was noted before in the same run of the store still counts.
         """

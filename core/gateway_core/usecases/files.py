@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from gateway_core.contract.errors import OutcomeUnknown
 from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.names import (
     ACCOUNT_LABEL,
@@ -26,6 +27,7 @@ from gateway_core.ports.records import (
     AlreadyExists,
     Missing,
     Object,
+    Outdated,
     RecordError,
     RecordOutcomeUnknown,
     Records,
@@ -159,13 +161,31 @@ class FileRecorder:
     async def withdraw(self, obj: Object) -> None:
         """Deletes an object that was to be none, however it has changed since it was made.
 
-        What fails is told in the log: the operator finds that the account has too much.
+        OutcomeUnknown where 10 s do not do: it may stand, a file like any other, and be counted
+        beyond its account's limit from the operator's next proof on.
         """
-        try:
-            await self.delete(obj, exact=False)
-        except RecordError as error:
-            name = obj["metadata"]["name"]
-            _log.error("a file over its account's limit is left", file=name, error=str(error))
+        deadline, attempt = self._clock() + GIVE_UP_SECONDS, 0
+        while True:
+            try:
+                async with asyncio.timeout(max(0.0, deadline - self._clock())):
+                    await self.delete(obj, exact=False)
+            except Outdated:
+                # that very object is gone: there is another one of its name
+                return
+            except (RecordError, TimeoutError) as error:
+                failed = error
+            else:
+                return
+            pause = _choose_pause(attempt)
+            attempt += 1
+            if self._clock() + pause >= deadline:
+                name, text = obj["metadata"]["name"], str(failed)
+                _log.error("a file over its account's limit is left", file=name, error=text)
+                raise OutcomeUnknown(
+                    "There is no room for the file, and it was not taken back in time: it may have "
+                    "been created."
+                ) from failed
+            await asyncio.sleep(pause)
 
     async def _create(self, obj: Object) -> Made:
         begin = self._clock()
@@ -184,7 +204,7 @@ class FileRecorder:
             except RecordUnavailable:
                 if sent is None and self._clock() >= refuse_at:
                     raise
-            pause = _PAUSES[min(attempt, len(_PAUSES) - 1)]
+            pause = _choose_pause(attempt)
             attempt += 1
             if sent is not None and self._clock() + pause >= deadline:
                 raise sent
@@ -220,6 +240,10 @@ class FileRecorder:
             else:
                 return
         _log.warning("a version of an account's files could not be told", account=account)
+
+
+def _choose_pause(attempt: int) -> float:
+    return _PAUSES[min(attempt, len(_PAUSES) - 1)]
 
 
 def _mark(obj: Object) -> str | None:

@@ -6,7 +6,7 @@ confirm it. Limits are bytes of the pool (contract §3.2, §2.5).
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 
@@ -16,7 +16,7 @@ from gateway_core.contract.errors import TooLarge, Unavailable
 from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.upload import GatewayUpload
 from gateway_core.ports.records import Object, RecordError, Records, WatchExpired
-from gateway_core.ports.storage import Pool, StorageLedger, StorageStale, StorageUnavailable
+from gateway_core.ports.storage import Pool, StorageLedger, StorageStale, StorageUnavailable, Used
 
 WAIT_SECONDS = 5.0
 """How long a caller waits for a pool to be made again."""
@@ -29,12 +29,16 @@ _log = structlog.get_logger(__name__)
 
 
 class StorageFull(TooLarge):
-    """The account's storage does not hold it (contract §3.2)."""
+    """The account's storage does not hold it (contract §3.2); `most` files, if that is why."""
 
     code = "storage_limit_exceeded"
 
-    def __init__(self) -> None:
-        super().__init__("The account's storage limit would be exceeded.")
+    def __init__(self, most: int | None = None) -> None:
+        super().__init__(
+            "The account's storage limit would be exceeded."
+            if most is None
+            else f"The account has {most} files and uploads, as many as it may have at once."
+        )
 
 
 class StorageGate:
@@ -68,15 +72,17 @@ class StorageGate:
             except StorageUnavailable as error:
                 raise _refuse(account, error) from error
             else:
-                raise StorageFull
+                raise StorageFull(await self._read_reached(account, pool))
 
     async def check_room(self, account: str, pool: Pool, size: int, limit: int) -> None:
-        """Whether `size` bytes more would fit by now, before they are read. StorageFull."""
-        if await self.read_used(account, pool) + size > limit:
-            raise StorageFull
+        """Whether a file of `size` bytes more would fit, before they are read. StorageFull."""
+        used = await self.read_used(account, pool)
+        reached = self._find_reached(pool, used)
+        if reached is not None or used.bytes + size > limit:
+            raise StorageFull(reached)
 
-    async def read_used(self, account: str, pool: Pool) -> int:
-        """Bytes that the pool has."""
+    async def read_used(self, account: str, pool: Pool) -> Used:
+        """What the pool has."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             try:
@@ -112,6 +118,18 @@ class StorageGate:
         except StorageUnavailable as error:
             _log.warning("a claim was not moved", account=account, error=str(error))
 
+    def _find_reached(self, pool: Pool, used: Used) -> int | None:
+        """How many members the pool may have, if it has as many."""
+        most = self._most.get(pool)
+        return most if most is not None and used.members >= most else None
+
+    async def _read_reached(self, account: str, pool: Pool) -> int | None:
+        """The same of a pool that has refused a claim, as far as can be told now."""
+        try:
+            return self._find_reached(pool, await self._ledger.read_used(account, pool))
+        except (StorageStale, StorageUnavailable):
+            return None
+
     async def _wait_for(self, account: str, pool: Pool, deadline: float) -> None:
         """Returns when there was a rebuild that this process made or waited for. Unavailable."""
         task = self._running.get((account, pool))
@@ -142,8 +160,16 @@ async def rebuild_pool(records: Records, ledger: StorageLedger, account: str, po
     token = await ledger.begin_rebuild(account, pool)
     if token is None:
         return False
+
+    async def renew() -> None:
+        # many files take longer to read than a rebuild lives on its own
+        if not await ledger.renew_rebuild(account, pool, token):
+            raise _Lapsed
+
     try:
-        members = await read_members(records, account, pool)
+        members = await read_members(records, account, pool, after_page=renew)
+    except _Lapsed:
+        return False
     except BaseException:
         # a process that cannot read the record must not keep one that can from it
         with suppress(StorageUnavailable):
@@ -152,7 +178,21 @@ async def rebuild_pool(records: Records, ledger: StorageLedger, account: str, po
     return await ledger.finish_rebuild(account, pool, token, members)
 
 
-async def read_members(records: Records, account: str, pool: Pool) -> dict[str, int]:
+class _Lapsed(Exception):
+    """The rebuild is no more this process's."""
+
+
+async def _do_nothing() -> None:
+    pass
+
+
+async def read_members(
+    records: Records,
+    account: str,
+    pool: Pool,
+    *,
+    after_page: Callable[[], Awaitable[None]] = _do_nothing,
+) -> dict[str, int]:
     """The members that the record says, as it was at one moment: object name -> bytes.
 
     Objects count until they are being deleted; an Upload by its declared bytes while it is pending,
@@ -160,19 +200,19 @@ async def read_members(records: Records, account: str, pool: Pool) -> dict[str, 
     """
     for attempt in range(_ATTEMPTS):
         with suppress(*(() if attempt + 1 == _ATTEMPTS else (WatchExpired,))):
-            return await _read_moment(records, account, pool)
+            return await _read_moment(_Reading(records, after_page), account, pool)
     raise AssertionError("unreachable")
 
 
-async def _read_moment(records: Records, account: str, pool: Pool) -> dict[str, int]:
+async def _read_moment(reading: "_Reading", account: str, pool: Pool) -> dict[str, int]:
     owned = f"spec.request.accountName={account}"
     if pool == "temporary":
-        kind, _ = await _list_all(records, GatewayFile.plural, f"{owned},{_TEMPORARY}", "")
+        kind, _ = await reading.list_all(GatewayFile.plural, f"{owned},{_TEMPORARY}", "")
         return {name: size for name, size in map(_measure, kind) if size is not None}
     unsettled = f"{owned},status.work!=Settled"
-    uploads, version = await _list_all(records, GatewayUpload.plural, unsettled, "")
+    uploads, version = await reading.list_all(GatewayUpload.plural, unsettled, "")
     others = f"{owned},{_TEMPORARY.replace('=', '!=')}"
-    files, _ = await _list_all(records, GatewayFile.plural, others, version)
+    files, _ = await reading.list_all(GatewayFile.plural, others, version)
     members: dict[str, int | None] = {}
     for upload in uploads:
         spec = upload["spec"]
@@ -196,26 +236,34 @@ def _measure(obj: Object) -> tuple[str, int | None]:
     return meta["name"], None if "deletionTimestamp" in meta else obj["spec"]["request"]["bytes"]
 
 
-async def _list_all(
-    records: Records, plural: str, field_selector: str, version: str
-) -> tuple[list[Object], str]:
-    """All objects, as of `version` or of now, and the version that is. Of specs, no segments."""
-    found: list[Object] = []
-    token: str | None = None
-    while True:
-        page = await records.list_page(
-            plural,
-            token=token,
-            field_selector=field_selector,
-            at_version=version if not token else "",
-        )
-        for obj in page.items:
-            obj["spec"]["request"].pop("segments", None)
-            found.append(obj)
-        version = version or page.resource_version
-        token = page.next_token
-        if token is None:
-            return found, version
+class _Reading:
+    """Lists of the record; `after_page` is awaited after each page."""
+
+    def __init__(self, records: Records, after_page: Callable[[], Awaitable[None]]) -> None:
+        self._records = records
+        self._after_page = after_page
+
+    async def list_all(
+        self, plural: str, field_selector: str, version: str
+    ) -> tuple[list[Object], str]:
+        """All objects, as of `version` or of now, and which that is. Of specs, no segments."""
+        found: list[Object] = []
+        token: str | None = None
+        while True:
+            page = await self._records.list_page(
+                plural,
+                token=token,
+                field_selector=field_selector,
+                at_version=version if not token else "",
+            )
+            await self._after_page()
+            for obj in page.items:
+                obj["spec"]["request"].pop("segments", None)
+                found.append(obj)
+            version = version or page.resource_version
+            token = page.next_token
+            if token is None:
+                return found, version
 
 
 def _refuse(account: str, error: Exception) -> Unavailable:

@@ -30,7 +30,9 @@ from gateway_operator.keeping import MOST_KEYS, Keeping
 from gateway_operator.reconciling.survey import Survey, digest_places, list_objects, survey_record
 
 PUT_AGE = timedelta(seconds=2 * TICKET_SECONDS)
-"""How old bytes are that were put and that nobody can confirm any more."""
+"""How old bytes that were put get, where those of others are kept for longer."""
+LEAST_PUT_AGE = timedelta(seconds=TICKET_SECONDS + 300)
+"""How old bytes are at least that nobody can confirm any more, nor is confirming just now."""
 _OUTPUTS = ("outputFileName", "errorFileName")
 """What a batch writes, named in its status before there are bytes."""
 
@@ -38,7 +40,11 @@ _log = structlog.get_logger(__name__)
 
 
 class ByteReconciliation:
-    """Passes over everything. `orphan_seconds` is how old bytes without an owner have to be."""
+    """Passes over everything. `orphan_seconds` is how old bytes without an owner have to be.
+
+    Those that were put for a temporary file go after two hours at the latest, and not while they
+    can be confirmed.
+    """
 
     def __init__(self, tools: Keeping, orphan_seconds: float) -> None:
         self._tools = tools
@@ -48,7 +54,7 @@ class ByteReconciliation:
     async def sweep(self) -> int:
         """One pass; how many orphans it removed. Raises what the ports raise."""
         oldest = self._tools.now() - self._orphan_age
-        no_put = self._tools.now() - min(self._orphan_age, PUT_AGE)
+        no_put = self._tools.now() - max(min(self._orphan_age, PUT_AGE), LEAST_PUT_AGE)
         survey = await survey_record(self._tools.records)
         batches, used = await self._list_batches()
         whole: set[str] = set()

@@ -3,28 +3,33 @@
 Shard 0's owner does it; two that do it at a time do no harm. Objects are claimed before they are
 made and released once they are being deleted, so what differs is looked at again by name before
 anything is done, and only if it is older than a create can take; what is to be put as a temporary
-file, than its ticket is good for. An object counts from its creation
-to its `deletionTimestamp`, also while its life is over and nobody has deleted it. A stray member is
-released. Where one is missing, or has other bytes than its object, the account's pool is marked
-stale, and made again from the record before anything more is claimed (I6).
+file, than it can be put, and what was put, than its ticket is good for. An object counts from its
+creation to its `deletionTimestamp`, also while its life is over and nobody has deleted it. A stray
+member is released. Where one is missing, or has other bytes than its object, the account's pool is
+marked stale, and made again from the record before anything more is claimed (I6).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 
 import structlog
 
 from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.ids import read_order
+from gateway_core.contract.stored import TEMPORARY_FOLDER, is_put
 from gateway_core.contract.upload import GatewayUpload
+from gateway_core.domain.storedkeys import read_owner
 from gateway_core.domain.uploads import is_settled, read_member
+from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.storage import Claim, Pool, StorageStale
-from gateway_core.usecases.temporaryaddresses import TICKET_SECONDS
+from gateway_core.usecases.temporaryaddresses import PUT_SECONDS, TICKET_SECONDS
 from gateway_operator.keeping import Keeping
 from gateway_operator.reconciling.survey import Survey, survey_record
 
 CLAIM_SECONDS = 120.0
 """How long a claim may be without an object: longer than a create can be under way."""
+LONGEST_PUT_SECONDS = 600.0
+"""How long a put may well take; the room of a longer one is claimed again when it is confirmed."""
 LATE_SECONDS = 60.0
 """How long something may be due before it is taken up here: no event seems to have told of it."""
 POOLS: tuple[Pool, ...] = ("files", "temporary")
@@ -112,14 +117,17 @@ class StorageProof:
     async def _prove(self, survey: Survey, account: str, pool: Pool, members: Members) -> int:
         claims = {c.member: c for c in await self._tools.ledger.list_claims(account, pool, 0)}
         mended, known = 0, members.keys() | _list_settling(survey)
-        for claim in claims.values():
-            if claim.member in known or claim.age < self._claim_age:
-                continue
-            if pool == "temporary" and self._may_be_put(claim.member):
-                continue
-            if await self._find_member(account, claim.member) is None:
-                await self._tools.ledger.release(account, pool, claim.member)
-                self._note("stray", account, pool, claim.member)
+        unknown = {
+            claim.member
+            for claim in claims.values()
+            if claim.member not in known and claim.age >= self._claim_age
+        }
+        if pool == "temporary":
+            unknown -= await self._find_prepared(account, unknown)
+        for member in unknown:
+            if await self._find_member(account, member) is None:
+                await self._tools.ledger.release(account, pool, member)
+                self._note("stray", account, pool, member)
                 mended += 1
         kind, name = await self._find_difference(account, claims, members)
         if kind is not None:
@@ -128,10 +136,30 @@ class StorageProof:
             mended += 1
         return mended
 
-    def _may_be_put(self, name: str) -> bool:
-        """Whether a file of that name may still be confirmed: its id says when it was prepared."""
-        age = self._tools.now().timestamp() - read_order(name) / 2**48 / 1000
-        return -CLAIM_SECONDS < age < TICKET_SECONDS + CLAIM_SECONDS
+    async def _find_prepared(self, account: str, names: Set[str]) -> set[str]:
+        """Those of `names` that a client may still put, or has put and may still confirm.
+
+        A name tells when it was prepared, and the place of its bytes who has stored them: a call
+        that was killed before it made its object has them in another one than a client.
+        """
+        now = self._tools.now().timestamp()
+        ages = {name: now - read_order(name) / 2**48 / 1000 for name in names}
+        young = {
+            n for n, age in ages.items() if -CLAIM_SECONDS < age < TICKET_SECONDS + CLAIM_SECONDS
+        }
+        if not young:
+            return young
+        put, stored = set[str](), set[str]()
+        try:
+            async for entry in self._tools.store.list_entries(f"{TEMPORARY_FOLDER}{account}/"):
+                owner = read_owner(entry.key)
+                if owner is not None and owner.name in young:
+                    (put if is_put(entry.key) else stored).add(owner.name)
+        except StoreUnavailable:
+            return young
+        return put | {
+            name for name in young - stored if ages[name] < PUT_SECONDS + LONGEST_PUT_SECONDS
+        }
 
     async def _find_difference(
         self, account: str, claims: Mapping[str, Claim], members: Members

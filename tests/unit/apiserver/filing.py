@@ -92,6 +92,6 @@ class Cabinet:
     async def read_used(self, account: str = "demo") -> int:
         """Bytes that are claimed."""
         try:
-            return await self.gateway.storage.read_used(account, "files")
+            return (await self.gateway.storage.read_used(account, "files")).bytes
         except StorageStale:
             return 0

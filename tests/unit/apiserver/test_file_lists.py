@@ -1,10 +1,13 @@
 """Lists of files: pages, cursors, order and what is in none (contract §3.4)."""
 
+import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from gateway_core.ports.records import RecordUnavailable
+from gateway_core.ports.records import Page, RecordUnavailable
 from tests.fakes.records import Fault
 from tests.unit.apiserver.filing import FILES, Cabinet
 from tests.unit.apiserver.gateway import Gateway
@@ -144,6 +147,24 @@ async def test_once_it_is_known_what_to_see_lists_ask_nobody(
     gateway.records.calls.clear()
     assert await cabinet.list() == [made["id"]]
     assert gateway.records.calls == []
+
+
+async def test_a_list_that_takes_too_long_is_told_by_the_table_the_next_time(
+    gateway: Gateway, cabinet: Cabinet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await cabinet.make()
+    gateway.storage.lose()
+    real = gateway.records.list_page
+
+    async def list_long(plural: str, **options: Any) -> Page:
+        if options.get("token"):
+            await asyncio.Event().wait()
+        return replace(await real(plural, **options), next_token="there is more")
+
+    monkeypatch.setattr(gateway.records, "list_page", list_long)
+    monkeypatch.setattr("gateway_apiserver.routes.files.finder.LIST_SECONDS", 0.1)
+    assert (await cabinet.ask("GET", FILES)).status == 503
+    assert await cabinet.list() == [made["id"]]
 
 
 async def test_a_list_of_the_record_has_no_other_list_wait(

@@ -206,8 +206,12 @@ class TestCreate:
     async def test_an_account_has_so_many_files(self) -> None:
         cabinet = Cabinet(Gateway(files_per_account=2))
         made = [(await cabinet.make())["id"] for _ in range(2)]
+        cabinet.gateway.store.away = True
         answer = await cabinet.send(form(b"1"))
-        assert (answer.status, answer.json["error"]["code"]) == (413, "storage_limit_exceeded")
+        error = answer.json["error"]
+        assert (answer.status, error["code"]) == (413, "storage_limit_exceeded"), "stored first"
+        assert "2 files" in error["message"]
+        cabinet.gateway.store.away = False
         assert await cabinet.count_traces() == (2, 10, 2)
         assert (await cabinet.ask("DELETE", f"{FILES}/{made[0]}")).status == 200
         await cabinet.make()
@@ -332,8 +336,25 @@ class TestFailures:
         assert (answer.status, answer.json["error"]["code"]) == (413, "storage_limit_exceeded")
         (obj,) = gateway.records.list_objects("gatewayfiles")
         assert "deletionTimestamp" in obj["metadata"]
-        gateway.records.order_faults("delete", Fault(RecordUnavailable("away")))
+        lost = Fault(RecordOutcomeUnknown("lost"))
+        gateway.records.order_faults("delete", Fault(RecordUnavailable("away")), lost, lost)
         assert (await cabinet.send(form())).status == 413
+        for obj in gateway.records.list_objects("gatewayfiles"):
+            assert "deletionTimestamp" in obj["metadata"]
+
+    async def test_what_loses_its_room_and_cannot_be_deleted_again_is_not_known_to_be_none(
+        self, gateway: Gateway, cabinet: Cabinet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def lose(*_: object) -> bool:
+            return False
+
+        monkeypatch.setattr(gateway.storage, "confirm", lose)
+        monkeypatch.setattr("gateway_core.usecases.files.GIVE_UP_SECONDS", 0.3)
+        away = Fault(RecordUnavailable("away"))
+        gateway.records.order_faults("delete", *[away] * 10)
+        answer = await cabinet.send(form())
+        assert (answer.status, answer.json["error"]["code"]) == (504, "upstream_timeout")
+        assert len(await cabinet.list()) == 1, "it is there"
 
     async def test_a_deletion_whose_answer_is_lost_has_happened(
         self, gateway: Gateway, cabinet: Cabinet

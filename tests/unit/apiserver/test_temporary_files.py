@@ -74,7 +74,7 @@ class Bench:
         return self.gateway.records.list_objects("gatewayfiles")
 
     async def read_used(self) -> int:
-        return await self.gateway.storage.read_used("demo", "temporary")
+        return (await self.gateway.storage.read_used("demo", "temporary")).bytes
 
 
 @pytest.fixture
@@ -280,6 +280,7 @@ async def test_the_pool_of_temporary_files_is_the_accounts_and_its_own() -> None
 async def test_an_account_has_so_many_temporary_files() -> None:
     bench = Bench(temporary_files_per_account=1)
     assert (await bench.create()).status == 201
+    bench.gateway.store.away = True
     assert (await bench.create()).status == 413
     assert len(bench.gateway.store.contents) == 1
 

@@ -41,7 +41,15 @@ FILES, UPLOADS = "gatewayfiles", "gatewayuploads"
 HOUR = 3600
 STEPS = {
     "records": ("create", "get", "patch", "patch_status", "delete", "list_page"),
-    "storage": ("claim", "confirm", "move", "release", "begin_rebuild", "finish_rebuild"),
+    "storage": (
+        "claim",
+        "confirm",
+        "move",
+        "release",
+        "begin_rebuild",
+        "renew_rebuild",
+        "finish_rebuild",
+    ),
     "parts": ("claim", "release", "establish"),
     "store": ("put", "put_stream", "get", "delete_many"),
 }

@@ -106,7 +106,7 @@ class Uploader:
 
     async def read_used(self, account: str = "demo") -> int:
         """Bytes that the account's storage holds."""
-        return await self.gateway.storage.read_used(account, "files")
+        return (await self.gateway.storage.read_used(account, "files")).bytes
 
     def read_file(self, file: dict[str, Any]) -> bytes:
         """The bytes of a GatewayFile."""

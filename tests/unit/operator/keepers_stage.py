@@ -284,7 +284,7 @@ class Stage:
 
     async def used(self, account: str = "demo") -> int:
         """Bytes of all members of the account's pool of files."""
-        return await self.ledger.read_used(account, "files")
+        return (await self.ledger.read_used(account, "files")).bytes
 
     async def wait(
         self, condition: Callable[[], Any], *, seconds: float = 120, what: str = "condition"

@@ -9,7 +9,8 @@ from gateway_core.contract.stored import (
     temporary_key,
     upload_folder,
 )
-from gateway_core.usecases.temporaryaddresses import TICKET_SECONDS
+from gateway_core.usecases.temporaryaddresses import PUT_SECONDS, TICKET_SECONDS
+from gateway_operator.reconciling.proof import LONGEST_PUT_SECONDS
 from gateway_operator.reconciling.survey import survey_record
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.keepers_stage import BATCHES, DAY, FILES, UPLOADS, Stage, later
@@ -208,10 +209,61 @@ async def test_what_was_prepared_keeps_its_room_for_as_long_as_it_can_be_confirm
     assert await stage.prove() == 0
     await asyncio.sleep(200)
     assert await stage.prove() == 1
-    assert await stage.ledger.read_used("demo", "temporary") == 0
+    assert (await stage.ledger.read_used("demo", "temporary")).bytes == 0
     assert await stage.reconcile() == 0
     await asyncio.sleep(TICKET_SECONDS)
     assert await stage.reconcile() == 1
+    assert stage.store.contents == {}
+    await stage.kill()
+
+
+@in_virtual_time
+async def test_what_was_prepared_and_never_put_keeps_its_room_while_it_can_be_put():
+    stage = Stage()
+    await stage.boot()
+    assert await stage.ledger.claim("demo", "temporary", stage.name_file(), 7, 100)
+    put = stage.name_file()
+    assert await stage.ledger.claim("demo", "temporary", put, 11, 100)
+    await stage.store.put(put_key("demo", put), b"put")
+    await asyncio.sleep(PUT_SECONDS + 30)
+    assert await stage.prove() == 0
+    await asyncio.sleep(LONGEST_PUT_SECONDS)
+    stage.store.away = True
+    assert await stage.prove() == 0, "it is not known what was put"
+    stage.store.away = False
+    assert await stage.prove() == 1
+    [left] = await stage.ledger.list_claims("demo", "temporary", 0)
+    assert left.member == put
+    await stage.kill()
+
+
+@in_virtual_time
+async def test_what_a_killed_call_has_stored_itself_is_not_waited_for():
+    stage = Stage()
+    await stage.boot()
+    name = stage.name_file()
+    await stage.store.put(f"{temporary_key('demo', name)}/stored", b"stored")
+    assert await stage.ledger.claim("demo", "temporary", name, 6, 100)
+    await asyncio.sleep(100)
+    assert await stage.prove() == 0
+    await asyncio.sleep(30)
+    assert await stage.prove() == 1
+    assert (await stage.ledger.read_used("demo", "temporary")).bytes == 0
+    await stage.kill()
+
+
+@in_virtual_time
+async def test_what_was_put_stays_while_it_is_confirmed_however_soon_orphans_go():
+    stage = Stage()
+    await stage.boot()
+    key = put_key("demo", stage.name_file())
+    await stage.store.put(key, b"put")
+    await stage.store.put(file_key("demo", stage.name_file()), b"orphan")
+    await asyncio.sleep(TICKET_SECONDS + 200)
+    assert await stage.reconcile(orphan_seconds=3600) == 1
+    assert list(stage.store.contents) == [key]
+    await asyncio.sleep(200)
+    assert await stage.reconcile(orphan_seconds=3600) == 1
     assert stage.store.contents == {}
     await stage.kill()
 

@@ -13,6 +13,7 @@ from gateway_core.usecases.storage import (
     read_members,
     rebuild_pool,
 )
+from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import FakeRecords
 from tests.fakes.storage import FakeStorage
 
@@ -79,11 +80,30 @@ async def test_a_pool_that_was_lost_is_made_again_by_who_needs_it(bench: Bench) 
     with pytest.raises(StorageFull):
         await bench.gate.claim("demo", "files", "file-b", 401, LIMIT)
     await bench.gate.claim("demo", "files", "file-b", 400, LIMIT)
-    assert await bench.gate.read_used("demo", "files") == LIMIT
+    assert (await bench.gate.read_used("demo", "files")).bytes == LIMIT
     await bench.gate.release("demo", "files", "file-b")
     bench.ledger.lose()
     await bench.gate.move("demo", "files", "upload-x", "file-x")
-    assert await bench.gate.read_used("demo", "files") == 600
+    assert (await bench.gate.read_used("demo", "files")).bytes == 600
+
+
+async def test_a_pool_of_as_many_files_as_it_may_have_takes_no_other_whatever_its_bytes(
+    bench: Bench,
+) -> None:
+    bench.gate = StorageGate(bench.records, bench.ledger, {"files": 2})
+    put_file(bench.records, "file-a", 1)
+    await bench.gate.check_room("demo", "files", 0, LIMIT)
+    await bench.gate.claim("demo", "files", "file-b", 1, LIMIT)
+    with pytest.raises(StorageFull, match="has 2 files"):
+        await bench.gate.check_room("demo", "files", 0, LIMIT)
+    with pytest.raises(StorageFull, match="has 2 files"):
+        await bench.gate.claim("demo", "files", "file-c", 1, LIMIT)
+    await bench.gate.claim("demo", "files", "file-b", 1, LIMIT)
+    await bench.gate.release("demo", "files", "file-b")
+    with pytest.raises(StorageFull, match="storage limit"):
+        await bench.gate.claim("demo", "files", "file-c", LIMIT, LIMIT)
+    with pytest.raises(StorageFull, match="storage limit"):
+        await bench.gate.check_room("demo", "files", LIMIT, LIMIT)
 
 
 async def test_many_who_find_it_lost_read_the_record_once(bench: Bench) -> None:
@@ -95,6 +115,37 @@ async def test_many_who_find_it_lost_read_the_record_once(bench: Bench) -> None:
     assert sum(answer is None for answer in answers) == 10
     assert all(answer is None or isinstance(answer, StorageFull) for answer in answers)
     assert bench.records.calls.count(("list_page", "gatewayfiles")) == 1
+
+
+@in_virtual_time
+async def test_a_rebuild_may_take_minutes_to_read_and_ends_once_it_is_anothers() -> None:
+    bench = Bench()
+    for number in range(2000):
+        put_file(bench.records, f"file-{number:04}", 1)
+    real = bench.records.list_page
+    pages = 0
+
+    async def list_slowly(plural: str, **options: Any) -> Any:
+        nonlocal pages
+        pages += 1
+        await asyncio.sleep(5)
+        bench.ledger.now += 5
+        return await real(plural, **options)
+
+    bench.records.list_page = list_slowly  # type: ignore[method-assign]
+    assert await rebuild_pool(bench.records, bench.ledger, "demo", "files")
+    assert pages > 30
+    assert len(await bench.read_members()) == 2000
+    await bench.ledger.mark_stale("demo", "files")
+    rebuilding = asyncio.create_task(rebuild_pool(bench.records, bench.ledger, "demo", "files"))
+    await asyncio.sleep(12)
+    bench.ledger.lose()
+    other = await bench.ledger.begin_rebuild("demo", "files")
+    assert other is not None
+    before = pages
+    assert not await rebuilding
+    assert pages <= before + 1, "it reads no further"
+    assert await bench.ledger.finish_rebuild("demo", "files", other, {})
 
 
 async def test_what_is_made_and_deleted_while_the_record_is_read_comes_out_right(
@@ -164,7 +215,7 @@ async def test_another_process_is_waited_for_and_not_for_ever(
     await asyncio.sleep(0.01)
     assert not waiting.done()
     assert await bench.ledger.finish_rebuild("demo", "files", token, {"file-a": 7})
-    assert await waiting == 7
+    assert (await waiting).bytes == 7
     await bench.ledger.mark_stale("demo", "files")
     assert await bench.ledger.begin_rebuild("demo", "files") is not None
     monkeypatch.setattr("gateway_core.usecases.storage.WAIT_SECONDS", 0.3)

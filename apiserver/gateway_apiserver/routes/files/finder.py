@@ -136,19 +136,26 @@ class FileFinder:
             page = await self._records.list_page(
                 GatewayFile.plural, field_selector=selector, token=token
             )
+            if token is None:
+                await self._establish(account, page.resource_version)
             for obj in page.items:
                 record = project_file(obj, self._mint)
                 if record is not None:
                     found[record.name] = record
             if page.next_token is None:
-                break
+                return found
             token = page.next_token
+
+    async def _establish(self, account: str, version: str) -> None:
+        """Has lists of tables do that have seen `version`, where it is not known what they have to.
+
+        Told before the rest is read: if that takes too long, the next list has a table to look in.
+        """
         # where it cannot be told, the next list asks the record as well; where versions are known,
         # this one is of no file of the account's, and others would wait for it in vain
         with suppress(StorageUnavailable):
             if await self._ledger.read_version(account) is None:
-                await self._ledger.establish_versions(account, int(page.resource_version))
-        return found
+                await self._ledger.establish_versions(account, int(version))
 
 
 def project_file(obj: Object, mint: IdMint) -> FileRecord | None:

@@ -82,7 +82,7 @@ class TemporaryRoutes:
         return _answer(await self._creation.create(call, caller, key))
 
     async def prepare(self, request: Request) -> Response:
-        """Says where to put a file; nothing is kept of it but its claim, for the hour."""
+        """Says where to put a file; its claim is kept while that can be done, or confirmed."""
         call, caller = await self._admit(request)
         read_idempotency_key(call.headers)
         wanted = read_preparation(await _read_body(call))

@@ -17,6 +17,7 @@ import aiohttp
 import orjson
 
 from gateway_core.adapters.kube.connection import Connection
+from gateway_core.adapters.kube.pagesizes import MOST_PAGE_BYTES, PageSizes, PageTooLong
 from gateway_core.contract.names import GROUP, VERSION
 from gateway_core.ports.records import (
     AlreadyExists,
@@ -50,6 +51,7 @@ class KubeRecords(Records):
         self._core = f"{connection.server}/api/v1/namespaces/{namespace}"
         self._token: tuple[float, str | None] = (-TOKEN_LIFE_SECONDS, None)
         self._session: aiohttp.ClientSession | None = None
+        self._pages = PageSizes()
 
     async def __aenter__(self) -> Self:
         ssl_context = await asyncio.to_thread(self._connection.build_ssl)
@@ -92,7 +94,7 @@ class KubeRecords(Records):
         at_version: str = "",
     ) -> Page:
         """One page of a consistent list; see the port."""
-        query = {"limit": str(limit or choose_page(plural, metadata_only=metadata_only))}
+        query: dict[str, str] = {}
         if at_version and not token:
             query |= {"resourceVersion": at_version, "resourceVersionMatch": "Exact"}
         if token:
@@ -101,8 +103,10 @@ class KubeRecords(Records):
             query["labelSelector"] = label_selector
         if field_selector:
             query["fieldSelector"] = field_selector
-        accept = _METADATA_ONLY if metadata_only else "application/json"
-        answer = await self._call("GET", f"{self._root}/{plural}", query=query, accept=accept)
+        raw = await self._read_page(plural, limit, query, metadata_only=metadata_only)
+        answer = orjson.loads(raw)
+        if not (limit or metadata_only):
+            self._pages.note(plural, len(answer["items"] or ()), len(raw))
         meta = answer["metadata"]
         return Page(answer["items"] or [], meta["resourceVersion"], meta.get("continue") or None)
 
@@ -234,6 +238,29 @@ class KubeRecords(Records):
             "PATCH", f"{self._root}/{path}", body=body, content_type="application/merge-patch+json"
         )
 
+    async def _read_page(
+        self, plural: str, limit: int | None, query: Mapping[str, str], *, metadata_only: bool
+    ) -> bytes:
+        """The body of a page, of `limit` objects or of as many as suit their size."""
+        accept = _METADATA_ONLY if metadata_only else "application/json"
+        wanted = limit or self._pages.choose(plural, metadata_only=metadata_only)
+        fewest = limit or choose_page(plural, metadata_only=metadata_only)
+        while True:
+            try:
+                return await self._exchange(
+                    "GET",
+                    f"{self._root}/{plural}",
+                    query={**query, "limit": str(wanted)},
+                    accept=accept,
+                    most=MOST_PAGE_BYTES if wanted > fewest else None,
+                )
+            except PageTooLong:
+                wanted = self._pages.shrink(plural)
+            except RecordUnavailable:
+                # it may have been too long to be made in time
+                self._pages.shrink(plural)
+                raise
+
     async def _call(
         self,
         method: str,
@@ -244,7 +271,28 @@ class KubeRecords(Records):
         accept: str = "application/json",
         content_type: str = "application/json",
     ) -> Object:
-        """One call. A 429 is waited out: the server has done nothing and says when to come back."""
+        """One call and its answer, parsed."""
+        raw = await self._exchange(
+            method, url, body=body, query=query, accept=accept, content_type=content_type
+        )
+        answer: Object = orjson.loads(raw)
+        return answer
+
+    async def _exchange(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+        accept: str = "application/json",
+        content_type: str = "application/json",
+        most: int | None = None,
+    ) -> bytes:
+        """One call. A 429 is waited out: the server has done nothing and says when to come back.
+
+        PageTooLong where the answer has more than `most` bytes.
+        """
         writes = method != "GET"
         data = None if body is None else orjson.dumps(body)
         deadline = time.monotonic() + CALL_SECONDS
@@ -253,7 +301,7 @@ class KubeRecords(Records):
                 async with self._open(
                     method, url, query=query, data=data, accept=accept, content_type=content_type
                 ) as response:
-                    status, raw = response.status, await response.read()
+                    status, raw = response.status, await _read_body(response, most)
                     wait = response.headers.get("Retry-After", "1")
             except aiohttp.ClientConnectorError as error:
                 raise RecordUnavailable("the Kubernetes API was not reached") from error
@@ -261,8 +309,7 @@ class KubeRecords(Records):
                 kind = RecordOutcomeUnknown if writes else RecordUnavailable
                 raise kind(f"{method}: {type(error).__name__}") from error
             if status < 300:
-                answer: Object = orjson.loads(raw)
-                return answer
+                return raw
             pause = float(wait) if wait.isdigit() else 1.0
             if status != 429 or time.monotonic() + pause > deadline:
                 _raise_for(status, raw, writes=writes)
@@ -298,6 +345,21 @@ class KubeRecords(Records):
             token = self._connection.read_token()
             self._token = (time.monotonic(), token)
         return token
+
+
+async def _read_body(response: aiohttp.ClientResponse, most: int | None) -> bytes:
+    """All of it. PageTooLong beyond `most` bytes."""
+    if most is None:
+        return await response.read()
+    chunks, size = list[bytes](), 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > most:
+            # the rest is not wanted
+            response.close()
+            raise PageTooLong
+        chunks.append(chunk)
+    return b"".join(chunks)
 
 
 async def _read_lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -9,7 +9,7 @@ from gateway_core.adapters.redis.scripts import Argument
 CHUNK = 1000
 """Fields in one HSET, and commands of a rebuild that are sent at once."""
 REBUILD_SECONDS = 30
-"""How long a rebuild may take; what it staged expires then."""
+"""How long a rebuild lives; one of storage is renewed. What was staged expires then."""
 
 
 def stage_hash(key: str, fields: Iterable[tuple[str, Argument]]) -> Iterator[Command]:

@@ -13,7 +13,7 @@ from gateway_core.adapters.redis.link import Command, NoteRoundTrip, RedisLink, 
 from gateway_core.adapters.redis.scripts import Argument, Script, ScriptCall, load_script
 from gateway_core.adapters.redis.staging import REBUILD_SECONDS, stage_hash
 from gateway_core.ports.counters import CountersStale, CountersUnavailable
-from gateway_core.ports.storage import Claim, Pool, StorageStale, StorageUnavailable
+from gateway_core.ports.storage import Claim, Pool, StorageStale, StorageUnavailable, Used
 
 MOST_BYTES = 2**53 - 1
 """Lua counts no further exactly."""
@@ -31,6 +31,7 @@ USED = _load("used")
 CLAIMS = _load("claims")
 MARK_STALE = _load("mark_stale")
 BEGIN_REBUILD = _load("begin_rebuild")
+RENEW_REBUILD = _load("renew_rebuild")
 FINISH_REBUILD = _load("finish_rebuild")
 ABANDON_REBUILD = _load("abandon_rebuild")
 VERSION = load_script("storage/version")
@@ -84,10 +85,9 @@ class RedisStorage:
         """See the port."""
         await self._call(RELEASE, account, pool, member)
 
-    async def read_used(self, account: str, pool: Pool) -> int:
+    async def read_used(self, account: str, pool: Pool) -> Used:
         """See the port."""
-        used: int = await self._call(USED, account, pool)
-        return used
+        return Used(*await self._call(USED, account, pool))
 
     async def list_claims(self, account: str, pool: Pool, min_age: float) -> list[Claim]:
         """See the port."""
@@ -104,6 +104,10 @@ class RedisStorage:
         nonce = secrets.token_hex(8)
         token = await self._call(BEGIN_REBUILD, account, pool, nonce, REBUILD_SECONDS)
         return None if token is None else token.decode()
+
+    async def renew_rebuild(self, account: str, pool: Pool, token: str) -> bool:
+        """See the port."""
+        return bool(await self._call(RENEW_REBUILD, account, pool, token, REBUILD_SECONDS))
 
     async def finish_rebuild(
         self, account: str, pool: Pool, token: str, members: Mapping[str, int]
