@@ -225,7 +225,9 @@ class Uploading(RuleBasedStateMachine):
         if answer is None:
             self.look_up(known)
             return
-        self.expire(known)
+        if len(set(ids)) == len(ids):
+            # what names a part twice is refused before anybody looks at the Upload
+            self.expire(known)
         code = self.find_flaw(known, ids, content, flaw)
         if code is not None:
             status, word = code
