@@ -300,6 +300,8 @@ class Uploading(RuleBasedStateMachine):
             (known.told,) = told
         assert not bodies.get("cancel") or known.outcome == "Cancelled"
         self.run(self.keepers.uploads._look(known.name))
+        # completions that name no part, or one twice, are refused before anybody looks at it
+        self.expire(known)
         known.unsure = False
         self.check(known)
 
