@@ -131,6 +131,10 @@ def read_usage(world: World, account: str) -> tuple[int, int]:
     return calls, micros
 
 
+async def is_used(world: World, account: str, calls: int, micros: int) -> bool:
+    return await asyncio.to_thread(read_usage, world, account) == (calls, micros)
+
+
 async def read_counters(counters: RedisCounters, account: str) -> tuple[int, int, int] | None:
     """Charged, held, and what the key has spent, by the counters; None while they are stale."""
     budget = Budget(subject_of_key(KEY), 10**9, "1h")
@@ -205,6 +209,10 @@ async def test_redis_lost_under_traffic_comes_back_to_the_record(world, account,
     told = [line for caller in callers for line in caller.list_said("ended")]
     micros = sum(line["micros"] for line in told)
     await wait_counters(counters, account, micros)
+    # what has ended last is perhaps not in the journal yet
+    await wait_for(
+        lambda: is_used(world, account, len(told), micros), what="every call folded", seconds=40
+    )
     await wait_folded(world)
     assert await asyncio.to_thread(read_usage, world, account) == (len(told), micros)
 

@@ -257,9 +257,11 @@ class KubeRecords(Records):
             except PageTooLong:
                 wanted = self._pages.shrink(plural)
             except RecordUnavailable:
-                # it may have been too long to be made in time
-                self._pages.shrink(plural)
-                raise
+                # it may have been too long to be made in time; raised here, the next reading would
+                # learn the same size and fail at the same place
+                if wanted <= fewest:
+                    raise
+                wanted = self._pages.shrink(plural)
 
     async def _call(
         self,
