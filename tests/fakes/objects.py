@@ -1,9 +1,9 @@
 """`ObjectStore` in memory; verified by the port's tests beside the real one."""
 
-import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime
 
+from gateway_core.adapters.objectstore.digests import Digests
 from gateway_core.adapters.objectstore.keys import check_key, check_prefix
 from gateway_core.ports.objects import (
     Entry,
@@ -29,7 +29,8 @@ class FakeObjects:
         self._check(key)
         self.contents[key] = data
         self.modified[key] = self.now()
-        return StoredObject(key, len(data), hashlib.sha256(data).hexdigest())
+        digests = Digests(data)
+        return StoredObject(key, len(data), digests.sha256, digests.xxh3)
 
     async def put_stream(
         self, key: str, source: AsyncIterator[bytes], *, max_bytes: int
@@ -49,7 +50,7 @@ class FakeObjects:
         return self.contents[key]
 
     async def head(self, key: str) -> StoredObject:
-        return StoredObject(key, len(await self.get(key)), None)
+        return StoredObject(key, len(await self.get(key)))
 
     async def stream(
         self,

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import xxhash
 
 from gateway_core.adapters.objectstore.directory import DirectoryStore
 from gateway_core.adapters.objectstore.s3.store import S3Store
@@ -55,6 +56,12 @@ def objects(request: pytest.FixtureRequest) -> ObjectStore:
     return store
 
 
+def describe(key: str, data: bytes) -> StoredObject:
+    """What is told of bytes that were just written."""
+    sha256, xxh3 = hashlib.sha256(data).hexdigest(), xxhash.xxh3_128_hexdigest(data)
+    return StoredObject(key, len(data), sha256, xxh3)
+
+
 async def flow(*chunks: bytes) -> AsyncIterator[bytes]:
     for chunk in chunks:
         await asyncio.sleep(0)
@@ -75,7 +82,7 @@ async def wait_until(condition: Callable[[], bool]) -> None:
 class TestObjects:
     async def test_what_was_put_is_got(self, objects: ObjectStore) -> None:
         stored = await objects.put("inputs/demo/a.json", b"abc")
-        assert stored == StoredObject("inputs/demo/a.json", 3, hashlib.sha256(b"abc").hexdigest())
+        assert stored == describe("inputs/demo/a.json", b"abc")
         assert await objects.get("inputs/demo/a.json") == b"abc"
         assert (await objects.head("inputs/demo/a.json")).bytes == 3
 
@@ -89,8 +96,7 @@ class TestObjects:
         parts = [os.urandom(size) for size in (0, 1, 70_000, 600_000, 300_000, 3)]
         whole = b"".join(parts)
         stored = await objects.put_stream("v/x.mp4", flow(*parts), max_bytes=len(whole))
-        digest = hashlib.sha256(whole).hexdigest()
-        assert stored == StoredObject("v/x.mp4", len(whole), digest)
+        assert stored == describe("v/x.mp4", whole)
         assert await objects.get("v/x.mp4") == whole
 
     async def test_an_empty_stream_is_an_empty_object(self, objects: ObjectStore) -> None:

@@ -3,7 +3,6 @@
 Used by tests that make files and uploads as the API does, at the moments that they choose.
 """
 
-import hashlib
 import json
 import secrets
 import time
@@ -29,7 +28,7 @@ from gateway_core.contract.names import (
     shard_of,
 )
 from gateway_core.contract.resource import skeleton
-from gateway_core.contract.stored import FILES_FOLDER, UPLOADS_FOLDER, ObjectRef, file_key, part_key
+from gateway_core.contract.stored import FILES_FOLDER, UPLOADS_FOLDER, file_key, part_key
 from gateway_core.contract.upload import GatewayUpload
 from gateway_core.ports.objects import ObjectStore
 from gateway_core.ports.records import Object
@@ -115,14 +114,13 @@ class Stored:
         """A File as the API makes it; its name."""
         name = self.mint.mint_ordered(FILE_PREFIX, self.account, int(time.time() * 1000))
         kept = await self.store.put(file_key(self.account, name), data)
-        assert kept.sha256 is not None
         await self.claim(name, len(data))
         new = NewFile(
             name=name,
             account=self.account,
             purpose="user_data",
             filename="a.bin",
-            segments=(ObjectRef(key=kept.key, bytes=kept.bytes, sha256=kept.sha256),),
+            segments=(kept.refer(),),
         )
         await self.records.create(GatewayFile.plural, build_file(new, time.time()))
         return name
@@ -149,9 +147,10 @@ class Stored:
         listed = []
         for data in parts:
             part = self.mint.mint_random(PART_PREFIX, self.account)
-            await self.store.put(part_key(self.account, name, part), data)
-            digest = hashlib.sha256(data).hexdigest()
-            listed.append({"id": part, "bytes": len(data), "sha256": digest})
+            kept = await self.store.put(part_key(self.account, name, part), data)
+            listed.append(
+                {"id": part, "bytes": kept.bytes, "sha256": kept.sha256, "xxh3": kept.xxh3}
+            )
         # one that a client has sent twice
         again = self.mint.mint_random(PART_PREFIX, self.account)
         await self.store.put(part_key(self.account, name, again), b"repeated")

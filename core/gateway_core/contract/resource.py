@@ -28,6 +28,14 @@ Time = Annotated[
     ),
 ]
 Sha256 = Annotated[str, Field(max_length=64, pattern=r"^[0-9a-f]{64}$")]
+Xxh3 = Annotated[
+    str,
+    Field(
+        max_length=32,
+        pattern=r"^[0-9a-f]{32}$",
+        description="XXH3 of 128 bits, by which the bytes are checked when they are read.",
+    ),
+]
 
 IMMUTABLE: dict[str, Any] = {
     "x-kubernetes-validations": [

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gateway_core.contract.resource import Part, Sha256
+from gateway_core.contract.resource import Part, Sha256, Xxh3
 
 FILES_FOLDER = "files/"
 UPLOADS_FOLDER = "uploads/"
@@ -26,6 +26,7 @@ class ObjectRef(Part):
     key: Annotated[str, Field(min_length=1, max_length=1024)]
     bytes: Bytes
     sha256: Sha256
+    xxh3: Xxh3 | None = None
 
 
 def file_key(account: str, file_name: str) -> str:
@@ -44,10 +45,10 @@ def part_key(account: str, upload_name: str, part_id: str) -> str:
 
 
 def receipt_key(account: str, upload_name: str, part_id: str) -> str:
-    """Where it is written down, after a part's bytes, how many they are and their digest.
+    """Where it is written down, after a part's bytes, how many they are and their digests.
 
-    JSON, `{"bytes": int, "sha256": hex}`: a part without it has not arrived. It goes with the parts
-    that no File has.
+    JSON, `{"bytes": int, "sha256": hex, "xxh3": hex}`: a part without it has not arrived. It goes
+    with the parts that no File has.
     """
     return part_key(account, upload_name, part_id) + ".json"
 

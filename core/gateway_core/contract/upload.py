@@ -19,6 +19,7 @@ from gateway_core.contract.resource import (
     Sha256,
     Status,
     Time,
+    Xxh3,
     condition_column,
     rule,
 )
@@ -58,6 +59,7 @@ class PartRef(Part):
     id: Annotated[str, Field(max_length=63, pattern="^part_[a-z2-7]{26}$")]
     bytes: Bytes
     sha256: Sha256
+    xxh3: Xxh3 | None = None
 
 
 class Completion(Part):

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from gateway_core.contract.stored import ObjectRef
+
 MOST_STREAMS = 32
 """How many streams a store takes in at a time; who has more waits, and is to have them wait."""
 
@@ -26,11 +28,17 @@ class StoreUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """What is known of an object without reading it; `sha256` is hex, None where not kept."""
+    """What is known of an object: digests, in hex, only by who has just written it."""
 
     key: str
     bytes: int
-    sha256: str | None
+    sha256: str | None = None
+    xxh3: str | None = None
+
+    def refer(self) -> ObjectRef:
+        """How resources refer to what was just written."""
+        assert self.sha256 is not None
+        return ObjectRef(key=self.key, bytes=self.bytes, sha256=self.sha256, xxh3=self.xxh3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from gateway_core.contract.stored import ObjectRef, batch_folder
 from gateway_core.domain.batchlines import Line, LineSplitter
 from gateway_core.domain.batchresults import LineResult, RecordsDamaged, decode_result
 from gateway_core.ports.objects import ObjectStore, StoreUnavailable
-from gateway_core.usecases.content import ContentDamaged
+from gateway_core.usecases.content import Check, ContentDamaged
 
 CHUNK_BYTES = 256 * 1024
 PIECE_BYTES = 1024 * 1024
@@ -105,7 +105,7 @@ async def read_pieces(
     of it agrees with its digest. ContentDamaged, ObjectMissing, StoreUnavailable.
     """
     for place, segment in enumerate(segments):
-        start, digest = 0, hashlib.sha256()
+        start, check = 0, Check(segment)
         while start < segment.bytes:
             length = min(PIECE_BYTES, segment.bytes - start)
             try:
@@ -117,9 +117,9 @@ async def read_pieces(
                 continue
             if len(piece) != length:
                 raise ContentDamaged(f"segment {place}: not as many bytes as were stored")
-            digest.update(piece)
+            check.update(piece)
             start += length
-            if start == segment.bytes and digest.hexdigest() != segment.sha256:
+            if start == segment.bytes and not check.agrees():
                 raise ContentDamaged(f"segment {place}: not the bytes that were stored")
             yield piece
 

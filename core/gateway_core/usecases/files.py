@@ -88,7 +88,9 @@ def build_file(new: NewFile, now: float) -> Object:
         "purpose": new.purpose,
         "filename": new.filename,
         "bytes": sum(segment.bytes for segment in new.segments),
-        "segments": [segment.model_dump(by_alias=True) for segment in new.segments],
+        "segments": [
+            segment.model_dump(by_alias=True, exclude_none=True) for segment in new.segments
+        ],
         **({} if new.life is None else {"expiresAfterSeconds": new.life}),
         **{field: value for field, value in optional.items() if value is not None},
     }

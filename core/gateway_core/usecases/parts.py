@@ -123,7 +123,11 @@ class UploadParts:
                 param="data",
             ) from None
         await self._claim(obj, part_id, stored.bytes)
-        receipt: dict[str, Any] = {"bytes": stored.bytes, "sha256": stored.sha256}
+        receipt: dict[str, Any] = {
+            "bytes": stored.bytes,
+            "sha256": stored.sha256,
+            "xxh3": stored.xxh3,
+        }
         await self._store.put(receipt_key(account, upload, part_id), orjson.dumps(receipt))
         self._failpoints.reach("after-part-put")
         return PartRef(id=part_id, **receipt)

@@ -45,7 +45,7 @@ class UploadOutcomes:
         """
         manifest = {
             "fileName": file_name,
-            "parts": [part.model_dump(by_alias=True) for part in parts],
+            "parts": [part.model_dump(by_alias=True, exclude_none=True) for part in parts],
             "time": write_time(now),
         }
         decided = await self._write(obj, {"outcome": "Completed", "completion": manifest})
@@ -177,6 +177,7 @@ def _describe_file(obj: Object) -> NewFile:
                 key=part_key(account, upload, part["id"]),
                 bytes=part["bytes"],
                 sha256=part["sha256"],
+                xxh3=part.get("xxh3"),
             )
             for part in completion["parts"]
         ),

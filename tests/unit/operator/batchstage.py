@@ -21,7 +21,7 @@ from gateway_core.contract.names import (
     id_to_name,
     shard_of,
 )
-from gateway_core.contract.stored import ObjectRef, file_key
+from gateway_core.contract.stored import file_key
 from gateway_core.ports.moderation import ModerationUpstream
 from gateway_core.ports.records import Change, Object
 from gateway_core.ports.upstream import UpstreamError
@@ -153,8 +153,7 @@ class BatchStage(Stage):
         wire_id = MINT.mint_ordered(FILE_PREFIX, account, int(read_now().timestamp() * 1000))
         stored = await self.store.put(file_key(account, wire_id), data)
         fields = {"purpose": "batch", "filename": "in.jsonl", "account": account, **changes}
-        ref = {"key": stored.key, "bytes": stored.bytes, "sha256": stored.sha256 or ""}
-        new = NewFile(name=wire_id, segments=(ObjectRef.model_validate(ref),), **fields)
+        new = NewFile(name=wire_id, segments=(stored.refer(),), **fields)
         return await self.records.create(FILES, build_file(new, read_now().timestamp()))
 
     async def submit(self, data: bytes | Iterable[Mapping[str, Any]], **request: Any) -> str:

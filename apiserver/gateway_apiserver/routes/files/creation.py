@@ -21,7 +21,7 @@ from gateway_apiserver.streams import StreamPlaces
 from gateway_core.contract.errors import Internal, OutcomeUnknown, TooLarge, Unavailable
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.names import FILE_PREFIX, id_to_name
-from gateway_core.contract.stored import ObjectRef, file_key
+from gateway_core.contract.stored import file_key
 from gateway_core.domain.files import (
     DIRECT_BATCH_BYTES,
     DIRECT_LIMITS,
@@ -123,7 +123,7 @@ class FileCreation:
             account=account.name,
             purpose=wishes.purpose,
             filename=clean_filename(form.filename or ""),
-            segments=(_refer_to(stored),),
+            segments=(stored.refer(),),
             life=wishes.life,
             key_name=caller.key.name,
             request_id=call.trace.request_id,
@@ -244,8 +244,3 @@ def _read_length(call: Call) -> int:
         if name == b"content-length" and value.isdigit():
             return int(value)
     return 0
-
-
-def _refer_to(stored: StoredObject) -> ObjectRef:
-    assert stored.sha256 is not None
-    return ObjectRef(key=stored.key, bytes=stored.bytes, sha256=stored.sha256)

@@ -19,7 +19,6 @@ from gateway_apiserver.routes.temporary.mediatypes import HEAD_BYTES, find_media
 from gateway_apiserver.routes.temporary.requests import Source, read_source, refuse_source
 from gateway_apiserver.streams import PacedBody, StreamPlaces
 from gateway_core.contract.errors import TooLarge, Unavailable, UnsupportedMediaType
-from gateway_core.contract.stored import ObjectRef
 from gateway_core.domain.files import USER_DATA_BYTES
 from gateway_core.domain.validation import fingerprint, parse_body
 from gateway_core.ports.fetching import Fetcher, FetchFailed
@@ -89,13 +88,12 @@ class TemporaryCreation:
                 return self._files.replay(found, fingerprint(values))
             async with self._places.take(account):
                 stored = await self._fetch(place, source.url, head)
-        assert stored.sha256 is not None
         return await self._files.make(
             caller,
             name,
             source.filename,
             find_media_type(head.bytes, source.filename),
-            ObjectRef(key=place, bytes=stored.bytes, sha256=stored.sha256),
+            stored.refer(),
             request_id=call.trace.request_id,
             owns_bytes=True,
             fingerprint=None if key is None else fingerprint(values),

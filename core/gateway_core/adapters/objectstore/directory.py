@@ -1,8 +1,8 @@
 """`ObjectStore` in a directory: one file an object. Chosen by the processes' `compose` modules.
 
 An object is written to a `.tmp-` file at the root, synced, and renamed to its key, so that it is
-there whole or not at all, also after a power cut. `put` and `put_stream` tell the SHA-256; `head`
-does not: what names an object keeps its digest, and neither extended attributes (not everywhere)
+there whole or not at all, also after a power cut. `put` and `put_stream` tell the digests; `head`
+does not: what names an object keeps them, and neither extended attributes (not everywhere)
 nor a file beside it (not replaced in the same step) would be sure to belong to the bytes.
 
 One filesystem holds the whole directory, and no key is the folder of another (`a` beside `a/b`).
@@ -60,8 +60,8 @@ class DirectoryStore:
     async def put(self, key: str, data: bytes) -> StoredObject:
         """See the port."""
         path = self._locate(key)
-        sha256 = await self._run(write_whole, self._root, path, data)
-        return StoredObject(key, len(data), sha256)
+        digests = await self._run(write_whole, self._root, path, data)
+        return StoredObject(key, len(data), digests.sha256, digests.xxh3)
 
     async def put_stream(
         self, key: str, source: AsyncIterator[bytes], *, max_bytes: int
@@ -84,15 +84,15 @@ class DirectoryStore:
             else:
                 job.add_done_callback(lambda _: writer.discard())
             raise
-        return StoredObject(key, writer.bytes, writer.sha256)
+        return StoredObject(key, writer.bytes, writer.digests.sha256, writer.digests.xxh3)
 
     async def get(self, key: str) -> bytes:
         """See the port."""
         return await self._run(read_whole, self._locate(key))
 
     async def head(self, key: str) -> StoredObject:
-        """See the port. `sha256` is None."""
-        return StoredObject(key, await self._run(measure, self._locate(key)), None)
+        """See the port. Without digests."""
+        return StoredObject(key, await self._run(measure, self._locate(key)))
 
     async def stream(
         self,

@@ -3,7 +3,6 @@
 Errors are OSError, and the port's where a file is not there.
 """
 
-import hashlib
 import os
 import secrets
 import time
@@ -13,6 +12,7 @@ from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 
+from gateway_core.adapters.objectstore.digests import Digests
 from gateway_core.adapters.objectstore.keys import TEMPORARY_PREFIX, is_part
 from gateway_core.ports.objects import Entry, ObjectMissing
 
@@ -25,26 +25,21 @@ _RENAME_ATTEMPTS = 100
 class FileWriter:
     """An object being written: `write` any number of times, then `commit` or `discard`.
 
-    `bytes` and `sha256` are of what was written. Nothing is made before the first write.
+    `bytes` and `digests` are of what was written. Nothing is made before the first write.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._path = root / f"{TEMPORARY_PREFIX}{secrets.token_hex(16)}"
         self._file: FileIO | None = None
-        self._digest = hashlib.sha256()
+        self.digests = Digests()
         self.bytes = 0
-
-    @property
-    def sha256(self) -> str:
-        """Hex digest of the bytes written."""
-        return self._digest.hexdigest()
 
     def write(self, data: bytes) -> None:
         """Appends all of `data`."""
         if self._file is None:
             self._file = FileIO(self._path, "xb")
-        self._digest.update(data)
+        self.digests.update(data)
         rest = memoryview(data)
         while rest:
             rest = rest[self._file.write(rest) :]
@@ -79,8 +74,8 @@ class FileWriter:
             self._path.unlink(missing_ok=True)
 
 
-def write_whole(root: Path, target: Path, data: bytes) -> str:
-    """Puts `data` in `target`'s place, durably; its SHA-256 in hex."""
+def write_whole(root: Path, target: Path, data: bytes) -> Digests:
+    """Puts `data` in `target`'s place, durably."""
     writer = FileWriter(root)
     try:
         writer.write(data)
@@ -88,7 +83,7 @@ def write_whole(root: Path, target: Path, data: bytes) -> str:
     except BaseException:
         writer.discard()
         raise
-    return writer.sha256
+    return writer.digests
 
 
 def open_file(path: Path) -> FileIO:

@@ -118,7 +118,6 @@ class Finalizing:
                 file_key(account, name), _chain(first, joined), max_bytes=MOST_BYTES
             )
         tools.base.failpoints.reach("after-batch-bytes")
-        ref = ObjectRef(key=stored.key, bytes=stored.bytes, sha256=stored.sha256 or "0" * 64)
         claim = (account, POOL, name, stored.bytes, NO_LIMIT)
         await tools.storage.claim(*claim)
         new = NewFile(
@@ -126,7 +125,7 @@ class Finalizing:
             account=account,
             purpose="batch_output",
             filename=name_file(batch, "output" if succeeded else "error"),
-            segments=(ref,),
+            segments=(stored.refer(),),
             life=batch.spec.request.output_expires_after_seconds,
             key_name=batch.spec.request.key_name,
             batch_name=batch.metadata.name,

@@ -4,12 +4,11 @@ boto3 blocks, so every call is made on a thread: what moves a stream on one of 3
 keep nobody from the small calls, which have 32 of their own. Who is cancelled waits no longer; a
 call that a thread is in runs on to its end or its time limit, and what it began is then taken back.
 
-`put` and `put_stream` tell the SHA-256; `head` does not: what names an object keeps its digest, and
-an ETag is not one for an object in parts.
+`put` and `put_stream` tell the digests; `head` does not: what names an object keeps them, and an
+ETag is not one for an object in parts.
 """
 
 import asyncio
-import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from gateway_core.adapters.objectstore.digests import Digests
 from gateway_core.adapters.objectstore.keys import check_key, check_prefix
 from gateway_core.adapters.objectstore.s3.errors import (
     FAILURES,
@@ -105,7 +105,7 @@ class S3Store:
                 # not waited for: it may have to wait for a call that a thread is still in
                 self._endings.submit(upload.abort)
                 raise
-        return StoredObject(key, upload.bytes, upload.sha256)
+        return StoredObject(key, upload.bytes, upload.digests.sha256, upload.digests.xxh3)
 
     async def get(self, key: str) -> bytes:
         """See the port."""
@@ -113,8 +113,8 @@ class S3Store:
         return await self._calls.run(reader.read_all, CHUNK_BYTES)
 
     async def head(self, key: str) -> StoredObject:
-        """See the port. `sha256` is None."""
-        return StoredObject(key, await self._calls.run(self._measure, self._name(key)), None)
+        """See the port. Without digests."""
+        return StoredObject(key, await self._calls.run(self._measure, self._name(key)))
 
     async def stream(
         self,
@@ -189,7 +189,8 @@ class S3Store:
     def _put(self, key: str, name: str, data: bytes) -> StoredObject:
         with explaining("PutObject", self._bucket):
             self._client.put_object(Bucket=self._bucket, Key=name, Body=data)
-        return StoredObject(key, len(data), hashlib.sha256(data).hexdigest())
+        digests = Digests(data)
+        return StoredObject(key, len(data), digests.sha256, digests.xxh3)
 
     def _measure(self, name: str) -> int:
         try:

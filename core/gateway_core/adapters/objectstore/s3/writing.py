@@ -1,12 +1,12 @@
 """Writing one object in parts, which shows itself only when it is complete."""
 
-import hashlib
 import secrets
 import threading
 from typing import TYPE_CHECKING, cast
 
 import structlog
 
+from gateway_core.adapters.objectstore.digests import Digests
 from gateway_core.adapters.objectstore.s3.errors import FAILURES, explain, explaining, read_code
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class PartsUpload:
     """An object on its way: `add` parts in order, then `finish`, or `abort` at any time.
 
     Blocking. `abort` waits for a call under way in another thread; what comes after it raises
-    Aborted. `bytes` and `sha256` are of what was added.
+    Aborted. `bytes` and `digests` are of what was added.
     """
 
     def __init__(self, client: "S3Client", bucket: str, name: str) -> None:
@@ -40,15 +40,10 @@ class PartsUpload:
         self._mark = secrets.token_hex(16)
         self._upload_id: str | None = None
         self._parts: list[CompletedPartTypeDef] = []
-        self._digest = hashlib.sha256()
         self._lock = threading.Lock()
         self._aborted = False
+        self.digests = Digests()
         self.bytes = 0
-
-    @property
-    def sha256(self) -> str:
-        """Hex digest of the bytes added."""
-        return self._digest.hexdigest()
 
     def add(self, part: bytearray) -> None:
         """Sends a part, of 5 MiB but for the last; it is not kept. StoreUnavailable."""
@@ -70,7 +65,7 @@ class PartsUpload:
                     Body=_as_body(part),
                 )
             self._parts.append({"PartNumber": number, "ETag": sent["ETag"]})
-            self._digest.update(part)
+            self.digests.update(part)
             self.bytes += len(part)
 
     def finish(self, part: bytearray) -> None:
@@ -85,7 +80,7 @@ class PartsUpload:
                     self._client.put_object(
                         Bucket=self._bucket, Key=self._name, Body=_as_body(part)
                     )
-                self._digest.update(part)
+                self.digests.update(part)
                 self.bytes = len(part)
                 return
         if part:
