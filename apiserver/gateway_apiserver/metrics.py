@@ -50,6 +50,7 @@ class ApiMetrics:
             ("surface", "direction"),
             registry=self.registry,
         )
+        self._bytes_by: dict[tuple[str, str], Counter] = {}
         unstored = Gauge(
             "gateway_journal_unstored_records",
             "Ended calls whose charge is not in the object store yet: what a kill would lose.",
@@ -73,7 +74,12 @@ class ApiMetrics:
 
     def count_bytes(self, surface: str, direction: Literal["in", "out"], size: int) -> None:
         """Counts bytes that were stored, or sent to a client."""
-        self._bytes.labels(surface, direction).inc(size)
+        series = surface, direction
+        counter = self._bytes_by.get(series)
+        if counter is None:
+            # looked up once: labels cost more than all else that is done with a piece
+            counter = self._bytes_by[series] = self._bytes.labels(*series)
+        counter.inc(size)
 
     def render(self) -> bytes:
         """The text exposition."""

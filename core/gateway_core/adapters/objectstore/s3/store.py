@@ -127,19 +127,24 @@ class S3Store:
         """See the port. Chunks of 1 MiB.
 
         An answer that breaks off is continued; StoreUnavailable if the object was replaced by then.
-        One chunk is examined while the next is read, each on a thread.
+        One turn of a thread reads a chunk and has it examined.
         """
         name = self._name(key)
         if length == 0:
             await self._calls.run(self._measure, name)
             return
         reader = ObjectReader(self._client, self._bucket, name, start, length)
-        coming = asyncio.ensure_future(self._streams.run(reader.read, CHUNK_BYTES))
+
+        def take() -> bytes:
+            chunk = reader.read(CHUNK_BYTES)
+            if examine is not None and chunk:
+                examine(chunk)
+            return chunk
+
+        coming = asyncio.ensure_future(self._streams.run(take))
         try:
             while chunk := await coming:
-                coming = asyncio.ensure_future(self._streams.run(reader.read, CHUNK_BYTES))
-                if examine is not None:
-                    await self._streams.run(examine, chunk)
+                coming = asyncio.ensure_future(self._streams.run(take))
                 yield chunk
         finally:
             if not coming.cancel() and not coming.cancelled():

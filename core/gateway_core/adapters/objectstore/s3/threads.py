@@ -33,15 +33,23 @@ class Threads:
         """What `work` returns or raises. Who is cancelled leaves its thread at work."""
         await self._free.acquire()
         loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[None] = loop.create_future()
 
-        def release(_: "Future[Any]") -> None:
+        def end(_: "Future[Any]") -> None:
+            self._free.release()
+            if not waiting.done():
+                waiting.set_result(None)
+
+        def tell(job: "Future[Any]") -> None:
             with suppress(RuntimeError):  # a loop that has ended has nobody waiting
-                loop.call_soon_threadsafe(self._free.release)
+                # one waking for both, where `wrap_future` beside the release takes three turns
+                loop.call_soon_threadsafe(end, job)
 
         try:
             job = self._pool.submit(work, *arguments, **options)
         except BaseException:
             self._free.release()
             raise
-        job.add_done_callback(release)
-        return await asyncio.wrap_future(job)
+        job.add_done_callback(tell)
+        await waiting
+        return job.result()
