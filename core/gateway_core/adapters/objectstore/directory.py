@@ -73,8 +73,12 @@ class DirectoryStore:
         try:
             async with aclosing(_collect(key, source, max_bytes)) as blocks:
                 async for block in blocks:
+                    # the next one is taken in while this one is written
+                    if job is not None:
+                        await _finish(job)
                     job = self._threads.submit(writer.write, block)
-                    await _finish(job)
+            if job is not None:
+                await _finish(job)
             job = self._threads.submit(writer.commit, path)
             await _finish(job)
         except BaseException:
