@@ -73,7 +73,7 @@ async def _stream_segment(
         ref.key,
         start,
         None if whole else length,
-        # by whoever reads them, off the event loop: this is most of what a download costs
+        # by whoever reads them, off the event loop
         examine=check.update if whole else None,
     )
     async with aclosing(stored) as chunks:

@@ -1,10 +1,12 @@
 """`/v1/files` on fakes: making, showing and deleting files (contract §3)."""
 
 import asyncio
+import hashlib
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+import xxhash
 
 from gateway_core.ports.records import RecordOutcomeUnknown, RecordUnavailable
 from tests.fakes.records import Fault
@@ -51,7 +53,10 @@ class TestCreate:
         made = await cabinet.make(b"hello")
         (obj,) = cabinet.gateway.records.list_objects("gatewayfiles")
         request = obj["spec"]["request"]
-        assert cabinet.gateway.store.contents == {request["segments"][0]["key"]: b"hello"}
+        [segment] = request["segments"]
+        assert cabinet.gateway.store.contents == {segment["key"]: b"hello"}
+        assert segment["sha256"] == hashlib.sha256(b"hello").hexdigest()
+        assert segment["xxh3"] == xxhash.xxh3_128_hexdigest(b"hello")
         assert await cabinet.read_used() == 5
         assert obj["metadata"]["name"] == made["id"]
         assert obj["metadata"]["finalizers"]

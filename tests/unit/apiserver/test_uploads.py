@@ -3,10 +3,12 @@
 import asyncio
 import base64
 import hashlib
+import json
 import time
 from typing import Any
 
 import pytest
+import xxhash
 
 from gateway_core.domain.uploads import MOST_PART_BYTES
 from gateway_core.ports.records import (
@@ -69,6 +71,10 @@ async def test_parts_become_one_file_in_the_order_that_is_said(uploader: Uploade
     assert done.status == 200, done.body
     (file,) = uploader.list_files()
     assert uploader.read_file(file) == b"abcdef"
+    segments = file["spec"]["request"]["segments"]
+    assert [segment["xxh3"] for segment in segments] == [
+        xxhash.xxh3_128_hexdigest(part) for part in (b"abc", b"def")
+    ]
     assert done.json == {
         **created,
         "status": "completed",
@@ -87,6 +93,27 @@ async def test_parts_become_one_file_in_the_order_that_is_said(uploader: Uploade
     assert await uploader.read_used() == 6
     claims = await uploader.gateway.storage.list_claims("demo", "files", 0)
     assert [claim.member for claim in claims] == [file["metadata"]["name"]]
+
+
+async def test_a_receipt_may_have_nothing_but_the_sha256(uploader: Uploader) -> None:
+    upload = await uploader.open(3)
+    part = await uploader.add(upload, b"abc")
+    contents = uploader.gateway.store.contents
+    (key,) = [key for key in contents if key.endswith(".json")]
+    sha256 = hashlib.sha256(b"abc").hexdigest()
+    contents[key] = json.dumps({"bytes": 3, "sha256": sha256}).encode()
+    done = await uploader.complete(upload, part)
+    assert done.status == 200, done.body
+    (file,) = uploader.list_files()
+    [segment] = file["spec"]["request"]["segments"]
+    assert segment == {"key": segment["key"], "bytes": 3, "sha256": sha256}
+    answer = await call(
+        uploader.gateway.app,
+        "GET",
+        f"/v1/files/{file['metadata']['name']}/content",
+        headers=[("Authorization", f"Bearer {uploader.key}")],
+    )
+    assert (answer.status, answer.body) == (200, b"abc")
 
 
 async def test_bytes_of_parts_are_counted_once_they_are_stored(uploader: Uploader) -> None:

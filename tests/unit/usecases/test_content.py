@@ -73,6 +73,15 @@ async def test_the_last_chunk_of_wrong_bytes_is_never_given(damage: str, quick: 
     assert "files/" not in str(raised.value)
 
 
+async def test_the_quick_digest_counts_where_there_is_one() -> None:
+    store = FakeObjects()
+    [ref] = store_segments(store, b"0123456789")
+    other = ref.model_copy(update={"sha256": "0" * 64})
+    assert await read(store, [other]) == b"0123456789"
+    with pytest.raises(ContentDamaged):
+        await read(store, [ref.model_copy(update={"xxh3": "0" * 32})])
+
+
 async def test_a_range_that_ends_within_a_segment_has_its_length_checked() -> None:
     store = FakeObjects()
     segments = store_segments(store, b"0123456789", b"abc")

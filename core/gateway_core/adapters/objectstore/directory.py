@@ -11,7 +11,7 @@ One filesystem holds the whole directory, and no key is the folder of another (`
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -81,12 +81,16 @@ class DirectoryStore:
                 await _finish(job)
             job = self._threads.submit(writer.commit, path)
             await _finish(job)
-        except BaseException:
-            # A cancelled caller leaves its thread at work: the file goes when that is done.
+        except BaseException as error:
             if job is None or job.done():
                 writer.discard()
             else:
+                # A cancelled caller leaves its thread at work: the file goes when that is done.
                 job.add_done_callback(lambda _: writer.discard())
+                if isinstance(error, Exception):
+                    # Whoever is told that nothing was stored finds nothing.
+                    with suppress(Exception):
+                        await asyncio.wrap_future(job)
             raise
         return StoredObject(key, writer.bytes, writer.digests.sha256, writer.digests.xxh3)
 

@@ -45,7 +45,7 @@ class Finalizing:
         status = record_run_end(
             batch,
             run_end,
-            listed.model_dump(by_alias=True),
+            listed.model_dump(by_alias=True, exclude_none=True),
             output_name=self._mint_file(batch),
             error_name=self._mint_file(batch),
             now=tools.now(),

@@ -52,4 +52,8 @@ class Threads:
             raise
         job.add_done_callback(tell)
         await waiting
-        return job.result()
+        try:
+            return job.result()
+        finally:
+            # an error's traceback would hold the job, which holds the error and all arguments
+            del job
