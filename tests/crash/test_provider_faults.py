@@ -123,20 +123,32 @@ async def test_tasks_fail_for_a_reason_and_cost_nothing(world, payer):
 
 
 async def test_task_whose_provider_never_answers_fails_at_its_deadline(world):
-    set_deadline(world, 6)
-    try:
-        async with world.client() as client:
-            await client.simulate({"behaviour": "stall"})
-            stalled = await client.create_surely("stalled", duration_seconds=3)
-            await client.simulate({"behaviour": "drop", "when": "before"})
-            silent = await client.create_surely("silent", duration_seconds=3)
-            ended = await client.wait_terminal([stalled, silent])
-            assert "6 seconds" in ended[stalled]["error"]
-            assert "6 seconds" in ended[silent]["error"]
-            await client.simulate()
-            await check_invariants(client)
-    finally:
-        set_deadline(world, 3600)
+    # a model of its own: when the API takes it, it knows its deadline
+    obj = json.loads(
+        world.run.kubectl("get", "gatewaymodel", world.env["GATEWAY_MODEL"], "-o", "json")
+    )
+    obj["metadata"] = {"name": "impatient"}
+    obj.pop("status", None)
+    obj["spec"] |= {"modelId": "impatient", "deadlineSeconds": 6}
+    apply(world, obj)
+    async with world.client() as client:
+        await client.simulate({"behaviour": "stall"})
+
+        async def create():
+            answer = await client.create(
+                model="impatient", idempotency_key="stalled", duration_seconds=3
+            )
+            return answer.body["id"] if answer.status == 202 else None
+
+        stalled = await wait_for(create, what="the model")
+        await client.simulate({"behaviour": "drop", "when": "before"})
+        silent = await client.create_surely("silent", model="impatient", duration_seconds=3)
+        ended = await client.wait_terminal([stalled, silent])
+        assert "6 seconds" in ended[stalled]["error"]
+        assert "6 seconds" in ended[silent]["error"]
+        await client.simulate()
+        await check_invariants(client)
+    world.run.kubectl("delete", "gatewaymodel/impatient")
 
 
 async def test_slow_provider_does_not_delay_the_others(world):
@@ -170,13 +182,6 @@ async def test_slow_provider_does_not_delay_the_others(world):
         "delete", "gatewaytasks", "--wait=false", "--field-selector=spec.request.modelId=hanging"
     )
     world.run.kubectl("delete", "gatewaymodel/hanging", "gatewayprovider/hanging")
-
-
-def set_deadline(world, seconds):
-    """Changes how long the model's tasks may take, and waits until the API knows."""
-    patch = json.dumps({"spec": {"deadlineSeconds": seconds}})
-    model = world.env["GATEWAY_MODEL"]
-    world.run.kubectl("patch", "gatewaymodel", model, "--type=merge", "-p", patch)
 
 
 def apply(world, obj):

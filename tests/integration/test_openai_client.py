@@ -72,7 +72,7 @@ async def read_charged(client):
     """Micro-dollars that the usage in the record has for the client's account."""
     items = await asyncio.to_thread(client.world.run.kubectl, "get", "gatewayusages", "-o", "json")
     return sum(
-        item["status"].get("chargedMicros", 0)
+        item.get("status", {}).get("chargedMicros", 0)
         for item in json.loads(items)["items"]
         if item["spec"]["accountName"] == client.account
     )
