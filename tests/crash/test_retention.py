@@ -33,8 +33,9 @@ def world():
 def sum_usage(world):
     """What the usage objects of the account come to, in micro-dollars, and how many requests."""
     items = json.loads(world.run.kubectl("get", "gwusage", "-o", "json"))["items"]
-    status = [item["status"] for item in items if item["spec"]["accountName"] == "demo"]
-    return sum(s["chargedMicros"] for s in status), sum(s["requests"] for s in status)
+    # one that was made just now has no status yet
+    status = [item.get("status", {}) for item in items if item["spec"]["accountName"] == "demo"]
+    return sum(s.get("chargedMicros", 0) for s in status), sum(s.get("requests", 0) for s in status)
 
 
 async def read_spent(client):
