@@ -98,6 +98,8 @@ async def _measure(
             rounds = [
                 {
                     "direct": await _time(partial(_read, store.stream(PLAIN))),
+                    "SHA-256 alone": await _time(partial(_digest, hashlib.sha256)),
+                    "XXH3 alone": await _time(partial(_digest, xxhash.xxh3_128)),
                     "checked": await _time(partial(_read, stream_content(store, [_REF]))),
                     "bare": await _fetch(reader, bare, "/", {}),
                     "API": await _fetch(reader, api.base_url, path, headers),
@@ -158,6 +160,10 @@ async def _fetch(
 ) -> float:
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(reader, fetch, base_url, path, headers, SIZE)
+
+
+async def _digest(begin: Callable[[bytes], object]) -> None:
+    begin(CONTENT)
 
 
 async def _read(stream: AsyncGenerator[bytes, None]) -> None:
