@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway_core.ports.counters import Hold
+from gateway_core.ports.counters import CountersUnavailable, Hold
 from gateway_core.ports.records import Object
+from gateway_operator.janitor import HOLD_SECONDS
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
 from tests.unit.operator.stage import QUOTE, Stage
@@ -28,6 +29,21 @@ class LoggingCounters(TickingCounters):
         is_new = await super().hold(account, hold)
         self.asked.append((hold.task, is_new))
         return is_new
+
+
+class FailingCounters(TickingCounters):
+    """Counters that give no answer to the next settlements, done (`True`) or not."""
+
+    def __init__(self, *failures: bool) -> None:
+        super().__init__()
+        self._failures = list(failures)
+
+    async def settle(self, account: str, task: str, charged: int, at: datetime) -> bool:
+        if not self._failures:
+            return await super().settle(account, task, charged, at)
+        if self._failures.pop(0):
+            await super().settle(account, task, charged, at)
+        raise CountersUnavailable("no answer in time")
 
 
 def lose_at_intent(stage: Stage) -> None:
@@ -243,3 +259,24 @@ def test_a_task_that_ends_while_the_money_is_rebuilt_keeps_no_hold(others: bool)
         assert await stage.balance() == (QUOTE, 0), "before any sweep"
 
     run()
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@in_virtual_time
+async def test_a_settlement_without_an_answer_is_asked_for_once_more(is_done: bool) -> None:
+    stage = Stage()
+    stage.counters = FailingCounters(is_done)
+    await stage.boot()
+    await stage.finish(await stage.admit())
+    assert await stage.balance() == (QUOTE, 0)
+
+
+@in_virtual_time
+async def test_a_task_is_closed_though_its_settlement_gets_no_answer() -> None:
+    stage = Stage()
+    stage.counters = FailingCounters(False, False)
+    await stage.boot()
+    await stage.finish(await stage.admit())
+    assert await stage.balance() == (0, QUOTE)
+    await stage.pass_time(HOLD_SECONDS + 70)
+    assert await stage.balance() == (QUOTE, 0)

@@ -12,7 +12,10 @@ from gateway_operator.controllers.tasks.tools import Tools
 
 REBUILD_LOOKS = 6
 REBUILD_PAUSE = 0.5
-"""Seconds between two looks at another's rebuild."""
+"""Seconds between two looks at another's rebuild, and before counters that failed are asked again.
+
+They are asked twice, not until they are back: a closing must not wait for them.
+"""
 
 _log = structlog.get_logger(__name__)
 
@@ -22,8 +25,8 @@ async def settle_hold(tools: Tools, obj: Object) -> bool:
 
     Where the counters are stale the account's money is rebuilt first, or another's rebuild waited
     for: one that is under way may have read the task while it was open, and gives it a hold that
-    only the sweeper would end. Where that takes long, or the counters are away, the hold is left to
-    the sweeper, or to the rebuild that counts this task from the record.
+    only the sweeper would end. Where that takes long, or the counters fail twice, the hold is left
+    to the sweeper, or to the rebuild that counts this task from the record.
     """
     entry, name = read_entry(obj), obj["metadata"]["name"]
     account = obj["spec"]["request"]["accountName"]
@@ -34,8 +37,11 @@ async def settle_hold(tools: Tools, obj: Object) -> bool:
         try:
             await tools.counters.settle(account, name, entry.charged, at)
         except CountersUnavailable as error:
+            if isinstance(problem, CountersUnavailable):
+                break
             problem = error
-            break
+            await asyncio.sleep(REBUILD_PAUSE)
+            continue
         except CountersStale as error:
             problem = error
         else:
