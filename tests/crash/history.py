@@ -34,9 +34,10 @@ async def check_money(world, client):
 
 
 async def wait_settled(world, client):
-    """The balance once nothing is held: at once, but for what is left to the sweeper.
+    """The balance once nothing is held: soon, but for what is done again later or by the sweeper.
 
-    That is the hold of a task whose settlement the counters did not answer, as the operator tells.
+    Those are the holds of tasks whose closing met a store or counters that did not answer, as the
+    operator tells.
     """
 
     async def settled():
@@ -52,7 +53,7 @@ async def wait_settled(world, client):
     except AssertionError as error:
         async with open_counters(world) as counters:
             holds = await counters.list_holds(client.account, 0)
-        told = find_lines(world, "operator", ["hold not settled"])
+        told = find_lines(world, "operator", ["hold not settled", "work failed"])
         if not holds or not all(any(hold.task in line for line in told) for hold in holds):
             error.add_note(await describe_holds(world, client, holds))
             raise
@@ -67,7 +68,14 @@ async def describe_holds(world, client, holds):
         status = objects.get(hold.task, {}).get("status", {})
         shown = {name: status.get(name) for name in ("phase", "work", "completionTime")}
         told.append(f"{hold.task}: {hold.micros} for {hold.age:.0f} s, {shown}")
-    words = ("not settled", "not released", "sweep", "counters", *(hold.task for hold in holds))
+    words = (
+        "not settled",
+        "work failed",
+        "not released",
+        "sweep",
+        "counters",
+        *(hold.task for hold in holds),
+    )
     for process in ("api", "operator"):
         told.extend(f"{process}: {line[:400]}" for line in find_lines(world, process, words)[-30:])
     return "\n".join(told)
