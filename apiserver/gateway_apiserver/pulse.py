@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 
 from gateway_core.contract.errors import Unavailable
 from gateway_core.contract.task import GatewayTask
+from gateway_core.ports.patience import Patience
 from gateway_core.ports.records import (
     Missing,
     RecordError,
@@ -94,7 +95,7 @@ class Pulse:
     async def _ask(self) -> bool:
         began = self._clock()
         try:
-            async with asyncio.timeout(PROBE_SECONDS):
+            async with Patience(PROBE_SECONDS):
                 await self._records.get(GatewayTask.plural, _NAME)
         except Missing:
             pass

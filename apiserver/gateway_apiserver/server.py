@@ -47,8 +47,8 @@ class _Server(uvicorn.Server):
         try:
             yield
         finally:
-            for number in _SIGNALS:
-                loop.remove_signal_handler(number)
+            # what has ended is stored after this: SIGTERM that comes again must not cut it short
+            loop.remove_signal_handler(signal.SIGINT)
 
 
 async def serve(

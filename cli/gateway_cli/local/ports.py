@@ -33,13 +33,14 @@ class Ports:
 
     @classmethod
     def free(cls) -> "Ports":
-        """A block that nobody listens on now (tests).
+        """A block that nobody listens on now, this process's for as long as it lives (tests).
 
         Below the range that systems hand out to clients, so that a port stays free over a restart.
         """
         while True:
-            ports = cls.block(20_000 + 10 * secrets.randbelow(1_000))
-            if not any(_is_busy(ports.of(name)) for name in PORT_NAMES):
+            base = 20_000 + 10 * secrets.randbelow(1_000)
+            ports = cls.block(base)
+            if _reserve(base) and not any(_is_busy(ports.of(name)) for name in PORT_NAMES):
                 return ports
 
     @classmethod
@@ -89,6 +90,21 @@ def check_ports(ports: Ports, names: Iterable[str]) -> None:
         raise PortBusyError(
             "\n".join([*problems, "`--port-base N` (make: PORT_BASE=N) moves all ports at once."])
         )
+
+
+_reserved: list[socket.socket] = []
+
+
+def _reserve(port: int) -> bool:
+    """Keeps other processes that choose ports, too, from this one; TCP does not notice."""
+    mark = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        mark.bind((LOOPBACK, port))
+    except OSError:
+        mark.close()
+        return False
+    _reserved.append(mark)
+    return True
 
 
 def _is_busy(port: int) -> bool:

@@ -7,7 +7,7 @@ in a place of its own, so that none overwrites those of another.
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import structlog
@@ -19,6 +19,8 @@ from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.names import FILE_PREFIX, id_to_name
 from gateway_core.contract.stored import ObjectRef, temporary_key
+from gateway_core.domain.files import find_expiry
+from gateway_core.domain.lifecycle import format_time
 from gateway_core.ports.objects import ObjectStore, StoreUnavailable
 from gateway_core.ports.records import (
     Missing,
@@ -107,8 +109,9 @@ class TemporaryFiles:
 
     def is_over(self, obj: Object) -> bool:
         """Whether the file is gone for clients."""
-        ends = _read_time(obj["spec"]["request"]["expirationTime"])
-        return ends <= self._clock() or "deletionTimestamp" in obj["metadata"]
+        expiry = find_expiry(obj)
+        is_late = expiry is not None and expiry <= self._clock()
+        return is_late or "deletionTimestamp" in obj["metadata"]
 
     async def make(
         self,
@@ -197,8 +200,8 @@ class TemporaryFiles:
         request = obj["spec"]["request"]
         [segment] = read_segments(obj)
         media_type = request.get("mediaType", _UNTYPED)
-        expires = request["expirationTime"]
-        ends = _read_time(expires)
+        ends = find_expiry(obj)
+        assert ends is not None, "a temporary file is made with a life"
         address = Address(segment.key, segment.bytes, segment.sha256, media_type, ends)
         path = self._addresses.make_read_path(address, request["filename"])
         return {
@@ -207,9 +210,6 @@ class TemporaryFiles:
             "size_bytes": request["bytes"],
             "mime_type": media_type,
             "created_at": obj["metadata"]["creationTimestamp"],
-            "expires_at": expires,
+            # that life exactly, as the operator counts it (§2.5)
+            "expires_at": format_time(datetime.fromtimestamp(ends, UTC)),
         }
-
-
-def _read_time(text: str) -> int:
-    return int(datetime.fromisoformat(text).timestamp())

@@ -5,7 +5,6 @@ its clients reconnect silently, and a script must never carry the `run_id` of an
 server than the one that executes it, or a stale snapshot would pass for money.
 """
 
-import asyncio
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from redis.exceptions import (
 
 from gateway_core.adapters.redis.scripts import Argument, ScriptCall
 from gateway_core.ports.counters import CountersRefused, CountersStale, CountersUnavailable
+from gateway_core.ports.patience import Patience
 
 Command = ScriptCall | tuple[Argument, ...]
 Reply = Any
@@ -46,8 +46,8 @@ _RUN_ID = re.compile(rb"^run_id:(\w+)", re.MULTILINE)
 class RedisLink:
     """A pool of connections to the Redis at `url` (`redis://`, `rediss://`, `unix://`).
 
-    Connecting takes at most 1 s and a call 2 s, connecting included. Nothing is retried: a count
-    that was taken may not be taken twice for one call.
+    Connecting takes at most 1 s and a call 2 s, connecting included and pauses of this process
+    aside. Nothing is retried: a count that was taken may not be taken twice for one call.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class RedisLink:
         """
         began = time.perf_counter()
         try:
-            async with asyncio.timeout(COMMAND_SECONDS):
+            async with Patience(COMMAND_SECONDS):
                 # The pool has no annotations.
                 connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
                 try:
@@ -101,7 +101,7 @@ class RedisLink:
     async def _greet(self, connection: AbstractConnection) -> None:
         """Called by redis-py on every new connection, before its first command."""
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with Patience(CONNECT_SECONDS):
                 await connection.on_connect()
                 await connection.send_command("INFO", "server", check_health=False)
                 reply = await connection.read_response()

@@ -1,0 +1,26 @@
+"""Signals to the process that serves."""
+
+import asyncio
+import signal
+
+import uvicorn
+
+from gateway_apiserver.departure import Departure
+from gateway_apiserver.server import _Server
+from tests.servers.world import wait_for
+
+
+async def test_sigterm_that_comes_again_does_not_cut_short_what_follows_the_server() -> None:
+    loop = asyncio.get_running_loop()
+    departure = Departure()
+    server = _Server(uvicorn.Config(departure.wrap(None)), departure, 0)  # type: ignore[arg-type]
+    try:
+        with server.capture_signals():
+            signal.raise_signal(signal.SIGTERM)
+            await wait_for(lambda: server.should_exit, what="the end")
+        assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(0)
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+    assert departure.begun

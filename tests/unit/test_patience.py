@@ -1,0 +1,89 @@
+"""A limit on waiting does not take this process's own pause for the other's silence."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+import uvloop
+
+from gateway_core.ports.patience import GRACE_SECONDS, Patience
+from tests.fakes.clock import in_virtual_time
+
+SECONDS = 0.2
+PAUSE = 0.5
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+
+async def read_after_pause(*, answers: bool) -> bytes:
+    """What arrives while the loop stands still, until after the time that there is."""
+    mine, theirs = socket.socketpair()
+    with mine, theirs:
+        mine.setblocking(False)
+
+        def pause() -> None:
+            time.sleep(PAUSE)
+            if answers:
+                theirs.send(b"here")
+
+        loop = asyncio.get_running_loop()
+        async with Patience(SECONDS):
+            loop.call_later(0.01, pause)
+            return await loop.sock_recv(mine, 16)
+
+
+def run(loop: str, work: Awaitable[bytes]) -> bytes:
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+
+        async def wait() -> bytes:
+            return await work
+
+        return runner.run(wait())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_arrives_in_a_pause_is_read(loop: str) -> None:
+    assert run(loop, read_after_pause(answers=True)) == b"here"
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_pause_is_no_reason_to_wait_for_ever(loop: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        run(loop, read_after_pause(answers=False))
+    assert time.monotonic() - began >= PAUSE + 0.9 * GRACE_SECONDS
+
+
+@in_virtual_time
+async def test_without_a_pause_it_ends_on_time() -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    with pytest.raises(TimeoutError):
+        async with Patience(SECONDS):
+            await asyncio.Event().wait()
+    assert loop.time() - began == pytest.approx(SECONDS)
+
+
+@in_virtual_time
+async def test_what_is_done_in_time_is_never_ended() -> None:
+    async with Patience(SECONDS):
+        await asyncio.sleep(SECONDS / 2)
+    await asyncio.sleep(10 * SECONDS)
+
+
+@in_virtual_time
+async def test_a_cancellation_from_outside_is_none_of_its_own() -> None:
+    async def wait() -> None:
+        async with Patience(SECONDS):
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(SECONDS / 2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
