@@ -1,13 +1,29 @@
 """What gatewayctl says when it may not, cannot, or finds nothing: what to do, and no traceback."""
 
+import contextlib
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 import yaml
 
+from gateway_cli.local.errors import ClusterError
 from gateway_core.contract.keys import mint_key
+
+
+def wait_for_right(kubectl, who):
+    """Until the API server's authorizer, which learns of bindings by a watch, knows of this one."""
+    ask = ("auth", "can-i", "get", "gatewayaccounts.modelgateway.dev", f"--as={who}")
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        # a no is an exit code too
+        with contextlib.suppress(ClusterError):
+            if kubectl(*ask).strip() == "yes":
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"{who} may not read accounts")
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +36,7 @@ def limited(control_plane, tmp_path_factory):
         *("create", "rolebinding", "clerk", "--role=clerk"),
         f"--serviceaccount={control_plane.namespace}:clerk",
     )
+    wait_for_right(kubectl, f"system:serviceaccount:{control_plane.namespace}:clerk")
     token = kubectl("create", "token", "clerk").strip()
     config = yaml.safe_load(control_plane.config.cluster_kubeconfig.read_text())
     config["users"][0]["user"] = {"token": token}
@@ -177,7 +194,11 @@ def test_the_shell_completes_nouns_and_names(gatewayctl, monkeypatch):
 
     assert "accounts" in complete("acc")
     assert "describe" in complete("accounts d")
-    assert complete("accounts describe acm") == ["acme"]
+    # names are there if the cluster answers within two seconds
+    deadline = time.monotonic() + 30
+    while (names := complete("accounts describe acm")) != ["acme"]:
+        assert not names
+        assert time.monotonic() < deadline
     # without a cluster there is nothing to complete, and nothing to say
     monkeypatch.setenv("KUBECONFIG", "/no/such/file")
     assert complete("accounts describe acm") == []

@@ -15,16 +15,17 @@ KEY, LOOKUP, NONE = "by-key", "by-lookup", "by-nothing"
 GUARANTEES = (KEY, LOOKUP, NONE)
 
 
-async def make_models(world, client):
+async def make_models(world, client, *, request_seconds=REQUEST_SECONDS):
     """Applies a provider and a model for each guarantee, and waits until the API offers them.
 
-    Their jobs are the simulated provider's; a model is named as its guarantee.
+    Their jobs are the simulated provider's; a model is named as its guarantee. A submission that
+    takes longer than `request_seconds` has an unknown outcome.
     """
     base = world.read("gatewayprovider", "simulated")["spec"]
     service = world.env["GATEWAY_SERVICE"]
     objects = []
     for guarantee in GUARANTEES:
-        http = {**base["http"], "requestTimeoutSeconds": REQUEST_SECONDS}
+        http = {**base["http"], "requestTimeoutSeconds": request_seconds}
         if guarantee != KEY:
             http["submit"] = {**http["submit"]}
             del http["submit"]["idempotencyHeader"]

@@ -36,8 +36,8 @@ async def check_money(world, client):
 async def wait_settled(world, client):
     """The balance once nothing is held: soon, but for what is done again later or by the sweeper.
 
-    Those are the holds of tasks whose closing met a store or counters that did not answer, as the
-    operator tells.
+    Those are the holds of tasks whose refusal or closing met a store or counters that did not
+    answer, as the API or the operator tells.
     """
 
     async def settled():
@@ -54,6 +54,7 @@ async def wait_settled(world, client):
         async with open_counters(world) as counters:
             holds = await counters.list_holds(client.account, 0)
         told = find_lines(world, "operator", ["hold not settled", "work failed"])
+        told += find_lines(world, "api", ["a hold was not released"])
         if not holds or not all(any(hold.task in line for line in told) for hold in holds):
             error.add_note(await describe_holds(world, client, holds))
             raise

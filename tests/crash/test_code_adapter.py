@@ -91,10 +91,10 @@ async def wait_ready(world, name, status, reason, text, seconds=45):
     def read():
         conditions = world.read("gatewayprovider", name).get("status", {}).get("conditions", [])
         ready = next((c for c in conditions if c["type"] == "Ready"), {})
-        return (ready.get("status"), ready.get("reason")) == (status, reason) and ready
+        is_so = (ready.get("status"), ready.get("reason")) == (status, reason)
+        return is_so and text in ready["message"]
 
-    ready = await wait_for(read, seconds=seconds, what=f"{name} {status} {reason}")
-    assert text in ready["message"]
+    await wait_for(read, seconds=seconds, what=f"{name} {status} {reason}: {text}")
 
 
 async def test_odd_adapters_say_what_is_wrong_with_them(world, providers, server):

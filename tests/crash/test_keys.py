@@ -3,7 +3,7 @@
 import pytest
 
 from tests.servers.tenants import describe_declared_key, read_declared, unique, wait_known
-from tests.servers.world import wait_for
+from tests.servers.world import World, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -25,6 +25,7 @@ async def test_killed_between_secret_and_status_every_key_opens_and_none_is_made
         first = await read_declared(world, secret)
         assert "status" not in world.read("gatewaykey", name)
         world.run.restart("operator", {})
+        await wait_tokens(world, name, 1)
         await wait_known(payer, first)
 
         world.run.restart("operator", {"GATEWAY_FAILPOINTS": STEP})
@@ -33,8 +34,19 @@ async def test_killed_between_secret_and_status_every_key_opens_and_none_is_made
         second = await read_declared(world, secret, but=first)
         assert (await payer.request("GET", "/api/v1/me", key=first)).status == 200
         world.run.restart("operator", {})
+        await wait_tokens(world, name, 2)
         await wait_known(payer, second)
         assert await read_declared(world, secret) == second
         assert (await payer.request("GET", "/api/v1/me", key=first)).status == 200
         assert len(world.read("gatewaykey", name)["status"]["tokens"]) == 2
     told.check()
+
+
+async def wait_tokens(world: World, name: str, count: int) -> None:
+    """Waits until the status has so many tokens; from then on the API is to know of them soon."""
+
+    def has_tokens() -> bool:
+        status = world.read("gatewaykey", name).get("status", {})
+        return len(status.get("tokens") or ()) == count
+
+    await wait_for(has_tokens, what=f"{count} tokens")

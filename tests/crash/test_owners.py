@@ -104,7 +104,10 @@ async def test_two_owners_that_both_run_double_and_change_nothing(world, client,
             await asyncio.gather(*(load.create(number) for number in range(30)))
             ended = await client.wait_terminal(load.made, seconds=90)
             load.check_ends(ended)
-            counts = await check_invariants(client, jobs="exactly one")
+            # what may end unknown may not have got as far as a job
+            whole = all(body["status"] == "completed" for body in ended.values())
+            jobs = "exactly one" if whole else "at most one"
+            counts = await check_invariants(client, jobs=jobs)
             assert counts["ended"] == len(client.history.accepted)
             await wait_for(lambda: is_closed(world, client), what="all finalizers gone")
             await check_money(world, client)

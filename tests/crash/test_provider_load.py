@@ -9,7 +9,7 @@ import pytest
 
 from tests.crash.history import check_money
 from tests.crash.shares import share
-from tests.servers.tenants import describe_model, unique
+from tests.servers.tenants import describe_model, unique, wait_status
 from tests.servers.world import Client, check_invariants
 
 pytestmark = pytest.mark.slow
@@ -79,6 +79,8 @@ def hasty(world):
 
 @pytest.mark.timeout(1800)
 async def test_every_task_ends_once_whatever_the_provider_does(world, payer, hasty, tally):
+    for name in hasty.values():
+        await wait_offered(payer, name)
     await payer.simulate(
         *(
             {**rule, "match": {**rule["match"], "prompt_contains": f"<{fault}>"}}
@@ -111,6 +113,12 @@ async def test_every_task_ends_once_whatever_the_provider_does(world, payer, has
     await check_money(world, payer)
     for told in tallies.values():
         told.check()
+
+
+async def wait_offered(client: Client, model: str) -> None:
+    """Waits until the API knows the model, without a task of it."""
+    call = {"service": client.service, "action": "reference_to_video", "model": model}
+    await wait_status(client, 200, "/api/v1/price_quotes", method="POST", body=call, seconds=20)
 
 
 async def create(client: Client, slots: asyncio.Semaphore, **changes: Any) -> None:

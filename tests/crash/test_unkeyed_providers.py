@@ -1,48 +1,45 @@
 """Providers without idempotency keys: look-up by reference, or the declared policy (I2)."""
 
-import json
-
 import pytest
 
+from tests.crash.history import wait_settled
 from tests.servers.world import check_invariants, wait_for
 
-pytestmark = pytest.mark.slow
+# a hold that is left to the sweeper takes minutes
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 
 
 @pytest.fixture
 def without_keys(world):
     """The local run's provider with its idempotency header, and on request its look-up, removed."""
-    original = json.loads(world.run.kubectl("get", "gatewayprovider", "simulated", "-o", "json"))
+    original = world.read("gatewayprovider", "simulated")
 
     def change(*, lookup: bool, policy: str = "Fail"):
-        patch = {
-            "spec": {
+        merge(
+            world,
+            {
                 "onUnknownSubmission": policy,
                 "http": {
                     "requestTimeoutSeconds": 2,
                     "submit": {"idempotencyHeader": None},
                     **({} if lookup else {"lookup": None}),
                 },
-            }
-        }
-        world.run.kubectl(
-            "patch", "gatewayprovider", "simulated", "--type=merge", "-p", json.dumps(patch)
-        )
-        # the operator must know the change before a task is made
-        generation = json.loads(
-            world.run.kubectl("get", "gatewayprovider", "simulated", "-o", "json")
-        )["metadata"]["generation"]
-        world.run.kubectl(
-            "wait",
-            f"--for=jsonpath={{.status.observedGeneration}}={generation}",
-            "gatewayprovider/simulated",
-            "--timeout=20s",
+            },
         )
 
     yield change
-    spec = {"spec": original["spec"]}
+    merge(world, original["spec"])
+
+
+def merge(world, spec):
+    """Changes the provider; the operator knows it before a task is made."""
+    world.patch("gatewayprovider", "simulated", spec)
+    generation = world.read("gatewayprovider", "simulated")["metadata"]["generation"]
     world.run.kubectl(
-        "patch", "gatewayprovider", "simulated", "--type=merge", "-p", json.dumps(spec)
+        "wait",
+        f"--for=jsonpath={{.status.observedGeneration}}={generation}",
+        "gatewayprovider/simulated",
+        "--timeout=20s",
     )
 
 
@@ -77,7 +74,8 @@ async def test_unknown_outcome_without_any_means_fails_and_costs_nothing(world, 
         await client.simulate(
             {"behaviour": "drop", "when": "after", "count": 1, "match": {"on": "submit"}}
         )
-        before = (await client.request("GET", "/api/v1/me/balance")).body
+        # without what the task of another test may hold still
+        before = await wait_settled(world, client)
         task = await client.create_surely("none-1", duration_seconds=3)
         body = (await client.wait_terminal([task]))[task]
         assert body["status"] == "failed"

@@ -1,6 +1,7 @@
 """What an admin sees of the kinds through kubectl."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gateway_cli.local.errors import ClusterError
 from gateway_core.contract.crd import KINDS
 from gateway_core.contract.resource import Resource
 from tests.crd.casefile import merge, name_anew, read_base
@@ -208,7 +210,16 @@ def test_definition_is_established_and_structural(
 
 
 def test_explain_says_what_a_field_is_for(control_plane: ControlPlane) -> None:
-    said = control_plane.kubectl("explain", "gatewaytask.spec.request.input")
+    """The document that it is read from follows a definition's establishing by and by."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            said = control_plane.kubectl("explain", "gatewaytask.spec.request.input")
+            break
+        except ClusterError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.5)
     assert "The operation's input as JSON text." in said
 
 

@@ -53,11 +53,15 @@ class Load:
             self.broken[f"{method} {type(error).__name__}"] += 1
             return None
         self.slowest = max(self.slowest, time.monotonic() - begin)
-        self.answers[f"{method} {answer.status}"] += 1
         told = f"{method} {answer.status}"
-        if answer.status not in (200, 202) and self.answers[told] <= MOST_TOLD:
+        if answer.status in (200, 202):
+            self.answers[told] += 1
+            return answer.status, content
+        told += f" {content.get('error') if isinstance(content, dict) else content}"
+        self.answers[told] += 1
+        if self.answers[told] <= MOST_TOLD:
             seconds = round(time.monotonic() - self.began, 1)
-            self.refusals.append(f"{seconds} s: {told} {content} {url}")
+            self.refusals.append(f"{seconds} s: {told} {url}")
         return answer.status, content
 
     async def run_task(self):

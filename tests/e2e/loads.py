@@ -6,6 +6,13 @@ from tests.e2e.cluster import E2EError, wait_for
 from tests.e2e.objects import describe_load
 
 NAME = "load"
+GOOD = {"POST 202", "GET 200"}
+LATE = {
+    f"{method} 503 The task {words}."
+    for method in ("GET", "POST")
+    for words in ("cannot be recorded now", "could not be recorded", "cannot be looked up now")
+}
+"""What a Kubernetes API that says nothing for a second is told as: the node's, not the chart's."""
 
 
 class Load:
@@ -32,6 +39,8 @@ class Load:
     def check_nothing_lost(self, *, refused_allowed):
         """Every accepted task completed; with `refused_allowed` any create may have had a 503.
 
+        So may any call while the node's Kubernetes API says nothing for a second.
+
         Returns the client's summary.
         """
         summary = self._summary
@@ -39,11 +48,11 @@ class Load:
         lost = [*summary["failed"], *summary["unfinished"]]
         if lost or summary["completed"] != summary["accepted"] or not summary["accepted"]:
             raise E2EError(f"accepted tasks did not complete: {lost}")
-        if bad := set(summary["answers"]) - {"POST 202", "GET 200", "POST 503"}:
-            raise E2EError(f"answers that must not be: {bad}")
-        refused = summary["answers"].get("POST 503", 0)
-        if refused and not refused_allowed:
-            raise E2EError(f"{refused} creates were refused: {summary['refusals']}")
+        odd = set(summary["answers"]) - GOOD - LATE
+        if refused_allowed:
+            odd = {told for told in odd if not told.startswith("POST 503 ")}
+        if odd:
+            raise E2EError(f"answers that must not be: {odd}; {summary['refusals']}")
         return summary
 
     def _is_creating(self):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.integration.rules import UNSEEN
 from tests.servers.tenants import (
     describe_model,
     make_key,
@@ -63,7 +64,8 @@ async def test_balance_is_five_integers(client):
 
 
 @pytest.mark.usefixtures("one_day")
-async def test_reservation_while_processing_and_charge_after(client):
+async def test_reservation_while_processing_and_charge_after(client, simulate):
+    await simulate(UNSEEN)
     assert await read_balance(client) == {
         "balance_cents": 10_000,
         "paid_balance_cents": 10_000,
@@ -71,10 +73,11 @@ async def test_reservation_while_processing_and_charge_after(client):
         "spent_cents_today": 0,
         "spent_cents_total": 0,
     }
-    task = (await client.create(duration_seconds=3)).body["id"]
+    task = (await client.create(prompt="Unseen", duration_seconds=3)).body["id"]
     held = await read_balance(client)
     assert (held["balance_cents"], held["paid_balance_cents"]) == (9_982, 10_000)
     assert (held["spent_cents_today"], held["spent_cents_total"]) == (0, 0)
+    await simulate()
     ended = (await client.wait_terminal([task]))[task]
     assert ended["usage"]["cost"] == 0.18
     after = await wait_balance(client, spent_cents_total=18)
@@ -88,16 +91,19 @@ async def test_reservation_while_processing_and_charge_after(client):
 
 
 async def test_failed_task_costs_nothing(client, simulate):
-    await simulate({"behaviour": "fail", "match": {"prompt_contains": "to fail"}})
-    task = (await client.create(prompt="Bound to fail")).body["id"]
+    fail = {"behaviour": "fail", "match": {"prompt_contains": "to fail"}}
+    await simulate(UNSEEN, fail)
+    task = (await client.create(prompt="Unseen, to fail")).body["id"]
     assert (await read_balance(client))["balance_cents"] == 9_970
+    # that it fails is decided at its submission, which may be still to come
+    await simulate(fail)
     assert (await client.wait_terminal([task]))[task]["status"] == "failed"
     after = await wait_balance(client, balance_cents=10_000)
     assert after["spent_cents_total"] == 0
 
 
 @pytest.mark.usefixtures("one_day")
-async def test_bonus_goes_first_and_only_sums_are_rounded(world, client):
+async def test_bonus_goes_first_and_only_sums_are_rounded(world, client, simulate):
     """Reservations are rounded up, all else down; micro-dollars are summed before."""
     name = unique("odd")
     world.apply(describe_model(world, name, prices=[{"perCallMicros": 12_345}]))
@@ -110,12 +116,12 @@ async def test_bonus_goes_first_and_only_sums_are_rounded(world, client):
     await wait_balance(
         client, balance_cents=7, paid_balance_cents=5, bonus_balance_cents=2, spent_cents_total=0
     )
-    tasks = []
+    await simulate(UNSEEN)
     for held in (2, 3, 4):  # cents of 12,345, 24,690 and 37,035 micros
-        answer = await client.request("POST", path, body=client.body(model=name))
-        assert answer.status == 202
-        tasks.append(answer.body["id"])
+        body = client.body(model=name, prompt="Unseen")
+        assert (await client.request("POST", path, body=body)).status == 202
         assert (await read_balance(client))["balance_cents"] == 7 - held
+    await simulate()
     # 70,010 less 37,035 leaves 32,975: 3 cents, of which the bonus has none
     done = await wait_balance(client, spent_cents_total=3)
     assert done == {
@@ -128,10 +134,12 @@ async def test_bonus_goes_first_and_only_sums_are_rounded(world, client):
     world.run.kubectl("delete", "gatewaymodel", name)
 
 
-async def test_balance_may_be_negative(world, client):
-    task = (await client.create(duration_seconds=3)).body["id"]
+async def test_balance_may_be_negative(world, client, simulate):
+    await simulate(UNSEEN)
+    task = (await client.create(prompt="Unseen", duration_seconds=3)).body["id"]
     world.patch("gatewayaccount", client.account, {"funds": {"paidMicros": 0}})
     await wait_balance(client, balance_cents=-18, paid_balance_cents=0)
+    await simulate()
     await client.wait_terminal([task])
     await wait_balance(client, balance_cents=-18, paid_balance_cents=-18, spent_cents_total=18)
 

@@ -17,7 +17,6 @@ from tests.servers.tenants import (
     wait_known,
     wait_status,
 )
-from tests.servers.world import wait_for
 
 PATHS = {
     "create": ("POST", "/api/v1/sim/reference_to_video"),
@@ -152,9 +151,7 @@ async def test_closed_key_is_401_within_5_s_and_the_others_go_on(world, client, 
     key = make_key(world, client.account)
     await wait_known(client, key.plaintext)
     world.patch("gatewaykey", key.name, CLOSED[case])
-    began = time.monotonic()
     check_401(await wait_status(client, 401, key=key.plaintext, seconds=5))
-    assert time.monotonic() - began < 5
     for method, path in PATHS.values():
         check_401(await client.request(method, path, key=key.plaintext))
     await wait_known(client)
@@ -164,10 +161,13 @@ async def test_closed_key_is_401_within_5_s_and_the_others_go_on(world, client, 
 
 
 async def test_key_expires_by_the_clock_without_a_change(world, client):
-    soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3))
+    ends = int(time.time()) + 10
+    soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ends))
     key = make_key(world, client.account, expirationTime=soon)
     await wait_known(client, key.plaintext)
-    check_401(await wait_status(client, 401, key=key.plaintext, seconds=6))
+    left = ends + 5 - time.time()
+    check_401(await wait_status(client, 401, key=key.plaintext, seconds=left))
+    assert time.time() >= ends
 
 
 async def test_deleted_key_is_401(world, client):
@@ -223,11 +223,4 @@ async def test_refused_calls_are_told_apart_by_nothing(shared):
 
 async def test_new_key_opens_within_seconds(world, client):
     key = make_key(world, client.account)
-    began = time.monotonic()
-
-    async def opens():
-        answer = await client.request("GET", "/api/v1/me", key=key.plaintext)
-        return answer.status == 200
-
-    await wait_for(opens, seconds=5, what="the new key")
-    assert time.monotonic() - began < 5
+    await wait_status(client, 200, key=key.plaintext, seconds=5)

@@ -114,7 +114,11 @@ async def test_charges_of_the_outage_are_on_the_balance_afterwards(world, redis,
             return answer.status == 200 and answer.body["spent_cents_total"] == 18
 
         await wait_for(is_charged, what="the charge")
-        assert (await read_balance(client))["spent_cents_total"] == 18
+
+        async def is_charged_elsewhere():
+            return (await read_balance(client))["spent_cents_total"] == 18
+
+        await wait_for(is_charged_elsewhere, what="the charge at the world's own API")
 
 
 async def test_redis_that_hangs_is_as_good_as_dead(client, redis, base):
@@ -123,7 +127,8 @@ async def test_redis_that_hangs_is_as_good_as_dead(client, redis, base):
     redis.stop()
     began = time.monotonic()
     answers = await asyncio.gather(*(client.create(base=base) for _ in range(10)))
-    assert time.monotonic() - began < 6
+    # one after the other they would take 20 s
+    assert time.monotonic() - began < 12
     for answer in answers:
         check_unavailable(answer)
     redis.go_on()
@@ -144,8 +149,9 @@ async def test_redis_that_lost_everything_costs_nobody_money(client, redis, base
 
 
 async def test_maintenance_refuses_creates_and_nothing_else(world, client):
-    task = (await client.create(idempotency_key="k")).body["id"]
     with run_api(world, GATEWAY_MAINTENANCE="true") as base:
+        # not before: the rate at the end is that of a minute, and a process takes long to start
+        task = (await client.create(idempotency_key="k")).body["id"]
         await wait_known(client, base=base)
         for answer in (
             await client.create(base=base),

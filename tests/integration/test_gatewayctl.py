@@ -52,7 +52,12 @@ CREATE = (
 
 
 @pytest.mark.slow
-async def test_a_task_is_made_followed_and_its_video_fetched(client, gatewayctl, tmp_path):
+async def test_a_task_is_made_followed_and_its_video_fetched(
+    client, gatewayctl, simulate, tmp_path
+):
+    # it says that it waits where the task has not ended by its first look
+    match = {"prompt_contains": "lighthouse"}
+    await simulate({"behaviour": "seconds", "seconds": 4, "match": match})
     folder = tmp_path / "videos"
     said = await gatewayctl(*CREATE, "--download", folder, "-o", "json")
     task = said.document

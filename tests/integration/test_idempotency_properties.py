@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.servers.tenants import (
+    ask_patiently,
     describe_account,
     describe_key,
     list_objects,
@@ -158,9 +159,8 @@ async def play_script(world, keys, script):
             changes = BAD.get(call.body) or GOOD.get(call.body, ("", {}))[1]
             body = {**client.body(), **changes}
             headers = {} if call.key is None else {"Idempotency-Key": prefix + call.key}
-            return await client.request(
-                "POST", client.tasks_path, headers=headers, body=body, key=keys[call.caller]
-            )
+            options = {"headers": headers, "body": body, "key": keys[call.caller]}
+            return await ask_patiently(lambda: client.request("POST", client.tasks_path, **options))
 
         for group in script:
             model.check(group, await asyncio.gather(*(make(call) for call in group)))

@@ -12,6 +12,7 @@ from tests.servers.tenants import (
     describe_task,
     open_tenant,
     read_balance,
+    read_ready,
     unique,
     wait_status,
 )
@@ -45,7 +46,7 @@ async def test_task_of_kubectl_runs_like_one_of_rest(world, client, other):
     await wait_status(client, 200, f"{client.tasks_path}/{id_of(name)}")
     assert (await other.poll(id_of(name))).status == 404
     world.run.kubectl("wait", *FINISHED, f"gatewaytask/{name}")
-    body = (await client.wait_terminal([id_of(name)], seconds=2))[id_of(name)]
+    body = (await client.wait_terminal([id_of(name)]))[id_of(name)]
     assert body["status"] == "completed"
     assert body["id"] == id_of(name)
     assert body["usage"]["cost"] == 0.18
@@ -133,7 +134,7 @@ async def test_story_under_way_is_told_too(world, client, simulate):
         "False",
         "Cancelled",
     )
-    body = (await client.wait_terminal([id_of(name)], seconds=2))[id_of(name)]
+    body = (await client.wait_terminal([id_of(name)]))[id_of(name)]
     assert body == {"id": id_of(name), "status": "failed", "error": "The task was cancelled."}
 
 
@@ -242,8 +243,17 @@ async def test_delete_with_the_provider_gone_lets_go_at_once_and_leaves_an_event
     answer = await wait_status(client, 202, client.tasks_path, method="POST", body=body)
     name = answer.body["id"].replace("_", "-", 1)
     wait_running(world, name)
-    world.run.kubectl("delete", f"gatewaymodel/{model}", f"gatewayprovider/{model}")
+    world.run.kubectl("delete", "gatewayprovider", model)
+
+    def is_known_gone():
+        ready = read_ready(world, "gatewaymodel", model)
+        return ready and ready["reason"] == "ProviderNotFound"
+
+    # what the operator says of the model tells that it knows
+    await wait_for(is_known_gone, what="ProviderNotFound")
+    world.run.kubectl("delete", "gatewaymodel", model)
     world.run.kubectl("delete", "gatewaytask", name, "--timeout=20s")
-    assert (await client.poll(answer.body["id"])).body["status"] == "failed"
+    task = answer.body["id"]
+    assert (await client.wait_terminal([task]))[task]["status"] == "failed"
     (event,) = list_events(world, name)
     assert (event["type"], event["reason"]) == ("Warning", "JobAbandoned")

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 
 import pytest
 
@@ -68,10 +67,8 @@ async def test_a_keys_limit_is_met_told_and_lifted(world, client, price):
     assert refused.body["error"].startswith("The credit limit of this key, ")
     assert "USD a week (from Monday, UTC), does not cover this call" in refused.body["error"]
     world.patch("gatewaykey", key.name, {"limit": {"micros": 3 * price, "window": "weekly"}})
-    began = time.monotonic()
     lifted = {"method": "POST", "key": key.plaintext, "body": client.body()}
     await wait_status(client, 202, client.tasks_path, seconds=EFFECTIVE_SECONDS, **lifted)
-    assert time.monotonic() - began < EFFECTIVE_SECONDS
     assert len(list_objects(client)) == 3
 
 

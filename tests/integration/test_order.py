@@ -4,6 +4,7 @@ import pytest
 
 from tests.servers.replica import run_api
 from tests.servers.tenants import (
+    create_patiently,
     describe_model,
     make_key,
     open_tenant,
@@ -33,10 +34,14 @@ def narrow(world):
 @pytest.fixture
 async def spent(world):
     """A client whose rate is used up, and a management key of the same account."""
-    async with open_tenant(world, requestsPerMinute=1) as client:
+    async with open_tenant(world) as client:
         management = make_key(world, client.account, "Management").plaintext
         await wait_status(client, 403, key=management)
-        assert (await client.create(idempotency_key="k")).status == 202
+        assert (await create_patiently(client, "k")).status == 202
+        # lowered afterwards, so that the create has room to be repeated
+        world.patch("gatewayaccount", client.account, {"requestsPerMinute": 1})
+        call = {"method": "POST", "headers": JSON, "data": b"{"}
+        await wait_status(client, 429, client.tasks_path, **call)
         yield client, management
 
 
@@ -44,7 +49,7 @@ async def spent(world):
 async def poor(world, narrow):
     """A client without money, whose key `k` stands for a task."""
     async with open_tenant(world, funds={"paidMicros": 300_000}) as client:
-        assert (await client.create(idempotency_key="k")).status == 202
+        assert (await create_patiently(client, "k")).status == 202
         await wait_status(
             client,
             409,
@@ -114,8 +119,8 @@ async def test_body_before_the_replay_and_its_conflict(poor):
 
 async def test_replay_and_its_conflict_before_model_and_money(poor, narrow):
     assert (await poor.create()).status == 402
-    assert (await poor.create(idempotency_key="k")).status == 202
-    other = await poor.create(idempotency_key="k", model=narrow, audio=True)
+    assert (await create_patiently(poor, "k")).status == 202
+    other = await create_patiently(poor, "k", model=narrow, audio=True)
     assert other.status == 409
     assert "Idempotency-Key" in other.body["error"]
     assert "X-Task-Id" in other.headers

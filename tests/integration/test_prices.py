@@ -1,5 +1,6 @@
 """A price that changes while it is asked for, quoted, reserved and charged by real processes."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from json import loads
@@ -23,13 +24,13 @@ async def quote(client, service, model, **params):
 
 
 async def test_a_price_that_changes_is_quoted_reserved_and_charged_by_its_second(world, client):
-    change = datetime.now(UTC).replace(microsecond=0) + 6 * SECOND
     name = unique("model")
-    prices = [
+    model = describe_model(world, name)
+    change = datetime.now(UTC).replace(microsecond=0) + 12 * SECOND
+    model["spec"]["prices"] = [
         {"perSecond": [{"micros": 10_001}]},
         {"perCallMicros": 7, "effectiveTime": change.isoformat()},
     ]
-    model = describe_model(world, name, prices=prices)
     world.apply(model)
     seen = {}
 
@@ -51,9 +52,12 @@ async def test_a_price_that_changes_is_quoted_reserved_and_charged_by_its_second
         task = world.read("gatewaytask", created.body["id"].replace("_", "-", 1))
         assert task["spec"]["request"]["reservedMicros"] == (30_003 if old else 7)
         seen.setdefault(old, f"{path}/{created.body['id']}")
-        return len(seen) == 2
+        if len(seen) == 2:
+            return True
+        await asyncio.sleep(0.5)  # each ask makes a task, and the change takes its time to come
+        return False
 
-    await wait_for(ask, seconds=20, what="a task at the old price and one at the new")
+    await wait_for(ask, seconds=40, what="a task at the old price and one at the new")
 
     async def cost(path):
         answer = await client.request("GET", path)

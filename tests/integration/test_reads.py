@@ -29,8 +29,9 @@ def show_all(answer):
 
 
 async def test_processing_has_two_members_and_no_retry_after(client, simulate):
-    await simulate({"behaviour": "seconds", "seconds": 4, "match": {"prompt_contains": "Slow"}})
+    await simulate({"behaviour": "stall", "match": {"prompt_contains": "Slow"}})
     task = (await client.create(prompt="Slow", duration_seconds=3)).body["id"]
+    name = task.replace("_", "-", 1)
     for _ in range(2):
         answer = await client.poll(task)
         assert answer.status == 200
@@ -38,10 +39,10 @@ async def test_processing_has_two_members_and_no_retry_after(client, simulate):
         assert answer.headers["Cache-Control"] == "no-store"
         assert answer.headers["Content-Type"] == "application/json"
         assert "Retry-After" not in answer.headers
-        assert not any(name.lower().startswith("x-ratelimit") for name in answer.headers)
-        name = task.replace("_", "-", 1)
+        assert not any(header.lower().startswith("x-ratelimit") for header in answer.headers)
         running = "--for=jsonpath={.status.phase}=Running"
         client.world.run.kubectl("wait", running, f"gatewaytask/{name}")
+    client.world.patch("gatewaytask", name, {"desiredState": "Cancelled"})
 
 
 async def test_completed_has_four_members_and_the_video_is_elsewhere(world, ended):
@@ -183,7 +184,7 @@ async def test_foreign_task_that_runs_or_is_archived_is_unknown_too(world, clien
     nothing = show_all(await client.poll("task_no-such-task"))
     assert show_all(await client.poll(running)) == nothing
     world.run.kubectl("delete", "gatewaytask", running.replace("_", "-", 1), "--timeout=20s")
-    assert (await other.poll(running)).body["status"] == "failed"
+    assert (await other.wait_terminal([running]))[running]["status"] == "failed"
     assert show_all(await client.poll(running)) == nothing
 
 

@@ -10,22 +10,13 @@ from tests.servers.tenants import (
     describe_account,
     describe_key,
     describe_model,
+    read_ready,
     unique,
     wait_status,
 )
 from tests.servers.world import wait_for
 
 KINDS = {"GatewayAccount", "GatewayKey", "GatewayModel", "GatewayProvider"}
-
-
-def read_ready(world, kind, name):
-    """`Ready` of the object as it is now, None until it has been judged."""
-    obj = world.read(kind, name)
-    conditions = {c["type"]: c for c in obj.get("status", {}).get("conditions", [])}
-    ready = conditions.get("Ready")
-    if ready is None or ready["observedGeneration"] != obj["metadata"]["generation"]:
-        return None
-    return ready
 
 
 async def wait_ready(world, obj, status, reason, text="", *, seconds=20):

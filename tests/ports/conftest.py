@@ -4,8 +4,17 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from gateway_core.adapters.redis import batches, link
 from tests.ports.counters_stores import CountersStore, FakeStore, RedisStore
 from tests.servers.redis_server import RedisServer
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine may stand still for seconds; `test_redis_faults` has the limits themselves."""
+    monkeypatch.setattr(link, "CONNECT_SECONDS", 15.0)
+    for module in (link, batches):
+        monkeypatch.setattr(module, "COMMAND_SECONDS", 30.0)
 
 
 @pytest.fixture(scope="session")

@@ -241,7 +241,7 @@ class TestGivingUp:
         await asyncio.wait_for(held.reached.wait(), 20)
         writing.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(writing, 1)
+            await asyncio.wait_for(writing, 20)
         gate.set()
         await wait_until(lambda: s3_server.list_uploads() == [] and not faults.under_way)
         # every thread of the store's is free again
@@ -264,7 +264,7 @@ class TestGivingUp:
         await asyncio.wait_for(held.reached.wait(), 20)
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(reading, 1)
+            await asyncio.wait_for(reading, 20)
         gate.set()
         await wait_until(lambda: not faults.under_way)
         assert await bucket.get("a") == bytes(MIB)

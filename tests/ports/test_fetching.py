@@ -124,10 +124,11 @@ async def test_no_body_takes_longer_than_it_may() -> None:
 
 
 async def test_no_url_is_blamed_for_those_that_are_fetched_before_it() -> None:
-    fetcher = HttpFetcher(OPEN, seconds=0.5)
+    fetcher = HttpFetcher(OPEN, seconds=30)
     async with running() as base, AsyncExitStack() as held:
         for _ in range(MOST_AT_ONCE):
             await held.enter_async_context(fetcher.open(base + "/bytes"))
+        fetcher._seconds = 0.3
         with pytest.raises(Unavailable, match="Too many"):
             await held.enter_async_context(fetcher.open(base + "/bytes"))
     await fetcher.close()

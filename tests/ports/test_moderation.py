@@ -280,6 +280,8 @@ async def test_a_provider_that_is_silent_cut_off_or_away_is_told_apart(server: M
     server.hang_next()
     with pytest.raises(UpstreamTimedOut):
         await upstream.moderate(BODY)
+    await upstream.close()
+    upstream = build_moderation(declare(server), server.token)
     server.cut_next()
     with pytest.raises(UpstreamUnclear) as caught:
         await upstream.moderate(BODY)

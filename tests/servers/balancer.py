@@ -18,10 +18,10 @@ class Balancer(ThreadServer):
     def __init__(self, *, lag: float = 1.0) -> None:
         super().__init__()
         self._lag = lag
-        self._backends: dict[int, float] = {}  # port -> when it was ready last
+        self._backends: dict[int, float | None] = {}  # port -> since when it is not ready
         self._turns = itertools.count()
         self._server: asyncio.Server
-        self._probing: asyncio.Task[None]
+        self._probes: set[asyncio.Task[None]] = set()
         self.refused = 0
         """Connections that no backend took."""
         self.port = 0
@@ -33,31 +33,36 @@ class Balancer(ThreadServer):
 
     def add(self, port: int) -> None:
         """Names a backend, which need not be there yet."""
-        self._loop.call_soon_threadsafe(self._backends.setdefault, port, float("-inf"))
+        self._loop.call_soon_threadsafe(self._follow, port)
 
     def is_serving(self, port: int) -> bool:
         """Whether a backend gets new connections."""
         return port in self._choose()
 
     def _choose(self) -> list[int]:
-        now = self._loop.time()
-        return [port for port, ready in self._backends.items() if now - ready <= self._lag]
+        now, known = self._loop.time(), list(self._backends.items())
+        return [port for port, left in known if left is None or now - left <= self._lag]
 
     async def open(self) -> None:
         """Begins to serve."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
-        self._probing = asyncio.create_task(self._probe())
 
     async def close(self) -> None:
         """Serves no more."""
         self._server.close()
 
-    async def _probe(self) -> None:
+    def _follow(self, port: int) -> None:
+        self._backends[port] = float("-inf")
+        self._probes.add(self._loop.create_task(self._probe(port)))
+
+    async def _probe(self, port: int) -> None:
+        # each by itself, and by its answers: one that is held up says nothing of the others
         while True:
-            for port in list(self._backends):
-                if await self._is_ready(port):
-                    self._backends[port] = self._loop.time()
+            if await self._is_ready(port):
+                self._backends[port] = None
+            elif self._backends[port] is None:
+                self._backends[port] = self._loop.time()
             await asyncio.sleep(PROBE_SECONDS)
 
     async def _is_ready(self, port: int) -> bool:

@@ -1,7 +1,8 @@
 """A process whose calls leave no objects: the real journal, counters and store, and made-up prices.
 
 `python -m tests.servers.caller ACCOUNT KEY` makes calls until SIGTERM, then ends as a server does;
-at SIGUSR1 it rests. It says each begin and end on its output, a line of JSON each.
+at SIGUSR1 it rests. On its output it says each end of a call before and after it, each put of the
+journal likewise, and that it rests: a line of JSON each.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from gateway_core.contract.limits import subject_of_key
 from gateway_core.contract.names import CALL_PREFIX
 from gateway_core.domain.journal import CallRecord
 from gateway_core.ports.counters import AdmissionCall, CountersUnavailable, Hold
+from gateway_core.ports.objects import StoredObject
 from gateway_core.ports.records import RecordError
 from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.journal import name_process
@@ -39,6 +41,17 @@ PAUSE = 0.01
 def say(**what: object) -> None:
     """Tells the test; what is written here outlives the process."""
     os.write(1, json.dumps({**what, "at": time.time()}).encode() + b"\n")
+
+
+class TellingStore(DirectoryStore):
+    """Tells of each put, so that a slow one is seen."""
+
+    async def put(self, key: str, data: bytes) -> StoredObject:
+        """As that of a directory."""
+        say(key=key, what="put")
+        stored = await super().put(key, data)
+        say(key=key, what="stored")
+        return stored
 
 
 async def admit(
@@ -72,8 +85,10 @@ async def call_always(
         if ended.is_set():
             return
         if resting.is_set():
-            await asyncio.sleep(PAUSE)
-            continue
+            # no call is under way any more
+            say(what="resting")
+            await ended.wait()
+            return
         name = f"{CALL_PREFIX}{live.journal.process}-{number}"
         if not await admit(
             counters, live, rebuild, account, Hold(name, HELD, (subject_of_key(key),))
@@ -103,7 +118,7 @@ async def main(account: str, key: str) -> None:
     loop, resting, ended = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     loop.add_signal_handler(signal.SIGUSR1, resting.set)
-    store = DirectoryStore(Path(os.environ["GATEWAY_STORE_DIR"]))
+    store = TellingStore(Path(os.environ["GATEWAY_STORE_DIR"]))
     counters = RedisCounters(
         os.environ["GATEWAY_REDIS_URL"], namespace=os.environ["GATEWAY_NAMESPACE"]
     )

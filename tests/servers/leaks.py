@@ -1,6 +1,7 @@
 """Where a secret of a run has been written to that is no place for secrets."""
 
 import base64
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -51,4 +52,6 @@ def find_leaks(world: World) -> list[str]:
 
 
 def _list_files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".mp4"]
+    # `walk` passes over a folder that vanishes meanwhile, `rglob` raises
+    found = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
+    return [path for path in found if path.is_file() and path.suffix != ".mp4"]

@@ -281,7 +281,7 @@ class OperationsProvider(ThreadServer):
         try:
             async with self._client.post(job.notify, json=content) as answer:
                 self.notified.append(answer.status)
-        except aiohttp.ClientError:
+        except (aiohttp.ClientError, TimeoutError):
             self.notified.append(0)
 
 

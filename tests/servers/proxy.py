@@ -16,6 +16,8 @@ class Proxy(ThreadServer):
         self._server: asyncio.Server
         self._refusing = False
         self._mute_after: int | None = None
+        self._allowance: int | None = None
+        self._allowed: asyncio.Event
         self.port = 0
 
     def cut(self) -> None:
@@ -43,6 +45,10 @@ class Proxy(ThreadServer):
         """
         self._mute_after = size
 
+    def take_at_most(self, size: int | None) -> None:
+        """Forwards so many bytes more of what clients send, on all connections; None for all."""
+        self.run(self._take_at_most(size))
+
     def flow(self) -> None:
         """Forwards again what fell silent."""
         self._loop.call_soon_threadsafe(self._flowing.set)
@@ -52,10 +58,19 @@ class Proxy(ThreadServer):
         self._flowing = asyncio.Event()
         self._flowing.set()
 
+    async def _take_at_most(self, size: int | None) -> None:
+        self._allowance = size
+        if size == 0:
+            self._allowed.clear()
+        else:
+            self._allowed.set()
+
     async def open(self) -> None:
         """Begins to serve."""
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self._allowed = asyncio.Event()
+        self._allowed.set()
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -108,9 +123,22 @@ class Proxy(ThreadServer):
                     mutes.set()
                 if muted_by and muted_by.is_set():
                     continue
-                writer.write(data)
-                await writer.drain()
+                while data:
+                    piece = await self._allow(data) if mutes else data
+                    writer.write(piece)
+                    await writer.drain()
+                    data = data[len(piece) :]
         except OSError:
             pass
         finally:
             writer.close()
+
+    async def _allow(self, data: bytes) -> bytes:
+        """As much of what a client has sent as may be forwarded, once something may."""
+        while not self._allowed.is_set():  # another connection may take it all
+            await self._allowed.wait()
+        if self._allowance is None:
+            return data
+        piece = data[: self._allowance]
+        await self._take_at_most(self._allowance - len(piece))
+        return piece

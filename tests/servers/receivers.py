@@ -18,6 +18,8 @@ from standardwebhooks import Webhook
 
 Behaviour = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+TICK = 0.02
+
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
@@ -51,9 +53,12 @@ class Receiver:
         self._plans: defaultdict[str, list[Behaviour]] = defaultdict(list)
         self._always: dict[str, Behaviour] = {}
         self._runner: web.AppRunner | None = None
+        self._clock: asyncio.Task[None] | None = None
         self.port = port
         self.written = 0
         """Bytes of endless answers that were taken off our hands."""
+        self.late = 0.0
+        """Seconds that the loop was late at its worst: `at` may be as late for what arrived."""
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=2**20)
@@ -63,11 +68,20 @@ class Receiver:
         site = web.TCPSite(self._runner, self._host, self.port, ssl_context=self._ssl)
         await site.start()
         self.port = self._runner.addresses[0][1]
+        self._clock = asyncio.create_task(self._tick())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         assert self._runner is not None
+        assert self._clock is not None
+        self._clock.cancel()
         await self._runner.cleanup()
+
+    async def _tick(self) -> None:
+        while True:
+            due = time.monotonic() + TICK
+            await asyncio.sleep(TICK)
+            self.late = max(self.late, time.monotonic() - due)
 
     @property
     def connections(self) -> int:

@@ -3,10 +3,11 @@
 A test with an account of its own has the whole rate and its own money, and disturbs no other.
 """
 
+import asyncio
 import base64
 import json
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -176,13 +177,16 @@ async def open_tenant(
     guardrails = [] if limit is None else [pool]
     world.apply(describe_account(account, **spec), key_object, *guardrails)
     async with world.client(key.plaintext, account) as client:
-        await wait_known(client)
+        # how soon a change is known is for tests to claim, not for what they begin with
+        await wait_known(client, seconds=30)
         yield client
 
 
-async def wait_known(client: Client, key: str = "", *, base: str | None = None) -> None:
+async def wait_known(
+    client: Client, key: str = "", *, base: str | None = None, seconds: float = 5
+) -> None:
     """Waits until the API takes the client's key, or another one."""
-    await wait_status(client, 200, key=key, base=base)
+    await wait_status(client, 200, key=key, base=base, seconds=seconds)
 
 
 async def wait_status(
@@ -205,12 +209,44 @@ async def wait_status(
     return last[0]
 
 
+async def ask_patiently(ask: Callable[[], Awaitable[Answer]]) -> Answer:
+    """The answer to a keyed create, repeated as an SDK does while Kubernetes stalls.
+
+    A stall has a 503 of its own; every other answer is given back.
+    """
+
+    async def find() -> Answer | None:
+        answer = await ask()
+        if answer.status != 503 or b"cannot be looked up now" not in answer.raw:
+            return answer
+        await asyncio.sleep(int(answer.headers["Retry-After"]))
+        return None
+
+    answer: Answer = await wait_for(find, seconds=20, what="the end of the stall")
+    return answer
+
+
+async def create_patiently(client: Client, key: str, **changes: Any) -> Answer:
+    """`client.create` under an Idempotency-Key, see `ask_patiently`."""
+    return await ask_patiently(lambda: client.create(idempotency_key=key, **changes))
+
+
 async def read_balance(client: Client) -> dict[str, int]:
     """The five figures."""
     answer = await client.request("GET", "/api/v1/me/balance")
     assert answer.status == 200, answer.raw
     balance: dict[str, int] = answer.body
     return balance
+
+
+def read_ready(world: World, kind: str, name: str) -> dict[str, Any] | None:
+    """`Ready` of the object as it is now, None until it has been judged."""
+    obj = world.read(kind, name)
+    conditions = {c["type"]: c for c in obj.get("status", {}).get("conditions", [])}
+    ready: dict[str, Any] | None = conditions.get("Ready")
+    if ready is None or ready["observedGeneration"] != obj["metadata"]["generation"]:
+        return None
+    return ready
 
 
 def list_objects(client: Client) -> list[dict[str, Any]]:

@@ -123,6 +123,7 @@ async def test_who_sends_slowly_does_not_keep_the_place(monkeypatch: pytest.Monk
     async with AsyncExitStack() as places:
         with pytest.raises(Unavailable, match="did not come"):
             await bodies.read(slow.call, "demo", places, measure)
+    monkeypatch.setattr(largebodies, "READ_SECONDS", 60.0)
     await read(bodies, fill(LARGE_BYTES + 1), "other")
 
 

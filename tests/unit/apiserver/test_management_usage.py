@@ -10,11 +10,11 @@ from gateway_core.domain.usage import Charge, add_charges
 from tests.unit.apiserver.gateway import COMPLETED, Gateway
 from tests.unit.apiserver.management import Office
 
-TODAY = datetime.now(UTC).date()
+pytestmark = pytest.mark.usefixtures("one_day")
 
 
 def day(back: int) -> str:
-    return (TODAY - timedelta(days=back)).isoformat()
+    return (datetime.now(UTC).date() - timedelta(days=back)).isoformat()
 
 
 def describe_row(key: str | None, model: str | None, micros: int, **more: Any) -> dict[str, Any]:

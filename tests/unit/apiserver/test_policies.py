@@ -125,7 +125,10 @@ async def test_what_a_silent_watch_has_not_told_to_be_gone_holds_no_more(gateway
     assert (await gateway.create()).status == 202
 
 
-async def test_a_list_serves_all_calls_of_a_second(gateway: Gateway) -> None:
+async def test_a_list_serves_all_calls_of_an_interval(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway_apiserver.admission.policies.INTERVAL_SECONDS", 60.0)
     gateway.guardrails.silence = 6.0
     before = gateway.records.calls.count(("list_page", GUARDRAILS))
     for _ in range(5):

@@ -9,6 +9,7 @@ from gateway_apiserver import pulse
 from gateway_apiserver.pulse import Pulse
 from gateway_core.contract.errors import Unavailable
 from gateway_core.ports.records import AlreadyExists, RecordUnavailable
+from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import FakeRecords
 
 
@@ -31,10 +32,9 @@ def records() -> Hanging:
     return Hanging()
 
 
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "SLOW_SECONDS", 0.02)
-    monkeypatch.setattr(pulse, "PROBE_SECONDS", 0.05)
+def make_pulse(records: Hanging) -> Pulse:
+    """One whose clock is the loop's, which a test may have run by itself."""
+    return Pulse(records, clock=asyncio.get_running_loop().time)
 
 
 async def fail(heart: Pulse) -> None:
@@ -43,18 +43,20 @@ async def fail(heart: Pulse) -> None:
             raise RecordUnavailable("away")
 
 
+@in_virtual_time
 async def test_nothing_is_asked_while_all_is_well(records: Hanging) -> None:
-    heart = Pulse(records)
+    heart = make_pulse(records)
     async with heart.listen():
         pass
     await heart.check()
     assert records.reads == 0
 
 
+@in_virtual_time
 async def test_after_a_failure_all_wait_for_one_read_and_are_refused_alike(
     records: Hanging,
 ) -> None:
-    heart = Pulse(records)
+    heart = make_pulse(records)
     await fail(heart)
     found = await asyncio.gather(*(heart.check() for _ in range(20)), return_exceptions=True)
     assert {type(error) for error in found} == {Unavailable}
@@ -64,8 +66,9 @@ async def test_after_a_failure_all_wait_for_one_read_and_are_refused_alike(
     assert records.reads == 1  # not asked again so soon
 
 
+@in_virtual_time
 async def test_a_call_that_hangs_is_doubted_before_it_ends(records: Hanging) -> None:
-    heart = Pulse(records)
+    heart = make_pulse(records)
     async with heart.listen(), asyncio.timeout(10):
         with pytest.raises(Unavailable):  # noqa: PT012
             while True:
@@ -75,8 +78,9 @@ async def test_a_call_that_hangs_is_doubted_before_it_ends(records: Hanging) -> 
     assert records.reads == 1
 
 
+@in_virtual_time
 async def test_an_answered_read_ends_the_doubt(records: Hanging) -> None:
-    heart = Pulse(records)
+    heart = make_pulse(records)
     await fail(heart)
     records.going.set()
     await heart.check()
@@ -84,8 +88,9 @@ async def test_an_answered_read_ends_the_doubt(records: Hanging) -> None:
     assert records.reads == 1
 
 
+@in_virtual_time
 async def test_a_conflict_is_an_answer(records: Hanging) -> None:
-    heart = Pulse(records)
+    heart = make_pulse(records)
     with pytest.raises(AlreadyExists):
         async with heart.listen():
             raise AlreadyExists("there")
@@ -93,11 +98,12 @@ async def test_a_conflict_is_an_answer(records: Hanging) -> None:
     assert records.reads == 0
 
 
+@in_virtual_time
 async def test_slow_is_not_away_while_others_are_answered(records: Hanging) -> None:
-    heart = Pulse(records)
+    heart = make_pulse(records)
     async with heart.listen(gives_up=True):
         for _ in range(10):
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(pulse.SLOW_SECONDS / 2)
             async with heart.listen():
                 pass
         await heart.check()
@@ -105,16 +111,19 @@ async def test_slow_is_not_away_while_others_are_answered(records: Hanging) -> N
 
 
 async def test_a_process_that_was_held_up_doubts_nobody(records: Hanging) -> None:
-    heart = Pulse(records)
+    heart = make_pulse(records)
     async with heart.listen(gives_up=True):
         time.sleep(2)
-        await asyncio.sleep(0.01)
+        # the look that is due is taken, and no time passes until the next
+        for _ in range(5):
+            await asyncio.sleep(0)
     await heart.check()
     assert records.reads == 0
 
 
+@in_virtual_time
 async def test_a_read_is_given_up_when_nothing_is_answered(records: Hanging) -> None:
-    heart = Pulse(records)
+    heart = make_pulse(records)
     with pytest.raises(TimeoutError):
         async with heart.listen(gives_up=True):
             await records.get("gatewaytasks", "task-a")

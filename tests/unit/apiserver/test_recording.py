@@ -143,7 +143,10 @@ async def test_a_refusal_after_an_answer_that_was_lost_is_504_and_the_hold_stays
     assert await gateway.held() == 500_000
 
 
-async def test_a_short_absence_is_bridged(gateway: Gateway) -> None:
+async def test_a_short_absence_is_bridged(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway_apiserver.recording.REFUSE_SECONDS", 10.0)
     gateway.records.order_faults("create", *[Fault(RecordUnavailable("x"))] * 2)
     assert (await gateway.create()).status == 202
 

@@ -18,7 +18,7 @@ from gateway_core.ports.callbacks import CallbackAnswer
 from tests.servers.receivers import Receiver
 
 LOOPBACK = AddressPolicy(allowed=(ip_network("127.0.0.0/8"),))
-TIMEOUT = 5.0
+TIMEOUT = 60.0
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

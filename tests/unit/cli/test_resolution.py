@@ -184,7 +184,7 @@ async def test_a_closed_network_falls_through_to_the_build(
     go["GATEWAY_ENVTEST_URL"] = "http://127.0.0.1:9"
     begin = time.monotonic()
     found = await _resolve(modules, go)
-    assert time.monotonic() - begin < 6
+    assert time.monotonic() - begin < 20
     assert found.etcd == _entry(go, BUILD_VERSION) / "etcd"
     assert sorted(path.name for path in found.etcd.parent.iterdir()) == sorted(NAMES)
     calls = _read_calls(go)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from gateway_cli.local.ports import Ports
+
 BODY = json.dumps({"model": "q4", "prompt": "a cat", "client_reference": "ref"})
 HEADERS = {"Authorization": "Bearer t"}
 
@@ -50,8 +52,8 @@ class Process:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """Outside of the range that clients get theirs from: nobody takes it over a restart."""
+    return Ports.free().simulator
 
 
 def start(port, state_dir=None):
@@ -146,8 +148,12 @@ def test_an_oversized_output_can_be_left_in_the_middle(simulator):
 @pytest.mark.parametrize(("when", "jobs"), [("before", 0), ("after", 1)])
 def test_a_caller_may_leave_a_hanging_request(simulator, when, jobs):
     simulator.put_rules({"behaviour": "hang", "seconds": 600, "when": when, "count": 1})
-    with contextlib.closing(simulator.connect(timeout=0.3)) as connection:
+    with contextlib.closing(simulator.connect()) as connection:
         connection.request("POST", "/v1/jobs", BODY, HEADERS)
+        deadline = time.monotonic() + 10
+        while simulator.get_json("/control")["rules"][0]["applied"] < 1:
+            assert time.monotonic() < deadline
+        connection.sock.settimeout(0.3)
         with pytest.raises(TimeoutError):
             connection.getresponse()
     assert simulator.get_json("/control/history")["jobs"] == jobs

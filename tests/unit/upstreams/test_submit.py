@@ -243,7 +243,7 @@ async def test_a_time_out_is_unclear(provider: Any, document: Document, connect:
         await connect(spec).submit(JOB)
 
 
-async def test_calls_wait_for_their_turn_and_that_is_no_time_out(
+async def test_no_more_calls_are_under_way_than_are_allowed(
     provider: Any, document: Document, connect: Connect
 ) -> None:
     running = most = 0
@@ -258,11 +258,29 @@ async def test_calls_wait_for_their_turn_and_that_is_no_time_out(
 
     spec = document(provider.url)
     spec["maxConcurrentRequests"] = 2
-    spec["http"]["requestTimeoutSeconds"] = 1
     provider.answers(slow)
     upstream = connect(spec)
     assert await asyncio.gather(*(upstream.submit(JOB) for _ in range(10))) == ["a"] * 10
     assert most == 2
+
+
+async def test_waiting_for_a_turn_is_no_time_out(
+    provider: Any, document: Document, connect: Connect
+) -> None:
+    spec = document(provider.url)
+    spec["maxConcurrentRequests"] = 2
+    spec["http"]["requestTimeoutSeconds"] = 2
+    provider.answers({"job": {"id": "a"}})
+    upstream = connect(spec)
+    for _ in range(2):
+        await upstream._turns.acquire()
+    waiting = asyncio.create_task(upstream.submit(JOB))
+    await asyncio.wait([waiting], timeout=2.3)
+    assert not waiting.done()
+    assert provider.seen == []
+    for _ in range(2):
+        upstream._turns.release()
+    assert await waiting == "a"
 
 
 async def test_a_call_that_gets_no_turn_is_busy(
