@@ -1,6 +1,7 @@
 """The composition root of both processes: the only module that names adapters."""
 
 import asyncio
+import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -164,6 +165,8 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             )
         finally:
             await calls.close()
+            # nothing that follows has to be seen to its end
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
             started: list[asyncio.Task[Any]] = [*runs, preparing]
             for task in started:
                 task.cancel()

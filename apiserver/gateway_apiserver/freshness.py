@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from gateway_core.ports.caches import Table
-from gateway_core.ports.patience import Patience
 from gateway_core.ports.records import Missing, RecordError, Records, RecordUnavailable
+from gateway_core.ports.waiting import WaitLimit
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class ReadThrough(Generic[T]):
         No exception: one that many callers share would gather all their tracebacks.
         """
         try:
-            async with Patience(READ_SECONDS):
+            async with WaitLimit(READ_SECONDS):
                 obj = await self._records.get(self._plural, name)
         except Missing:
             return False

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 
 from gateway_core.contract.errors import Unavailable
 from gateway_core.contract.task import GatewayTask
-from gateway_core.ports.patience import Patience
 from gateway_core.ports.records import (
     Missing,
     RecordError,
@@ -21,6 +20,7 @@ from gateway_core.ports.records import (
     Records,
     RecordUnavailable,
 )
+from gateway_core.ports.waiting import WaitLimit
 
 SLOW_SECONDS = 1.0
 """Time without any answer after which the API is in doubt."""
@@ -95,7 +95,7 @@ class Pulse:
     async def _ask(self) -> bool:
         began = self._clock()
         try:
-            async with Patience(PROBE_SECONDS):
+            async with WaitLimit(PROBE_SECONDS):
                 await self._records.get(GatewayTask.plural, _NAME)
         except Missing:
             pass

@@ -130,6 +130,30 @@ async def test_scripts_that_the_server_forgot_are_sent_again(
     assert sorted(answer.rate.remaining for answer in answers) == [*range(280, 300)]
 
 
+@pytest.mark.parametrize("connected", [False, True])
+async def test_a_pause_of_this_process_is_not_taken_for_the_servers(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch, connected: bool
+) -> None:
+    """Over the time-outs of the call under way, of connecting, and of those that wait."""
+    counters = RedisCounters(server.url)
+    await rebuild(counters, ACCOUNT, LEDGER)
+    if not connected:
+        await counters.close()
+        counters = RedisCounters(server.url)
+    for module in (link, batches):
+        monkeypatch.setattr(module, "COMMAND_SECONDS", 0.3)
+    monkeypatch.setattr(link, "CONNECT_SECONDS", 0.2)
+
+    async def pause() -> None:
+        time.sleep(0.6)
+
+    answers, _ = await asyncio.gather(
+        asyncio.gather(*(counters.admit(CALL) for _ in range(50))), pause()
+    )
+    assert all(answer.held for answer in answers)
+    await counters.close()
+
+
 async def test_a_halted_server_is_unavailable_within_the_time_out_and_then_serves_again(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,8 @@ class Balancer(ThreadServer):
         self._server.close()
 
     def _follow(self, port: int) -> None:
+        if port in self._backends:
+            return
         self._backends[port] = float("-inf")
         self._probes.add(self._loop.create_task(self._probe(port)))
 

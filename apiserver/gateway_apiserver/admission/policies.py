@@ -23,6 +23,7 @@ from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.domain.guardrails import Guardrail, read_guardrail, select_guardrails
 from gateway_core.ports.caches import Table
 from gateway_core.ports.records import RecordError, Records
+from gateway_core.ports.waiting import WaitLimit
 from gateway_core.usecases.policies import Policies, Policy, build_policy
 
 _FIRST_SWEEP = 1024
@@ -88,7 +89,7 @@ class _Listings:
         found: list[Guardrail] = []
         token: str | None = None
         try:
-            async with asyncio.timeout(READ_SECONDS):
+            async with WaitLimit(READ_SECONDS):
                 while True:
                     page = await self._records.list_page(
                         GatewayGuardrail.plural,

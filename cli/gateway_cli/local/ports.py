@@ -36,12 +36,20 @@ class Ports:
         """A block that nobody listens on now, this process's for as long as it lives (tests).
 
         Below the range that systems hand out to clients, so that a port stays free over a restart.
+
+        Raises:
+            LocalRunError: none was found.
         """
-        while True:
+        for _ in range(_DRAWS):
             base = 20_000 + 10 * secrets.randbelow(1_000)
-            ports = cls.block(base)
-            if _reserve(base) and not any(_is_busy(ports.of(name)) for name in PORT_NAMES):
+            ports, mark = cls.block(base), _reserve(base)
+            if mark is None:
+                continue
+            if not any(_is_busy(ports.of(name)) for name in PORT_NAMES):
+                _reserved.append(mark)
                 return ports
+            mark.close()
+        raise LocalRunError("no block of ports is free")
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str], base: int | None = None) -> "Ports":
@@ -92,19 +100,19 @@ def check_ports(ports: Ports, names: Iterable[str]) -> None:
         )
 
 
+_DRAWS = 5_000
 _reserved: list[socket.socket] = []
 
 
-def _reserve(port: int) -> bool:
-    """Keeps other processes that choose ports, too, from this one; TCP does not notice."""
+def _reserve(port: int) -> socket.socket | None:
+    """Keeps who else chooses ports from this one while it is open; TCP does not notice."""
     mark = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         mark.bind((LOOPBACK, port))
     except OSError:
         mark.close()
-        return False
-    _reserved.append(mark)
-    return True
+        return None
+    return mark
 
 
 def _is_busy(port: int) -> bool:

@@ -81,7 +81,7 @@ class FileRequest(Part):
             ge=3600,
             le=2_592_000,
             description="Its life from the creation on. Where it is given, clients are told it, and"
-            " `expirationTime` is the same but for a second.",
+            " `expirationTime` is the same but for seconds.",
         ),
     ] = None
     upload_name: Annotated[

@@ -78,3 +78,12 @@ async def test_the_next_call_after_a_failure_is_sent() -> None:
     failed = await asyncio.gather(*(batcher.call(CALL) for _ in range(3)), return_exceptions=True)
     assert {type(error) for error in failed} == {CountersUnavailable}
     assert await asyncio.gather(*(batcher.call(CALL) for _ in range(3))) == [b"ok"] * 3
+
+
+@in_virtual_time
+async def test_a_pause_of_this_process_is_nobodys_wait() -> None:
+    """An exchange that is answered after its time has met one."""
+    link = Link(1.2 * COMMAND_SECONDS)
+    told = await time_calls(link, 3)
+    assert [answered for _, answered in told] == [True] * 3
+    assert link.sizes == [1, 2]

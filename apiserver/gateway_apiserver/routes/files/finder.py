@@ -27,6 +27,7 @@ from gateway_core.ports.records import (
     WatchExpired,
 )
 from gateway_core.ports.storage import StorageLedger, StorageUnavailable
+from gateway_core.ports.waiting import WaitLimit
 
 READ_SECONDS = 5.0
 LIST_SECONDS = 10.0
@@ -63,7 +64,7 @@ class FileFinder:
         """
         name = check_id(self._mint, FILE_PREFIX, account, wire_id, param=param)
         try:
-            async with asyncio.timeout(READ_SECONDS):
+            async with WaitLimit(READ_SECONDS):
                 obj = await self._records.get(GatewayFile.plural, name)
         except Missing:
             raise unknown(FILE_PREFIX, wire_id, param=param) from None

@@ -5,7 +5,8 @@ the taking and giving back of a connection and the waking of the event loop, sha
 
 Nobody waits long for a server that does not answer: what waits when an exchange fails fails with
 it, since it would only meet the same after one more time-out each. A server that answers late keeps
-a call waiting for its turn no longer than an exchange may take.
+a call waiting for its turn no longer than an exchange may take; an exchange that took longer, and
+was answered, met a pause of this process, in which nobody has waited.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ class CommandBatcher:
             return check_reply(await future)
         self._busy = True
         try:
-            replies = await self._link.run([call])
+            replies = await self._exchange([call])
         except CountersUnavailable as error:
             self._fail_waiting(error)
             raise
@@ -79,7 +80,7 @@ class CommandBatcher:
         if not batch:
             return
         try:
-            replies = await self._link.run([call for call, _ in batch])
+            replies = await self._exchange([call for call, _ in batch])
         except Exception as error:
             for _, future in batch:
                 if not future.done():
@@ -94,6 +95,15 @@ class CommandBatcher:
             for (_, future), reply in zip(batch, replies, strict=True):
                 if not future.done():
                     future.set_result(reply)
+
+    async def _exchange(self, calls: list[ScriptCall]) -> list[Reply]:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        replies = await self._link.run(calls)
+        took = loop.time() - began
+        if took > COMMAND_SECONDS:
+            self._waiting = deque((c, future, until + took) for c, future, until in self._waiting)
+        return replies
 
     def _fail_waiting(self, error: CountersUnavailable) -> None:
         for _, future, _ in self._waiting:

@@ -26,7 +26,7 @@ from redis.exceptions import (
 
 from gateway_core.adapters.redis.scripts import Argument, ScriptCall
 from gateway_core.ports.counters import CountersRefused, CountersStale, CountersUnavailable
-from gateway_core.ports.patience import Patience
+from gateway_core.ports.waiting import WaitLimit
 
 Command = ScriptCall | tuple[Argument, ...]
 Reply = Any
@@ -35,6 +35,8 @@ NoteRoundTrip = Callable[[float, bool], None]
 
 CONNECT_SECONDS = 1.0
 COMMAND_SECONDS = 2.0
+BEYOND_SECONDS = 10.0
+"""For redis-py's own timers, which end nothing before ours do: they know of no pauses."""
 
 _SERVES_NOBODY = re.compile(r"\b(READONLY|MASTERDOWN|CLUSTERDOWN|MISCONF|NOREPLICAS|BUSY)\b")
 """In replies to any write, as a server gives them that is failing over or that cannot save; a
@@ -46,8 +48,8 @@ _RUN_ID = re.compile(rb"^run_id:(\w+)", re.MULTILINE)
 class RedisLink:
     """A pool of connections to the Redis at `url` (`redis://`, `rediss://`, `unix://`).
 
-    Connecting takes at most 1 s and a call 2 s, connecting included and pauses of this process
-    aside. Nothing is retried: a count that was taken may not be taken twice for one call.
+    A call takes at most 2 s, connecting included, of which the server's greeting has 1 s. Nothing
+    is retried: a count that was taken may not be taken twice for one call.
     """
 
     def __init__(
@@ -59,8 +61,8 @@ class RedisLink:
         self._pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
             url,
             max_connections=max_connections,
-            timeout=COMMAND_SECONDS,
-            socket_connect_timeout=CONNECT_SECONDS,
+            timeout=None,
+            socket_connect_timeout=BEYOND_SECONDS,
             socket_timeout=None,
             socket_keepalive=True,
             retry=Retry(NoBackoff(), 0),
@@ -75,7 +77,7 @@ class RedisLink:
         """
         began = time.perf_counter()
         try:
-            async with Patience(COMMAND_SECONDS):
+            async with WaitLimit(COMMAND_SECONDS):
                 # The pool has no annotations.
                 connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
                 try:
@@ -101,7 +103,7 @@ class RedisLink:
     async def _greet(self, connection: AbstractConnection) -> None:
         """Called by redis-py on every new connection, before its first command."""
         try:
-            async with Patience(CONNECT_SECONDS):
+            async with WaitLimit(CONNECT_SECONDS):
                 await connection.on_connect()
                 await connection.send_command("INFO", "server", check_health=False)
                 reply = await connection.read_response()

@@ -25,8 +25,8 @@ async def settle_hold(tools: Tools, obj: Object) -> bool:
 
     Where the counters are stale the account's money is rebuilt first, or another's rebuild waited
     for: one that is under way may have read the task while it was open, and gives it a hold that
-    only the sweeper would end. Where that takes long, or the counters fail twice, the hold is left
-    to the sweeper, or to the rebuild that counts this task from the record.
+    only the sweeper would end. Where that takes long or fails, or the counters fail twice, the hold
+    is left to the sweeper, or to the rebuild that counts this task from the record.
     """
     entry, name = read_entry(obj), obj["metadata"]["name"]
     account = obj["spec"]["request"]["accountName"]

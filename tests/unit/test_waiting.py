@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import uvloop
 
-from gateway_core.ports.patience import GRACE_SECONDS, Patience
+from gateway_core.ports.waiting import GRACE_SECONDS, WaitLimit
 from tests.fakes.clock import in_virtual_time
 
 SECONDS = 0.2
@@ -32,7 +32,7 @@ async def read_after_pause(*, answers: bool) -> bytes:
                 theirs.send(b"here")
 
         loop = asyncio.get_running_loop()
-        async with Patience(SECONDS):
+        async with WaitLimit(SECONDS):
             loop.call_later(0.01, pause)
             return await loop.sock_recv(mine, 16)
 
@@ -64,14 +64,14 @@ async def test_without_a_pause_it_ends_on_time() -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
     with pytest.raises(TimeoutError):
-        async with Patience(SECONDS):
+        async with WaitLimit(SECONDS):
             await asyncio.Event().wait()
     assert loop.time() - began == pytest.approx(SECONDS)
 
 
 @in_virtual_time
 async def test_what_is_done_in_time_is_never_ended() -> None:
-    async with Patience(SECONDS):
+    async with WaitLimit(SECONDS):
         await asyncio.sleep(SECONDS / 2)
     await asyncio.sleep(10 * SECONDS)
 
@@ -79,11 +79,39 @@ async def test_what_is_done_in_time_is_never_ended() -> None:
 @in_virtual_time
 async def test_a_cancellation_from_outside_is_none_of_its_own() -> None:
     async def wait() -> None:
-        async with Patience(SECONDS):
+        async with WaitLimit(SECONDS):
             await asyncio.Event().wait()
 
     task = asyncio.create_task(wait())
     await asyncio.sleep(SECONDS / 2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("inner", [SECONDS, 10 * SECONDS])
+@in_virtual_time
+async def test_within_another_limit_the_one_that_is_over_tells(inner: float) -> None:
+    async def wait() -> None:
+        async with asyncio.timeout(11 * SECONDS - inner), WaitLimit(inner):
+            await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        await wait()
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_a_cancellation_in_the_time_after_a_pause_is_one() -> None:
+    async def wait() -> None:
+        async with WaitLimit(0.01):
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    time.sleep(0.2)
+    await asyncio.sleep(0.02)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -1,8 +1,8 @@
-"""A limit on the wait for another system in which this process's own pauses do not count.
+"""A limit on the wait for another system that does not take an own pause for the other's silence.
 
-After a pause, of a throttled pod or a busy machine, a timer that came due meanwhile goes off before
-the answers are read that arrived meanwhile. To give up then would take the own silence for the
-other's.
+After a pause of this process, of a throttled pod or a busy machine, a timer that came due meanwhile
+goes off before the answers are read that arrived meanwhile. So a pause over the end of the limit is
+followed by time to read them; one that ends before it counts like any other time.
 """
 
 import asyncio
@@ -15,8 +15,11 @@ GRACE_SECONDS = 0.5
 """Time after a pause to read what has arrived."""
 
 
-class Patience:
-    """`async with Patience(2.0):` raises TimeoutError where that takes over 2 s, pauses aside."""
+class WaitLimit:
+    """`async with WaitLimit(2.0):` raises TimeoutError where that takes over 2 s.
+
+    Over as much as 0.5 s more after a pause.
+    """
 
     __slots__ = ("_scope", "_seconds", "_timer")
 
