@@ -34,7 +34,11 @@ async def read_after_pause(*, answers: bool) -> bytes:
         loop = asyncio.get_running_loop()
         async with WaitLimit(SECONDS):
             loop.call_later(0.01, pause)
-            return await loop.sock_recv(mine, 16)
+            told = await loop.sock_recv(mine, 16)
+            # to make something of it takes a client some turns of the loop
+            for _ in range(5):
+                await asyncio.sleep(0)
+            return told
 
 
 def run(loop: str, work: Awaitable[bytes]) -> bytes:
