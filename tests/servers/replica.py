@@ -49,6 +49,7 @@ class Replica:
         self.base_url = f"http://127.0.0.1:{self.port}"
         self.log = config.log_directory / f"{self.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
+        world.host(self._end)
 
     def __enter__(self) -> Self:
         self.start()
@@ -132,6 +133,11 @@ class Replica:
         """Waits until it has ended; its exit status."""
         assert self._process is not None
         return self._process.wait(seconds)
+
+    def _end(self) -> None:
+        """What a test that failed has left running would work on, and load the machine."""
+        if self.is_alive():
+            self.kill()
 
     def _send(self, number: signal.Signals) -> None:
         if self._process is not None and self.is_alive():

@@ -70,6 +70,7 @@ class World:
             },
         )
         self.run = BackgroundRun(self.config)
+        self._guests: list[Callable[[], None]] = []
         self.secrets = set[str]()
         """API keys that tests have made, for those who look whether one has leaked."""
 
@@ -85,6 +86,8 @@ class World:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for end in self._guests:
+            end()
         self.run.close()
         keep = os.environ.get("GATEWAY_TEST_LOGS")
         if keep:
@@ -95,6 +98,10 @@ class World:
     def env(self) -> dict[str, str]:
         """What `gateway.env` holds."""
         return self.run.run.variables
+
+    def host(self, end: Callable[[], None]) -> None:
+        """Has `end` called before the world ends, whatever has become of the test."""
+        self._guests.append(end)
 
     def client(self, key: str | None = None, account: str = "demo") -> "Client":
         """A client with the first account's key, or another one; `account` is whose key it is."""
