@@ -7,7 +7,6 @@ import urllib.request
 import pytest
 
 from tests.crash.history import is_closed
-from tests.crash.shares import PATIENCE
 from tests.servers.proxy import Proxy
 from tests.servers.world import World, check_invariants, wait_for
 
@@ -82,8 +81,8 @@ async def test_revoked_key_is_refused_in_5_s_though_the_watch_is_silent(linked):
         async def refused():
             return (await guest.request("GET", "/api/v1/me")).status == 401
 
-        await wait_for(refused, what="401", seconds=5 * PATIENCE)
-        assert time.monotonic() - revoked_at < 6 * PATIENCE
+        await wait_for(refused, what="401", seconds=5)
+        assert time.monotonic() - revoked_at < 6
         world.run.kubectl(
             "patch", "gatewaykey", name, "--type=merge", "-p", '{"spec":{"disabled":false}}'
         )
