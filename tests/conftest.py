@@ -3,15 +3,21 @@
 The fixtures: a control plane without the gateway's processes, and tallies of faults.
 """
 
+import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
+from gateway_core.ports.clock import CLOCK
+from tests.crash.shares import IS_WHOLE, SHARE
 from tests.crash.tallies import PROPERTY, Tally, format_summary
 from tests.groups import GroupScheduling, rank
 from tests.servers.control_plane import ControlPlane
@@ -29,6 +35,12 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
     ]
 )
+
+
+@pytest.fixture(autouse=True)
+def clock_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin each test with a clock that has followed no API server, as a process does."""
+    monkeypatch.setattr(CLOCK, "_zero", None)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -70,18 +82,47 @@ def tally(request: pytest.FixtureRequest) -> Iterator[Callable[[str, str], Tally
     request.node.user_properties += [(PROPERTY, entry.describe()) for entry in opened]
 
 
+def list_tallies(report: Any) -> list[dict[str, Any]]:
+    """The tallies in a report of a test's teardown."""
+    if getattr(report, "when", None) != "teardown":
+        return []
+    return [value for name, value in report.user_properties if name == PROPERTY]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Appends outcome and tallies to the file that `tests.faults` reads, test by test.
+
+    A run that is killed keeps what had ended by then.
+    """
+    path = os.environ.get("FAULT_EVENTS")
+    tallies = list_tallies(report)
+    says_something = report.when == "call" or report.outcome != "passed" or tallies
+    # a worker's reports are logged once more by its controller
+    if path and says_something and "PYTEST_XDIST_WORKER" not in os.environ:
+        event = {
+            "test": report.nodeid,
+            "when": report.when,
+            "outcome": report.outcome,
+            "tallies": tallies,
+        }
+        with Path(path).open("a") as file:
+            file.write(json.dumps(event) + "\n")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Tells how many trials of which faults were run, and how many violations they had."""
     told = [
-        value
+        tally
         for reports in terminalreporter.stats.values()
         for report in reports
-        if getattr(report, "when", None) == "teardown"
-        for name, value in report.user_properties
-        if name == PROPERTY
+        for tally in list_tallies(report)
     ]
     if told:
         terminalreporter.section("faults")
+        terminalreporter.write_line(
+            f"{SHARE} % of the trials"
+            + ("" if IS_WHOLE else ", each step at least once (make test-long runs all)")
+        )
         for line in format_summary(told):
             terminalreporter.write_line(line)
 

@@ -17,6 +17,7 @@ from tools.chart import (
 from tools.commands import build_command_reference
 from tools.dashboard import build_dashboard
 from tools.metrics import build_reference
+from tools.reliability import read_runs, render
 
 from gateway_core.contract.crd import KINDS, build_crd
 
@@ -58,6 +59,9 @@ def main() -> None:
 
     introduction = (ROOT / "docs" / "gatewayctl.in.md").read_text()
     (ROOT / "docs" / "gatewayctl.md").write_text(build_command_reference(introduction))
+    introduction = (ROOT / "docs" / "reliability.in.md").read_text()
+    runs = read_runs(ROOT / "docs" / "reliability.jsonl")
+    (ROOT / "docs" / "reliability.md").write_text(render(introduction, runs))
 
 
 def _write_folder(folder: Path, files: dict[str, str]) -> None:

@@ -6,12 +6,11 @@ Ends with 2 for settings, secrets or a cluster that cannot be used, saying which
 import argparse
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 
-import uvloop
 from pydantic import ValidationError
 
-from gateway_apiserver.app import create_app
+from gateway_apiserver.app import create_app, create_health_app
 from gateway_apiserver.compose import (
     NoCluster,
     SecretsUnusable,
@@ -20,8 +19,8 @@ from gateway_apiserver.compose import (
     open_media,
 )
 from gateway_apiserver.departure import Departure
-from gateway_apiserver.media.app import create_media_app
-from gateway_apiserver.server import serve
+from gateway_apiserver.media.app import create_media_app, create_media_health_app
+from gateway_apiserver.server import serve, serve_health
 from gateway_apiserver.settings import ApiSettings, MediaSettings
 
 
@@ -30,21 +29,37 @@ async def _serve_api() -> None:
     configure_logging(settings.log_level, settings.log_format)
     departure = Departure()
     async with open_api(settings) as parts:
-        app = create_app(parts, departure)
-        await serve(app, settings.api_host, settings.api_port, departure, settings.linger_seconds)
+        app, health = create_app(parts, departure), create_health_app(parts, departure)
+        async with serve_health(health, settings.health_host, settings.health_port):
+            await serve(
+                app,
+                settings.api_host,
+                settings.api_port,
+                departure,
+                settings.linger_seconds,
+                parts.connections,
+            )
 
 
 async def _serve_media() -> None:
     settings = MediaSettings()  # pyright: ignore[reportCallIssue]
     configure_logging(settings.log_level, settings.log_format)
+    departure = Departure()
     async with open_media(settings) as parts:
-        app = create_media_app(parts)
-        await serve(
-            app, settings.media_host, settings.media_port, Departure(), settings.linger_seconds
-        )
+        app, health = create_media_app(parts), create_media_health_app(parts, departure)
+        async with serve_health(health, settings.health_host, settings.health_port):
+            await serve(
+                app,
+                settings.media_host,
+                settings.media_port,
+                departure,
+                settings.linger_seconds,
+                parts.connections,
+            )
 
 
-_PROCESSES: dict[str, Callable[[], Awaitable[None]]] = {"api": _serve_api, "media": _serve_media}
+_Process = Callable[[], Coroutine[None, None, None]]
+_PROCESSES: dict[str, _Process] = {"api": _serve_api, "media": _serve_media}
 
 
 def main() -> int:
@@ -53,8 +68,7 @@ def main() -> int:
     parser.add_argument("process", choices=_PROCESSES)
     process = _PROCESSES[parser.parse_args().process]
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(process())  # type: ignore[arg-type]
+        asyncio.run(process())
     except ValidationError as error:
         for problem in error.errors(include_input=False):
             # what concerns several settings has no place and names them itself

@@ -18,8 +18,8 @@ _log = structlog.get_logger(__name__)
 LOGGER = __name__
 _MOST_CLIENT_ID = 512
 _CREDENTIAL = re.compile(r"(sk|mk)-[a-z2-7]{8}_|whsec_|bearer", re.IGNORECASE)
-_QUIET = frozenset({"operations_health", "operations_metrics"})
-"""What is asked every few seconds for ever."""
+_QUIET = frozenset({"operations_health"})
+"""What load balancers ask every few seconds."""
 
 Which = Literal["all", "notable", "off"]
 Write = Callable[[str, Mapping[str, Any]], None]

@@ -3,7 +3,6 @@
 Made by `__main__` of what `compose` puts together, and by tests of fakes.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,11 +15,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway_apiserver.accesslog import AccessLog
 from gateway_apiserver.admission.entrance import Entrance
+from gateway_apiserver.admission.freerates import FreeRates
+from gateway_apiserver.admission.intake import Intake
+from gateway_apiserver.admission.keyuse import KeyUse
 from gateway_apiserver.admission.moderations import ModerationAdmission
 from gateway_apiserver.admission.policies import PolicyView
 from gateway_apiserver.admission.tasks import TaskAdmission
 from gateway_apiserver.auth import Authenticator
 from gateway_apiserver.catalogs import CatalogView
+from gateway_apiserver.connections.bounds import ConnectionBounds
+from gateway_apiserver.connections.downloads import Downloads
+from gateway_apiserver.connections.metrics import ConnectionMetrics
+from gateway_apiserver.connections.table import ConnectionTable
 from gateway_apiserver.departure import Departure
 from gateway_apiserver.edge import Edge, Witnesses
 from gateway_apiserver.entries import AccountRecord, KeyRecord, TaskRecord, UserRecord
@@ -28,6 +34,7 @@ from gateway_apiserver.errors import render_error, to_gateway_error
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.finder import TaskFinder
 from gateway_apiserver.freshness import ReadThrough
+from gateway_apiserver.health import HealthApp
 from gateway_apiserver.holdings import Holdings
 from gateway_apiserver.livecalls import LiveCalls
 from gateway_apiserver.metrics import ApiMetrics
@@ -72,10 +79,11 @@ from gateway_core.contract.notices import NoticeSigner
 from gateway_core.contract.provider import GatewayProvider
 from gateway_core.contract.task import GatewayTask
 from gateway_core.contract.user import GatewayUser
-from gateway_core.domain.addresses import AddressPolicy, AddressRefused
+from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.files import FileRecord
 from gateway_core.domain.guardrails import Guardrail
 from gateway_core.ports.caches import FollowedTable, Table
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.counters import Counters
 from gateway_core.ports.fetching import Fetcher
 from gateway_core.ports.moderation import ModerationUpstream
@@ -97,7 +105,8 @@ _TASKS = "/api/v1/"
 class ApiParts:
     """What the API is made of, apart from its own code. Tables are kept up by whoever made them.
 
-    `notices` is None where providers are not to push; `usable_providers` are those the API calls.
+    `notices` is None where providers are not to push, `intake` where only maintenance can stop
+    creates; `usable_providers` are those the API calls.
     """
 
     settings: ApiSettings
@@ -119,15 +128,21 @@ class ApiParts:
     moderations: Providers[ModerationUpstream]
     rebuilder: Rebuilder
     calls: LiveCalls
+    key_use: KeyUse
     id_key: bytes
     peppers: Mapping[int, bytes]
     notices: NoticeSink | None = None
+    intake: Intake | None = None
     usable_providers: Callable[[], Mapping[str, bool]] = dict
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     access: AccessLog = field(default_factory=AccessLog)
     tracer: Tracer = NO_TRACER
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = CLOCK.time
     """Unix seconds, by which the lives of files and uploads end."""
+    connections: ConnectionTable = field(
+        default_factory=lambda: ConnectionTable(ConnectionBounds())
+    )
+    """Client connections of the port that the API is served on."""
     is_prepared: Callable[[], bool] = lambda: True
     """Whether what only the first calls need has been got, or waited for long enough."""
 
@@ -135,6 +150,7 @@ class ApiParts:
 def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     """The whole API on these parts; it is not ready any more once `departure` has begun."""
     leaving = departure or Departure()
+    intake = parts.intake or Intake(maintenance=parts.settings.maintenance)
     settings, records = parts.settings, parts.records
     mint, catalog = IdMint(parts.id_key), CatalogView(parts.models)
     metrics = ApiMetrics(
@@ -142,14 +158,16 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         partial(_classify, parts.accounts),
         lambda: parts.calls.unstored,
         parts.usable_providers,
+        lambda: intake.stops,
     )
     authenticator = Authenticator(
         ReadThrough(parts.keys, records, GatewayKey.plural),
         ReadThrough(parts.accounts, records, GatewayAccount.plural),
         ReadThrough(parts.users, records, GatewayUser.plural),
         parts.peppers,
+        note_use=parts.key_use.note,
     )
-    addresses = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
+    addresses = AddressPolicy(settings.callback_allowed_cidrs, settings.denied_cidrs)
     rebuild = partial(parts.calls.rebuild, rebuild=parts.rebuilder.rebuild)
     gate = RateGate(parts.counters, rebuild, replicas=settings.replicas)
     pulse = Pulse(records)
@@ -168,7 +186,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         gate,
         failpoints,
         metrics,
-        maintenance=settings.maintenance,
+        intake,
     )
     admission = TaskAdmission(
         entrance=entrance,
@@ -187,18 +205,26 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     others.include_router(AccountRoutes(authenticator, owners, parts.counters, gate).router)
     pricing = PricingRoutes(authenticator, catalog, addresses, anonymous=settings.pricing_anonymous)
     others.include_router(pricing.router)
-    door = Door(authenticator, maintenance=settings.maintenance)
-    storing = StoringRoutes(parts, door, mint, metrics, failpoints)
+    rates = FreeRates(
+        parts.counters,
+        {
+            "management": settings.management_calls_per_minute,
+            "storage": settings.file_creates_per_minute,
+        },
+        replicas=settings.replicas,
+    )
+    door = Door(authenticator, rates, intake)
+    downloads = Downloads(settings.download_bounds)
+    storing = StoringRoutes(parts, door, mint, metrics, failpoints, downloads)
     others.include_router(storing.build_temporary().router)
     others.include_router(
         build_operations_router(
             lambda: not leaving.begun and _is_ready(parts),
-            metrics if settings.metrics_enabled else None,
             lambda: build_document(
                 catalog.current,
                 settings.base_url,
                 task_id_header=settings.task_id_header,
-                loopback_callbacks=_allows_loopback(addresses),
+                loopback_callbacks=addresses.permits("127.0.0.1"),
                 anonymous_prices=settings.pricing_anonymous,
                 default_moderation=bool(settings.moderation_default_model),
             ),
@@ -206,7 +232,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     )
     tasks = TaskRoutes(catalog, admission, authenticator, finder)
     notices = NoticeReceiver(NoticeSigner(parts.id_key), parts.notices)
-    management = _build_management(parts, authenticator, gate, mint)
+    management = _build_management(parts, authenticator, rates, intake, gate, mint)
     spans = RequestSpans(parts.tracer, settings.client_traces)
     moderators = Moderators(lambda: catalog.current, parts.moderations)
     judges = ModerationAdmission(
@@ -221,7 +247,16 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     batches = _build_batches(parts, door, found, mint, entrance)
     compat = CompatRoutes(files.endpoints, uploads.endpoints, judging.endpoints, batches.endpoints)
     fork = _Fork(tasks, management, compat, notices, others)
-    return Edge(fork, Witnesses(parts.access, metrics, spans))
+    parts.registry.register(ConnectionMetrics(parts.connections, downloads))
+    return Edge(fork, Witnesses(parts.access, metrics, spans), settings.connection_bounds)
+
+
+def create_health_app(parts: ApiParts, departure: Departure) -> ASGIApp:
+    """Probes and metrics of the API process, for a port that clients do not reach."""
+    return HealthApp(
+        lambda: not departure.begun and _is_ready(parts),
+        parts.registry if parts.settings.metrics_enabled else None,
+    )
 
 
 def _build_batches(
@@ -235,7 +270,12 @@ def _build_batches(
 
 
 def _build_management(
-    parts: ApiParts, authenticator: Authenticator, gate: RateGate, mint: IdMint
+    parts: ApiParts,
+    authenticator: Authenticator,
+    rates: FreeRates,
+    intake: Intake,
+    gate: RateGate,
+    mint: IdMint,
 ) -> ManagementRoutes:
     tables = {GatewayKey.plural: parts.keys, GatewayGuardrail.plural: parts.guardrails}
     turns = Turns()
@@ -243,14 +283,18 @@ def _build_management(
     budgets = BudgetReader(parts.counters, gate)
     quota = KeyQuota(parts.keys, parts.settings.keys_per_account)
     most = parts.settings.guardrails_per_account
+    tombstones = Tombstones(parts.store)
     return ManagementRoutes(
         authenticator,
-        KeyRoutes(holdings, parts.users, budgets, quota, mint, parts.peppers),
-        GuardrailRoutes(holdings, Tombstones(parts.store), budgets, mint, most),
+        rates,
+        KeyRoutes(
+            holdings, tombstones, parts.users, parts.key_use, budgets, quota, mint, parts.peppers
+        ),
+        GuardrailRoutes(holdings, tombstones, budgets, mint, most),
         AssignmentRoutes(holdings),
         MemberRoutes(parts.users),
         UsageRoutes(parts.records, parts.store, turns),
-        maintenance=parts.settings.maintenance,
+        intake,
     )
 
 
@@ -305,14 +349,6 @@ class _Fork:
         # of what is below /api/v1, only the gateway's own segments are no provider's
         is_task = path.startswith(_TASKS) and path.split("/", 4)[3] not in RESERVED_SERVICES
         await (self._tasks if is_task else self._others)(scope, receive, send)
-
-
-def _allows_loopback(addresses: AddressPolicy) -> bool:
-    try:
-        addresses.check_ip("127.0.0.1")
-    except AddressRefused:
-        return False
-    return True
 
 
 def _build_others() -> FastAPI:

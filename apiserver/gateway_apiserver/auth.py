@@ -6,7 +6,6 @@ and when that fails what is cached goes on for five minutes.
 
 import asyncio
 import hmac
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -21,6 +20,7 @@ from gateway_core.contract.keys import digest, parse_key
 from gateway_core.contract.user import Role
 from gateway_core.domain.roles import Act, act_as, refuse_key
 from gateway_core.ports.caches import Table
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.records import RecordUnavailable
 
 T = TypeVar("T")
@@ -84,8 +84,11 @@ class Authenticator:
         users: ReadThrough[UserRecord],
         peppers: Mapping[int, bytes],
         *,
-        clock: Callable[[], float] = time.time,
+        note_use: Callable[[str, str], None] = lambda _account, _key: None,
+        clock: Callable[[], float] = CLOCK.time,
     ) -> None:
+        """`note_use` is called with account and key of each authenticated request."""
+        self._note_use = note_use
         self._keys = keys
         self._accounts = accounts
         self._users = users
@@ -123,6 +126,7 @@ class Authenticator:
         role = _find_role(key, user)
         if role is None:
             raise _invalid()
+        self._note_use(key.account, key.name)
         _check_act(act, key, role)
         return Principal(account, key, role, user)
 

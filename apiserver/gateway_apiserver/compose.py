@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
@@ -11,8 +11,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from gateway_apiserver.accesslog import LOGGER, AccessLog
+from gateway_apiserver.admission.intake import Intake
+from gateway_apiserver.admission.keyuse import KeyUse
 from gateway_apiserver.app import ApiParts
 from gateway_apiserver.catalogs import project_model, project_provider
+from gateway_apiserver.connections.table import ConnectionTable
 from gateway_apiserver.entries import project_account, project_key, project_task, project_user
 from gateway_apiserver.livecalls import LiveCalls
 from gateway_apiserver.media.app import MediaParts
@@ -30,6 +33,7 @@ from gateway_core.adapters.logs.lines import LineWriter
 from gateway_core.adapters.objectstore.choice import open_store
 from gateway_core.adapters.operatorlink import OperatorLink
 from gateway_core.adapters.redis.counters import RedisCounters
+from gateway_core.adapters.redis.intake import RedisIntakeStop
 from gateway_core.adapters.redis.parts import RedisParts
 from gateway_core.adapters.redis.storage import RedisStorage
 from gateway_core.adapters.sealing import SivSealer
@@ -38,6 +42,7 @@ from gateway_core.adapters.secretfiles import load_key, load_peppers
 from gateway_core.adapters.telemetry.process import ProcessMetrics
 from gateway_core.adapters.tracing import open_tracer
 from gateway_core.adapters.upstreams.registry import OPENAI, build_moderation
+from gateway_core.concurrency import Supervisor
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.guardrail import GatewayGuardrail
@@ -77,9 +82,14 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
     sealer = SivSealer(load_key(settings.secrets_dir, "media-key"))
     connection = await asyncio.to_thread(find_connection)
     async with AsyncExitStack() as stack:
-        records = await stack.enter_async_context(KubeRecords(connection, settings.namespace))
+        intake = Intake(maintenance=settings.maintenance)
+        records = await stack.enter_async_context(
+            KubeRecords(connection, settings.namespace, note_full=intake.note_full)
+        )
         registry = CollectorRegistry()
         process = ProcessMetrics(registry, "api")
+        supervisor = Supervisor(process.count_failure)
+        supervisor.watch_event_loop()
         tracer = await stack.enter_async_context(open_tracer("api"))
         counters = RedisCounters(
             settings.redis_url, namespace=settings.namespace, note=process.note_round_trip
@@ -90,9 +100,11 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         stack.push_async_callback(storage.close)
         parts = RedisParts(redis_url, namespace=gateway, note=process.note_round_trip)
         stack.push_async_callback(parts.close)
+        intake_stop = RedisIntakeStop(redis_url, namespace=gateway, note=process.note_round_trip)
+        stack.push_async_callback(intake_stop.close)
         preparing = asyncio.create_task(counters.prepare(PREPARE_SECONDS))
-        store = await stack.enter_async_context(open_store(settings))
-        fetcher = HttpFetcher(AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs))
+        store = await stack.enter_async_context(open_store(settings, supervisor))
+        fetcher = HttpFetcher(AddressPolicy(settings.fetch_allowed_cidrs, settings.denied_cidrs))
         stack.push_async_callback(fetcher.close)
         notices = None
         if settings.operator_url:
@@ -101,7 +113,11 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             notices = await stack.enter_async_context(link)
         keys = KubeTable(records, GatewayKey.plural, project_key)
         guardrails = KubeTable(records, GatewayGuardrail.plural, read_guardrail)
-        accounts = KubeTable(records, GatewayAccount.plural, project_account)
+        accounts = KubeTable(
+            records,
+            GatewayAccount.plural,
+            partial(project_account, defaults=settings.account_defaults),
+        )
         users = KubeTable(records, GatewayUser.plural, project_user)
         models = KubeTable(records, GatewayModel.plural, project_model)
         providers = KubeTable(
@@ -122,17 +138,26 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         tables = (keys, guardrails, accounts, users, models, providers, open_tasks, files)
         process.follow({table.plural: table for table in tables})
         moderations = Providers(
-            providers, records, partial(_build_moderation, replicas=settings.replicas)
+            providers,
+            records,
+            partial(_build_moderation, replicas=settings.replicas),
+            reading="the chart's value moderation.providerSecrets",
         )
         stack.push_async_callback(moderations.close)
-        watch = ProviderWatch(moderations)
+        watch = ProviderWatch(moderations, supervisor)
         rebuilder = Rebuilder(records, Backlog(store), counters)
         name = name_process("api", socket.gethostname())
-        calls = LiveCalls(LiveHolds(counters, rebuilder.rebuild, store, name))
-        runs = [asyncio.create_task(table.run()) for table in tables]
-        runs.append(asyncio.create_task(calls.run()))
-        runs.append(asyncio.create_task(process.watch_loop()))
-        runs.append(asyncio.create_task(watch.run()))
+        calls = LiveCalls(LiveHolds(counters, rebuilder.rebuild, store, name, supervisor))
+        key_use = KeyUse(counters)
+        loops: dict[str, Callable[[], Awaitable[None]]] = {
+            **{f"watch_of_{table.plural}": table.run for table in tables},
+            "calls": calls.run,
+            "key_use": key_use.run,
+            "event_loop_lag": process.watch_loop,
+            "providers": watch.run,
+            "intake_stop": partial(intake.follow, intake_stop),
+        }
+        runs = [asyncio.create_task(supervisor.keep(*loop)) for loop in loops.items()]
         try:
             yield ApiParts(
                 settings=settings,
@@ -152,19 +177,22 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 moderations=moderations,
                 rebuilder=rebuilder,
                 calls=calls,
+                key_use=key_use,
                 tasks=TaskTable(open_tasks),
                 files=files,
                 id_key=id_key,
                 peppers=peppers,
                 notices=notices,
+                intake=intake,
                 usable_providers=lambda: watch.states,
                 registry=registry,
+                connections=ConnectionTable(settings.connection_bounds),
                 access=stack.enter_context(_open_access_log(settings)),
                 tracer=tracer,
                 is_prepared=preparing.done,
             )
         finally:
-            await calls.close()
+            await asyncio.gather(calls.close(), key_use.report())
             # nothing that follows has to be seen to its end
             asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
             started: list[asyncio.Task[Any]] = [*runs, preparing]
@@ -185,10 +213,26 @@ def _build_moderation(
 async def open_media(settings: MediaSettings) -> AsyncIterator[MediaParts]:
     """The media host's parts. SecretsUnusable."""
     key = load_key(settings.secrets_dir, "media-key")
-    signer, addresses = MediaSigner(key), TemporaryAddresses(SivSealer(key))
-    async with open_store(settings) as store:
-        with _open_access_log(settings) as access:
-            yield MediaParts(store, signer, addresses, access)
+    registry = CollectorRegistry()
+    process = ProcessMetrics(registry, "media")
+    supervisor = Supervisor(process.count_failure)
+    supervisor.watch_event_loop()
+    watching = asyncio.create_task(supervisor.keep("event_loop_lag", process.watch_loop))
+    try:
+        async with open_store(settings, supervisor) as store:
+            with _open_access_log(settings) as access:
+                yield MediaParts(
+                    store,
+                    MediaSigner(key),
+                    TemporaryAddresses(SivSealer(key)),
+                    access,
+                    ConnectionTable(settings.connection_bounds),
+                    settings.download_bounds,
+                    registry if settings.metrics_enabled else None,
+                )
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
 
 
 @contextmanager

@@ -27,23 +27,29 @@ async def send_nothing(send: Send, status: int, headers: Sequence[Header]) -> No
 async def send_chunks(
     receive: Receive,
     send: Send,
-    first: bytes,
+    chunk: bytes,
     rest: AsyncIterator[bytes],
     count: Callable[[int], object] = lambda size: None,
 ) -> None:
-    """The whole body, after its head; `count` is told of each piece that went out.
+    """The whole body, after its head: `chunk` and the rest; `count` gets each chunk's size.
+
+    The next chunk is asked for once the client has taken this one, and none is kept here meanwhile:
+    a slow client holds one of them, the part of it that the transport has not sent.
 
     Servers take what is sent to a client that has left without a word, so it is asked for beside
     that, and nothing is read from the store in vain. ClientDisconnect.
     """
     leaving = asyncio.ensure_future(_wait_left(receive))
     try:
-        chunk = first
         while chunk:
+            size = len(chunk)
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            chunk = b""
+            # a server waits for its client before it takes more
+            await send({"type": "http.response.body", "body": b"", "more_body": True})
             if leaving.done():
                 raise ClientDisconnect
-            count(len(chunk))
+            count(size)
             chunk = await anext(rest, b"")
     finally:
         leaving.cancel()

@@ -15,15 +15,19 @@ from structlog.contextvars import bind_contextvars
 
 from gateway_apiserver.accesslog import AccessLog
 from gateway_apiserver.answers import send_answer
+from gateway_apiserver.connections.bodies import BodyMemory, RequestBody
+from gateway_apiserver.connections.bounds import ConnectionBounds
+from gateway_apiserver.connections.clients import ProxiedClients
 from gateway_apiserver.errors import render_error, to_gateway_error
 from gateway_apiserver.spans import NO_SPANS, RequestSpans
-from gateway_apiserver.surfaces import choose_dialect
+from gateway_apiserver.surfaces import choose_dialect, may_be_read_by_any_origin
 from gateway_apiserver.trace import SCOPE_KEY, Trace
 from gateway_core.contract.errors import Internal
 from gateway_core.contract.ids import mint_request_id
 
 _log = structlog.get_logger(__name__)
 
+_ANY_ORIGIN = (b"access-control-allow-origin", b"*")
 _CLIENT_GONE = 499
 """The status that is logged and counted where the client left before the end of its answer."""
 
@@ -50,9 +54,16 @@ class Witnesses:
 class Edge:
     """Wraps an ASGI application that raises `GatewayError` for what it refuses."""
 
-    def __init__(self, app: ASGIApp, witnesses: Witnesses | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        witnesses: Witnesses | None = None,
+        bounds: ConnectionBounds | None = None,
+    ) -> None:
         told = witnesses or Witnesses(AccessLog())
         self._app = app
+        self._clients = ProxiedClients(bounds or ConnectionBounds())
+        self._memory = BodyMemory()
         self._access, self._counter, self._spans = told.access, told.counter, told.spans
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,6 +73,8 @@ class Edge:
         began = time.perf_counter()
         trace = Trace(mint_request_id(), self._spans.begin(scope))
         scope[SCOPE_KEY] = trace
+        if may_be_read_by_any_origin(scope["path"]):
+            trace.headers.append(_ANY_ORIGIN)
         # for whatever else is logged on the way
         bind_contextvars(request_id=trace.request_id)
         status = 0
@@ -74,8 +87,10 @@ class Edge:
                 message["headers"] = [*message["headers"], *trace.headers, marks]
             await send(message)
 
+        body = RequestBody(receive, scope, self._memory)
         try:
-            await self._app(scope, receive, send_marked)
+            with self._clients.enter(scope):
+                await self._app(scope, body, send_marked)
         except ClientDisconnect:
             # nobody is there to be answered
             status = _CLIENT_GONE
@@ -87,6 +102,7 @@ class Edge:
                 answer = render_error(known, choose_dialect(scope))
                 await send_answer(send_marked, answer, with_body=scope["method"] != "HEAD")
         finally:
+            body.close()
             seconds = time.perf_counter() - began
             if self._counter is not None:
                 self._counter.count_request(

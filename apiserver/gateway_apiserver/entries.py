@@ -10,12 +10,15 @@ from datetime import datetime
 from sys import intern
 from typing import Any
 
+from gateway_core.contract.account import AccountDefaults
 from gateway_core.contract.keys import KeyClass
 from gateway_core.contract.names import name_to_id
 from gateway_core.contract.user import Role
-from gateway_core.domain.guardrails import Rules, read_rules
+from gateway_core.domain.guardrails import NO_RULES, Rules, find_excess, read_rules
 from gateway_core.domain.ledger import TERMINAL_PHASES
 from gateway_core.domain.representations import render_terminal
+
+_DEFAULTS = AccountDefaults()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ class KeyRecord:
     """An API key. `usable` is false once disabled or revoked; `expires_at` is Unix seconds.
 
     `creator` names the GatewayUser with whose role it acts; None for one that nobody made. `rules`
-    are its own restrictions, beside those of its guardrails.
+    are its own restrictions, beside those of its guardrails. One that is revoked, or beyond the
+    bounds of contract §9.0, has neither tokens nor rules: it opens nothing, like an unknown one.
     """
 
     name: str
@@ -105,12 +109,14 @@ class TaskRecord:
 def project_key(obj: Mapping[str, Any]) -> KeyRecord:
     """The record of a GatewayKey."""
     spec = obj["spec"]
+    opens = not spec.get("revoked") and find_excess(spec) is None
+    tokens = spec.get("tokens") or (obj.get("status") or {}).get("tokens") or ()
     return KeyRecord(
         name=obj["metadata"]["name"],
         account=intern(spec["accountName"]),
         key_class=spec.get("class", "Standard"),
         creator=spec.get("createdBy"),
-        usable=not spec.get("disabled") and not spec.get("revoked"),
+        usable=opens and not spec.get("disabled"),
         revoked=spec.get("revoked", False),
         expires_at=_expiry(spec),
         tokens=tuple(
@@ -120,14 +126,17 @@ def project_key(obj: Mapping[str, Any]) -> KeyRecord:
                 pepper_version=token.get("pepperVersion", 1),
                 expires_at=_expiry(token),
             )
-            for token in spec.get("tokens") or (obj.get("status") or {}).get("tokens") or ()
+            for token in tokens
+            if opens
         ),
-        rules=read_rules(spec),
+        rules=read_rules(spec) if opens else NO_RULES,
     )
 
 
-def project_account(obj: Mapping[str, Any]) -> AccountRecord:
-    """The record of a GatewayAccount."""
+def project_account(
+    obj: Mapping[str, Any], *, defaults: AccountDefaults = _DEFAULTS
+) -> AccountRecord:
+    """The record of a GatewayAccount, with the limits that hold for it."""
     meta, spec = obj["metadata"], obj["spec"]
     funds = spec.get("funds") or {}
     return AccountRecord(
@@ -141,8 +150,8 @@ def project_account(obj: Mapping[str, Any]) -> AccountRecord:
         bonus_micros=funds.get("bonusMicros", 0),
         unlimited=spec.get("unlimited", False),
         suspended=spec.get("suspended", False),
-        requests_per_minute=spec.get("requestsPerMinute", 300),
-        storage_bytes=spec.get("storageBytes", 5_368_709_120),
+        requests_per_minute=defaults.choose_rate(spec.get("requestsPerMinute")),
+        storage_bytes=defaults.choose_storage(spec.get("storageBytes")),
     )
 
 

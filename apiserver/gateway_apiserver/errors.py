@@ -1,5 +1,6 @@
-"""The one place where an error becomes an answer, in three dialects (contract §0.1, §1.1, §1.2)."""
+"""The one place where an error becomes an answer, in four dialects (contract §0.1, §1.1, §1.2)."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ from gateway_core.contract.errors import (
     RateLimited,
     RateState,
     TooLarge,
+    TooManyCalls,
     Unauthenticated,
     Unavailable,
     UnsupportedMediaType,
@@ -44,6 +46,7 @@ _TABLE: Mapping[type[GatewayError], tuple[int, str, str]] = {
     UnsupportedMediaType: (415, "invalid_request_error", "INVALID_ARGUMENT"),
     RangeNotSatisfiable: (416, "invalid_request_error", "OUT_OF_RANGE"),
     RateLimited: (429, "rate_limit_error", "RESOURCE_EXHAUSTED"),
+    TooManyCalls: (429, "rate_limit_error", "RESOURCE_EXHAUSTED"),
     CreditLimitExceeded: (429, "insufficient_quota", "RESOURCE_EXHAUSTED"),
     UpstreamRateLimited: (429, "rate_limit_error", "RESOURCE_EXHAUSTED"),
     Internal: (500, "server_error", "INTERNAL"),
@@ -53,6 +56,15 @@ _TABLE: Mapping[type[GatewayError], tuple[int, str, str]] = {
     UpstreamTimeout: (504, "server_error", "DEADLINE_EXCEEDED"),
 }
 """Status, OpenAI `type` and Google `status` of each error."""
+
+_OAUTH_CODES = {
+    401: "invalid_client",
+    403: "access_denied",
+    429: "temporarily_unavailable",
+    503: "temporarily_unavailable",
+}
+_NOT_IN_DESCRIPTION = re.compile(r"[^ !#-\[\]-~]")
+"""What RFC 6749 does not let into an `error_description`."""
 
 _NO_RETRY: Header = (b"x-should-retry", b"false")
 
@@ -73,9 +85,15 @@ def render_error(error: GatewayError, dialect: Dialect) -> Answer:
                 "code": error.code,
             }
         }
+    elif dialect is Dialect.OAUTH:
+        code = "server_error" if status >= 500 else "invalid_request"
+        body = {
+            "error": _OAUTH_CODES.get(status, code),
+            "error_description": _NOT_IN_DESCRIPTION.sub("'", error.message),
+        }
     else:
         details: list[dict[str, str]] = []
-        if isinstance(error, RateLimited):
+        if isinstance(error, RateLimited | TooManyCalls):
             delay = {"retryDelay": f"{error.retry_after}s"}
             details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", **delay}]
         body = {
@@ -135,6 +153,6 @@ def _list_headers(error: GatewayError) -> list[Header]:
     if isinstance(error, RateLimited):
         wait = (b"retry-after", b"%d" % error.retry_after)
         return [wait, *list_rate_headers(error.state)]
-    if isinstance(error, Unavailable | UpstreamRateLimited):
+    if isinstance(error, TooManyCalls | Unavailable | UpstreamRateLimited):
         return [(b"retry-after", b"%d" % error.retry_after)]
     return []

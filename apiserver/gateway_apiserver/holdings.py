@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from gateway_apiserver.pages import Order, Position, find_position, take_page
 from gateway_apiserver.turns import Turns
 from gateway_core.contract.batch import TERMINAL_PHASES, GatewayBatch
 from gateway_core.contract.errors import Internal, NotFound, OutcomeUnknown, Unavailable
@@ -28,6 +29,7 @@ from gateway_core.ports.records import (
     Missing,
     Object,
     Outdated,
+    Page,
     RecordOutcomeUnknown,
     Records,
     RecordUnavailable,
@@ -52,7 +54,8 @@ Decide = Callable[[Object], Mapping[str, Any] | None]
 class Kind:
     """A kind that accounts hold. `selector` leaves out what is not governed here.
 
-    `owner` is where the account's name stands.
+    `owner` is where the account's name stands. `listed` are the fields of the spec that lists keep,
+    all of them where it is None: an account may have thousands of objects of 16 KiB.
     """
 
     plural: str
@@ -61,10 +64,22 @@ class Kind:
     selector: str = ""
     owner: tuple[str, ...] = ("spec", "accountName")
     plural_title: str = ""
+    listed: frozenset[str] | None = None
 
 
-KEYS = Kind(GatewayKey.plural, KEY_PREFIX, "Key", ",spec.class=Standard")
-GUARDRAILS = Kind(GatewayGuardrail.plural, GUARDRAIL_PREFIX, "Guardrail")
+KEYS = Kind(
+    GatewayKey.plural,
+    KEY_PREFIX,
+    "Key",
+    ",spec.class=Standard",
+    listed=frozenset({"accountName", "displayName", "revoked", "disabled", "expirationTime"}),
+)
+GUARDRAILS = Kind(
+    GatewayGuardrail.plural,
+    GUARDRAIL_PREFIX,
+    "Guardrail",
+    listed=frozenset({"accountName", "displayName", "keyNames"}),
+)
 BATCHES = Kind(
     GatewayBatch.plural,
     BATCH_PREFIX,
@@ -145,7 +160,8 @@ class Holdings:
     ) -> Listing:
         """All the account has of a kind, now or as of a version of the record. Unavailable.
 
-        With `names_only`, of each object its metadata alone.
+        Of each object its metadata and what of its spec the kind has `listed`; with `names_only`
+        its metadata alone.
         """
         async with _answering(kind), self._turns.take(account):
             for _ in range(_MOST_LISTS):
@@ -153,6 +169,34 @@ class Holdings:
                     return await self._read_pages(kind, account, names_only, at_version)
                 except WatchExpired:
                     continue
+            raise RecordUnavailable(f"{kind.plural} cannot be listed in time")
+
+    async def list_names(
+        self, kind: Kind, account: str, *, after: Position | None, limit: int, order: Order
+    ) -> tuple[list[str], bool]:
+        """Names of the account's objects after a position; and whether there are more. Unavailable.
+
+        Objects whose deletion has begun are left out. Memory: one page of metadata and `limit`
+        positions, however many objects there are.
+        """
+        async with _answering(kind), self._turns.take(account):
+            for _ in range(_MOST_LISTS):
+                found: list[Position] = []
+                more = False
+                try:
+                    async for page in self._walk(kind, account, names_only=True):
+                        found += [
+                            find_position(obj)
+                            for obj in page.items
+                            if not obj["metadata"].get("deletionTimestamp")
+                        ]
+                        found, beyond = take_page(
+                            found, lambda each: each, after=after, limit=limit, order=order
+                        )
+                        more = more or beyond
+                except WatchExpired:
+                    continue
+                return [name for _, _, name in found], more
             raise RecordUnavailable(f"{kind.plural} cannot be listed in time")
 
     async def read_version(self, kind: Kind) -> str:
@@ -256,7 +300,17 @@ class Holdings:
         self, kind: Kind, account: str, names_only: bool, at_version: str
     ) -> Listing:
         found: dict[str, Object] = {}
-        version, token = "", None
+        version = ""
+        async for page in self._walk(kind, account, names_only, at_version):
+            version = version or page.resource_version
+            found |= {obj["metadata"]["name"]: _shorten(kind, obj) for obj in page.items}
+        return Listing(found, version)
+
+    async def _walk(
+        self, kind: Kind, account: str, names_only: bool, at_version: str = ""
+    ) -> AsyncIterator[Page]:
+        """The pages of one list of all that the account has of a kind."""
+        token: str | None = None
         while True:
             page = await self._records.list_page(
                 kind.plural,
@@ -265,11 +319,19 @@ class Holdings:
                 metadata_only=names_only,
                 at_version="" if token else at_version,
             )
-            version = version or page.resource_version
-            found |= {obj["metadata"]["name"]: obj for obj in page.items}
+            yield page
             token = page.next_token
             if token is None:
-                return Listing(found, version)
+                return
+
+
+def _shorten(kind: Kind, obj: Object) -> Object:
+    """The object as lists keep it."""
+    obj["metadata"].pop("managedFields", None)
+    if kind.listed is None or "spec" not in obj:
+        return obj
+    spec = {name: value for name, value in obj["spec"].items() if name in kind.listed}
+    return {"metadata": obj["metadata"], "spec": spec}
 
 
 def unknown(kind: Kind) -> NotFound:

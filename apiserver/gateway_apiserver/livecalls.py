@@ -11,13 +11,15 @@ import itertools
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 
 import structlog
 
+from gateway_core.contract.errors import GatewayError
 from gateway_core.contract.names import CALL_PREFIX
 from gateway_core.domain.journal import CallRecord
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.counters import CountersStale, CountersUnavailable, Hold
 from gateway_core.usecases.liveholds import LiveHolds
 
@@ -32,9 +34,7 @@ _log = structlog.get_logger(__name__)
 class LiveCalls:
     """The calls of this process while `run` runs."""
 
-    def __init__(
-        self, holds: LiveHolds, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
+    def __init__(self, holds: LiveHolds, clock: Callable[[], datetime] = CLOCK.now) -> None:
         self._holds = holds
         self._clock = clock
         self._numbers = itertools.count(1)
@@ -54,7 +54,8 @@ class LiveCalls:
     ) -> T:
         """What `work` comes to; the hold, which stands, is charged for it, or nothing if it raises.
 
-        `record` is what is known of the call before; its time and what it cost are filled in.
+        `record` is what is known of the call before; its time and what it cost are filled in. Where
+        `work` raises a GatewayError, no upstream was called.
         """
         self._holds.begin(record.account, hold)
         task = asyncio.create_task(self._carry(record, hold, work))
@@ -91,13 +92,20 @@ class LiveCalls:
     async def _carry(
         self, record: CallRecord, hold: Hold, work: Callable[[], Coroutine[Any, Any, T]]
     ) -> T:
-        micros, failed = 0, True
+        micros, failed, reached = 0, True, True
         try:
             result = await work()
             micros, failed = hold.micros, False
+        except GatewayError:
+            # of a call that has begun the upstream's own errors are raised
+            reached = False
+            raise
+        else:
             return result
         finally:
-            ended = replace(record, time=self._clock(), micros=micros, failed=failed)
+            ended = replace(
+                record, time=self._clock(), micros=micros, failed=failed, reached=reached
+            )
             await self._holds.end(ended)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:

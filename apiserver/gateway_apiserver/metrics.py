@@ -1,16 +1,13 @@
-"""What the API process counts, for Prometheus; `GET /metrics` shows it."""
+"""What the API process counts, for Prometheus; `/metrics` of the health port shows it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from gateway_apiserver.series import RequestSeries
-
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -20,7 +17,8 @@ class ApiMetrics:
 
     `classify` gives the class of the account of that name, which is a label where the name may be
     none: there are too many of them. `count_unstored` tells how long the journal's queue is,
-    `list_providers` which providers there are and whether each can be used.
+    `list_providers` which providers there are and whether each can be used, `list_stops` by reason
+    whether requests that create are refused.
     """
 
     def __init__(
@@ -29,6 +27,7 @@ class ApiMetrics:
         classify: Callable[[str], str] = lambda _: "funded",
         count_unstored: Callable[[], int] = lambda: 0,
         list_providers: Callable[[], Mapping[str, bool]] = dict,
+        list_stops: Callable[[], Mapping[str, bool]] = dict,
     ) -> None:
         self.registry = registry or CollectorRegistry()
         self._classify = classify
@@ -57,7 +56,25 @@ class ApiMetrics:
             registry=self.registry,
         )
         unstored.set_function(count_unstored)
-        self.registry.register(_Providers(list_providers))
+        self.registry.register(
+            _Flags(
+                "gateway_provider_usable",
+                "Whether this process can use a provider that it calls itself: 0 where its"
+                " declaration or its Secret keeps it from that.",
+                "provider",
+                list_providers,
+            )
+        )
+        self.registry.register(
+            _Flags(
+                "gateway_intake_stopped",
+                "Whether this process refuses requests that create, by reason: maintenance; quota,"
+                " the record is near its quota; refused, the record has just refused a write for"
+                " lack of space.",
+                "reason",
+                list_stops,
+            )
+        )
 
     def count_request(
         self, route: str, method: str, status: int, account: str | None, seconds: float
@@ -81,29 +98,21 @@ class ApiMetrics:
             counter = self._bytes_by[series] = self._bytes.labels(*series)
         counter.inc(size)
 
-    def render(self) -> bytes:
-        """The text exposition."""
-        return generate_latest(self.registry)
 
+class _Flags(Collector):
+    """Gauges of 0 or 1, one for each value of a label, asked when Prometheus asks."""
 
-class _Providers(Collector):
-    """Which providers can be used, asked when Prometheus asks."""
-
-    def __init__(self, list_providers: Callable[[], Mapping[str, bool]]) -> None:
-        self._list_providers = list_providers
+    def __init__(
+        self, name: str, text: str, label: str, read: Callable[[], Mapping[str, bool]]
+    ) -> None:
+        self._name, self._text, self._label = name, text, label
+        self._read = read
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         (family,) = self.describe()
-        for name, usable in self._list_providers().items():
-            family.add_metric((name,), float(usable))
+        for value, is_set in self._read().items():
+            family.add_metric((value,), float(is_set))
         return (family,)
 
     def describe(self) -> tuple[GaugeMetricFamily]:
-        return (
-            GaugeMetricFamily(
-                "gateway_provider_usable",
-                "Whether this process can use a provider that it calls itself: 0 where its"
-                " declaration or its Secret keeps it from that.",
-                labels=("provider",),
-            ),
-        )
+        return (GaugeMetricFamily(self._name, self._text, labels=(self._label,)),)

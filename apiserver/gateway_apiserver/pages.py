@@ -8,6 +8,7 @@ from gateway_core.contract.names import SEQUENCE_ANNOTATION
 from gateway_core.ports.records import Object
 
 T = TypeVar("T")
+Order = Literal["asc", "desc"]
 Position = tuple[str, int, str]
 """A place in the order of creation: the second, the version of the record before, the name.
 
@@ -31,7 +32,7 @@ def take_page(
     *,
     after: Any | None,
     limit: int,
-    order: Literal["asc", "desc"],
+    order: Order,
 ) -> tuple[list[T], bool]:
     """The items after a position in that order, at most `limit`; and whether there are more."""
     ordered = sorted(items, key=position, reverse=order == "desc")

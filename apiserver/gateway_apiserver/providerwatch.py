@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 
+from gateway_core.concurrency import Supervisor
 from gateway_core.contract.conditions import Reason
 from gateway_core.domain.catalog import Problem
 from gateway_core.ports.records import RecordUnavailable
@@ -17,7 +18,6 @@ from gateway_core.usecases.providers import Providers
 
 LOOK_SECONDS = 5.0
 """`Providers` reads a Secret half a minute after the last time, however often it is asked."""
-REMEDY = "the chart's value moderation.providerSecrets names the Secrets that the API may read"
 
 _log = structlog.get_logger(__name__)
 
@@ -25,7 +25,8 @@ _log = structlog.get_logger(__name__)
 class ProviderWatch:
     """Looks at all of `providers` while `run` runs."""
 
-    def __init__(self, providers: Providers[Any]) -> None:
+    def __init__(self, providers: Providers[Any], supervisor: Supervisor | None = None) -> None:
+        self._supervisor = supervisor or Supervisor()
         self._providers = providers
         self._problems: dict[str, Problem | None] = {}
 
@@ -37,10 +38,8 @@ class ProviderWatch:
     async def run(self) -> None:
         """Looks again and again until cancelled."""
         while True:
-            try:
+            with self._supervisor.guard("providers"):
                 await self.look()
-            except Exception:  # what fails once must not leave every later change untold
-                _log.exception("providers not looked at")
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
@@ -65,11 +64,9 @@ class ProviderWatch:
         if problem is None:
             _log.info("a provider can be used again", provider=name)
             return
-        remedy = {"remedy": REMEDY} if problem.reason is Reason.SECRET_NOT_FOUND else {}
         _log.warning(
             "a provider cannot be used",
             provider=name,
             reason=str(problem.reason),
             problem=problem.message,
-            **remedy,
         )

@@ -5,7 +5,6 @@ Used by `admission` alone. Contract §12 gives the rules, §12.5 those without a
 
 import asyncio
 import math
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ import structlog
 
 from gateway_apiserver.entries import AccountRecord
 from gateway_core.contract.errors import RateState, Unavailable
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.counters import (
     AdmissionAnswer,
     AdmissionCall,
@@ -24,6 +24,7 @@ from gateway_core.ports.counters import (
     CountersRefused,
     CountersStale,
     CountersUnavailable,
+    FreeRate,
     Hold,
     RateUse,
 )
@@ -104,6 +105,15 @@ class LocalWindows:
             RateState(tightest.limit, tightest.left, math.ceil(tightest.free_at))
         )
 
+    def count(self, account: str, rate: FreeRate, limit: int) -> int:
+        """As `ports.counters.Counters.count`, against this process's part of the limit."""
+        now = self._clock()
+        window = self._open(account, rate, limit, now)
+        if window.left <= 0:
+            return max(1, math.ceil(window.free_at - now))
+        window.calls.append(now)
+        return 0
+
     def _open(self, account: str, subject: str, limit: int, now: float) -> "_Window":
         calls = self._calls.setdefault((account, subject), deque())
         while calls and calls[0] <= now - WINDOW_SECONDS:
@@ -124,7 +134,7 @@ class RateGate:
         rebuild: Rebuild,
         *,
         replicas: int = 1,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = CLOCK.time,
     ) -> None:
         self._counters = counters
         self._rebuild = rebuild

@@ -11,6 +11,15 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 from pydantic_settings import NoDecode
 
+from gateway_apiserver.connections.bounds import ConnectionBounds
+from gateway_apiserver.connections.downloads import DownloadBounds
+from gateway_core.contract.account import (
+    ACCOUNT_BYTES,
+    PAID_RPM,
+    AccountDefaults,
+    StorageBytes,
+)
+from gateway_core.contract.limits import RequestsPerMinute
 from gateway_core.contract.names import SHARDS
 from gateway_core.ports.stores import StoreSettings
 
@@ -24,7 +33,9 @@ def _split_commas(value: object) -> object:
 Networks = Annotated[
     tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_split_commas)
 ]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Port = Annotated[int, Field(ge=1, le=65535)]
+Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")]
 
 
@@ -39,11 +50,59 @@ class ProcessSettings(StoreSettings):
     """Folder of the files `id-key`, `media-key` and `pepper-1`, `pepper-2`, …"""
     linger_seconds: Annotated[float, Field(ge=0, le=600)] = 0.0
     """How long the process goes on serving after SIGTERM, until nobody is sent to it any more."""
+    health_host: str = "127.0.0.1"
+    health_port: Port
+    """Where probes and metrics are served: a port that clients do not reach."""
+    metrics_enabled: bool = True
+    max_connections: Count = 2000
+    """Connections on the port that clients reach."""
+    max_connections_per_address: Count = 1000
+    """Of one address, of IPv6 one /64; behind a trusted proxy, requests at once of one client."""
+    trusted_proxies: Networks = ()
+    """Networks of proxies whose `X-Forwarded-For` or `Forwarded` names the client."""
+    max_headers: Count = 100
+    max_head_bytes: Count = 32 * 1024
+    head_seconds: Seconds = 10.0
+    """How long a client may take to send a complete head."""
+    idle_seconds: Seconds = 60.0
+    """How long a connection may stay open without a request."""
+    stall_seconds: Seconds = 60.0
+    """How long a client may take none of the bytes that are ready for it."""
+    max_downloads: Count = 560
+    """Downloads at once; each takes at most 256 KiB of memory."""
+    max_downloads_per_address: Count = 512
+    """Of one address, at the API of one account, while others have none; fewer as others have."""
+    max_downloads_per_link: Count = 512
+    """Of one link or file, likewise."""
+
+    @property
+    def connection_bounds(self) -> ConnectionBounds:
+        """The bounds of client connections."""
+        return ConnectionBounds(
+            connections=self.max_connections,
+            per_address=self.max_connections_per_address,
+            headers=self.max_headers,
+            head_bytes=self.max_head_bytes,
+            head_seconds=self.head_seconds,
+            idle_seconds=self.idle_seconds,
+            stall_seconds=self.stall_seconds,
+            trusted_proxies=self.trusted_proxies,
+        )
+
+    @property
+    def download_bounds(self) -> DownloadBounds:
+        """The bounds of downloads."""
+        return DownloadBounds(
+            downloads=self.max_downloads,
+            per_address=self.max_downloads_per_address,
+            per_link=self.max_downloads_per_link,
+        )
 
 
 class ApiSettings(ProcessSettings):
     """The API process."""
 
+    health_port: Port = 8085
     namespace: str = "model-gateway"
     api_host: str = "127.0.0.1"
     api_port: Port = 8080
@@ -56,16 +115,26 @@ class ApiSettings(ProcessSettings):
     files_per_account: Annotated[int, Field(ge=0, le=10_000_000)] = 100_000
     """How many files and pending Uploads an account may have at once, whatever they take."""
     temporary_files_per_account: Annotated[int, Field(ge=0, le=10_000_000)] = 10_000
-    allowed_cidrs: Networks = ()
-    """Networks that callbacks and fetches may reach although they are private."""
+    callback_allowed_cidrs: Networks = ()
+    """Private networks that receivers of callbacks may be in (§11.6)."""
+    fetch_allowed_cidrs: Networks = ()
+    """Private networks that the sources of temporary files may be in (§11.6)."""
     denied_cidrs: Networks = ()
-    """The cluster's own networks where those are public addresses: neither may reach them."""
+    """Networks that neither may be in, whether public or allowed."""
+    paid_rpm: RequestsPerMinute = PAID_RPM
+    """Paid calls a minute of an account whose object does not say."""
+    account_bytes: StorageBytes = ACCOUNT_BYTES
+    """Bytes of files of such an account."""
     maintenance: bool = False
     """Whether requests that create are refused with 503."""
     keys_per_account: Annotated[int, Field(ge=1, le=100_000)] = 1000
     """Keys that are not revoked which Platform Management makes for one account, at most."""
     guardrails_per_account: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Guardrails that it makes for one account, at most."""
+    management_calls_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 600
+    """Calls of Platform Management in any trailing 60 s, by account (§12.1a)."""
+    file_creates_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 600
+    """Creates of Files, Uploads and temporary files together, likewise."""
     open_batches_per_account: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Batches that have not ended which one account may have, at most."""
     pricing_anonymous: bool = True
@@ -76,7 +145,6 @@ class ApiSettings(ProcessSettings):
     replicas: Annotated[int, Field(ge=1, le=10000)] = 1
     """Processes that share the accounts' rates, for the time without a counter store (§12.5), and
     what moderation providers take at a time."""
-    metrics_enabled: bool = True
     client_traces: Literal["link", "parent", "ignore"] = "link"
     """What a client's `traceparent` is taken for, where tracing is on."""
     operator_url: str = ""
@@ -85,9 +153,17 @@ class ApiSettings(ProcessSettings):
     failpoints: str = ""
     """Steps at which the process kills itself, for tests (`failpoints`)."""
 
+    @property
+    def account_defaults(self) -> AccountDefaults:
+        """The limits of accounts that do not set their own."""
+        return AccountDefaults(self.paid_rpm, self.account_bytes)
+
 
 class MediaSettings(ProcessSettings):
     """The media host."""
 
+    health_port: Port = 8086
+    max_connections: Count = 1000
+    max_connections_per_address: Count = 800
     media_host: str = "127.0.0.1"
     media_port: Port = 8081

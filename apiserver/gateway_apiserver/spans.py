@@ -12,7 +12,7 @@ from gateway_core.ports.tracing import NO_SPAN, NO_TRACER, Span, SpanKind, Trace
 ClientTraces = Literal["link", "parent", "ignore"]
 """What a client's own `traceparent` is taken for."""
 
-_PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
+_PROBES = frozenset({"/healthz", "/readyz"})
 
 
 class RequestSpans:

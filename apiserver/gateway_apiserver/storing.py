@@ -6,6 +6,7 @@ They share what an account may store, and how many streams it may have.
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gateway_apiserver.connections.downloads import Downloads
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.routes.compat.calls import Door
@@ -20,12 +21,12 @@ from gateway_apiserver.routes.uploads.creation import UploadCreation
 from gateway_apiserver.routes.uploads.desk import UploadDesk
 from gateway_apiserver.routes.uploads.handlers import UploadRoutes
 from gateway_apiserver.streams import StreamPlaces
+from gateway_core.concurrency import Places
 from gateway_core.contract.ids import IdMint
 from gateway_core.ports.objects import MOST_STREAMS
 from gateway_core.ports.storage import Pool
 from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.parts import UploadParts
-from gateway_core.usecases.places import Places
 from gateway_core.usecases.storage import StorageGate
 from gateway_core.usecases.temporaryaddresses import TemporaryAddresses
 from gateway_core.usecases.uploads import UploadOutcomes
@@ -44,12 +45,14 @@ class StoringRoutes:
         mint: IdMint,
         metrics: ApiMetrics,
         failpoints: Failpoints,
+        downloads: Downloads,
     ) -> None:
         self._parts = parts
         self._door = door
         self._mint = mint
         self._metrics = metrics
         self._failpoints = failpoints
+        self._downloads = downloads
         self._places = StreamPlaces(Places(MOST_STREAMS))
         self._recorder = FileRecorder(parts.records, parts.storage)
         most: dict[Pool, int] = {
@@ -67,7 +70,9 @@ class StoringRoutes:
             FileCreation(store, gate, recorder, self._mint, self._failpoints, self._places),
             recorder,
             gate,
-            ContentSender(store, partial(self._metrics.count_bytes, "files", "out")),
+            ContentSender(
+                store, partial(self._metrics.count_bytes, "files", "out"), self._downloads
+            ),
             self._metrics,
         )
 

@@ -21,17 +21,28 @@ NATIVE_ACTIONS = frozenset(
 """Words after the last colon of a path that make it native for a GET, too (contract §8.1)."""
 
 
+_READ_BY_ANY_ORIGIN = frozenset({"/oauth/register", "/oauth/token", "/oauth/revoke"})
+
+
 class Dialect(Enum):
     """The form of errors."""
 
     TASK = "task"
     OPENAI = "openai"
     GOOGLE = "google"
+    OAUTH = "oauth"
+
+
+def may_be_read_by_any_origin(path: str) -> bool:
+    """Whether pages of every origin may read the answer, errors too (contract §0.11)."""
+    return path.startswith("/.well-known/") or path in _READ_BY_ANY_ORIGIN
 
 
 def choose_dialect(scope: Mapping[str, Any]) -> Dialect:
     """The dialect of the request that the ASGI `scope` describes."""
     path: str = scope["path"]
+    if path.startswith(("/oauth/", "/.well-known/")) or path in ("/oauth", "/.well-known"):
+        return Dialect.OAUTH
     if path == "/v1beta" or path.startswith("/v1beta/"):
         return Dialect.GOOGLE
     if path != "/v1" and not path.startswith("/v1/"):

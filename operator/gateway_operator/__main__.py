@@ -5,7 +5,6 @@ import signal
 import sys
 
 import structlog
-import uvloop
 from pydantic import ValidationError
 
 from gateway_operator.compose import configure_logging, run_operator
@@ -40,7 +39,7 @@ def main() -> int:
         return 2
     configure_logging(settings.log_level, settings.log_format)
     try:
-        uvloop.run(_main(settings))
+        asyncio.run(_main(settings))
     except Exception:
         _log.exception("operator ended")
         return 1

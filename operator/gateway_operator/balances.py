@@ -17,6 +17,7 @@ from typing import Any
 
 import structlog
 
+from gateway_core.concurrency import Supervisor
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.key import GatewayKey
@@ -55,8 +56,10 @@ class Balances:
         guardrails: Table[GatewayGuardrail],
         now: Callable[[], datetime],
         note: Callable[[], None] = lambda: None,
+        supervisor: Supervisor | None = None,
     ) -> None:
         """`note` is called at the start, and after each look at which nothing has failed."""
+        self._supervisor = supervisor or Supervisor()
         self._records = records
         self._accounts = accounts
         self._keys = keys
@@ -78,16 +81,12 @@ class Balances:
         loop = asyncio.get_running_loop()
         next_look = loop.time()
         while True:
-            try:
+            with self._supervisor.guard("balances", RecordError):
                 if loop.time() >= next_look:
                     next_look = loop.time() + LOOK_SECONDS
                     await self.look()
                 else:
                     await self._see_to(self._take_changed())
-            except RecordError as error:
-                _log.warning("balances not looked at", error=str(error))
-            except Exception:  # the boundary: one odd object must not end what others show
-                _log.exception("balances not looked at")
             again = loop.time() + AGAIN_SECONDS if self._changed else next_look
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(min(again, next_look)):
@@ -141,19 +140,14 @@ class Balances:
                     return None
                 members = [*keys.get(name, ()), *guardrails.get(name, ())]
                 known = versions is None or name in versions
-                try:
+                with self._supervisor.guard("balances", RecordError, account=name) as attempt:
                     usage = await list_usage(self._records, name) if known else []
                     if await self._show_account(account, members, usage):
                         return name
-                except RecordError as error:
-                    self._failures += 1
-                    _log.warning("balance not shown", account=name, error=str(error))
-                except Exception:  # the boundary: it is looked at again with the next minute's
-                    self._failures += 1
-                    _log.exception("balance not shown", account=name)
-                    self._seen.pop(name, None)
-                    return None
-                self._changed.add(name)
+                self._failures += attempt.failed
+                # what nothing expects is looked at again with the next minute's
+                if attempt.error is None or isinstance(attempt.error, RecordError):
+                    self._changed.add(name)
                 self._seen.pop(name, None)
                 return None
 
@@ -179,8 +173,6 @@ class Balances:
             fields = tell_spending(member.spec.limit, spent, now)
             if fields["resetTime"]:
                 resets.append(parse_time(fields["resetTime"]))
-            if isinstance(member, GatewayKey) and spent.last:
-                fields["lastUsedTime"] = spent.last
             if spent.total or spent.last or member.status.used_micros is not None:
                 good &= await self._show(member, fields)
         self._due.pop(name, None)

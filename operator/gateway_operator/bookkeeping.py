@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 
 import structlog
 
+from gateway_core.concurrency import Supervisor
 from gateway_core.domain.journal import JournalDamaged
 from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.records import RecordError
@@ -34,7 +35,15 @@ _log = structlog.get_logger(__name__)
 class Bookkeeping:
     """Rounds over the journal, each from where the one before has ended, listed anew at the end."""
 
-    def __init__(self, tools: Tools, pause_seconds: float, *, most: int = MOST_OBJECTS) -> None:
+    def __init__(
+        self,
+        tools: Tools,
+        pause_seconds: float,
+        *,
+        most: int = MOST_OBJECTS,
+        supervisor: Supervisor | None = None,
+    ) -> None:
+        self._supervisor = supervisor or Supervisor()
         self._tools = tools
         self._backlog = Backlog(tools.store)
         self._pause = pause_seconds
@@ -49,16 +58,12 @@ class Bookkeeping:
         while True:
             begun = time.monotonic()
             found = 0
-            try:
+            with self._supervisor.guard(SWEEP, RecordError, StoreUnavailable) as attempt:
                 found = await self.fold()
                 self._tools.metrics.note_sweep(SWEEP, self._tools.now())
-                if found and self._has_more():
-                    await asyncio.sleep(0)
-                    continue
-            except (RecordError, StoreUnavailable) as error:
-                _log.warning("the journal is not folded", error=str(error))
-            except Exception:  # the boundary: what cannot be folded now is there to be looked at
-                _log.exception("the journal is not folded")
+            if not attempt.failed and found and self._has_more():
+                await asyncio.sleep(0)
+                continue
             # a quarter of the time at most: accounts may be many, and the work on tasks goes first
             took = time.monotonic() - begun
             await asyncio.sleep(max(self._pause if found else IDLE_SECONDS, 3 * took))
@@ -144,13 +149,12 @@ class Bookkeeping:
     async def _fold_part(self, part: DayPart) -> Collection[str]:
         """The processes of which not all could be folded."""
         tools, now = self._tools, self._tools.now()
-        try:
+        added, left = 0, frozenset[str]()
+        away = (RecordError, StoreUnavailable)
+        # one odd day must not hold up those of others
+        with self._supervisor.guard(SWEEP, *away, account=part.account, day=part.day) as attempt:
             added, left = await fold_calls(tools.records, self._backlog, part, self._is_ended, now)
-        except (RecordError, StoreUnavailable) as error:
-            _log.info("calls not folded", account=part.account, day=part.day, error=str(error))
-            return part.by_process
-        except Exception:  # the boundary: one odd day must not hold up those of others
-            _log.exception("calls not folded", account=part.account, day=part.day)
+        if attempt.failed:
             return part.by_process
         tools.metrics.folded_calls.inc(added)
         tools.failpoints.reach("after-journal-fold")

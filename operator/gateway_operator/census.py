@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from gateway_core.concurrency import Places
 from gateway_core.domain.ledger import TERMINAL_PHASES
 from gateway_core.domain.lifecycle import parse_time
 from gateway_core.ports.records import Object
-from gateway_core.usecases.places import Places
 from gateway_operator.callbacks.lanes import Lanes
 from gateway_operator.controllers.batches.controller import BatchController
 from gateway_operator.folding import Folding

@@ -5,7 +5,6 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -17,25 +16,27 @@ from gateway_core.adapters.kube.table import KubeTable
 from gateway_core.adapters.logs import configure_logging as configure_logging
 from gateway_core.adapters.objectstore.choice import open_store
 from gateway_core.adapters.redis.counters import RedisCounters
+from gateway_core.adapters.redis.intake import RedisIntakeStop
 from gateway_core.adapters.redis.storage import RedisStorage
 from gateway_core.adapters.secretfiles import load_key, load_peppers
 from gateway_core.adapters.telemetry.process import ProcessMetrics
 from gateway_core.adapters.tracing import open_tracer
 from gateway_core.adapters.upstreams.registry import build_moderation, build_upstream
-from gateway_core.contract.account import GatewayAccount
+from gateway_core.concurrency import Supervisor
+from gateway_core.contract.account import AccountDefaults, GatewayAccount
 from gateway_core.contract.batch import GatewayBatch
 from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
-from gateway_core.contract.notices import Notice, NoticeSigner
+from gateway_core.contract.notices import NoticeSigner
 from gateway_core.contract.provider import GatewayProvider, ProviderSpec
 from gateway_core.contract.task import GatewayTask
 from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.domain.catalog import Catalog, build_catalog
 from gateway_core.domain.lifecycle import OPEN_SELECTOR
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.moderation import ModerationUpstream
 from gateway_core.ports.upstream import Upstream
 from gateway_core.usecases.backlog import Backlog
@@ -51,9 +52,14 @@ from gateway_operator.controllers.batches.assembly import assemble_batches
 from gateway_operator.controllers.standing.accounts import Accounts, Users
 from gateway_operator.controllers.standing.controller import StandingController
 from gateway_operator.controllers.standing.declaredkeys import DeclaredKeys
-from gateway_operator.controllers.standing.guardrails import Guardrails
-from gateway_operator.controllers.standing.keys import Keys
-from gateway_operator.controllers.standing.models import Models, ProviderKind, ProvidersInUse
+from gateway_operator.controllers.standing.guardrails import Guardrails, project_guardrail
+from gateway_operator.controllers.standing.keys import Keys, project_key
+from gateway_operator.controllers.standing.models import (
+    Models,
+    ProviderKind,
+    ProvidersInUse,
+    follow_catalog,
+)
 from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.controller import TaskController
 from gateway_operator.controllers.tasks.credentials import follow_policies
@@ -65,7 +71,13 @@ from gateway_operator.controllers.tasks.redeliveries import (
 )
 from gateway_operator.controllers.tasks.tools import Tools
 from gateway_operator.failpoints import Failpoints
-from gateway_operator.feed import Followed, build_registry, build_settings, run_feed
+from gateway_operator.feed import (
+    LONGEST_RESTART_SECONDS,
+    Followed,
+    build_registry,
+    build_settings,
+    run_feed,
+)
 from gateway_operator.folding import Folding
 from gateway_operator.framework import kopf
 from gateway_operator.health import start_health
@@ -77,6 +89,7 @@ from gateway_operator.livetasks import LiveTasks
 from gateway_operator.metrics import Metrics
 from gateway_operator.outputs import Outputs
 from gateway_operator.queue import WorkQueue
+from gateway_operator.retention.recordspace import plan_samples
 from gateway_operator.retention.schedule import Schedule, plan_sweeps
 from gateway_operator.settings import Settings
 from gateway_operator.shards import Shards
@@ -104,29 +117,35 @@ class Tables:
 async def run_operator(
     settings: Settings, stop: asyncio.Event, claim_signals: Callable[[], None]
 ) -> None:
-    """Runs every part until `stop` is set; raises if a part ends of itself.
+    """Runs every part until `stop` is set; raises what keeps the operator from starting.
 
     `claim_signals` has the process's signals set `stop`; called again once kopf, which takes them
     for itself at its start, is up.
     """
     connection = await asyncio.to_thread(find_connection)
     async with AsyncExitStack() as stack:
-        records = await stack.enter_async_context(KubeRecords(connection, settings.namespace))
         metrics = Metrics()
+        records = await stack.enter_async_context(
+            KubeRecords(connection, settings.namespace, note_full=metrics.record_refusals.inc)
+        )
         process = ProcessMetrics(metrics.registry, "operator")
+        supervisor = Supervisor(process.count_failure)
+        supervisor.watch_event_loop()
         tracer = await stack.enter_async_context(open_tracer("operator"))
         counters = RedisCounters(
             settings.redis_url, namespace=settings.namespace, note=process.note_round_trip
         )
         stack.push_async_callback(counters.close)
-        store = await stack.enter_async_context(open_store(settings))
+        store = await stack.enter_async_context(open_store(settings, supervisor))
         ledger = RedisStorage(
             settings.redis_url, namespace=settings.namespace, note=process.note_round_trip
         )
         stack.push_async_callback(ledger.close)
+        intake_stop = RedisIntakeStop(settings.redis_url, namespace=settings.namespace)
+        stack.push_async_callback(intake_stop.close)
         tables = _build_tables(records)
-        policy = AddressPolicy(settings.allowed_cidrs, settings.denied_cidrs)
-        build = partial(_build_provider, policy=policy, shards=settings.shards)
+        outputs = AddressPolicy(settings.fetch_allowed_cidrs, settings.denied_cidrs)
+        build = partial(_build_provider, policy=outputs, shards=settings.shards)
         providers = Providers(tables.providers, records, build)
         stack.push_async_callback(providers.close)
         scaled = partial(_build_moderation, shards=settings.shards)
@@ -134,7 +153,8 @@ async def run_operator(
         stack.push_async_callback(moderations.close)
         live = LiveTasks()
         queue = WorkQueue(lambda name: controller.reconcile(name), metrics.work_failures.inc)
-        sender = HttpCallbackSender(policy, timeout=settings.callback_timeout_seconds)
+        receivers = AddressPolicy(settings.callback_allowed_cidrs, settings.denied_cidrs)
+        sender = HttpCallbackSender(receivers, timeout=settings.callback_timeout_seconds)
         stack.push_async_callback(sender.close)
         signer = MediaSigner(load_key(settings.secrets_dir, "media-key"))
         id_key = load_key(settings.secrets_dir, "id-key")
@@ -146,31 +166,32 @@ async def run_operator(
             counters=counters,
             rebuilder=Rebuilder(records, Backlog(store), counters),
             accounts=tables.accounts,
+            defaults=settings.account_defaults,
             users=tables.users,
             keys=tables.keys,
             policies=follow_policies(tables.keys, tables.guardrails),
-            catalog=_follow_catalog(tables.models),
+            catalog=follow_catalog(tables.models),
             providers=providers,
             outputs=Outputs(store, signer, settings.media_url),
             journal=Journal(records, live),
             folding=Folding(
                 records,
                 metrics,
-                _read_clock,
+                CLOCK.now,
                 pause_seconds=settings.fold_seconds,
                 most=settings.fold_most,
             ),
             live=live,
             queue=queue,
             alarms=Alarms(records),
-            courier=Courier(sender, Keyring(tables.accounts, records, _read_clock), _read_clock),
+            courier=Courier(sender, Keyring(tables.accounts, records, CLOCK.now), CLOCK.now),
             callback_schedule=settings.callback_schedule,
             mint=IdMint(id_key),
             failpoints=Failpoints(settings.failpoints),
             metrics=metrics,
-            now=_read_clock,
+            now=CLOCK.now,
             traces=TaskTraces(tracer, tells_providers=settings.trace_providers),
-            notify_address=_address_notices(settings.notify_url, notice_signer),
+            notify_address=partial(notice_signer.locate, settings.notify_url),
         )
         controller = TaskController(tools)
         keeping = Keeping(
@@ -182,7 +203,7 @@ async def run_operator(
             mint=tools.mint,
             failpoints=tools.failpoints,
             metrics=metrics,
-            now=_read_clock,
+            now=CLOCK.now,
         )
         keepers = Keepers(keeping)
         batches = assemble_batches(tools, moderations, ledger, keeping.files)
@@ -192,9 +213,9 @@ async def run_operator(
             *keepers.followed,
         )
         peppers = load_peppers(settings.secrets_dir)
-        declared = DeclaredKeys(KubeSecrets(records), peppers, tools.failpoints, _read_clock)
+        declared = DeclaredKeys(KubeSecrets(records), peppers, tools.failpoints, CLOCK.now)
         in_use = ProvidersInUse(providers, moderations)
-        standing = _build_standing(records, tables, in_use, declared)
+        standing = _build_standing(records, tables, in_use, declared, tools.defaults)
         wanted = KubeTable(
             records,
             GatewayTask.plural,
@@ -215,7 +236,7 @@ async def run_operator(
             heartbeat,
             batches,
         )
-        metrics.registry.register(Census(counted, _read_clock))
+        metrics.registry.register(Census(counted, CLOCK.now))
         process.follow({table.plural: table for table in tables.all})
         following = asyncio.Event()
         health = await start_health(
@@ -228,43 +249,51 @@ async def run_operator(
         )
         stack.push_async_callback(health.cleanup)
 
-        parts: list[Callable[[], Awaitable[None]]] = [table.run for table in tables.all]
-        parts.append(process.watch_loop)
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(_run_part(part)) for part in parts]
+            running = list[asyncio.Task[None]]()
+
+            def begin(**loops: Callable[[], Awaitable[None]]) -> None:
+                for name, run in loops.items():
+                    running.append(group.create_task(supervisor.keep(name, run)))
+
+            begin(**{f"watch_of_{table.plural}": table.run for table in tables.all})
+            begin(event_loop_lag=process.watch_loop)
             await _wait_for_tables(tables, stop)
-            janitor = Janitor(tools, settings.sweep_seconds)
-            running += [
-                group.create_task(_run_part(part))
-                for part in (
-                    queue.run,
-                    batches.queue.run,
-                    heartbeat.run,
-                    janitor.run,
-                    wanted.run,
-                    keepers.run,
-                )
-            ]
+            begin(
+                tasks=queue.run,
+                batches=batches.queue.run,
+                heartbeat=heartbeat.run,
+                janitor=Janitor(tools, settings.sweep_seconds, supervisor).run,
+                redeliveries=wanted.run,
+                files_and_uploads=keepers.run,
+            )
             if settings.shards.owns_rest:
 
                 def note_sweep(name: str) -> None:
-                    metrics.note_sweep(name, _read_clock())
+                    metrics.note_sweep(name, CLOCK.now())
 
-                sweeps = plan_sweeps(tools, settings.rules, settings.sweep_seconds)
-                schedule = Schedule(note_sweep, *sweeps, *keepers.plan_sweeps(settings))
-                bookkeeping = Bookkeeping(tools, settings.fold_seconds)
+                sweeps = plan_sweeps(
+                    tools, tables.guardrails, settings.rules, settings.sweep_seconds
+                )
+                sweeps += keepers.plan_sweeps(settings)
+                sweeps += plan_samples(records, intake_stop, metrics, settings)
+                schedule = Schedule(note_sweep, *sweeps, supervisor=supervisor)
+                bookkeeping = Bookkeeping(tools, settings.fold_seconds, supervisor=supervisor)
                 balances = Balances(
                     records,
                     tables.accounts,
                     tables.keys,
                     tables.guardrails,
-                    _read_clock,
+                    CLOCK.now,
                     partial(note_sweep, "balances"),
+                    supervisor,
                 )
-                running += [
-                    group.create_task(_run_part(part))
-                    for part in (standing.run, schedule.run, bookkeeping.run, balances.run)
-                ]
+                begin(
+                    configuration=standing.run,
+                    sweeps=schedule.run,
+                    journal=bookkeeping.run,
+                    balances=balances.run,
+                )
 
             async def mark_ready() -> None:
                 claim_signals()
@@ -273,38 +302,29 @@ async def run_operator(
                 following.set()
                 metrics.show_shards(settings.shards.numbers)
 
+            async def follow() -> None:
+                try:
+                    await run_feed(
+                        build_registry(
+                            followed, heartbeat.hear, partial(login_to, connection), supervisor
+                        ),
+                        build_settings(followed, settings.shards, lease),
+                        namespace=settings.namespace,
+                        ready=mark_ready,
+                        stop=stop,
+                    )
+                finally:
+                    following.clear()
+                    # kopf leaves its handlers behind, which nobody hears any more
+                    claim_signals()
+
             if not stop.is_set():
-                await run_feed(
-                    build_registry(followed, heartbeat.hear, partial(_login, connection)),
-                    build_settings(followed, settings.shards, lease),
-                    namespace=settings.namespace,
-                    ready=mark_ready,
-                    stop=stop,
-                )
-            if not stop.is_set():
-                raise RuntimeError("kopf has ended by itself")
-            following.clear()
+                # between its start and `mark_ready` kopf takes the signals, and returns at one
+                await supervisor.keep("feed", follow, longest=LONGEST_RESTART_SECONDS, may_end=True)
             metrics.show_shards(())
             await asyncio.gather(controller.end(), batches.end(), keepers.end())
             for task in running:
                 task.cancel()
-
-
-def _read_clock() -> datetime:
-    return datetime.now(UTC)
-
-
-def _address_notices(base: str, signer: NoticeSigner) -> Callable[[Notice], str | None]:
-    """Makes the addresses that providers are given; none without a base."""
-    if not base:
-        return lambda _: None
-    root = base.rstrip("/")
-    return lambda notice: root + signer.sign(notice)
-
-
-async def _run_part(part: Callable[[], Awaitable[None]]) -> None:
-    await part()
-    raise RuntimeError(f"{getattr(part, '__qualname__', part)} has ended by itself")
 
 
 async def _wait_for_tables(tables: Tables, stop: asyncio.Event) -> None:
@@ -320,40 +340,31 @@ def _build_tables(records: KubeRecords) -> Tables:
     return Tables(
         accounts=KubeTable(records, GatewayAccount.plural, GatewayAccount.model_validate),
         users=KubeTable(records, GatewayUser.plural, GatewayUser.model_validate),
-        keys=KubeTable(records, GatewayKey.plural, GatewayKey.model_validate),
-        guardrails=KubeTable(records, GatewayGuardrail.plural, GatewayGuardrail.model_validate),
+        keys=KubeTable(records, GatewayKey.plural, project_key),
+        guardrails=KubeTable(records, GatewayGuardrail.plural, project_guardrail),
         models=KubeTable(records, GatewayModel.plural, GatewayModel.model_validate),
         providers=KubeTable(records, GatewayProvider.plural, GatewayProvider.model_validate),
     )
 
 
 def _build_standing(
-    records: KubeRecords, tables: Tables, providers: ProvidersInUse, declared: DeclaredKeys
+    records: KubeRecords,
+    tables: Tables,
+    providers: ProvidersInUse,
+    declared: DeclaredKeys,
+    defaults: AccountDefaults,
 ) -> StandingController:
     """The kinds in the order of what they refer to, so that a start looks at each object once."""
     accounts, users, keys = tables.accounts, tables.users, tables.keys
     kinds = (
-        Accounts(accounts),
+        Accounts(accounts, defaults),
         Users(users, accounts),
-        Keys(keys, accounts, users, declared, _read_clock),
+        Keys(keys, accounts, users, declared, CLOCK.now),
         Guardrails(tables.guardrails, accounts, keys),
         ProviderKind(tables.providers, providers),
         Models(tables.models, providers),
     )
-    return StandingController(records, kinds, _read_clock)
-
-
-def _follow_catalog(models: KubeTable[GatewayModel]) -> Callable[[], Catalog]:
-    """The catalog of the table's models, built anew after one has changed."""
-    current: list[Catalog] = []
-    models.subscribe(lambda _name: current.clear())
-
-    def read() -> Catalog:
-        if not current:
-            current.append(build_catalog(entry for _, entry in models.items())[0])
-        return current[0]
-
-    return read
+    return StandingController(records, kinds, CLOCK.now)
 
 
 def _build_provider(
@@ -374,7 +385,8 @@ def _scale(spec: ProviderSpec, shards: Shards) -> ProviderSpec:
     return spec.model_copy(update={"max_concurrent_requests": limit})
 
 
-def _login(connection: Connection) -> kopf.ConnectionInfo:
+def login_to(connection: Connection) -> kopf.ConnectionInfo:
+    """What kopf needs to reach the same API server with the same credentials."""
     return kopf.ConnectionInfo(
         server=connection.server,
         ca_data=connection.ca_pem,

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from gateway_core.concurrency import Supervisor
 from gateway_core.contract.names import GROUP, VERSION
 from gateway_core.contract.resource import Resource
 from gateway_core.ports.records import Object
@@ -17,6 +18,8 @@ from gateway_operator.framework import kopf
 from gateway_operator.shards import Shards
 
 Login = Callable[[], kopf.ConnectionInfo]
+LONGEST_RESTART_SECONDS = 5.0
+"""Back-off of kopf at most: the heartbeat ends a process that has no feed for three beats."""
 LEASE_RESOURCE = ("coordination.k8s.io", "v1", "leases")
 
 
@@ -55,7 +58,10 @@ class NoDiffs(kopf.DiffBaseStorage):
 
 
 def build_registry(
-    followed: Iterable[Followed], heard_heartbeat: Callable[[str], None], login: Login
+    followed: Iterable[Followed],
+    heard_heartbeat: Callable[[str], None],
+    login: Login,
+    supervisor: Supervisor,
 ) -> kopf.OperatorRegistry:
     """The handlers: events of each kind, and this replica's heartbeat through the watch."""
     registry = kopf.OperatorRegistry()
@@ -66,7 +72,8 @@ def build_registry(
     def hand_to(kind: Followed) -> Callable[..., Awaitable[None]]:
         async def hand_on(event: kopf.RawEvent, **_: Any) -> None:
             # kopf names initial events None; the body is a plain dict of our own from here on
-            kind.observe(event["type"], dict(event["object"]))
+            with supervisor.guard("events", kind=kind.kind.plural):
+                kind.observe(event["type"], dict(event["object"]))
 
         hand_on.__name__ = f"on_{kind.kind.plural}"
         return hand_on
@@ -92,8 +99,8 @@ def build_settings(
     settings.scanning.disabled = True
     settings.peering.standalone = True
     settings.peering.mandatory = False
-    # of every kind alike, and a file may have 200 KB
-    settings.watching.chunk_size = 100
+    # the same for every kind, and a file may have 200 KB: 8 MB at most
+    settings.watching.chunk_size = 40
     settings.watching.server_timeout = 300
     settings.watching.inactivity_timeout = 70
     settings.watching.reconnect_backoff = 0.1
@@ -120,7 +127,12 @@ async def run_feed(
     ready: Callable[[], Awaitable[None]],
     stop: asyncio.Event,
 ) -> None:
-    """Runs kopf until `stop` is set; returns early only if kopf has failed."""
+    """Runs kopf until `stop` is set, or until a signal that kopf has taken; raises what it raises.
+
+    Once `ready` has returned, signals are the caller's, so RuntimeError where kopf returns without
+    `stop`: one of its root tasks has ended. May be called again: kopf begins with a list of
+    everything then.
+    """
     ready_flag = asyncio.Event()
 
     async def announce() -> None:
@@ -144,6 +156,8 @@ async def run_feed(
         await asyncio.wait((feed, stopping), return_when=asyncio.FIRST_COMPLETED)
         if feed.done():
             feed.result()
+            if announcer.done() and not stop.is_set():
+                raise RuntimeError("kopf has ended by itself")
     finally:
         for task in (feed, announcer, stopping):
             task.cancel()

@@ -44,7 +44,8 @@ class Heartbeat:
         self._heard.set()
 
     async def wait_heard(self) -> None:
-        """Returns once a beat has come through the watch: only then is it known to run."""
+        """Returns once a further beat has come through the watch: only then is it known to run."""
+        self._heard.clear()
         await self._heard.wait()
 
     async def run(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from gateway_core.concurrency import Supervisor
 from gateway_core.contract.batch import GatewayBatch
 from gateway_core.contract.names import CALL_PREFIX, is_batch
 from gateway_core.contract.task import GatewayTask
@@ -39,7 +40,10 @@ _log = structlog.get_logger(__name__)
 class Janitor:
     """Sweeps every so often, the first time right at the start."""
 
-    def __init__(self, tools: Tools, sweep_seconds: float) -> None:
+    def __init__(
+        self, tools: Tools, sweep_seconds: float, supervisor: Supervisor | None = None
+    ) -> None:
+        self._supervisor = supervisor or Supervisor()
         self._tools = tools
         self._pause = sweep_seconds
         self._suspects: dict[str, int] = {}
@@ -60,17 +64,12 @@ class Janitor:
 
     async def _try(self, sweep: Callable[[], Awaitable[int]]) -> bool:
         """Whether the sweep came to its end."""
-        name = getattr(sweep, "__name__", "sweep")
-        try:
+        name = sweep.__name__.removeprefix("sweep_")
+        away = (RecordError, CountersUnavailable, StoreUnavailable)
+        with self._supervisor.guard(name, *away) as attempt:
             await sweep()
-        except (RecordError, CountersUnavailable, StoreUnavailable) as error:
-            _log.warning("sweep cut short", sweep=name, error=str(error))
-            return False
-        except Exception:  # the boundary: one odd object must not end the repairs
-            _log.exception("sweep failed", sweep=name)
-            return False
-        self._tools.metrics.note_sweep(name.removeprefix("sweep_"), self._tools.now())
-        return True
+            self._tools.metrics.note_sweep(name, self._tools.now())
+        return not attempt.failed
 
     async def sweep_open_tasks(self) -> int:
         """Finds open tasks whose newest version the watch has not shown; how many it mended.

@@ -13,11 +13,10 @@ from gateway_operator.feed import Followed
 from gateway_operator.keeping import Keeping
 from gateway_operator.reconciling.bytes import ByteReconciliation
 from gateway_operator.reconciling.proof import StorageProof
+from gateway_operator.retention.deletions import Deletions
+from gateway_operator.retention.ended import UPLOAD_SECONDS, UPLOADS, EndedRemoval
 from gateway_operator.retention.schedule import Sweep
-from gateway_operator.retention.uploads import UploadRemoval
 from gateway_operator.settings import Settings
-
-REMOVAL_SECONDS = 600.0
 
 
 class Keepers:
@@ -55,7 +54,15 @@ class Keepers:
     def plan_sweeps(self, settings: Settings) -> tuple[Sweep, ...]:
         """What shard 0's owner removes, and compares with the record, and how often."""
         tools, pause = self._tools, settings.reconcile_seconds
-        removal = UploadRemoval(tools.records, tools.now, self.uploads.take_up)
+        removal = EndedRemoval(
+            tools.records,
+            Deletions(tools.records, tools.failpoints),
+            UPLOADS,
+            tools.now,
+            kept_seconds=UPLOAD_SECONDS,
+            most=settings.rules.ended,
+            resume=self.uploads.take_up,
+        )
         comparison = ByteReconciliation(tools, settings.orphan_seconds)
         proof = StorageProof(
             tools,
@@ -64,7 +71,7 @@ class Keepers:
             claim_seconds=settings.claim_seconds,
         )
         return (
-            Sweep("settled uploads", removal.sweep, min(REMOVAL_SECONDS, pause)),
+            Sweep("ended uploads", removal.sweep, settings.sweep_seconds),
             Sweep("stored bytes", comparison.sweep, pause),
             Sweep("storage ledger", proof.sweep, settings.proof_seconds),
         )

@@ -17,6 +17,7 @@ class LiveTasks:
         self._objects: dict[str, Object] = {}
         self._gone: OrderedDict[str, int] = OrderedDict()
         self._unread: dict[str, int] = {}
+        self._unwritten: set[str] = set()
         self._owners: dict[_Job, str] = {}
         self._jobs: dict[str, _Job] = {}
         self._past_jobs: OrderedDict[_Job, None] = OrderedDict()
@@ -55,10 +56,24 @@ class LiveTasks:
             self._unread.pop(name, None)
         meta.pop("managedFields", None)
         self._objects[name] = obj
+        self._unwritten.discard(name)
         upstream = (obj.get("status") or {}).get("upstream") or {}
         if upstream.get("jobId"):
             self.claim_job(upstream["providerName"], upstream["jobId"], name)
         return True
+
+    def hold_back(self, obj: Object) -> None:
+        """Takes in a change of the known version that is written together with the next one.
+
+        Whatever newer version comes first takes its place: then the change is to be made anew.
+        """
+        name = obj["metadata"]["name"]
+        self._objects[name] = obj
+        self._unwritten.add(name)
+
+    def is_unwritten(self, name: str) -> bool:
+        """Whether a change of the object has been held back."""
+        return name in self._unwritten
 
     def claim_job(self, provider: str, job_id: str, name: str) -> bool:
         """Takes note that the job is the task's; False where another has, or had, that id."""
@@ -115,6 +130,7 @@ class LiveTasks:
         self._gone[name] = max(version, self.version(name), self._gone.pop(name, -1))
         self._objects.pop(name, None)
         self._unread.pop(name, None)
+        self._unwritten.discard(name)
         self._leave_job(name)
         if len(self._gone) > _MOST_GONE:
             self._gone.popitem(last=False)

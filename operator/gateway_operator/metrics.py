@@ -22,6 +22,20 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.record_size = Gauge(
+            "gateway_record_size_bytes",
+            "Bytes allocated for the Kubernetes API's database, where its quota is set.",
+            registry=self.registry,
+        )
+        self.record_quota = Gauge(
+            "gateway_record_quota_bytes",
+            "The quota of that database, as it was set; 0 where the size is not looked at.",
+            registry=self.registry,
+        )
+        self.record_refusals = self._counter(
+            "gateway_record_refusals_total",
+            "Writes of this process that the Kubernetes API has refused for lack of space.",
+        )
         self._ends = self._counter(
             "gateway_tasks_ended_total", "Tasks that ended, by the reason of their end.", "reason"
         )

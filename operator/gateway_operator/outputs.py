@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from gateway_core.concurrency import Places
 from gateway_core.contract.media import LIFETIME_SECONDS, MediaItem, MediaSigner
 from gateway_core.ports.objects import ObjectStore, ObjectTooLarge
 from gateway_core.ports.upstream import OutputRejected, Upstream, UpstreamUnclear
-from gateway_core.usecases.places import Places
 
 PLACES = 32
 """Copies under way in all, as many as a bucket takes in; at most half of them of one provider."""

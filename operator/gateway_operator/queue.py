@@ -7,16 +7,28 @@ step. What limits the work are the calls it makes, not the number of names in ha
 
 import asyncio
 import heapq
-import random
 from collections.abc import Awaitable, Callable
 from itertools import count
 
 import structlog
 
+from gateway_core.concurrency import back_off
+from gateway_core.ports.counters import CountersStale, CountersUnavailable
+from gateway_core.ports.objects import StoreUnavailable
+from gateway_core.ports.records import RecordError
+from gateway_core.ports.storage import StorageStale, StorageUnavailable
+
 _log = structlog.get_logger(__name__)
 
-FIRST_DELAY = 0.5
-LONGEST_DELAY = 30.0
+EXPECTED = (
+    RecordError,
+    StoreUnavailable,
+    CountersUnavailable,
+    CountersStale,
+    StorageUnavailable,
+    StorageStale,
+)
+"""Of systems that are away, and races; of all other exceptions the log has the traceback."""
 
 
 class Draining(Exception):
@@ -111,7 +123,6 @@ class WorkQueue:
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        # uvloop gives a handle that does not know its time where that is past already
         self._timer_due = self._heap[0][0] if self._heap else float("inf")
         loop = asyncio.get_running_loop()
         self._timer = loop.call_at(self._timer_due, self._start_due) if self._heap else None
@@ -136,15 +147,14 @@ class WorkQueue:
         except Exception as error:  # the boundary: whatever went wrong, the object is tried again
             self._note_failure()
             failures = self._failures[name] = self._failures.get(name, 0) + 1
-            delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(failures - 1, 10))
-            delay *= random.uniform(0.8, 1.2)  # noqa: S311 - spreads retries, hides nothing
+            delay = back_off(failures)
             _log.warning(
                 "work failed",
                 object=name,
                 error=f"{type(error).__name__}: {error}",
                 failures=failures,
                 again_in=round(delay, 1),
-                exc_info=failures == 3,
+                exc_info=not isinstance(error, EXPECTED),
             )
             self.add_after(name, delay)
         finally:

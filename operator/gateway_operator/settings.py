@@ -7,10 +7,17 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
+from gateway_core.contract.account import (
+    ACCOUNT_BYTES,
+    PAID_RPM,
+    AccountDefaults,
+    StorageBytes,
+)
+from gateway_core.contract.limits import RequestsPerMinute
 from gateway_core.contract.names import SHARDS
 from gateway_core.domain.callbacks import SCHEDULE
 from gateway_core.ports.stores import StoreSettings
-from gateway_operator.retention.rules import DAY_SECONDS, RESULT_DAYS, Rules
+from gateway_operator.retention.rules import DAY_SECONDS, MOST_ENDED, RESULT_DAYS, Rules
 from gateway_operator.shards import Shards
 
 MOST_DELAY = 7 * 24 * 3600.0
@@ -30,8 +37,17 @@ class Settings(StoreSettings):
     health_port: int = 8081
     notify_url: Annotated[str, Field(pattern=r"^(https?://[^\s?#]+)?$")] = ""
     """The API's address as providers reach it, for their notices; empty if they are not to push."""
-    allowed_cidrs: Networks = ()
+    callback_allowed_cidrs: Networks = ()
+    """Private networks that receivers of callbacks may be in (contract §11.6)."""
+    fetch_allowed_cidrs: Networks = ()
+    """Private networks that a provider's outputs may be in outside its own origin: what is read
+    from there tenants can read, as what the API fetches."""
     denied_cidrs: Networks = ()
+    """Networks that neither may be in, whether public or allowed."""
+    paid_rpm: RequestsPerMinute = PAID_RPM
+    """Paid calls a minute of an account whose object does not say."""
+    account_bytes: StorageBytes = ACCOUNT_BYTES
+    """Bytes of files of such an account."""
     callback_schedule: Annotated[
         tuple[Delay, ...], NoDecode, Field(min_length=1, max_length=100)
     ] = SCHEDULE
@@ -49,6 +65,8 @@ class Settings(StoreSettings):
     retention_max_finished: Annotated[int, Field(ge=0)] = 20_000
     # for tests: a create that looks for a task must find it or its archive (contract §2.2)
     retention_least_seconds: Annotated[float, Field(ge=0)] = 600.0
+    # for tests: the contract says the number (§12.1a)
+    retention_ended_per_account: Annotated[int, Field(ge=1)] = MOST_ENDED
     reconcile_seconds: Annotated[float, Field(gt=0, le=7 * DAY_SECONDS)] = 3600.0
     """From one comparison of the object store with the record to the next."""
     orphan_seconds: Annotated[float, Field(ge=0, le=365 * DAY_SECONDS)] = DAY_SECONDS
@@ -57,11 +75,17 @@ class Settings(StoreSettings):
     """From one comparison of the storage ledger with the record to the next."""
     # for tests: longer than a create can be under way
     claim_seconds: Annotated[float, Field(ge=0)] = 120.0
+    record_quota_bytes: Annotated[int, Field(ge=0, le=2**53 - 1)] = 0
+    """The quota of the etcd behind the Kubernetes API; 0: its size is not looked at."""
+    record_stop_percent: Annotated[int, Field(ge=10, le=95)] = 80
+    """Of the quota, from where on API processes refuse requests that create."""
+    record_seconds: Annotated[float, Field(gt=0, le=60)] = 30.0
+    """From one look at the size to the next."""
     trace_providers: bool = False
     """Whether calls that start jobs carry `traceparent`, where tracing is on."""
     failpoints: str = ""
 
-    @field_validator("allowed_cidrs", "denied_cidrs", mode="before")
+    @field_validator("callback_allowed_cidrs", "fetch_allowed_cidrs", "denied_cidrs", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         if not isinstance(value, str):
@@ -89,6 +113,11 @@ class Settings(StoreSettings):
         return self
 
     @property
+    def account_defaults(self) -> AccountDefaults:
+        """The limits of accounts that do not set their own."""
+        return AccountDefaults(self.paid_rpm, self.account_bytes)
+
+    @property
     def shards(self) -> Shards:
         """The shards this replica owns."""
         return Shards.divide(self.replicas, self.ordinal)
@@ -100,4 +129,5 @@ class Settings(StoreSettings):
             finished=self.retention_ttl_seconds,
             most=self.retention_max_finished,
             least=self.retention_least_seconds,
+            ended=self.retention_ended_per_account,
         )

@@ -68,6 +68,7 @@ def serve(settings: Settings) -> bool:
             wired,
             host=settings.host,
             port=settings.port,
+            loop="asyncio",
             log_config=None,
             access_log=False,
             proxy_headers=False,

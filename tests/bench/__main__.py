@@ -1,13 +1,17 @@
 """`make bench`: every figure measured in one run, beside its bar; exit 1 where one falls short.
 
 A stage is a coroutine `measure(world, key, report)`: put it in a module of its own and in STAGES.
+Each begins with API and operator processes that have served nothing. One that fails is reported
+with its error, the others still run, and the run ends with 1; the JSON is written in any case.
 """
 
 import argparse
 import asyncio
 import sys
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 
+from gateway_cli.local.processes import PROCESSES
 from tests.bench.admission import measure_admission
 from tests.bench.batches import measure_batches
 from tests.bench.callbacks import measure_callbacks
@@ -17,8 +21,10 @@ from tests.bench.inflight import measure_inflight
 from tests.bench.polls import measure_polls
 from tests.bench.report import Report
 from tests.bench.retention import measure_retention
+from tests.bench.soak import measure_soak
 from tests.bench.stage import make_bench_key, root
 from tests.bench.store import measure_store
+from tests.bench.taskcost import measure_task_cost
 from tests.bench.tenants import measure_tenants
 from tests.bench.uploads import measure_uploads
 from tests.servers.world import World
@@ -27,6 +33,7 @@ Stage = Callable[[World, str, Report], Awaitable[None]]
 
 STAGES: dict[str, Stage] = {
     "polls": measure_polls,
+    "taskcost": measure_task_cost,
     "inflight": measure_inflight,
     "batches": measure_batches,
     "callbacks": measure_callbacks,
@@ -35,6 +42,7 @@ STAGES: dict[str, Stage] = {
     "files": measure_files,
     "uploads": measure_uploads,
     "tenants": measure_tenants,
+    "soak": measure_soak,
     # last, since they end the operator: nobody is to work on what they leave behind
     "admission": measure_admission,
     "creates": measure_creates,
@@ -51,13 +59,38 @@ def main() -> int:
     )
     parser.add_argument("stages", nargs="*", type=_read_stages, help="all where none is given")
     given = [name for names in parser.parse_args().stages for name in names]
-    report = Report()
-    with World() as world:
-        key = asyncio.run(make_bench_key(world))
-        for name, measure in STAGES.items():
-            if name in (given or STAGES):
-                asyncio.run(measure(world, key, report))
-    return 0 if report.finish(root() / "bench-results.json") else 1
+    report = Report(root() / "bench-results.json")
+    try:
+        with World() as world:
+            key = asyncio.run(make_bench_key(world))
+            for name, measure in STAGES.items():
+                if name in (given or STAGES):
+                    run_stage(name, measure, world, key, report)
+    except KeyboardInterrupt:
+        report.fail("the run", "interrupted")
+    except Exception as error:
+        traceback.print_exc()
+        report.fail("the run", repr(error))
+    return 0 if report.finish() else 1
+
+
+def run_stage(name: str, measure: Stage, world: World, key: str, report: Report) -> None:
+    """Runs a stage on fresh processes; an error in it is reported and goes no further."""
+    try:
+        for process in PROCESSES:
+            if process in ("api", "operator") or not world.is_alive(process):
+                world.run.restart(process, {})
+        asyncio.run(measure(world, key, report))
+        asyncio.run(behave(world))
+    except Exception as error:
+        traceback.print_exc()
+        report.fail(name, repr(error))
+
+
+async def behave(world: World) -> None:
+    """Ends what the stage told the simulated provider to do."""
+    async with world.client() as client:
+        await client.simulate()
 
 
 def _read_stages(text: str) -> Sequence[str]:

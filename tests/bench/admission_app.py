@@ -7,10 +7,10 @@ stage `admission`, with the environment of an API process.
 import asyncio
 from itertools import count
 
-import uvloop
 from starlette.types import Receive, Scope, Send
 
 from gateway_apiserver.admission.entrance import Entrance, Payer
+from gateway_apiserver.admission.intake import Intake
 from gateway_apiserver.admission.policies import PolicyView
 from gateway_apiserver.answers import Answer, send_answer
 from gateway_apiserver.app import ApiParts
@@ -64,7 +64,7 @@ class Routes:
             ),
             Failpoints(""),
             ApiMetrics(),
-            maintenance=False,
+            Intake(),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,5 +91,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main())
+    asyncio.run(main())

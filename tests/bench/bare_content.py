@@ -34,7 +34,7 @@ def main(port: str, key: str, size: str, *where: str) -> None:
         app,
         host="127.0.0.1",
         port=int(port),
-        loop="uvloop",
+        loop="asyncio",
         http="httptools",
         lifespan="off",
         access_log=False,

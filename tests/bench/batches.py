@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 
 import aiohttp
@@ -125,4 +125,5 @@ async def _watch_loop(world: World) -> AsyncIterator[list[float]]:
         yield taken
     finally:
         asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
+        with suppress(asyncio.CancelledError):
+            await asking

@@ -7,8 +7,6 @@ import ssl
 import statistics
 import time
 
-import uvloop
-
 from gateway_core.contract.ids import mint_request_id
 from gateway_core.contract.task import GatewayTask
 from tests.bench.load import Load, build_request, run_load
@@ -88,7 +86,7 @@ def _run_client(world: World, template: dict[str, object]) -> Load:
             load.seconds = time.perf_counter() - begin
         return load
 
-    return uvloop.run(run())
+    return asyncio.run(run())
 
 
 async def _run_bare(world: World, template: dict[str, object]) -> Load:

@@ -18,7 +18,7 @@ if __name__ == "__main__":
         app,
         host="127.0.0.1",
         port=int(sys.argv[1]),
-        loop="uvloop",
+        loop="asyncio",
         http="httptools",
         access_log=False,
         log_level="warning",

@@ -1,9 +1,26 @@
 """Figures beside their bars: a table for people and JSON for programs."""
 
 import json
+import os
 import platform
+import subprocess
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def name_commit() -> str:
+    """The commit that is checked out; empty where there is none."""
+    done = subprocess.run(
+        ["git", "rev-parse", "--short=10", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip()
 
 
 @dataclass
@@ -27,26 +44,47 @@ class Figure:
 
 @dataclass
 class Report:
-    """All figures of one run."""
+    """All figures of one run, and the stages that failed, written to `path` after each of them."""
 
+    path: Path
     figures: list[Figure] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    commit: str = field(default_factory=name_commit)
+    begun: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M", time.gmtime()))
 
     def add(self, name: str, value: float, unit: str, **bar: float) -> None:
         """Adds a figure and prints it at once."""
         figure = Figure(name, round(value, 4), unit, **bar)
         self.figures.append(figure)
         print(_row(figure), flush=True)
+        self._write()
 
-    def finish(self, path: Path) -> bool:
-        """Writes the JSON; whether every bar is met."""
+    def fail(self, stage: str, error: str) -> None:
+        """Notes that a stage ended early, and why."""
+        self.failed[stage] = error
+        print(f"{stage} FAILED: {error}", flush=True)
+        self._write()
+
+    def finish(self) -> bool:
+        """Prints the sum; whether every stage came to its end and every bar is met."""
+        self._write()
+        short = [figure.name for figure in self.figures if not figure.passes]
+        missed, failed = ", ".join(short) or "none", ", ".join(self.failed) or "none"
+        print(f"\n{self.path}: {len(self.figures)} figures; short: {missed}; failed: {failed}")
+        return not short and not self.failed
+
+    def _write(self) -> None:
         document = {
-            "machine": f"{platform.machine()}, {platform.python_version()}",
+            "date": self.begun,
+            "commit": self.commit,
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.python_version()}",
+            "failed": self.failed,
             "figures": [{**asdict(f), "passes": f.passes} for f in self.figures],
         }
-        path.write_text(json.dumps(document, indent=2) + "\n")
-        short = [figure.name for figure in self.figures if not figure.passes]
-        print(f"\n{path}: {len(self.figures)} figures; falls short: {', '.join(short) or 'none'}")
-        return not short
+        # a run that is killed while it writes leaves the last whole document
+        fresh = self.path.with_suffix(".tmp")
+        fresh.write_text(json.dumps(document, indent=2) + "\n")
+        fresh.replace(self.path)
 
 
 def _row(figure: Figure) -> str:

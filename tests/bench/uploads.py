@@ -1,29 +1,33 @@
-"""An Upload of 200 MB in parts beside the same bytes put to the same store directly.
+"""An Upload of 200 MB in parts beside the same bytes put to the bare store.
 
-On the directory that the world has: how long it takes as a whole, how long its completion does with
-and without an MD5, and how much the API's memory grows meanwhile.
+On a directory (`cp`, and a file that is written and synced) and on a real S3 server (boto3's
+`put_object`): how long it takes as a whole, how long its completion does with and without an MD5,
+and how much the API's memory grows meanwhile.
 """
 
 import asyncio
 import hashlib
 import statistics
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import aiohttp
 import psutil
 
-from gateway_core.adapters.objectstore.directory import DirectoryStore
+from tests.bench.plain_stores import PlainBucket, PlainDirectory, PlainStore
 from tests.bench.report import Report
 from tests.servers.replica import Replica
+from tests.servers.s3_server import S3Server
 from tests.servers.world import World
 
 SIZE = 200_000_000
 PART = 64 * 2**20
 BLOCK = 256 * 1024
 AT_ONCE = 4
-ROUNDS = 3
+ROUNDS = 4
 CONTENT = hashlib.shake_256(b"uploads").digest(SIZE)
 MD5 = hashlib.md5(CONTENT, usedforsecurity=False).hexdigest()
 _BOUNDARY = "benchmark"
@@ -32,37 +36,46 @@ _TAIL = f"\r\n--{_BOUNDARY}--\r\n".encode()
 
 
 async def measure_uploads(world: World, key: str, report: Report) -> None:
-    """An API process of its own, which has served nothing else."""
-    store = DirectoryStore(world.config.store_directory)
+    """The two stores, each with an API process of its own, which has served nothing else."""
+    with TemporaryDirectory(dir=world.config.directory) as folder, Replica(world, "api") as api:
+        await _measure(api, key, PlainDirectory(Path(folder)), "directory", report)
+    with S3Server() as server, Replica(world, "api", **server.settings("bench")) as api:
+        await _measure(api, key, PlainBucket(server), "S3", report)
+
+
+async def _measure(api: Replica, key: str, plain: PlainStore, name: str, report: Report) -> None:
     headers = {"Authorization": f"Bearer {key}"}
-    ratios, wholes, ends, checked, growths = [], [], [], [], []
-    try:
-        with Replica(world, "api") as api:
-            process = psutil.Process(api.pid)
-            async with aiohttp.ClientSession(api.base_url, headers=headers) as session:
-                for number in range(ROUNDS):
-                    begin = time.perf_counter()
-                    await store.put_stream(
-                        "files/bench/plain", _cut(0, SIZE, b"", b""), max_bytes=SIZE
-                    )
-                    direct = time.perf_counter() - begin
-                    # one of them says its MD5, so that completion reads the bytes
-                    body = {"md5": MD5} if number == ROUNDS - 1 else {}
-                    whole, end, growth = await _upload(session, process, body)
-                    growths.append(growth)
-                    (checked if body else ends).append(end)
-                    if not body:
-                        wholes.append(whole)
-                        ratios.append(direct / whole)
-    finally:
-        await store.delete("files/bench/plain")
-        store.close()
-    what = "uploads, directory, 200 MB in parts"
-    report.add(f"{what}, over the store", statistics.median(ratios), "ratio")
+    steps = plain.steps(CONTENT)
+    ratios = {step: list[float]() for step in steps}
+    wholes, ends, checked, growths = [], [], [], []
+    process = psutil.Process(api.pid)
+    async with aiohttp.ClientSession(api.base_url, headers=headers) as session:
+        for number in range(ROUNDS):
+            bare = {step: await _time(work) for step, work in steps.items()}
+            # the last one says its MD5, so that completion reads the bytes
+            body = {"md5": MD5} if number == ROUNDS - 1 else {}
+            whole, end, growth = await _upload(session, process, body)
+            growths.append(growth)
+            (checked if body else ends).append(end)
+            if not body:
+                wholes.append(whole)
+                for step, seconds in bare.items():
+                    ratios[step].append(seconds / whole)
+    what = f"uploads, {name}, 200 MB in parts"
+    for step, values in ratios.items():
+        # `cp` syncs nothing
+        bar = {} if step == "cp" else {"at_least": 0.7}
+        report.add(f"{what}, over {step}", statistics.median(values), "ratio", **bar)
     report.add(what, statistics.median(wholes), "s")
     report.add(f"{what}: completion", statistics.median(ends), "s")
     report.add(f"{what}: completion with its md5", statistics.median(checked), "s")
     report.add(f"{what}: API memory grows by", max(growths), "MiB", at_most=64)
+
+
+async def _time(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    await asyncio.to_thread(work)
+    return time.perf_counter() - begin
 
 
 async def _upload(

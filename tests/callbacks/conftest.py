@@ -9,7 +9,13 @@ from tests.servers.world import World
 SCHEDULE = (0, 0.3, 0.3, 0.6)
 TIMEOUT = 5.0
 """More than a shared machine halts the receiver, which lives in the process of the tests."""
+NETWORKS = {
+    # receivers may be on loopback, as in every local run; files are read from no private address
+    "GATEWAY_FETCH_ALLOWED_CIDRS": "",
+    "GATEWAY_DENIED_CIDRS": "127.0.0.3/32",
+}
 ENV = {
+    **NETWORKS,
     "GATEWAY_CALLBACK_SCHEDULE": ",".join(map(str, SCHEDULE)),
     "GATEWAY_CALLBACK_TIMEOUT_SECONDS": str(TIMEOUT),
 }
@@ -18,7 +24,7 @@ ENV = {
 @pytest.fixture(scope="session")
 def world():
     """All processes. What the run has written is searched for secrets at its end."""
-    extra = {"operator": ENV, "simulator": {"GATEWAY_SIMULATOR_SECONDS": "0.5"}}
+    extra = {"api": NETWORKS, "operator": ENV, "simulator": {"GATEWAY_SIMULATOR_SECONDS": "0.5"}}
     with World(restart=True, extra_env=extra) as running:
         yield running
         leaks = find_leaks(running)

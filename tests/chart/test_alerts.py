@@ -53,7 +53,9 @@ def test_every_alert_is_of_metrics_that_there_are(chart):
             if isinstance(selector, promql_parser.VectorSelector):
                 chosen = {m.name: m.value for m in selector.matchers.matchers}
                 assert chosen["namespace"] == "model-gateway", rule["alert"]
-                assert chosen["service"].endswith("-(api|operator)"), rule["alert"]
+                assert chosen["service"].endswith("-(api-health|media-health|operator)"), rule[
+                    "alert"
+                ]
 
 
 def test_every_alert_says_how_bad_it_is_what_it_is_and_where_to_read_on(chart):
@@ -87,11 +89,17 @@ def test_every_panel_asks_for_what_there_is():
         assert check_query(query), query
 
 
-def test_nothing_that_is_measured_is_left_out_of_both():
+@pytest.mark.parametrize(("percent", "ratio"), [(80, "0.7"), (10, "0.0875"), (95, "0.8313")])
+def test_record_alert_warns_before_intake_stops(chart, percent, ratio):
+    values = f"{VALUES[:-1]}, record: {{stopPercent: {percent}}}}}"
+    [group] = chart.find("PrometheusRule", "-alerts", values)["spec"]["groups"]
+    [expr] = [rule["expr"] for rule in group["rules"] if rule["alert"] == "GatewayRecordFills"]
+    assert expr.endswith(f" > {ratio}")
+
+
+def test_nothing_that_is_measured_is_left_out_of_both(chart):
     asked = {name for query in list_queries() for name in check_query(query)}
-    asked |= {
-        name for rule in RULES for name in check_query(rule["expr"].replace("JOBS", 'pod="x"'))
-    }
+    asked |= {name for rule in rules_of(chart) for name in check_query(rule["expr"])}
     for metrics in list_metrics().values():
         for metric in metrics:
             assert asked & set(metric.series), metric.name

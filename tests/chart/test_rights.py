@@ -59,11 +59,17 @@ def test_a_process_is_given_the_keys_that_it_loads_and_no_other(
 
 
 def test_no_role_has_wildcards_and_none_is_the_clusters(chart, scenario):
+    bound = []
     for obj in chart.render(scenario):
         if obj["kind"] in ("Role", "ClusterRole"):
             for rule in obj["rules"]:
-                assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
-        assert obj["kind"] != "ClusterRoleBinding"
+                scopes = ("verbs", "resources", "apiGroups", "nonResourceURLs")
+                assert not any("*" in word for scope in scopes for word in rule.get(scope, []))
+        if obj["kind"] == "ClusterRoleBinding":
+            bound.append(obj["roleRef"]["name"])
+    # the size of the record's database is the cluster's, and wanted where its quota is set
+    wanted = "quotaBytes: 8" in scenario
+    assert [name.rpartition("-record-")[2] for name in bound] == ["size"] * wanted
 
 
 def test_only_what_calls_the_cluster_has_its_token(chart):
@@ -75,3 +81,16 @@ def test_only_what_calls_the_cluster_has_its_token(chart):
         and obj["spec"].get("template", obj)["spec"]["automountServiceAccountToken"]
     }
     assert holders == {"api", "operator", "secrets", "first-objects"}
+
+
+def test_operator_may_write_each_status_as_it_does(chart):
+    """A task's status is replaced, every other kind's is patched."""
+    role = chart.find("Role", "-operator")
+    verbs = {}
+    for rule in role["rules"]:
+        for resource in rule["resources"]:
+            verbs.setdefault(resource, set()).update(rule["verbs"])
+    written = {resource: found for resource, found in verbs.items() if resource.endswith("/status")}
+    assert "update" in written.pop("gatewaytasks/status")
+    assert len(written) == 10
+    assert all(found == {"patch"} for found in written.values())

@@ -15,6 +15,8 @@ UNSET = {
         "fold_seconds",
         "fold_most",
         "retention_least_seconds",
+        "retention_ended_per_account",
+        "record_seconds",
         "claim_seconds",
     },
 }

@@ -16,11 +16,6 @@ IS_WHOLE = SHARE == WHOLE
 """Whether everything is run (`make test-long`)."""
 
 
-PATIENCE = 1.0 if IS_WHOLE else 4.0
-"""What times are multiplied with before they count as violations: by default other tests share the
-machine, in the long run nobody does."""
-
-
 def share(total: int) -> int:
     """The part of `total` trials to run; at least one."""
     return max(1, math.ceil(total * SHARE / WHOLE))

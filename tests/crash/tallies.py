@@ -10,12 +10,13 @@ import secrets
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.faults.machine import Stopwatch
 from tests.servers.world import Client, list_tasks
 
 MOST_VIOLATIONS = 3
@@ -29,7 +30,9 @@ class Tally:
     """One fault of one row, e.g. `F2`, `kill -9 of redis`.
 
     `figures` are what is worth knowing beside the count, the worst of each: `tally.note("back in
-    s", 3.2)`.
+    s", 3.2)`. `judged` and `not_judged` count the times that were compared with a bound of the
+    contract, and those beyond it on a machine that others kept busy. `swept` counts reservations
+    that only the sweeper ended. `complete` says that the test came to its end.
     """
 
     row: str
@@ -37,6 +40,24 @@ class Tally:
     trials: int = 0
     violations: list[str] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
+    judged: int = 0
+    not_judged: int = 0
+    swept: int = 0
+    complete: bool = False
+
+    def judge(
+        self, name: str, timed: Stopwatch, *, at_most: float, seconds: float | None = None
+    ) -> None:
+        """Compares a time with its bound in seconds; AssertionError beyond it on an idle machine.
+
+        On a machine that others keep busy it is counted as not judged, up to SAFETY times the
+        bound. `seconds` is given where the time is not the whole of what was `timed`.
+        """
+        self.note(name, timed.seconds if seconds is None else seconds)
+        if timed.meets(name, at_most, seconds):
+            self.judged += 1
+        else:
+            self.not_judged += 1
 
     def note(self, name: str, value: float) -> None:
         """Keeps the largest value."""
@@ -64,6 +85,7 @@ class Tally:
     def check(self) -> None:
         """Fails the test if there was a violation; the last statement of each."""
         self._give_up_on(1)
+        self.complete = True
 
     def describe(self) -> dict[str, Any]:
         """As JSON, for the report."""
@@ -72,6 +94,10 @@ class Tally:
             "fault": self.fault,
             "trials": self.trials,
             "violations": len(self.violations),
+            "judged": self.judged,
+            "not_judged": self.not_judged,
+            "swept": self.swept,
+            "complete": self.complete,
             "figures": {name: round(value, 2) for name, value in self.figures.items()},
         }
 
@@ -103,23 +129,29 @@ async def keep_history(client: Client, error: BaseException) -> Path:
     return path
 
 
+_SUMS = ("trials", "violations", "not_judged", "swept")
+
+
 def format_summary(tallies: Iterable[dict[str, Any]]) -> list[str]:
     """The table for the end of the run: one line a fault, one for the sum."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     sums: dict[str, int] = defaultdict(int)
     for tally in tallies:
-        fresh = {**tally, "trials": 0, "violations": 0}
+        fresh = {**tally, **dict.fromkeys(_SUMS, 0)}
         known = rows.setdefault((tally["row"], tally["fault"]), fresh)
-        for name in ("trials", "violations"):
-            known[name] += tally[name]
-            sums[name] += tally[name]
-    lines = [f"{'row':<4} {'fault':<52} {'trials':>6} {'violations':>10}"]
+        for name in _SUMS:
+            known[name] += tally.get(name, 0)
+            sums[name] += tally.get(name, 0)
+    lines = [_format("row", "fault", {name: name.replace("_", " ") for name in _SUMS})]
     for (row, fault), tally in sorted(rows.items(), key=_in_order):
         figures = ", ".join(f"{name} {value:g}" for name, value in tally["figures"].items())
-        counts = f"{tally['trials']:>6} {tally['violations']:>10}"
-        lines.append(f"{row:<4} {fault:<52} {counts}  {figures}".rstrip())
-    lines.append(f"{'':<4} {'all (goal: 0)':<52} {sums['trials']:>6} {sums['violations']:>10}")
+        lines.append(f"{_format(row, fault, tally)}  {figures}".rstrip())
+    lines.append(_format("", "all (goal: 0 violations)", sums))
     return lines
+
+
+def _format(row: str, fault: str, counts: Mapping[str, Any]) -> str:
+    return f"{row:<4} {fault:<52} " + " ".join(f"{counts[name]:>10}" for name in _SUMS)
 
 
 def _in_order(entry: tuple[tuple[str, str], Any]) -> tuple[int, str]:

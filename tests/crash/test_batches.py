@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,8 @@ from gateway_cli.local.config import MODERATION_MODEL
 from gateway_core.contract.names import API_VERSION
 from gateway_core.contract.stored import batch_folder
 from gateway_core.domain.batchresults import decode_result
+from tests.crash.shares import share
+from tests.crash.tallies import Tally
 from tests.servers.s3_server import S3Server
 from tests.servers.s3_store import open_bucket
 from tests.servers.world import Client, World, wait_for
@@ -21,7 +23,24 @@ pytestmark = pytest.mark.slow
 LINES = 240
 A_SECOND = 60
 PREFIX = "gateway/batches"
-STEPS = ("before-batch-start", "after-batch-checkpoint", "after-batch-file")
+KILLS_A_STEP = 25
+STEPS = (
+    "before-batch-start",
+    "after-batch-start",
+    "before-batch-checkpoint",
+    "after-batch-checkpoint",
+    "before-batch-run-end",
+    "after-batch-run-end",
+    "after-batch-bytes",
+    "after-batch-file",
+    "before-batch-end",
+    "after-batch-end",
+    "after-batch-settle",
+    "after-batch-fold",
+    "after-batch-removal",
+    "after-batch-finalizer",
+)
+"""In the order in which a batch passes them."""
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +94,7 @@ async def check(client: Client, world: World, name: str) -> None:
 
     status = await wait_for(find, seconds=90, what=f"{name}'s end")
     assert status["phase"] == "Completed", status
-    assert status["counts"] == {"total": LINES, "completed": LINES, "failed": 0}
+    assert status["counts"] == {"total": LINES, "completed": LINES, "failed": 0, "sent": LINES}
     answer = await client.request("GET", f"/v1/files/{status['outputFileName']}/content")
     assert answer.status == 200, answer.raw
     told = [json.loads(line)["custom_id"] for line in answer.raw.splitlines()]
@@ -108,31 +127,37 @@ async def count_asked(client: Client, word: str) -> dict[int, int]:
     return {int(text.split()[-1]): each["asked"] for text, each in inputs.items()}
 
 
-async def test_an_operator_killed_in_validation_run_and_finalizing_goes_on(
-    world: World, server: S3Server
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kill", range(share(KILLS_A_STEP)))
+async def test_an_operator_killed_at_each_step_of_a_batch_goes_on(
+    world: World, server: S3Server, tally: Callable[[str, str], Tally], kill: int
 ) -> None:
-    name, settings = "batch-operator-killed", server.settings(prefix=PREFIX)
-    async with world.client() as client:
+    told = tally("F1", "operator killed at each step of a batch")
+    name, word = f"batch-operator-killed-{kill}", f"stepwise-{kill}-"
+    settings = server.settings(prefix=PREFIX)
+    async with world.client() as client, told.trial(client, count=len(STEPS)):
         before = count_charges(world)
         world.restart_doomed("operator", {**settings, "GATEWAY_FAILPOINTS": STEPS[0]})
-        apply(world, name, await upload(client, "stepwise"))
+        apply(world, name, await upload(client, word))
         stored, asked = set[int](), dict[int, int]()
         for step, following in zip(STEPS, [*STEPS[1:], ""], strict=True):
             await wait_for(lambda: not world.is_alive("operator"), seconds=60, what=step)
             if step == "after-batch-checkpoint":
                 stored = await read_checkpointed(server, name)
-                asked = await count_asked(client, "stepwise")
+                asked = await count_asked(client, word)
             world.restart_doomed("operator", {**settings, "GATEWAY_FAILPOINTS": following})
         await check(client, world, name)
         assert stored
         assert len(stored) < LINES
-        later = await count_asked(client, "stepwise")
+        later = await count_asked(client, word)
         assert {n: later[n] for n in stored} == {n: asked[n] for n in stored}, "asked again"
-        assert all(times <= 2 for times in later.values()), "one kill came between"
+        # before the checkpoint, after it and before the end of the run
+        assert all(times <= 4 for times in later.values()), "three kills came between"
         assert (
             count_charges(world) - before
             == world.read("gatewaybatch", name)["status"]["chargedMicros"]
         )
+    told.check()
 
 
 async def test_a_store_and_redis_killed_in_a_run_lose_nothing(

@@ -1,12 +1,15 @@
 """Redis lost under load, with limits of keys and pools: the figures come back as recorded.
 
 I7: what is charged is what completed, no hold outlives its task, and no limit is passed by more
-than the creates that were under way when the counters were lost.
+than the creates that were under way when the counters were lost (F5).
 """
 
 import asyncio
+import collections
 import random
 import secrets
+import time
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -20,10 +23,12 @@ from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.ledgers import read_ledger, rebuild_ledger
 from tests.bench.stage import connect_records
 from tests.crash.history import check_money, is_closed, open_counters
+from tests.crash.shares import IS_WHOLE, share
 from tests.servers.tenants import (
     describe_account,
     describe_guardrail,
     describe_key,
+    open_tenant,
     unique,
     wait_known,
 )
@@ -37,6 +42,9 @@ WORKERS = 4
 PRICE = 180_000
 """Of three seconds, in micro-dollars."""
 FITTING = 25
+TRIALS = 10
+AWAY_SECONDS = 60 if IS_WHOLE else 5
+RATE = 60
 MUCH = {"limit": {"micros": 1_000_000_000, "window": "1d"}}
 
 
@@ -59,78 +67,19 @@ async def shop(world):
         yield client, [key.plaintext for key in keys], subjects
 
 
-async def test_redis_lost_under_load_gives_limits_back_as_recorded(world, shop, tally):
-    client, keys, subjects = shop
-    told = tally("F4", "Redis killed, emptied or robbed, with limits")
-    await client.simulate({"behaviour": "seconds", "seconds": "0.3-1"})
-    refused, stop = asyncio.Event(), asyncio.Event()
-
-    async def create(number):
-        """Creates with one key and then the other, until the pool is spent."""
-        while not stop.is_set():
-            number += 1
-            answer = await send(client, keys[number % 2])
-            if answer is not None and answer.status == 429:
-                refused.set()
-
-    workers = [asyncio.create_task(create(number)) for number in range(WORKERS)]
-    losses = [lose_process, lose_all, lose_a_part]
-    async with told.trial(client, count=len(losses)):
-        for lose in losses:
-            await asyncio.sleep(random.uniform(0.2, 0.8))  # the moment is any
-            await lose(world, client)
-            await wait_for(lambda: served(client, keys[0]), what="service after the loss")
-        await wait_for(refused.is_set, what="the end of the pool", seconds=60)
-        stop.set()
-        await asyncio.gather(*workers)
-        ended = await client.wait_terminal(client.history.accepted)
-        await check_invariants(client)
-        completed = sum(body["status"] == "completed" for body in ended.values())
-        assert FITTING - 1 <= completed <= FITTING + len(losses) * WORKERS, completed
-        await wait_for(lambda: is_closed(world, client), what="all finalizers gone")
-        await check_money(world, client)
-        await check_record(world, client, subjects)
-    told.check()
-
-
-async def send(client, key):
-    """One create; None where nobody answered."""
-    body = client.body(duration_seconds=3)
-    headers = {"Idempotency-Key": secrets.token_hex(8)}
-    for _ in range(100):
-        try:
-            answer = await client.request(
-                "POST", client.tasks_path, body=body, key=key, headers=headers
-            )
-        except ConnectionError:
-            answer = None
-        if answer is not None and answer.status < 500:
-            break
-        await asyncio.sleep(0.1)
-    assert answer is not None
-    assert answer.status in (202, 429), answer
-    if answer.status == 202:
-        client.history.accepted.append(answer.body["id"])
-    return answer
-
-
-async def served(client, key):
-    """Whether a paid call gets as far as its own faults."""
-    answer = await client.request("POST", client.tasks_path, body=client.body(prompt=None), key=key)
-    return answer.status == 400
-
-
-async def lose_process(world, client):
+async def restart(world, client):
+    """Killed and back at once, empty."""
     await asyncio.to_thread(world.run.kill, "redis")
     await asyncio.to_thread(world.run.restart, "redis")
 
 
-async def lose_all(world, client):
+async def flush(world, client):
+    """FLUSHALL: the same process, empty."""
     with Redis(port=world.config.ports.redis) as direct:
         direct.flushall()
 
 
-async def lose_a_part(world, client):
+async def evict(world, client):
     """An eviction takes a pool's buckets, and nothing else."""
     with Redis(port=world.config.ports.redis) as direct:
 
@@ -138,6 +87,131 @@ async def lose_a_part(world, client):
             return list(direct.scan_iter(f"gw:{{*/{client.account}}}:spent:*:guardrail/*"))
 
         direct.delete(*await wait_for(find, what="a charge in the pool"))
+
+
+async def take_away(world, client):
+    """Away for a minute, by default for five seconds; no create is taken meanwhile."""
+    await asyncio.to_thread(world.run.kill, "redis")
+    gone = time.monotonic()
+    await asyncio.sleep(AWAY_SECONDS)
+    back = time.monotonic()
+    await asyncio.to_thread(world.run.restart, "redis")
+    taken = [at for at, until in client.taken if gone < at and until < back]
+    assert taken == [], "I7: a create was taken without a reservation"
+
+
+async def fail_over(world, client):
+    """A replica takes over that has not seen the last half second."""
+    with Redis(port=world.config.ports.redis) as direct:
+        direct.save()
+    await asyncio.sleep(0.5)
+    await asyncio.to_thread(world.run.kill, "redis")
+    # it reads what lies in its folder
+    await asyncio.to_thread(world.run.restart, "redis")
+    world.config.directory.joinpath("redis", "dump.rdb").unlink()
+
+
+LOSSES = {
+    "killed": restart,
+    "FLUSHALL": flush,
+    "away for a while": take_away,
+    "failed over to a stale replica": fail_over,
+    "robbed of a key": evict,
+}
+
+
+@pytest.mark.parametrize("number", range(share(TRIALS)))
+@pytest.mark.parametrize("loss", LOSSES)
+async def test_redis_lost_under_load_gives_limits_back_as_recorded(
+    world, shop, tally, loss, number
+):
+    client, keys, subjects = shop
+    told = tally("F5", f"Redis {loss}, with limits")
+    await client.simulate({"behaviour": "seconds", "seconds": "0.3-1"})
+    refused, stop, client.taken = asyncio.Event(), asyncio.Event(), []
+
+    async def create(number):
+        """Creates with one key and then the other, until the pool is spent."""
+        while not stop.is_set():
+            number += 1
+            answer = await send(client, keys[number % 2])
+            if answer.status == 429:
+                refused.set()
+
+    workers = [asyncio.create_task(create(number)) for number in range(WORKERS)]
+    async with told.trial(client):
+        await asyncio.sleep(random.uniform(0.2, 0.8))  # the moment is any
+        try:
+            await LOSSES[loss](world, client)
+            await wait_for(lambda: served(client, keys[0]), what="service after the loss")
+            await wait_for(refused.is_set, what="the end of the pool", seconds=60)
+        finally:
+            stop.set()
+            await asyncio.gather(*workers)
+        ended = await client.wait_terminal(client.history.accepted)
+        await check_invariants(client)
+        completed = sum(body["status"] == "completed" for body in ended.values())
+        told.note("beyond the limit by", completed - FITTING)
+        assert FITTING - 1 <= completed <= FITTING + WORKERS, completed
+        await wait_for(lambda: is_closed(world, client), what="all finalizers gone")
+        await check_money(world, client, told, killed=True)
+        await check_record(world, client, subjects)
+    told.check()
+
+
+@pytest.mark.parametrize("number", range(share(TRIALS)))
+@pytest.mark.parametrize("loss", ["killed", "FLUSHALL"])
+async def test_a_rate_is_at_most_doubled_when_redis_is_lost(world, tally, loss, number):
+    """The minute's window begins anew, so that no more than twice the rate passes in it."""
+    told = tally("F5", f"Redis {loss}, with a rate")
+    async with open_tenant(world, requestsPerMinute=RATE) as client, told.trial(client):
+        counts = collections.Counter()
+        for is_last in (False, True):
+            # refused for its body, and counted all the same
+            answers = await asyncio.gather(*(client.create(prompt=None) for _ in range(2 * RATE)))
+            counts += collections.Counter(answer.status for answer in answers)
+            if not is_last:
+                assert counts[400] <= RATE, counts
+                await LOSSES[loss](world, client)
+                await wait_for(lambda: decided(client), what="service after the loss")
+                counts[400] += 1
+        told.note("passed of a rate of 60", counts[400])
+        assert RATE <= counts[400] <= 2 * RATE + 1, counts
+        assert counts[429] >= RATE
+    told.check()
+
+
+async def decided(client):
+    """Whether a call is counted again, whether it passes or not."""
+    return (await client.create(prompt=None)).status in (400, 429)
+
+
+async def send(client, key):
+    """One create, repeated until it is decided."""
+    body = client.body(duration_seconds=3)
+    headers = {"Idempotency-Key": secrets.token_hex(8)}
+    deadline, answer = time.monotonic() + AWAY_SECONDS + 60, None
+    while time.monotonic() < deadline:
+        begun = time.monotonic()
+        with suppress(ConnectionError):
+            answer = await client.request(
+                "POST", client.tasks_path, body=body, key=key, headers=headers
+            )
+            if answer.status < 500:
+                break
+        await asyncio.sleep(0.1)
+    assert answer is not None
+    assert answer.status in (202, 429), answer
+    if answer.status == 202:
+        client.history.accepted.append(answer.body["id"])
+        client.taken.append((begun, time.monotonic()))
+    return answer
+
+
+async def served(client, key):
+    """Whether a paid call gets as far as its own faults."""
+    answer = await client.request("POST", client.tasks_path, body=client.body(prompt=None), key=key)
+    return answer.status == 400
 
 
 async def check_record(world, client, subjects):
@@ -164,6 +238,6 @@ async def check_record(world, client, subjects):
             (sum_window(buckets, budget.window, now), 0)
             for buckets, budget in zip(spent, asked, strict=True)
         ]
-        await lose_all(world, client)
+        await flush(world, client)
         assert await wait_for(read, what="figures rebuilt") == before
     store.close()

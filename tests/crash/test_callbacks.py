@@ -79,7 +79,7 @@ async def test_operator_killed_around_an_attempt(world, tally, step):
                 assert 3 <= len(arrivals) <= 3 + kills, f"I4: {task}: {len(arrivals)}"
                 assert callback["attempts"] <= len(arrivals), f"I4: {task} skipped an attempt"
                 assert callback["lastStatus"] == 200
-            await check_money(world, client)
+            await check_money(world, client, told, killed=True)
         told.check()
 
 

@@ -22,6 +22,7 @@ from gateway_cli.local.processes import describe_gateway
 from gateway_core.adapters.redis.counters import RedisCounters
 from gateway_core.contract.limits import subject_of_key
 from gateway_core.ports.counters import Budget, CountersStale, CountersUnavailable
+from tests.crash.shares import share
 from tests.servers.tenants import open_tenant
 from tests.servers.world import ROOT, Client, World, wait_for
 
@@ -234,21 +235,28 @@ async def test_a_killed_process_loses_less_than_a_second(world, account, call):
         assert found == (calls, micros)
 
 
-STEPS = (("after-journal-fold", 2), ("before-journal-removal", 3), ("after-journal-removal", 2))
+KILLS_A_STEP = 25
+STEPS = {"after-journal-fold": 2, "before-journal-removal": 3, "after-journal-removal": 2}
 
 
-async def test_an_operator_killed_at_each_step_folds_nothing_twice(world, account, call, counters):
+@pytest.mark.parametrize("kill", range(share(KILLS_A_STEP)))
+async def test_an_operator_killed_at_each_step_folds_nothing_twice(
+    world, account, call, counters, tally, kill
+):
+    row = tally("F1", "operator killed at each step of the journal's fold")
     caller = call()
-    for step, hit in STEPS:
+    for step, hit in STEPS.items():
         world.restart_doomed("operator", {"GATEWAY_FAILPOINTS": f"{step}:{hit}"})
         await wait_for(lambda: not world.is_alive("operator"), what=f"death at {step}", seconds=40)
     world.run.restart("operator", {})
     caller.end()
-    await wait_folded(world)
-    told = caller.list_said("ended")
-    micros = sum(line["micros"] for line in told)
-    assert await asyncio.to_thread(read_usage, world, account) == (len(told), micros)
-    await wait_counters(counters, account, micros)
+    async with row.trial(count=len(STEPS)):
+        await wait_folded(world)
+        told = caller.list_said("ended")
+        micros = sum(line["micros"] for line in told)
+        assert await asyncio.to_thread(read_usage, world, account) == (len(told), micros)
+        await wait_counters(counters, account, micros)
+    row.check()
 
 
 async def test_redis_lost_under_traffic_comes_back_to_the_record(world, account, call, counters):

@@ -2,16 +2,19 @@
 
 import pytest
 
+from tests.crash.shares import share
 from tests.servers.tenants import describe_declared_key, read_declared, unique, wait_known
 from tests.servers.world import World, wait_for
 
 pytestmark = pytest.mark.slow
 
 STEP = "after-key-secret"
+KILLS = 25
 
 
+@pytest.mark.parametrize("number", range((share(KILLS) + 1) // 2))
 async def test_killed_between_secret_and_status_every_key_opens_and_none_is_made_twice(
-    world, payer, tally
+    world, payer, tally, number
 ):
     told = tally("F1", f"operator killed {STEP}")
     async with told.trial(payer, count=2):

@@ -199,7 +199,7 @@ async def test_the_gauges_tell_of_a_healthy_gateway(world):
 
 
 async def scrape(world, process):
-    port = getattr(world.config.ports, process)
+    port = getattr(world.config.ports, "api_health" if process == "api" else process)
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"http://127.0.0.1:{port}/metrics") as response,

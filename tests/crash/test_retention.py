@@ -11,7 +11,7 @@ import secrets
 import pytest
 
 from tests.crash.history import wait_settled
-from tests.crash.shares import IS_WHOLE
+from tests.crash.shares import IS_WHOLE, share
 from tests.servers.world import World, list_tasks, wait_for
 
 # a hold that is left to the sweeper takes minutes
@@ -42,17 +42,20 @@ def sum_usage(world):
 
 async def read_spent(world, client):
     """What REST says was spent, in micro-dollars, once nothing is held."""
-    return (await wait_settled(world, client))["spent_cents_total"] * 10_000
+    return (await wait_settled(world, client, killed=True))["spent_cents_total"] * 10_000
 
 
+KILLS_A_STEP = 25
 STEPS = {"after-fold": 1, "before-removal": 2, "after-removal": 2}
 MORE_STEPS = {"after-archive": 3, "after-settle": 3, "after-finalizer": 3}
 """For the long run: by default they are killed at in `test_failpoints`, where tasks stay."""
 
 
+@pytest.mark.parametrize("kill", range(share(KILLS_A_STEP)))
 @pytest.mark.parametrize(("step", "hit"), ({**STEPS, **MORE_STEPS} if IS_WHOLE else STEPS).items())
-async def test_killed_while_tasks_are_let_go_of(world, step, hit):
-    async with world.client() as client:
+async def test_killed_while_tasks_are_let_go_of(world, tally, step, hit, kill):
+    told = tally("F1", f"operator killed {step}, finished tasks removed at once")
+    async with world.client() as client, told.trial(client):
         await client.simulate({"behaviour": "seconds", "seconds": "0.3-1"})
         charged, requests = await asyncio.to_thread(sum_usage, world)
         jobs = len((await client.read_simulator("/control/jobs"))["jobs"])
@@ -85,6 +88,7 @@ async def test_killed_while_tasks_are_let_go_of(world, step, hit):
             for job in (await client.read_simulator("/control/jobs"))["jobs"]
         )
         assert len(made) == sum(made.values()) == jobs + TASKS, "I2"
+    told.check()
 
 
 async def test_the_figures_are_the_same_once_redis_has_lost_them(world):

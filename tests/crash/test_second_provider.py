@@ -218,7 +218,7 @@ async def test_an_operator_killed_around_the_submission_makes_one_job(client, se
     body = (await client.wait_terminal([task], seconds=90))[task]
     assert body["status"] == "completed"
     await check_jobs(client, server)
-    await check_money(world, client)
+    await check_money(world, client, killed=True)
 
 
 async def make_pushed(client, server, key):

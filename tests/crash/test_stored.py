@@ -13,7 +13,7 @@ import pytest
 from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.upload import GatewayUpload
 from gateway_core.ports.storage import StorageStale, StorageUnavailable
-from tests.crash.shares import IS_WHOLE
+from tests.crash.shares import share
 from tests.servers.stored import Stored
 from tests.servers.tenants import open_tenant, wait_known
 from tests.servers.world import Client, World, wait_for
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 FILES, UPLOADS = GatewayFile.plural, GatewayUpload.plural
 SOON = {
     "GATEWAY_RECONCILE_SECONDS": "0.5",
+    "GATEWAY_SWEEP_SECONDS": "0.5",
     "GATEWAY_ORPHAN_SECONDS": "8",
     "GATEWAY_PROOF_SECONDS": "0.5",
     "GATEWAY_CLAIM_SECONDS": "8",
@@ -44,15 +45,7 @@ EXPIRY = ("after-upload-outcome",)
 CREATION = ("after-file-bytes", "after-file-claim", "after-file-object")
 """Steps of the API."""
 STEPS = (*DELETION, *COMPLETION, *EXPIRY, "before-orphan-removal")
-TELLING = (
-    "after-file-bytes",
-    "after-upload-file",
-    "after-upload-parts",
-    "after-upload-finalizer",
-    "before-orphan-removal",
-)
-"""What the default run kills at: between two of these a kill leaves nothing that these do not."""
-PLAYED = STEPS if IS_WHOLE else TELLING
+KILLS_A_STEP = 25
 
 
 @pytest.fixture(scope="module")
@@ -123,12 +116,13 @@ async def has_file(stored: Stored, name: str) -> bool:
 
 
 @pytest.mark.timeout(600)
-async def test_the_operator_killed_at_every_step_leaves_what_the_record_says(world, tally):
+@pytest.mark.parametrize("kill", range(share(KILLS_A_STEP)))
+async def test_the_operator_killed_at_every_step_leaves_what_the_record_says(world, tally, kill):
     told = tally("F1", "operator killed while files and uploads are kept")
     async with open_tenant(world) as client, Stored(world, client.account) as stored:
         expected: dict[str, bytes] = {}
-        async with told.trial(client, count=len(PLAYED)):
-            for step in PLAYED:
+        async with told.trial(client, count=len(STEPS)):
+            for step in STEPS:
                 kept = secrets.token_bytes(2000)
                 expected[await stored.add_file(kept)] = kept
                 # the next one to be killed clears up after the last
@@ -143,7 +137,8 @@ async def test_the_operator_killed_at_every_step_leaves_what_the_record_says(wor
 
 
 @pytest.mark.timeout(300)
-async def test_the_api_killed_in_a_create_leaves_what_the_record_says(world, tally):
+@pytest.mark.parametrize("kill", range(share(KILLS_A_STEP)))
+async def test_the_api_killed_in_a_create_leaves_what_the_record_says(world, tally, kill):
     """The client has no answer and sends the file again: that one is whole, and no byte stays."""
     told = tally("F1", "api killed while files are created")
     async with open_tenant(world) as client, Stored(world, client.account) as stored:

@@ -267,4 +267,4 @@ async def test_a_killed_api_loses_nothing_and_the_other_goes_on(world, second):
             assert found.status == 200
         await client.simulate()
         await check_invariants(client, jobs="exactly one")
-        await check_money(world, client)
+        await check_money(world, client, killed=True)

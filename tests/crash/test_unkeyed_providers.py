@@ -75,7 +75,7 @@ async def test_unknown_outcome_without_any_means_fails_and_costs_nothing(world, 
             {"behaviour": "drop", "when": "after", "count": 1, "match": {"on": "submit"}}
         )
         # without what the task of another test may hold still
-        before = await wait_settled(world, client)
+        before = await wait_settled(world, client, killed=True)
         task = await client.create_surely("none-1", duration_seconds=3)
         body = (await client.wait_terminal([task]))[task]
         assert body["status"] == "failed"

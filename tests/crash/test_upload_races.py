@@ -1,136 +1,96 @@
-"""I5, I6: of all that would end an Upload at once one wins, on a real record, Redis and stores.
+"""I5, I6: of all requests that would end an Upload at once one wins, and each answer says so.
 
-Three processes' worth of parts, each with connections of its own; their clocks differ where a race
-is against expiry, so that some find the hour over and others do not.
+Over HTTP at two API processes, with the operator running: it settles an Upload, and removes parts
+and receipts, while requests that came too late are still under way.
 """
 
 import asyncio
 import collections
+import hashlib
 import random
 import secrets
 import time
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from contextlib import suppress
 
 import pytest
 
-from gateway_apiserver.auth import Principal
-from gateway_apiserver.entries import project_account, project_key
-from gateway_apiserver.routes.uploads.creation import UploadCreation
-from gateway_apiserver.routes.uploads.desk import UploadDesk
-from gateway_apiserver.routes.uploads.requests import WantedCompletion, WantedUpload
-from gateway_core.adapters.objectstore.directory import DirectoryStore
-from gateway_core.adapters.redis.parts import RedisParts
-from gateway_core.adapters.redis.storage import RedisStorage
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.names import name_to_id
-from gateway_core.domain.uploads import UploadConflict
-from gateway_core.usecases.files import FileRecorder
-from gateway_core.usecases.parts import UploadParts
-from gateway_core.usecases.storage import StorageGate
-from gateway_core.usecases.uploads import UploadOutcomes
+from gateway_core.contract.names import id_to_name
+from gateway_core.ports.records import Outdated
+from tests.crash.conftest import FUNDS, lend
 from tests.crash.shares import IS_WHOLE
-from tests.servers.redis_server import RedisServer
+from tests.servers.replica import Replica
 from tests.servers.s3_store import open_bucket
+from tests.servers.stored import Stored
+from tests.servers.tenants import open_tenant, wait_known
+from tests.servers.world import World, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600 if IS_WHOLE else 300)]
 
-ROUNDS = {"directory": 1000 if IS_WHOLE else 34, "s3": 1000 if IS_WHOLE else 12}
-"""Rounds of each kind by store: they take longer where parts go over a connection."""
+ROUNDS = 250 if IS_WHOLE else 25
+"""Rounds of each race on each store: with four races 1,000, and 100 by default."""
 AT_ONCE = 4
 """Rounds under way at once."""
-REPLICAS = 3
-HOUR = 3600
+PIECES = (b"first", b"two")
+SIZE = sum(map(len, PIECES))
+MD5 = hashlib.md5(b"".join(PIECES), usedforsecurity=False).hexdigest()
+RACES = {
+    "equal completions": ["complete"] * 10,
+    "different completions": ["complete"] * 4 + ["other"] * 4,
+    "completions and cancellations": ["complete"] * 4 + ["cancel"] * 3,
+    "completions, parts and expiry": ["complete"] * 4 + ["part"] * 2 + ["expire"],
+}
+WISHES = {"complete": "Completed", "other": "Other", "cancel": "Cancelled"}
+PREFIX = "gateway/races"
 
 
-@dataclass
-class Replica:
-    """What one process has."""
-
-    creation: UploadCreation
-    desk: UploadDesk
-    late_desk: UploadDesk
-    parts: UploadParts
-    storage: RedisStorage
-
-
-@pytest.fixture(scope="module")
-def redis_server():
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture
-def caller():
-    account = f"races-{secrets.token_hex(4)}"
-    owner = {"name": "Olga", "email": "olga@example.com"}
-    meta = {"name": account, "uid": account}
-    spec = {"displayName": "Races", "owner": owner}
-    key = {"metadata": {"name": "key-races"}, "spec": {"accountName": account}}
-    return Principal(
-        project_account({"metadata": meta, "spec": spec}), project_key(key), "member", None
-    )
-
-
-@pytest.fixture(params=sorted(ROUNDS))
+@pytest.fixture(scope="module", params=["directory", "s3"])
 def kind(request):
     """Which store holds the parts."""
     return request.param
 
 
-@pytest.fixture
-def rounds(kind):
-    return ROUNDS[kind]
+@pytest.fixture(scope="module")
+def settings(kind, request):
+    """The variables that have a process use the store."""
+    if kind == "directory":
+        return {}
+    return request.getfixturevalue("s3_server").settings(prefix=PREFIX)
 
 
-@pytest.fixture
-def store(kind, request, tmp_path):
-    if kind == "s3":
-        with open_bucket(request.getfixturevalue("s3_server")) as bucket:
-            yield bucket
+@pytest.fixture(scope="module")
+def world(kind, settings, request, standing):
+    """All processes on the store."""
+    if kind == "directory":
+        yield from lend(request, standing, without="")
         return
-    directory = DirectoryStore(tmp_path / "store")
-    yield directory
-    directory.close()
+    with World(extra_env=dict.fromkeys(("api", "operator", "media"), settings)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def second(world, settings):
+    """Another API process."""
+    with Replica(world, "api", **settings) as replica:
+        yield replica
 
 
 @pytest.fixture
-def patient(monkeypatch):
-    """A machine that holds Redis up for seconds is no outage: who wins is what is claimed."""
-    monkeypatch.setattr("gateway_core.adapters.redis.link.COMMAND_SECONDS", 30.0)
-    monkeypatch.setattr("gateway_core.adapters.redis.batches.COMMAND_SECONDS", 30.0)
-    monkeypatch.setattr("gateway_core.adapters.redis.link.CONNECT_SECONDS", 15.0)
-
-
-@pytest.fixture
-async def replicas(control_plane, redis_server, store, patient):
-    mint = IdMint(b"i" * 32)
-    made = []
-    async with AsyncExitStack() as stack:
-        for _ in range(REPLICAS):
-            records = await stack.enter_async_context(control_plane.records())
-            storage, counts = RedisStorage(redis_server.url), RedisParts(redis_server.url)
-            stack.push_async_callback(storage.close)
-            stack.push_async_callback(counts.close)
-            gate = StorageGate(records, storage)
-            outcomes = UploadOutcomes(records, gate, FileRecorder(records, storage))
-            parts = UploadParts(store, counts, mint)
-            made.append(
-                Replica(
-                    UploadCreation(records, gate, outcomes, mint),
-                    UploadDesk(records, outcomes, parts, mint),
-                    UploadDesk(
-                        records, outcomes, parts, mint, clock=lambda: time.time() + HOUR + 1
-                    ),
-                    parts,
-                    storage,
-                )
-            )
+async def client(world, second):
+    async with open_tenant(world, funds=FUNDS) as made:
+        await wait_known(made, base=second.base_url, seconds=30)
         yield made
 
 
-async def flow(data: bytes):
-    yield data
+@pytest.fixture
+async def stored(world, client, kind, request):
+    if kind == "directory":
+        async with Stored(world, client.account) as made:
+            yield made
+        return
+    server = request.getfixturevalue("s3_server")
+    with open_bucket(server, prefix=PREFIX) as bucket:
+        async with Stored(world, client.account, bucket) as made:
+            yield made
 
 
 class Lead:
@@ -146,146 +106,185 @@ class Lead:
         return random.uniform(0, 2 * self._seconds)
 
     def learn(self, outcome: str) -> None:
-        self._seconds *= 1 / 1.5 if outcome == "Completed" else 1.5
+        self._seconds *= 1 / 1.5 if outcome in ("Completed", "Other") else 1.5
 
 
-class Race:
-    """One Upload with two parts, and what is done to it at once."""
+class Round:
+    """One Upload with two parts, and the requests that race for it."""
 
-    def __init__(self, replicas: list[Replica], caller: Principal, lead: float = 0.0) -> None:
+    def __init__(self, client, stored, bases, lead=0.0) -> None:
+        self._client = client
+        self._records = stored.records
+        self._bases = bases
         self._lead = lead
-        self._replicas = replicas
-        self._account = caller.account.name
-        self._caller = caller
-        self.wire_id = ""
-        self.wanted = WantedCompletion((), None)
-        self.size = 0
+        self.id = ""
+        self._parts = []
 
-    async def prepare(self) -> None:
-        texts = [secrets.token_bytes(5), secrets.token_bytes(3)]
-        self.size = 8
-        wanted = WantedUpload("user_data", "a.bin", "x", self.size, None)
-        obj, _ = await self._replicas[0].creation.create(
-            self._caller, wanted, None, secrets.token_hex(8)
-        )
-        self.wire_id = name_to_id(obj["metadata"]["name"])
-        ids = [(await self._replicas[1].parts.add(obj, flow(text))).id for text in texts]
-        self.wanted = WantedCompletion(tuple(ids), None)
+    async def post(self, path, **options):
+        """The first answer that asks for no repetition; a client repeats the others (§0.4)."""
 
-    async def complete(self, n: int):
-        desk = self._replicas[n % REPLICAS].desk
-        obj, file = await desk.complete(self._account, self.wire_id, self.wanted)
-        return obj["spec"]["outcome"], file.name, file.bytes
+        async def attempt():
+            base = random.choice(self._bases)
+            try:
+                answer = await self._client.request(
+                    "POST", f"/v1/uploads{path}", base=base, **options
+                )
+            except ConnectionError:
+                return None
+            return None if answer.status in (429, 503, 504) else answer
 
-    async def cancel(self, n: int):
+        return await wait_for(attempt, seconds=60, what=f"an answer to {path}")
+
+    async def prepare(self):
+        body = {"bytes": SIZE, "filename": "a.bin", "mime_type": "x", "purpose": "user_data"}
+        key = {"Idempotency-Key": secrets.token_hex(8)}
+        made = await self.post("", headers=key, body=body)
+        assert made.status == 200, made.raw
+        self.id = made.body["id"]
+        self._parts = [(await self.add(piece)).body["id"] for piece in PIECES]
+
+    async def add(self, piece):
+        boundary = secrets.token_hex(8)
+        head = f'--{boundary}\r\nContent-Disposition: form-data; name="data"\r\n\r\n'
+        data = head.encode() + piece + f"\r\n--{boundary}--\r\n".encode()
+        kind = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+        return await self.post(f"/{self.id}/parts", headers=kind, data=data)
+
+    async def call(self, name):
+        """The answer to one of the requests; `expire` is written as a process does whose clock
+        says that the hour is over."""
+        if name == "complete":
+            return await self.complete()
+        if name == "other":
+            return await self.complete(self._parts[::-1])
         await asyncio.sleep(self._lead)
-        obj = await self._replicas[n % REPLICAS].desk.cancel(self._account, self.wire_id)
-        return obj["spec"]["outcome"], None, 0
+        if name == "cancel":
+            return await self.post(f"/{self.id}/cancel")
+        if name == "part":
+            return await self.add(b"late")
+        upload = await self.read()
+        if upload["spec"]["outcome"] == "Pending":
+            with suppress(Outdated):
+                await self._records.patch(
+                    "gatewayuploads", upload, {"spec": {"outcome": "Expired"}}
+                )
+        return None
 
-    async def expire(self, n: int):
-        """A cancellation after the hour is refused, and says that it is over."""
-        await asyncio.sleep(self._lead)
-        obj = await self._replicas[n % REPLICAS].late_desk.cancel(self._account, self.wire_id)
-        return obj["spec"]["outcome"], None, 0
+    async def complete(self, parts=None, **body):
+        chosen = self._parts if parts is None else parts
+        return await self.post(f"/{self.id}/complete", body={"part_ids": chosen, **body})
+
+    async def read(self):
+        return await self._records.get("gatewayuploads", id_to_name(self.id))
+
+    async def read_outcome(self):
+        spec = (await self.read())["spec"]
+        if spec["outcome"] != "Completed":
+            return spec["outcome"]
+        listed = [part["id"] for part in spec["completion"]["parts"]]
+        return "Completed" if listed == self._parts else "Other"
+
+    async def wait_settled(self):
+        async def look():
+            return ((await self.read()).get("status") or {}).get("work") == "Settled"
+
+        await wait_for(look, seconds=60, what="the settlement")
+
+    async def check(self, names, answers):
+        """One outcome, and every answer is that of the outcome; which one."""
+        outcome, bodies = await self.read_outcome(), set()
+        assert outcome != "Pending"
+        for name, answer in zip(names, answers, strict=True):
+            if answer is None:
+                continue
+            if name == "part":
+                assert answer.status in (200, 409), f"I5: a part: {answer.status} {answer.raw!r}"
+            elif WISHES[name] == outcome:
+                assert answer.status == 200, f"I5: {name}: {answer.status} {answer.raw!r}"
+                bodies.add(answer.raw)
+            else:
+                check_loser(name, answer)
+        assert len(bodies) == (outcome != "Expired"), f"I5: {outcome}: {bodies}"
+        await self._repeat(outcome, bodies)
+        return outcome
+
+    async def _repeat(self, outcome, bodies):
+        """Repetitions, before and after the operator settled it and the File was deleted."""
+        for _ in range(2):
+            for name in WISHES:
+                answer = await self.call(name)
+                assert answer is not None
+                if WISHES[name] == outcome:
+                    assert (answer.status, {answer.raw}) == (200, bodies), "I5: another answer"
+                else:
+                    check_loser(name, answer)
+            await self.wait_settled()
+        if outcome != "Completed":
+            return
+        right, wrong = await self.complete(md5=MD5), await self.complete(md5="0" * 32)
+        assert (right.status, {right.raw}) == (200, bodies)
+        assert (wrong.status, wrong.body["error"]["code"]) == (400, "md5_mismatch")
+
+    async def delete_file(self):
+        """Deletes the File: the completion answers as before."""
+        before = await self.complete()
+        path = f"/v1/files/{before.body['file']['id']}"
+        assert (await self._client.request("DELETE", path)).status == 200
+        after = await self.complete(md5=MD5)
+        assert (after.status, after.raw) == (200, before.raw), "I5: another answer"
 
 
-async def run_rounds(control_plane, replicas, caller, rounds, draw, told):
-    """Runs so many rounds; how often each outcome won. Every promise is checked in each of them.
+def check_loser(name, answer):
+    """A request that came too late is refused for good (§4.4)."""
+    assert answer.status == 409, f"I5: {name}: {answer.status} {answer.raw!r}"
+    assert answer.body["error"]["code"] == "upload_state_conflict"
+    assert answer.headers["x-should-retry"] == "false"
 
-    `told` is a tally of them: a round that breaks a promise does not keep the others from running.
-    """
-    slots, outcomes, sizes = asyncio.Semaphore(AT_ONCE), collections.Counter(), []
-    first = Race(replicas, caller)
-    await first.prepare()
+
+@pytest.mark.parametrize("race", RACES)
+async def test_one_of_all_requests_wins(world, second, client, stored, kind, race, tally):
+    told = tally("F13", f"{race}, {kind}")
+    bases = (world.env["GATEWAY_BASE_URL"], second.base_url)
+    outcomes, kept = collections.Counter(), collections.Counter()
     begun = time.monotonic()
-    await asyncio.gather(*(first.complete(n) for n in range(3)))
-    lead = Lead(time.monotonic() - begun)
-    sizes.append(first.size)
-    async with control_plane.records() as records:
+    first = Round(client, stored, bases)
+    await first.prepare()
+    lead = Lead((time.monotonic() - begun) / 3)
+    await first.complete()
+    kept["files"] += 1
+    slots = asyncio.Semaphore(AT_ONCE)
 
-        async def run_one() -> None:
-            race = Race(replicas, caller, lead.draw())
-            await race.prepare()
-            answers = await asyncio.gather(*draw(race), return_exceptions=True)
-            won = {answer for answer in answers if isinstance(answer, tuple)}
-            lost = [answer for answer in answers if not isinstance(answer, tuple)]
-            assert all(isinstance(error, UploadConflict) for error in lost), lost
-            upload = await records.get("gatewayuploads", race.wire_id.replace("_", "-"))
-            outcome = upload["spec"]["outcome"]
-            assert outcome != "Pending"
-            lead.learn(outcome)
-            assert len(won) == (outcome != "Expired"), (outcome, won)
-            assert all(answer[0] == outcome for answer in won)
-            selector = f"spec.request.uploadName={upload['metadata']['name']}"
-            files = (await records.list_page("gatewayfiles", field_selector=selector)).items
-            outcomes[outcome] += 1
-            if outcome != "Completed":
-                assert files == [], "I5: a file of what was not completed"
-                return
-            (file,) = files
-            sizes.append(race.size)
-            assert next(iter(won))[1:] == (file["metadata"]["name"], race.size)
-            keys = [segment["key"] for segment in file["spec"]["request"]["segments"]]
-            assert [key.rpartition("/")[2] for key in keys] == list(race.wanted.part_ids)
+    async def run_one():
+        one = Round(client, stored, bases, lead.draw())
+        await one.prepare()
+        names = random.sample(RACES[race], len(RACES[race]))
+        answers = await asyncio.gather(*(one.call(name) for name in names))
+        outcome = await one.check(names, answers)
+        lead.learn(outcome)
+        outcomes[outcome] += 1
+        selector = f"spec.request.uploadName={id_to_name(one.id)}"
+        page = await stored.records.list_page("gatewayfiles", field_selector=selector)
+        has_file = outcome in ("Completed", "Other")
+        assert len(page.items) == has_file, "I5: one File, and none of what was not completed"
+        if outcome == "Completed" and random.random() < 0.2:
+            await one.delete_file()
+        else:
+            kept["files"] += has_file
 
-        async def run_in_turn() -> None:
-            async with slots, told.trial():
-                await run_one()
+    async def run_in_turn():
+        async with slots, told.trial(client):
+            await run_one()
 
-        await asyncio.gather(*(run_in_turn() for _ in range(rounds)))
-        account = caller.account.name
-        used = await replicas[0].storage.read_used(account, "files")
-        assert used.bytes == sum(sizes), "I6: storage used is not that of the files"
-        members = {c.member for c in await replicas[0].storage.list_claims(account, "files", 0)}
-        assert all(member.startswith("file-") for member in members)
+    await asyncio.gather(*(run_in_turn() for _ in range(ROUNDS)))
+    expected = kept["files"] * SIZE
+
+    async def is_exact():
+        return await stored.read_used() == expected
+
+    await wait_for(is_exact, seconds=30, what="I6: the storage of the files, and no more")
     for outcome, count in outcomes.items():
         told.note(outcome, count)
     told.check()
-    assert sum(outcomes.values()) == rounds
-    return outcomes
-
-
-def assert_mixed(outcomes):
-    """The race is one: each side wins some, of as many rounds as chance cannot give to one."""
-    assert len(outcomes) == 2 or not IS_WHOLE, outcomes
-
-
-async def test_of_twenty_completions_one_makes_the_file(
-    control_plane, replicas, caller, kind, rounds, tally
-):
-    told = tally("I5", f"20 completions of one upload, {kind}")
-    outcomes = await run_rounds(
-        control_plane,
-        replicas,
-        caller,
-        rounds,
-        lambda race: [race.complete(n) for n in range(20)],
-        told,
-    )
-    assert outcomes == {"Completed": rounds}
-
-
-async def test_of_completions_and_cancellations_one_wins(
-    control_plane, replicas, caller, kind, rounds, tally
-):
-    def draw(race):
-        calls = [*(race.complete(n) for n in range(3)), *(race.cancel(n) for n in range(3))]
-        secrets.SystemRandom().shuffle(calls)
-        return calls
-
-    told = tally("I5", f"3 completions, 3 cancellations, {kind}")
-    outcomes = await run_rounds(control_plane, replicas, caller, rounds, draw, told)
-    assert_mixed(outcomes)
-
-
-async def test_of_completions_and_the_end_of_the_hour_one_wins(
-    control_plane, replicas, caller, kind, rounds, tally
-):
-    def draw(race):
-        calls = [*(race.complete(n) for n in range(3)), *(race.expire(n) for n in range(3))]
-        secrets.SystemRandom().shuffle(calls)
-        return calls
-
-    told = tally("I5", f"3 completions, the hour over for 3 more, {kind}")
-    outcomes = await run_rounds(control_plane, replicas, caller, rounds, draw, told)
-    assert_mixed(outcomes)
+    assert sum(outcomes.values()) == ROUNDS
+    # a race in which one side always wins proves nothing
+    assert len(outcomes) > 1 or race == "equal completions", outcomes

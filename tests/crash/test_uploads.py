@@ -6,6 +6,7 @@ import secrets
 
 import pytest
 
+from tests.crash.shares import share
 from tests.servers.world import wait_for
 
 pytestmark = pytest.mark.slow
@@ -18,6 +19,7 @@ STEPS = (
     "before-upload-file",
     "after-upload-file",
 )
+KILLS_A_STEP = 25
 PIECES = (b"first" * 1000, b"second" * 2000, b"third")
 
 
@@ -49,15 +51,15 @@ class Uploading:
         assert answer.status == 200, answer.raw
         return answer.body["id"]
 
-    async def upload(self):
+    async def upload(self, pieces=PIECES):
         """The completed Upload; twice told, it is the same."""
-        size = sum(map(len, PIECES))
+        size = sum(map(len, pieces))
         body = {"bytes": size, "filename": "a", "mime_type": "x", "purpose": "user_data"}
         key = {"Idempotency-Key": secrets.token_hex(8)}
         created = await self.post("", headers=key, body=body)
         assert created.status == 200, created.raw
         upload = created.body["id"]
-        ids = [await self.add(upload, piece) for piece in PIECES]
+        ids = [await self.add(upload, piece) for piece in pieces]
         done = await self.post(f"/{upload}/complete", body={"part_ids": ids})
         again = await self.post(f"/{upload}/complete", body={"part_ids": ids})
         assert done.status == again.status == 200, (done.raw, again.raw)
@@ -66,11 +68,12 @@ class Uploading:
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.parametrize("kill", range(share(KILLS_A_STEP)))
 @pytest.mark.parametrize("step", STEPS)
 async def test_api_killed_at_a_step_of_an_upload_loses_and_doubles_nothing(
-    world, payer, tally, step
+    world, payer, tally, step, kill
 ):
-    told = tally("I5", f"api killed {step}")
+    told = tally("F1", f"api killed {step}, in an upload")
     world.restart_doomed("api", {"GATEWAY_FAILPOINTS": f"{step}:1"})
     uploading = asyncio.create_task(Uploading(payer).upload())
     await wait_for(lambda: not world.is_alive("api"), what=f"death at {step}", seconds=40)

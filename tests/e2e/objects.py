@@ -84,7 +84,7 @@ def describe_values(repository, tag):
     return {
         "image": {"repository": repository, "tag": tag},
         "store": {"directory": {"existingClaim": CLAIM}},
-        "allowedCidrs": ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"],
+        "callbacks": {"allowedCIDRs": ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"]},
         "tests": {"callback": True},
         # a provider is not upgraded with the gateway, and this one's jobs go with its pod
         "simulator": {"enabled": True, "seconds": "2-6", "image": other},

@@ -3,7 +3,7 @@
 import math
 import secrets
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -18,6 +18,7 @@ from gateway_core.ports.counters import (
     CallState,
     CountersStale,
     CountersUnavailable,
+    FreeRate,
     Hold,
     KeptCalls,
     Ledger,
@@ -84,12 +85,14 @@ class FakeCounters:
         self._rates: dict[tuple[str, str], list[float]] = {}
         self._money: dict[str, _Money] = {}
         self._tokens: dict[str, tuple[str, float]] = {}
+        self._used: dict[str, dict[str, float]] = {}
 
     def lose(self) -> None:
         """Forgets all, as a restart does."""
         self._rates.clear()
         self._money.clear()
         self._tokens.clear()
+        self._used.clear()
 
     async def admit(self, call: AdmissionCall) -> AdmissionAnswer:
         self._check_away()
@@ -159,6 +162,28 @@ class FakeCounters:
         if call.rate == "count":
             for subject in ("", *(b.subject for b in call.budgets if b.requests_per_minute)):
                 self._rates[call.account, subject].pop()
+
+    async def count(self, account: str, rate: FreeRate, limit: int) -> int:
+        self._check_away()
+        known = self._rates.get((account, rate), [])
+        log = self._rates[account, rate] = [at for at in known if at > self.now - WINDOW]
+        if len(log) >= limit:
+            return max(1, math.ceil(log[len(log) - limit] + WINDOW - self.now))
+        log.append(self.now)
+        return 0
+
+    async def note_used(self, account: str, used: Mapping[str, float]) -> None:
+        self._check_away()
+        known = self._used.setdefault(account, {})
+        for key, at in used.items():
+            known[key] = max(at, known.get(key, 0.0))
+
+    async def read_used(
+        self, account: str, keys: Sequence[str] | None = None
+    ) -> Mapping[str, float]:
+        self._check_away()
+        known = self._used.get(account, {})
+        return {key: at for key, at in known.items() if keys is None or key in keys}
 
     async def hold(self, account: str, hold: Hold) -> bool:
         _check_micros(hold.micros)

@@ -14,7 +14,7 @@ class FakeFetcher:
         self.fetched: list[str] = []
 
     @asynccontextmanager
-    async def open(self, url: str) -> AsyncIterator[Fetched]:
+    async def open(self, url: str, account: str) -> AsyncIterator[Fetched]:
         self.fetched.append(url)
         page = self.pages.get(url, "could not be reached")
         if isinstance(page, str):

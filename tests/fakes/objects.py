@@ -59,11 +59,13 @@ class FakeObjects:
         length: int | None = None,
         *,
         examine: Callable[[bytes], object] | None = None,
+        chunk_bytes: int = CHUNK_BYTES,
+        read_ahead: bool = True,
     ) -> AsyncGenerator[bytes, None]:
         data = await self.get(key)
         end = len(data) if length is None else min(len(data), start + length)
-        for position in range(start, end, CHUNK_BYTES):
-            chunk = data[position : min(end, position + CHUNK_BYTES)]
+        for position in range(start, end, chunk_bytes):
+            chunk = data[position : min(end, position + chunk_bytes)]
             if examine is not None:
                 examine(chunk)
             yield chunk

@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from gateway_core.ports.records import (
+    FIRST_PAGE,
     AlreadyExists,
     Change,
     Missing,
@@ -25,7 +26,6 @@ from gateway_core.ports.records import (
     Page,
     RecordUnavailable,
     WatchExpired,
-    choose_page,
 )
 
 
@@ -48,6 +48,7 @@ class FakeRecords:
     clock: Callable[[], str] = lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     calls: list[tuple[str, str]] = field(default_factory=list)
     secrets: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    size: int = 0
     leases: dict[str, str] = field(default_factory=dict)
     events: list[tuple[str, str, str]] = field(default_factory=list)
 
@@ -136,7 +137,7 @@ class FakeRecords:
                 listed, version, start = self._lists.pop(token)
             except KeyError:
                 raise WatchExpired("the list is no longer kept") from None
-        limit = limit or choose_page(plural, metadata_only=metadata_only)
+        limit = limit or FIRST_PAGE
         items = listed[start : start + limit]
         if metadata_only:
             items = [{"metadata": obj["metadata"]} for obj in items]
@@ -179,6 +180,15 @@ class FakeRecords:
     async def patch_status(self, plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
         return await self._patch("patch_status", plural, obj, {"status": status})
 
+    async def replace_status(self, plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
+        orjson.dumps(obj)
+        return await self._write(
+            "replace_status",
+            plural,
+            obj,
+            lambda current: {**current, "status": copy.deepcopy(dict(status))},
+        )
+
     async def patch(self, plural: str, obj: Object, patch: Mapping[str, Any]) -> Object:
         changes = {k: v for k, v in patch.items() if k != "status"}
         return await self._patch("patch", plural, obj, changes)
@@ -216,6 +226,10 @@ class FakeRecords:
         gone["metadata"]["resourceVersion"] = str(next(self._versions))
         self._tell(plural, Change("DELETED", copy.deepcopy(gone)))
 
+    async def read_size(self) -> int:
+        self._begin("read_size", "metrics")
+        return self.size
+
     async def read_secret(self, name: str) -> dict[str, bytes]:
         self._begin("read_secret", "secrets")
         if name not in self.secrets:
@@ -234,20 +248,24 @@ class FakeRecords:
         self, method: str, plural: str, obj: Object, patch: Mapping[str, Any]
     ) -> Object:
         orjson.dumps(patch)
+        return await self._write(method, plural, obj, lambda current: _merge(current, patch))
+
+    async def _write(
+        self, method: str, plural: str, obj: Object, change: Callable[[Object], Object]
+    ) -> Object:
         fault = self._begin(method, plural)
         current = self._find(plural, obj["metadata"]["name"])
         if current["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
             raise Outdated(obj["metadata"]["name"])
         if fault is not None and not fault.applied:
             raise fault.error
-        changed = self._change(plural, current, patch)
+        changed = self._change(plural, current, change(current))
         if fault is not None:
             raise fault.error
         await asyncio.sleep(0)
         return changed
 
-    def _change(self, plural: str, current: Object, patch: Mapping[str, Any]) -> Object:
-        merged = _merge(current, patch)
+    def _change(self, plural: str, current: Object, merged: Object) -> Object:
         meta = merged["metadata"] = {**merged["metadata"]}
         meta["uid"] = current["metadata"]["uid"]
         if merged.get("spec") != current.get("spec"):

@@ -84,6 +84,7 @@ class FakeUpstream:
 
     def __post_init__(self) -> None:
         self.jobs: list[Job] = []
+        self.submitted: list[JobInput] = []
         self.calls: list[tuple[str, float]] = []
         self.closed = False
         if self.guarantee is SubmissionGuarantee.LOOKUP:
@@ -142,6 +143,7 @@ class FakeUpstream:
         self.calls.append((call, asyncio.get_running_loop().time()))
 
     async def _submit(self, job: JobInput) -> str:
+        self.submitted.append(job)
         outcome = self.submissions.popleft() if self.submissions else Outcome.OK
         if self.away or outcome is Outcome.BUSY:
             raise UpstreamBusy("The provider is busy.", retry_after=self.retry_after)

@@ -158,6 +158,39 @@ async def test_is_refused_under_its_name(shared, case):
     assert all(isinstance(text, str) and text for text in (answer.body["error"], *texts))
 
 
+@pytest.mark.parametrize("number", ["1e400", "-1E9999", "9" * 400, "9" * 4000], ids=len)
+@pytest.mark.parametrize(
+    "name", ["duration_seconds", "prompt", "audio", "reference_image_urls", "seed"]
+)
+async def test_a_number_beyond_a_double_is_refused_under_its_name(shared, name, number):
+    raw = json.dumps({**shared.body(), name: "NUMBER"}).replace('"NUMBER"', number).encode()
+    headers = {"Content-Type": "application/json"}
+    answer = await shared.request("POST", shared.tasks_path, data=raw, headers=headers)
+    assert answer.status == 400, answer.raw
+    assert set(answer.body["errors"]) == {name}
+    quoted = await shared.request(
+        "POST",
+        "/api/v1/price_quotes",
+        data=b'{"service":"%s","action":"reference_to_video","params":%s}'
+        % (shared.service.encode(), raw),
+        headers=headers,
+    )
+    assert quoted.status == 400, quoted.raw
+    assert quoted.body["errors"] == answer.body["errors"]
+
+
+async def test_a_number_beyond_a_double_in_a_temporary_file_is_refused_under_its_name(shared):
+    headers = {"Content-Type": "application/json"}
+    for path, raw, name in (
+        ("", b'{"source":1e400}', "source"),
+        ("", b'{"source":{"type":"url","url":"http://a.example/"},"file_name":1e400}', "file_name"),
+        ("/prepare", b'{"filename":"a","byte_size":1e400,"checksum":"x"}', "byte_size"),
+    ):
+        answer = await shared.request("POST", "/api/v1/files" + path, data=raw, headers=headers)
+        assert answer.status == 400, answer.raw
+        assert name in answer.body["errors"], answer.body
+
+
 @pytest.mark.parametrize("name", ["model", "prompt", "reference_image_urls"])
 @pytest.mark.parametrize("null", [False, True], ids=["absent", "null"])
 async def test_required_field_is_asked_for(shared, name, null):

@@ -225,7 +225,8 @@ def list_events(world, name):
 @pytest.mark.slow
 async def test_delete_with_the_provider_down_lets_go_after_30_s_and_leaves_an_event(abandoned):
     told = await abandoned.hear()
-    assert told["took"] < 45
+    assert told["timed"].seconds > 25
+    told["timed"].check("let go of", at_most=40)
     assert told["shown"]["status"] == "failed"
     assert told["shown"]["error"] == "The task was cancelled."
     (event,) = told["events"]

@@ -41,6 +41,44 @@ def call_with_hold(
     return AdmissionCall(account, limit, Hold(task, micros), funds)
 
 
+class TestFreeRates:
+    async def test_calls_beyond_the_limit_wait_until_a_slot_is_free(
+        self, store: CountersStore
+    ) -> None:
+        account = name_account()
+        waits = await asyncio.gather(
+            *(store.counters.count(account, "management", 50) for _ in range(80))
+        )
+        assert waits.count(0) == 50
+        assert {wait for wait in waits if wait} <= {59, 60}
+        store.advance(account, max(waits))
+        assert await store.counters.count(account, "management", 50) == 0
+
+    async def test_rates_accounts_and_paid_calls_do_not_share_a_window(
+        self, store: CountersStore
+    ) -> None:
+        account, other = name_account(), name_account()
+        assert await store.counters.count(account, "management", 1) == 0
+        assert await store.counters.count(account, "management", 1) > 0
+        assert await store.counters.count(account, "storage", 1) == 0
+        assert await store.counters.count(other, "management", 1) == 0
+        assert (await store.counters.admit(call(account, limit=1))).rate_exceeded is False
+
+
+class TestLastUse:
+    async def test_the_later_use_of_a_key_stays(self, store: CountersStore) -> None:
+        account, other = name_account(), name_account()
+        await store.counters.note_used(account, {"key-a": 1_800_000_000.5, "key-b": 1.0})
+        await store.counters.note_used(account, {"key-a": 1_700_000_000.0, "key-b": 2.0})
+        known = {"key-a": 1_800_000_000.5, "key-b": 2.0}
+        assert await store.counters.read_used(account) == known
+        assert await store.counters.read_used(account, ["key-b", "key-c"]) == {"key-b": 2.0}
+        assert await store.counters.read_used(account, []) == {}
+        assert await store.counters.read_used(other) == {}
+        store.lose()
+        assert await store.counters.read_used(account) == {}
+
+
 class TestRate:
     async def test_the_301st_call_of_a_burst_is_the_rejected_one(
         self, store: CountersStore

@@ -1,6 +1,10 @@
 """What `ports.fetching` promises, asked of the adapter with real servers on loopback."""
 
 import asyncio
+import json
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from ipaddress import ip_network
@@ -8,10 +12,12 @@ from ipaddress import ip_network
 import pytest
 from aiohttp import web
 
+from gateway_core.adapters.egress.lookups import PER_SHARE
 from gateway_core.adapters.fetching import MOST_AT_ONCE, HttpFetcher
 from gateway_core.contract.errors import Unavailable
 from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.ports.fetching import FetchFailed
+from tests.servers.world import ROOT
 
 OPEN = AddressPolicy(allowed=(ip_network("127.0.0.0/8"),))
 
@@ -70,7 +76,7 @@ async def running() -> AsyncIterator[str]:
 async def fetch(url: str, policy: AddressPolicy = OPEN, seconds: float = 10) -> bytes:
     fetcher = HttpFetcher(policy, seconds=seconds)
     try:
-        async with fetcher.open(url) as fetched:
+        async with fetcher.open(url, "a") as fetched:
             return b"".join([chunk async for chunk in fetched.chunks])
     finally:
         await fetcher.close()
@@ -126,17 +132,42 @@ async def test_no_body_takes_longer_than_it_may() -> None:
 async def test_no_url_is_blamed_for_those_that_are_fetched_before_it() -> None:
     fetcher = HttpFetcher(OPEN, seconds=30)
     async with running() as base, AsyncExitStack() as held:
-        for _ in range(MOST_AT_ONCE):
-            await held.enter_async_context(fetcher.open(base + "/bytes"))
+        for _ in range(MOST_AT_ONCE // 2):
+            await held.enter_async_context(fetcher.open(base + "/bytes", "busy"))
         fetcher._seconds = 0.3
         with pytest.raises(Unavailable, match="Too many"):
-            await held.enter_async_context(fetcher.open(base + "/bytes"))
+            await held.enter_async_context(fetcher.open(base + "/bytes", "busy"))
+        fetcher._seconds = 30
+        await held.enter_async_context(fetcher.open(base + "/bytes", "another"))
     await fetcher.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
+def test_names_that_are_never_answered_harm_no_other_account() -> None:
+    """The C library's own look-ups, at a name server of a network namespace that swallows them."""
+    program = [sys.executable, "-m", "tests.servers.silentnames"]
+    for alone in (["unshare", "--net", "--mount"], ["unshare", "-n", "-m", "--map-root-user"]):
+        done = subprocess.run(
+            [*alone, *program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
+        )
+        if done.returncode == 0:
+            break
+    else:
+        # root has namespaces: there a failure is one of the program's own
+        assert os.geteuid() != 0, done.stderr[-2000:]
+        pytest.skip(f"no namespaces to be had: {done.stderr[-200:]}")
+    found = json.loads(done.stdout)
+    assert found["swallowed"] >= PER_SHARE, "the hostile names were asked for"
+    assert found["slow"] == ["was not fetched within 3 s"] * (2 * MOST_AT_ONCE)
+    assert found["threads"] <= 2 * PER_SHARE
+    # at any time, also while the look-ups of fetches that have ended go on
+    assert len(found["good"]) == 20
+    assert max(found["good"]) < 1.5, "half of what a slow one has"
 
 
 async def test_the_time_in_which_bytes_are_used_is_not_the_other_sides() -> None:
     fetcher, found = HttpFetcher(OPEN, seconds=1), 0
-    async with running() as base, fetcher.open(base + "/bytes") as fetched:
+    async with running() as base, fetcher.open(base + "/bytes", "a") as fetched:
         async for chunk in fetched.chunks:
             found += len(chunk)
             # as a store does that is slow

@@ -182,6 +182,35 @@ class TestWrites:
         assert second["spec"] == made["spec"]
         assert second["metadata"]["generation"] == 1
 
+    async def test_replaced_status_is_all_there_is_of_it(self, records: Records) -> None:
+        made = await records.create(TASKS, make_task(label="x"))
+        upstream = {"providerName": "p", "upstreamModel": "m"}
+        first = await records.replace_status(
+            TASKS, made, {"phase": "Running", "cost": "1.00", "upstream": upstream}
+        )
+        given = {"phase": "Completed", "upstream": {"providerName": "p"}}
+        second = await records.replace_status(TASKS, first, given)
+        assert second["status"] == given
+        assert {**second["metadata"], "managedFields": None} == {
+            **made["metadata"],
+            "resourceVersion": second["metadata"]["resourceVersion"],
+            "managedFields": None,
+        }
+        read = await records.get(TASKS, name_of(made))
+        assert read["metadata"]["resourceVersion"] == second["metadata"]["resourceVersion"]
+        assert (read["spec"], read["status"]) == (made["spec"], given)
+
+    async def test_replaced_status_leaves_spec_and_labels(self, records: Records) -> None:
+        made = await records.create(TASKS, make_task(label="x"))
+        spec = {**made["spec"], "deadlineSeconds": 90}
+        meta = {**made["metadata"], "labels": {"test": "other"}}
+        changed = {**made, "spec": spec, "metadata": meta}
+        await records.replace_status(TASKS, changed, {"phase": "Running"})
+        read = await records.get(TASKS, name_of(made))
+        assert read["status"] == {"phase": "Running"}
+        assert read["spec"] == made["spec"]
+        assert read["metadata"]["labels"] == made["metadata"]["labels"]
+
     async def test_status_is_not_written_beside_it(self, records: Records) -> None:
         made = await records.create(TASKS, make_task())
         changed = await records.patch(
@@ -201,6 +230,8 @@ class TestWrites:
         with pytest.raises(Outdated):
             await records.patch_status(TASKS, made, {"phase": "Completed"})
         with pytest.raises(Outdated):
+            await records.replace_status(TASKS, made, {"phase": "Completed"})
+        with pytest.raises(Outdated):
             await records.patch(TASKS, made, {"metadata": {"labels": {"a": "b"}}})
         assert await records.get(TASKS, name_of(made)) == changed
 
@@ -218,6 +249,8 @@ class TestWrites:
         await records.delete(TASKS, name_of(made))
         with pytest.raises(Missing):
             await records.patch_status(TASKS, made, {"phase": "Running"})
+        with pytest.raises(Missing):
+            await records.replace_status(TASKS, made, {"phase": "Running"})
         with pytest.raises(Missing):
             await records.patch(TASKS, made, {"metadata": {"labels": {"a": "b"}}})
 
@@ -383,6 +416,25 @@ class TestKubernetesAlone:
         control_plane.kubectl("create", "secret", "generic", name, "--from-literal=token=s3cr3t")
         async with control_plane.records() as records:
             assert await records.read_secret(name) == {"token": b"s3cr3t"}
+
+    async def test_lease_names_its_last_holder(self, control_plane: ControlPlane) -> None:
+        name = f"lease-{secrets.token_hex(4)}"
+        async with control_plane.records() as records:
+            times = []
+            for holder in ("one", "two"):
+                await records.renew_lease(name, holder)
+                shown = orjson.loads(control_plane.kubectl("get", "lease", name, "-o", "json"))
+                assert shown["spec"]["holderIdentity"] == holder
+                times.append(shown["spec"]["renewTime"])
+        assert times[0] < times[1]
+
+    async def test_long_event_is_cut(self, control_plane: ControlPlane) -> None:
+        async with control_plane.records() as records:
+            made = await records.create(TASKS, make_task())
+            await records.report_event(made, reason="JobAbandoned", message="x" * 5000)
+        selector = f"--field-selector=involvedObject.name={name_of(made)}"
+        shown = control_plane.kubectl("get", "events", selector, "-o", "json")
+        assert [event["message"] for event in orjson.loads(shown)["items"]] == ["x" * 1024]
 
     async def test_events_show_at_their_object(self, control_plane: ControlPlane) -> None:
         async with control_plane.records() as records:

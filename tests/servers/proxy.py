@@ -1,8 +1,26 @@
-"""A TCP proxy that can be cut or fall silent: the network between a process and its server."""
+"""A TCP proxy that can be cut, slow or silent: the network between a process and its server."""
 
 import asyncio
+import random
+from dataclasses import dataclass
 
 from tests.servers.threadserver import ThreadServer
+
+
+@dataclass(frozen=True)
+class Toxic:
+    """What happens to each piece that is forwarded, in either direction.
+
+    It is late by `delay` seconds, passes at `rate` bytes a second, and with the probability `reset`
+    both sides are reset instead.
+    """
+
+    delay: float = 0.0
+    rate: float | None = None
+    reset: float = 0.0
+
+
+CLEAN = Toxic()
 
 
 class Proxy(ThreadServer):
@@ -18,6 +36,9 @@ class Proxy(ThreadServer):
         self._mute_after: int | None = None
         self._allowance: int | None = None
         self._allowed: asyncio.Event
+        self._toxic = CLEAN
+        self.struck = 0
+        """Pieces that a toxic has met, and connections that `freeze` has stopped."""
         self.port = 0
 
     def cut(self) -> None:
@@ -49,11 +70,16 @@ class Proxy(ThreadServer):
         """Forwards so many bytes more of what clients send, on all connections; None for all."""
         self.run(self._take_at_most(size))
 
+    def poison(self, toxic: Toxic) -> None:
+        """Has the pieces to come delayed, slowed or reset; `CLEAN` ends it."""
+        self._toxic = toxic
+
     def flow(self) -> None:
         """Forwards again what fell silent."""
         self._loop.call_soon_threadsafe(self._flowing.set)
 
     async def _freeze(self) -> None:
+        self.struck += len(self._writers)
         self._flowing.clear()
         self._flowing = asyncio.Event()
         self._flowing.set()
@@ -123,8 +149,19 @@ class Proxy(ThreadServer):
                     mutes.set()
                 if muted_by and muted_by.is_set():
                     continue
+                if self._toxic.delay:
+                    self.struck += 1
+                    await asyncio.sleep(self._toxic.delay)
+                if random.random() < self._toxic.reset:
+                    self.struck += 1
+                    writer.transport.abort()
+                    return
                 while data:
                     piece = await self._allow(data) if mutes else data
+                    if rate := self._toxic.rate:
+                        self.struck += 1
+                        piece = piece[: max(1, int(rate / 10))]
+                        await asyncio.sleep(len(piece) / rate)
                     writer.write(piece)
                     await writer.drain()
                     data = data[len(piece) :]

@@ -34,7 +34,12 @@ class Replica:
     def __init__(self, world: World, name: str, **env: str) -> None:
         self.name = f"{name}-{secrets.token_hex(4)}"
         free = Ports.free()
-        ports = replace(world.config.ports, api=free.api, operator=free.operator)
+        ports = replace(
+            world.config.ports,
+            api=free.api,
+            api_health=free.api_health,
+            operator=free.operator,
+        )
         config = replace(world.config, ports=ports, extra_env={})
         own = {
             "GATEWAY_LOG_FORMAT": "console",
@@ -47,6 +52,8 @@ class Replica:
         self._command, self._env = spec.command, {**spec.env, **env}
         self.port = ports.api if name == "api" else ports.operator
         self.base_url = f"http://127.0.0.1:{self.port}"
+        health = ports.api_health if name == "api" else ports.operator
+        self.health_url = f"http://127.0.0.1:{health}"
         self.log = config.log_directory / f"{self.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         world.host(self._end)

@@ -24,6 +24,7 @@ class ServerProcess(ABC):
     """
 
     name: str
+    start_seconds = START_SECONDS
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-test-"))
@@ -65,7 +66,7 @@ class ServerProcess(ABC):
                 stderr=output,
                 env=self.environment(),
             )
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + self.start_seconds
         while not self._is_up():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{self.name} did not start: {log.read_text()[-2000:]}")

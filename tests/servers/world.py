@@ -149,7 +149,11 @@ class World:
 class Client:
     """A REST client of one key. Every acknowledgement and poll goes into `history`."""
 
-    def __init__(self, world: World, key: str, account: str = "demo") -> None:
+    def __init__(
+        self, world: World, key: str, account: str = "demo", *, connections: int = 100
+    ) -> None:
+        self.connections = connections
+        """At most so many requests are under way at once."""
         self.world = world
         self.key = key
         self.account = account
@@ -161,7 +165,10 @@ class Client:
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=20)
         self._session = aiohttp.ClientSession(
-            timeout=timeout, auto_decompress=False, skip_auto_headers=["Content-Type"]
+            connector=aiohttp.TCPConnector(limit=self.connections),
+            timeout=timeout,
+            auto_decompress=False,
+            skip_auto_headers=["Content-Type"],
         )
         return self
 

@@ -57,12 +57,12 @@ async def test_a_tally_gives_up_when_much_is_broken() -> None:
 
 
 def test_the_summary_adds_up() -> None:
-    told = [
-        {"row": "F14", "fault": "b", "trials": 2, "violations": 1, "figures": {}},
-        {"row": "F2", "fault": "a", "trials": 5, "violations": 0, "figures": {"s": 1.5}},
-        {"row": "F2", "fault": "a", "trials": 5, "violations": 0, "figures": {"s": 1.5}},
-    ]
+    first, second = Tally("F14", "b"), Tally("F2", "a")
+    first.trials, first.violations, first.swept = 2, ["I2"], 3
+    second.trials, second.not_judged = 5, 1
+    second.note("s", 1.5)
+    told = [first.describe(), second.describe(), second.describe()]
     _, first, second, last = format_summary(told)
-    assert first.split() == ["F2", "a", "10", "0", "s", "1.5"]
-    assert second.split() == ["F14", "b", "2", "1"]
-    assert last.split()[-2:] == ["12", "1"]
+    assert first.split() == ["F2", "a", "10", "0", "2", "0", "s", "1.5"]
+    assert second.split() == ["F14", "b", "2", "1", "0", "3"]
+    assert last.split()[-4:] == ["12", "1", "2", "3"]

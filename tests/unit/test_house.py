@@ -45,6 +45,25 @@ def test_the_rooms_are_there() -> None:
         assert (ROOT / room / f"gateway_{room}").is_dir()
 
 
+MACHINE_CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
+MACHINE_TIMES = {
+    "core/gateway_core/ports/clock.py": "follows the API server's clock from it",
+    "core/gateway_core/adapters/objectstore/files.py": "compares it with times of files",
+    "core/gateway_core/adapters/logs/lines.py": "dates lines of the log",
+}
+
+
+def test_times_of_the_record_are_judged_by_its_clock() -> None:
+    """The clock of a machine may be wrong: `gateway_core.ports.clock.CLOCK` is not."""
+    users = {
+        name_path(path)
+        for path in list_modules("core", "apiserver", "operator")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in MACHINE_CLOCKS
+    }
+    assert users == set(MACHINE_TIMES)
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_is_no_package(room: str) -> None:
     """`operator/__init__.py` would shadow the standard library's module."""
@@ -147,3 +166,11 @@ def test_code_package_and_chart_are_of_one_release() -> None:
     package = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     chart = yaml.safe_load((ROOT / "charts/model-gateway/Chart.yaml").read_text())
     assert {RELEASE, package, chart["version"], chart["appVersion"]} == {RELEASE}
+
+
+@pytest.mark.parametrize("lock", ["dev", "runtime"])
+def test_no_other_event_loop_is_installed(lock: str) -> None:
+    """Decision 32: uvloop closes descriptors of others where a TLS handshake is reset."""
+    names = re.findall(r"^([\w.-]+)==", (ROOT / "requirements" / f"{lock}.txt").read_text(), re.M)
+    assert "aiohttp" in names
+    assert "uvloop" not in names

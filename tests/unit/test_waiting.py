@@ -3,21 +3,14 @@
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable
 
 import pytest
-import uvloop
 
 from gateway_core.ports.waiting import GRACE_SECONDS, WaitLimit
 from tests.fakes.clock import in_virtual_time
 
 SECONDS = 0.2
 PAUSE = 0.5
-
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.new_event_loop,
-    "uvloop": uvloop.new_event_loop,
-}
 
 
 async def read_after_pause(*, answers: bool) -> bytes:
@@ -41,25 +34,14 @@ async def read_after_pause(*, answers: bool) -> bytes:
             return told
 
 
-def run(loop: str, work: Awaitable[bytes]) -> bytes:
-    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-
-        async def wait() -> bytes:
-            return await work
-
-        return runner.run(wait())
+async def test_what_arrives_in_a_pause_is_read() -> None:
+    assert await read_after_pause(answers=True) == b"here"
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-def test_what_arrives_in_a_pause_is_read(loop: str) -> None:
-    assert run(loop, read_after_pause(answers=True)) == b"here"
-
-
-@pytest.mark.parametrize("loop", LOOPS)
-def test_a_pause_is_no_reason_to_wait_for_ever(loop: str) -> None:
+async def test_a_pause_is_no_reason_to_wait_for_ever() -> None:
     began = time.monotonic()
     with pytest.raises(TimeoutError):
-        run(loop, read_after_pause(answers=False))
+        await read_after_pause(answers=False)
     assert time.monotonic() - began >= PAUSE + 0.9 * GRACE_SECONDS
 
 

@@ -24,6 +24,12 @@ PROCESSES: Row = (
             (quantiles("gateway_event_loop_lag_seconds", "pod", "", "{{pod}}")[1],),
         ),
         Panel(
+            "Clock skew",
+            "s",
+            "How far the machine's clock is ahead of the Kubernetes API server's.",
+            (Query("max by (pod) (gateway_clock_skew_seconds{JOBS})", "{{pod}}"),),
+        ),
+        Panel(
             "CPU",
             "short",
             "Cores.",

@@ -53,6 +53,22 @@ REQUESTS: Row = (
                 ),
             ),
         ),
+        Panel(
+            "Connections and downloads",
+            "short",
+            "Open, by pod; how many per second a bound on their number ended or refused.",
+            (
+                Query("sum by (pod) (gateway_connections{JOBS})", "connections {{pod}}"),
+                Query("sum by (pod) (gateway_downloads{JOBS})", "downloads {{pod}}"),
+                Query(
+                    rate("gateway_connections_over_bound_total", "outcome"),
+                    "connections {{outcome}}/s",
+                ),
+                Query(
+                    "sum(rate(gateway_downloads_refused_total{JOBS}[RATE]))", "downloads refused/s"
+                ),
+            ),
+        ),
     ),
 )
 

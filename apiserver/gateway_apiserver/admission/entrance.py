@@ -21,6 +21,7 @@ from itertools import chain, repeat
 from typing import Protocol, TypeVar
 
 from gateway_apiserver.admission.decisions import Decision, DecisionCounter, count_decision
+from gateway_apiserver.admission.intake import Intake
 from gateway_apiserver.admission.policies import PolicyView
 from gateway_apiserver.auth import Authenticator, Principal
 from gateway_apiserver.entries import AccountRecord
@@ -85,15 +86,14 @@ class Entrance:
         gate: RateGate,
         failpoints: Failpoints,
         counter: DecisionCounter,
-        *,
-        maintenance: bool,
+        intake: Intake,
     ) -> None:
         self._authenticator = authenticator
         self._policies = policies
         self._gate = gate
         self._failpoints = failpoints
         self._counter = counter
-        self._maintenance = maintenance
+        self._intake = intake
         self._full = FullRates()
 
     def decide(self, trace: Trace) -> AbstractContextManager[Decision]:
@@ -101,9 +101,16 @@ class Entrance:
         return count_decision(self._counter, trace)
 
     async def enter(
-        self, headers: Iterable[Header], trace: Trace, plan: Callable[[Payer], Awaitable[P]]
+        self,
+        headers: Iterable[Header],
+        trace: Trace,
+        plan: Callable[[Payer], Awaitable[P]],
+        *,
+        writes: bool = True,
     ) -> tuple[Payer, P]:
         """Who pays for a call, and its plan, whose hold stands now; it is the caller's to end.
+
+        A call that `writes` no object goes on while the record is full.
 
         `plan` reads and judges the call, up to what it would cost; it asks `policy.check` in its
         place, and raises what it refuses. It takes nothing that would have to be given back: the
@@ -113,8 +120,7 @@ class Entrance:
 
         Raises every GatewayError that comes before upstream in §0.9.
         """
-        if self._maintenance:
-            raise Unavailable("The service is under maintenance.", retry_after=60)
+        self._intake.check(writes=writes)
         caller = await self._authenticator.authenticate(headers, Act.CREATE)
         trace.account = caller.account.name
         payer = Payer(caller, await self._policies.find(caller.key))

@@ -7,7 +7,7 @@ with the lines of Batches `domain.moderations` and `usecases.moderators`.
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from gateway_core.contract.errors import UpstreamRateLimited
 from gateway_core.domain.catalog import Model
 from gateway_core.domain.journal import CallRecord
 from gateway_core.domain.moderations import ACTION, ModerationCall, read_call
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.counters import Hold
 from gateway_core.ports.tracing import SpanKind
 from gateway_core.ports.upstream import UpstreamError
@@ -47,7 +48,7 @@ class ModerationAdmission:
         calls: LiveCalls,
         *,
         default_model: str,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = CLOCK.now,
     ) -> None:
         self._entrance = entrance
         self._moderators = moderators
@@ -74,7 +75,10 @@ class ModerationAdmission:
                         asked.append(await self._bodies.read(call, name, places, read))
                     return self._plan(payer, asked[0])
 
-                payer, judging = await self._entrance.enter(call.headers, call.trace, plan)
+                # its charge is in the usage journal, so it writes no object
+                payer, judging = await self._entrance.enter(
+                    call.headers, call.trace, plan, writes=False
+                )
                 # the work goes on when its client has left, and the body's place is its
                 return await self._judge(call, payer, judging, places.pop_all())
 

@@ -5,7 +5,7 @@ Used by `routes.tasks`; what they have in common with other paid calls is `entra
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from starlette.types import Receive
@@ -38,6 +38,7 @@ from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.catalog import Model
 from gateway_core.domain.operations import MAX_BODY_BYTES, Operation
 from gateway_core.ports.caches import Table
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.counters import Hold
 from gateway_core.ports.objects import ObjectStore, StoreUnavailable
 from gateway_core.ports.records import Object
@@ -99,7 +100,7 @@ class TaskAdmission:
         addresses: AddressPolicy,
         task_id_header: str,
         failpoints: Failpoints,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = CLOCK.now,
     ) -> None:
         self._entrance = entrance
         self._catalog = catalog
@@ -203,6 +204,8 @@ class TaskAdmission:
             "fingerprint": draft.digest,
             "reservedMicros": plan.hold.micros,
         }
+        if plan.model.keyed_route is not None:
+            request["route"] = plan.model.keyed_route.model_dump(by_alias=True)
         if payer.policy.guardrail_names:
             request["guardrailNames"] = list(payer.policy.guardrail_names)
         callback_url = draft.complete.get("callback_url")

@@ -3,23 +3,30 @@
 It knows neither tasks nor accounts. Whoever has an address may read; there are no others to guess.
 """
 
-import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
+from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway_apiserver.accesslog import AccessLog
 from gateway_apiserver.answers import Answer, send_answer
+from gateway_apiserver.connections.bounds import ConnectionBounds
+from gateway_apiserver.connections.downloads import DownloadBounds, Downloads
+from gateway_apiserver.connections.metrics import ConnectionMetrics
+from gateway_apiserver.connections.table import ConnectionTable
+from gateway_apiserver.departure import Departure
 from gateway_apiserver.edge import Edge, Witnesses
+from gateway_apiserver.health import HealthApp
 from gateway_apiserver.media.sending import Sender
 from gateway_apiserver.media.temporary import TemporaryHost
 from gateway_apiserver.patience import MEDIA_SECONDS, Patience
 from gateway_apiserver.trace import Header, trace_of
 from gateway_core.contract.errors import MethodNotAllowed, NotFound
 from gateway_core.contract.media import MediaItem, MediaSigner
-from gateway_core.ports.objects import ObjectStore
+from gateway_core.ports.clock import CLOCK
+from gateway_core.ports.objects import DOWNLOAD_CHUNK_BYTES, ObjectStore
 from gateway_core.usecases.temporaryaddresses import PATH, TemporaryAddresses
 
 _METHODS = ("GET", "HEAD")
@@ -36,17 +43,32 @@ class MediaParts:
     signer: MediaSigner
     addresses: TemporaryAddresses
     access: AccessLog = field(default_factory=AccessLog)
+    connections: ConnectionTable = field(
+        default_factory=lambda: ConnectionTable(ConnectionBounds())
+    )
+    downloads: DownloadBounds = field(default_factory=DownloadBounds)
+    registry: CollectorRegistry | None = None
+    """For `/metrics` of the health port; None where metrics are off."""
 
 
-def create_media_app(parts: MediaParts, clock: Callable[[], float] = time.time) -> ASGIApp:
+def create_media_app(parts: MediaParts, clock: Callable[[], float] = CLOCK.time) -> ASGIApp:
     """The media host on these parts; `clock` gives Unix seconds."""
-    return Edge(_MediaHost(parts, clock), Witnesses(parts.access))
+    downloads = Downloads(parts.downloads)
+    if parts.registry is not None:
+        parts.registry.register(ConnectionMetrics(parts.connections, downloads))
+    host = _MediaHost(parts, clock, downloads)
+    return Edge(host, Witnesses(parts.access), parts.connections.bounds)
+
+
+def create_media_health_app(parts: MediaParts, departure: Departure) -> ASGIApp:
+    """Probes and metrics of the media host, for a port that clients do not reach."""
+    return HealthApp(lambda: not departure.begun, parts.registry)
 
 
 class _MediaHost:
-    def __init__(self, parts: MediaParts, clock: Callable[[], float]) -> None:
+    def __init__(self, parts: MediaParts, clock: Callable[[], float], downloads: Downloads) -> None:
         self._store = parts.store
-        self._sender = Sender(parts.store, Patience(MEDIA_SECONDS))
+        self._sender = Sender(parts.store, Patience(MEDIA_SECONDS), downloads)
         self._temporary = TemporaryHost(parts.store, parts.addresses, self._sender, clock)
         self._signer = parts.signer
         self._clock = clock
@@ -76,7 +98,9 @@ class _MediaHost:
         headers: list[Header] = [(b"content-type", _TYPES.get(extension, _UNKNOWN_TYPE))]
 
         def stream(start: int, length: int) -> AsyncGenerator[bytes, None]:
-            return self._store.stream(item.key, start, length)
+            return self._store.stream(
+                item.key, start, length, chunk_bytes=DOWNLOAD_CHUNK_BYTES, read_ahead=False
+            )
 
         tag = f'"{item.task_uid}.{item.index}.{size}"'
         await self._sender.send(request, send, size, tag, headers, stream)

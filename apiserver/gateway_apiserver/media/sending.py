@@ -6,6 +6,8 @@ from contextlib import aclosing
 from starlette.requests import Request
 from starlette.types import Send
 
+from gateway_apiserver.connections.clients import name_client
+from gateway_apiserver.connections.downloads import Downloads
 from gateway_apiserver.delivery import send_chunks, send_head, send_nothing
 from gateway_apiserver.media.ranges import RangeNotSatisfiable, read_range
 from gateway_apiserver.patience import Patience
@@ -25,9 +27,10 @@ Stream = Callable[[int, int], AsyncGenerator[bytes, None]]
 class Sender:
     """Sends what does not change: its address is its version."""
 
-    def __init__(self, store: ObjectStore, patience: Patience) -> None:
+    def __init__(self, store: ObjectStore, patience: Patience, downloads: Downloads) -> None:
         self._store = store
         self._patience = patience
+        self._downloads = downloads
 
     async def measure(self, key: str) -> StoredObject:
         """What is stored at `key`. NotFound, Unavailable."""
@@ -50,8 +53,9 @@ class Sender:
     ) -> None:
         """Answers with the part that is asked for of `size` bytes.
 
-        `request` has its `receive`. Raises NotFound, Unavailable; ClientDisconnect where the client
-        has left before the end.
+        `request` has its `receive`; `tag` names the content. Raises NotFound, Unavailable, also
+        where too many downloads are under way; ClientDisconnect where the client has left before
+        the end.
         """
         headers: list[Header] = [
             (b"accept-ranges", b"bytes"),
@@ -79,11 +83,24 @@ class Sender:
         if request.method == "HEAD":
             await send_nothing(send, status, headers)
             return
-        async with aclosing(stream(0 if part is None else part.start, length)) as chunks:
+        # a link is known by its content: parts of its path may be chosen at will
+        with self._downloads.take(name_client(request.scope), tag):
+            chunks = stream(0 if part is None else part.start, length)
+            await self._send_chunks(request, send, status, headers, chunks)
+
+    async def _send_chunks(
+        self,
+        request: Request,
+        send: Send,
+        status: int,
+        headers: list[Header],
+        stream: AsyncGenerator[bytes, None],
+    ) -> None:
+        async with aclosing(stream) as chunks:
             # before the head, so that a store that fails now is told by a status
-            chunk = await self._read_first(chunks)
+            first = [await self._read_first(chunks)]
             await send_head(send, status, headers)
-            await send_chunks(request.receive, send, chunk, chunks)
+            await send_chunks(request.receive, send, first.pop(), chunks)
 
     async def _read_first(self, chunks: AsyncIterator[bytes]) -> bytes:
         """The first chunk, nothing of an empty object. NotFound, Unavailable."""

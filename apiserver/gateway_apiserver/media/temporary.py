@@ -14,8 +14,9 @@ from starlette.types import Receive, Scope, Send
 
 from gateway_apiserver.answers import Answer, send_answer
 from gateway_apiserver.media.sending import Sender
-from gateway_apiserver.streams import PacedBody, StreamPlaces
+from gateway_apiserver.streams import StreamPlaces
 from gateway_apiserver.trace import Header, trace_of
+from gateway_core.concurrency import Places
 from gateway_core.contract.errors import (
     Conflict,
     InvalidRequest,
@@ -25,7 +26,6 @@ from gateway_core.contract.errors import (
 )
 from gateway_core.ports.objects import MOST_STREAMS, ObjectStore, ObjectTooLarge, StoreUnavailable
 from gateway_core.usecases.content import stream_content
-from gateway_core.usecases.places import Places
 from gateway_core.usecases.temporaryaddresses import Address, TemporaryAddresses, Ticket
 
 _READ_TEMPLATE = "/temporary/{address}/{name}"
@@ -97,7 +97,7 @@ class TemporaryHost:
             raise Conflict("The upload was made already.")
         try:
             async with self._places.take(ticket.account):
-                body = _check(PacedBody(receive), ticket)
+                body = _check(receive, ticket)
                 await self._store.put_stream(ticket.key, body, max_bytes=ticket.bytes)
         except ObjectTooLarge:
             raise InvalidRequest(f"The body must have {ticket.bytes} bytes.") from None

@@ -19,6 +19,10 @@ _TEXTS = {
 }
 
 
+FREE_RATE_TEXT = "Too many calls in the last 60 seconds."
+"""A 429 of a call that costs nothing (contract §12.1a)."""
+
+
 def describe_refusal(
     status: int,
     headers: tuple[str, ...] = (),

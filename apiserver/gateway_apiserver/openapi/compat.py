@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway_apiserver.calls import MOST_KEY_CHARACTERS
-from gateway_apiserver.openapi.answers import describe_answer, describe_refusal
+from gateway_apiserver.openapi.answers import FREE_RATE_TEXT, describe_answer, describe_refusal
 from gateway_apiserver.openapi.schemas import NOT_BLANK, Schema, close_schema
 
 ERROR = "CompatError"
@@ -41,11 +41,14 @@ def describe_operation(
     rate = RATE if paid else ()
     responses = {"200": describe_answer(f"{summary}.", schema, rate, headers)}
     for status in refusals:
-        optional = tuple(rate)
-        if status == 429:
+        needed: tuple[str, ...] = ()
+        optional, text = tuple(rate), _TEXTS.get(status, "")
+        if status == 429 and paid:
             optional = ("Retry-After", "x-should-retry", *rate)
+        elif status == 429:
+            needed, text = ("Retry-After",), FREE_RATE_TEXT
         responses[str(status)] = describe_refusal(
-            status, schemas=(ERROR,), optional=optional, text=_TEXTS.get(status, "")
+            status, needed, schemas=(ERROR,), optional=optional, text=text
         )
     described: dict[str, Any] = {
         "operationId": operation_id,

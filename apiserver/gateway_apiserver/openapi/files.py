@@ -27,7 +27,7 @@ _FILE_ID = {
 def describe_files() -> dict[str, Any]:
     """The paths."""
     create = describe_operation(
-        "createFile", "Store a file", "File", (400, 401, 403, 413, 415, 500, 503, 504)
+        "createFile", "Store a file", "File", (400, 401, 403, 413, 415, 429, 500, 503, 504)
     )
     create["requestBody"] = {
         "required": True,

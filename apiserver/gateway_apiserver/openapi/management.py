@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from gateway_apiserver.calls import MOST_KEY_CHARACTERS
-from gateway_apiserver.openapi.answers import describe_answer, describe_refusal
+from gateway_apiserver.openapi.answers import FREE_RATE_TEXT, describe_answer, describe_refusal
 from gateway_apiserver.openapi.schemas import NOT_BLANK, Schema, close_schema, inline_schema
 from gateway_apiserver.routes.management.calls import ROOT
 from gateway_apiserver.routes.management.requests import (
@@ -45,10 +45,11 @@ _SHAPES: Mapping[str, type[BaseModel]] = {
     "Unassigned": Unassigned,
     "Member": Member,
 }
-_READ, _WRITE = (400, 401, 403, 500, 503), (400, 401, 403, 413, 415, 500, 503, 504)
+_READ, _WRITE = (400, 401, 403, 429, 500, 503), (400, 401, 403, 413, 415, 429, 500, 503, 504)
 _REPLAYED = ("Idempotent-Replayed",)
 _SECURITY = [{"managementKey": list[str]()}]
 _TEXTS = {
+    429: FREE_RATE_TEXT,
     409: "What is there rules this out, or the Idempotency-Key stands for other input.",
     504: "The change was not acknowledged in time; it may have been made.",
 }
@@ -162,7 +163,9 @@ def describe_management() -> dict[str, Any]:
                 "summary": "Change a role: only signed in, with no key",
                 "security": _SECURITY,
                 "responses": {
-                    str(status): describe_refusal(status) for status in (401, 403, 500, 503)
+                    **{str(status): describe_refusal(status) for status in (401, 403)},
+                    "429": describe_refusal(429, ("Retry-After",), text=FREE_RATE_TEXT),
+                    **{str(status): describe_refusal(status) for status in (500, 503)},
                 },
             },
         },
@@ -197,7 +200,10 @@ def _describe(
     for refusal in (*refusals, *((404,) if missing else ())):
         schemas = ("Error", "FieldErrors") if refusal == 400 else ("Error",)
         responses[str(refusal)] = describe_refusal(
-            refusal, schemas=schemas, text=_TEXTS.get(refusal, "")
+            refusal,
+            ("Retry-After",) if refusal == 429 else (),
+            schemas=schemas,
+            text=_TEXTS.get(refusal, ""),
         )
     described: dict[str, Any] = {
         "operationId": operation_id,

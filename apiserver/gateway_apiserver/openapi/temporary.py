@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway_apiserver.calls import MOST_KEY_CHARACTERS
-from gateway_apiserver.openapi.answers import describe_answer, describe_refusal
+from gateway_apiserver.openapi.answers import FREE_RATE_TEXT, describe_answer, describe_refusal
 from gateway_apiserver.openapi.schemas import (
     NOT_BLANK,
     Schema,
@@ -47,11 +47,11 @@ def describe_temporary_files() -> dict[str, Any]:
     prepare = close_schema({"filename": _FILENAME, "byte_size": size, "checksum": checksum})
     confirm = close_schema({"signed_id": {"type": "string", "minLength": 1}})
     file, prepared = "TemporaryFile", "PreparedFile"
-    made = _describe("createTemporaryFile", "Keeps a file for a day", create, file, 409, 504)
+    made = _describe("createTemporaryFile", "Keeps a file for a day", create, file, 409, 429, 504)
     return {
         CREATE_PATH: {"post": {**made, "parameters": [_KEY]}},
         PREPARE_PATH: {
-            "post": _describe("prepareTemporaryFile", "Where to put a file", prepare, prepared)
+            "post": _describe("prepareTemporaryFile", "Where to put a file", prepare, prepared, 429)
         },
         CONFIRM_PATH: {
             "post": _describe(
@@ -82,6 +82,7 @@ _KEY: Schema = {
 }
 _TEXTS = {
     409: "The Idempotency-Key stands for other input, or nothing was uploaded yet.",
+    429: FREE_RATE_TEXT,
     413: "The file is too large, or the account's storage does not hold it.",
     504: "The file was not acknowledged in time; it may have been created.",
 }
@@ -93,7 +94,8 @@ def _describe(
     responses = {"201": describe_answer(summary + ".", schema)}
     responses["400"] = describe_refusal(400, schemas=("Error", "FieldErrors"))
     for status in (*_REFUSALS, *others):
-        responses[str(status)] = describe_refusal(status, text=_TEXTS.get(status, ""))
+        needed = ("Retry-After",) if status == 429 else ()
+        responses[str(status)] = describe_refusal(status, needed, text=_TEXTS.get(status, ""))
     return {
         "operationId": operation_id,
         "summary": summary,

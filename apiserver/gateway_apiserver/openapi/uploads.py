@@ -24,7 +24,11 @@ _UPLOAD_ID = {
 def describe_uploads() -> dict[str, Any]:
     """The four paths."""
     create = describe_operation(
-        "createUpload", "Begin a file in parts", "Upload", _REFUSALS, body=_describe_wanted()
+        "createUpload",
+        "Begin a file in parts",
+        "Upload",
+        (*_REFUSALS, 429),
+        body=_describe_wanted(),
     )
     create["parameters"] = [describe_key("Upload")]
     add = describe_operation("addUploadPart", "Send a part", "UploadPart", _OF_ONE)

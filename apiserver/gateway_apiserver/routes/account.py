@@ -1,7 +1,5 @@
 """`/api/v1/me` and `/api/v1/me/balance` (contract §2.4). Not counted in the rate."""
 
-from datetime import UTC, datetime
-
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
@@ -12,6 +10,7 @@ from gateway_apiserver.rates import RateGate
 from gateway_apiserver.trace import trace_of
 from gateway_core.contract.errors import Unavailable
 from gateway_core.contract.money import ceil_cents, floor_cents
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.counters import Counters, CountersStale, CountersUnavailable, Spending
 
 ACCOUNT_PATH = "/api/v1/me"
@@ -76,7 +75,7 @@ class AccountRoutes:
     async def show_balance(self, request: Request, response: Response) -> Balance:
         """What the account has left. Unavailable while the counters are."""
         account = (await self._identify(request, response)).account
-        today = datetime.now(UTC).date().isoformat()
+        today = CLOCK.now().date().isoformat()
         try:
             try:
                 spending = await self._counters.read_spending(account.name, today)

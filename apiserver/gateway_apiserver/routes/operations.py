@@ -1,4 +1,4 @@
-"""What is asked of the process and not of the product: health, metrics, the OpenAPI document."""
+"""Operational routes of the public port: liveness, readiness and the OpenAPI document."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,17 +6,18 @@ from typing import Any
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from gateway_apiserver.metrics import CONTENT_TYPE, ApiMetrics
 from gateway_apiserver.trace import trace_of
 from gateway_core.contract.errors import Unavailable
 
 
 def build_operations_router(
-    is_ready: Callable[[], bool],
-    metrics: ApiMetrics | None,
-    describe: Callable[[], dict[str, Any]],
+    is_ready: Callable[[], bool], describe: Callable[[], dict[str, Any]]
 ) -> APIRouter:
-    """The router; without `metrics` there is no `/metrics`. `describe` makes the document."""
+    """The router; `describe` makes the document.
+
+    Load balancers that can only probe the traffic port use the first two. Kubernetes' probes and
+    Prometheus use the health port (`health`).
+    """
     router = APIRouter()
 
     @router.get("/healthz")
@@ -38,13 +39,5 @@ def build_operations_router(
         """What can be called now."""
         trace_of(request.scope).route = "operations_openapi"
         return Response(orjson.dumps(describe()), media_type="application/json")
-
-    if metrics is not None:
-
-        @router.get("/metrics")
-        async def show_metrics(request: Request) -> Response:
-            """The counters of this process."""
-            trace_of(request.scope).route = "operations_metrics"
-            return Response(metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
     return router

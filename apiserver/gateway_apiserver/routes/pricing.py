@@ -1,12 +1,13 @@
 """`/api/v1/price_schedules` and `/api/v1/price_quotes` (contract §2.6, §2.7). Neither is counted.
 
 Anybody may ask where the deployment says so; a credential that is sent has to be good all the same.
-Micro-dollars become whole cents here, rounded up; `billing_config` has the exact figures.
+Prices are told in micro-dollars, which is what is charged by, and in whole cents, rounded up. One
+below a cent has no cents: 1 for a hundredth of a cent would be read as a hundred times the price.
 """
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
-from typing import Literal
+from datetime import datetime
+from typing import Annotated, Literal
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -19,7 +20,7 @@ from gateway_apiserver.quotes import Quote, quote_call, read_quote_call
 from gateway_apiserver.trace import trace_of
 from gateway_core.contract.errors import InvalidRequest
 from gateway_core.contract.model import Price
-from gateway_core.contract.money import ceil_cents
+from gateway_core.contract.money import MICROS_PER_CENT, ceil_cents
 from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.catalog import Catalog
 from gateway_core.domain.operations import MAX_BODY_BYTES
@@ -31,10 +32,15 @@ from gateway_core.domain.schedules import (
     Strategy,
     list_schedules,
 )
+from gateway_core.ports.clock import CLOCK
 
 SCHEDULES_PATH = "/api/v1/price_schedules"
 QUOTES_PATH = "/api/v1/price_quotes"
 FILTERS = ("service", "action", "model")
+
+Cents = Annotated[
+    int | None, Field(description="Rounded up; null below one cent: the micros are exact.")
+]
 
 
 class SecondRate(BaseModel):
@@ -67,13 +73,20 @@ class PriceSchedule(BaseModel):
     currency: Literal["USD"]
     billing_unit: Unit | None = Field(description="Null if there are several, or no price.")
     billing_strategy: Strategy | None
-    unit_price_cents: int | None = Field(description="Of one unit, rounded up.")
-    input_price_per_1m_cents: int | None
-    output_price_per_1m_cents: int | None
-    cache_read_price_per_1m_cents: int | None
-    cache_write_price_per_1m_cents: int | None
-    cache_write_5m_price_per_1m_cents: int | None
-    cache_write_1h_price_per_1m_cents: int | None
+    unit_price_cents: Cents
+    unit_price_micros: int | None = Field(description="Of one unit, in millionths of a dollar.")
+    input_price_per_1m_cents: Cents
+    input_price_per_1m_micros: int | None
+    output_price_per_1m_cents: Cents
+    output_price_per_1m_micros: int | None
+    cache_read_price_per_1m_cents: Cents
+    cache_read_price_per_1m_micros: int | None
+    cache_write_price_per_1m_cents: Cents
+    cache_write_price_per_1m_micros: int | None
+    cache_write_5m_price_per_1m_cents: Cents
+    cache_write_5m_price_per_1m_micros: int | None
+    cache_write_1h_price_per_1m_cents: Cents
+    cache_write_1h_price_per_1m_micros: int | None
     billing_config: BillingConfig | None
 
 
@@ -113,7 +126,7 @@ class PricingRoutes:
         addresses: AddressPolicy,
         *,
         anonymous: bool,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = CLOCK.now,
     ) -> None:
         self._authenticator = authenticator
         self._catalog = catalog
@@ -183,6 +196,10 @@ def _read_filters(items: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 def _render_schedule(entry: Schedule) -> PriceSchedule:
     config = None if entry.price is None else _render_config(entry, entry.price)
+    input_, output, cached = None, None, None
+    if config is not None:
+        input_, output = config.input_per_1m_micros, config.output_per_1m_micros
+        cached = config.cache_read_per_1m_micros
     return PriceSchedule(
         service=entry.service,
         action=entry.action,
@@ -193,15 +210,20 @@ def _render_schedule(entry: Schedule) -> PriceSchedule:
         billing_unit=entry.unit,
         billing_strategy=entry.strategy,
         unit_price_cents=_to_cents(entry.unit_micros),
-        input_price_per_1m_cents=_to_cents(config.input_per_1m_micros if config else None),
-        output_price_per_1m_cents=_to_cents(config.output_per_1m_micros if config else None),
-        cache_read_price_per_1m_cents=_to_cents(
-            config.cache_read_per_1m_micros if config else None
-        ),
+        unit_price_micros=entry.unit_micros,
+        input_price_per_1m_cents=_to_cents(input_),
+        input_price_per_1m_micros=input_,
+        output_price_per_1m_cents=_to_cents(output),
+        output_price_per_1m_micros=output,
+        cache_read_price_per_1m_cents=_to_cents(cached),
+        cache_read_price_per_1m_micros=cached,
         # what is written to a provider's cache costs what other input does
         cache_write_price_per_1m_cents=None,
+        cache_write_price_per_1m_micros=None,
         cache_write_5m_price_per_1m_cents=None,
+        cache_write_5m_price_per_1m_micros=None,
         cache_write_1h_price_per_1m_cents=None,
+        cache_write_1h_price_per_1m_micros=None,
         billing_config=config,
     )
 
@@ -233,7 +255,7 @@ def _render_quote(quote: Quote, moment: datetime) -> PriceQuote:
 
 
 def _to_cents(micros: int | None) -> int | None:
-    return None if micros is None else ceil_cents(micros)
+    return None if micros is None or 0 < micros < MICROS_PER_CENT else ceil_cents(micros)
 
 
 def _render_time(moment: datetime) -> str:

@@ -84,3 +84,34 @@ http://{{ $name }}-{ordinal}.{{ $name }}.{{ .Release.Namespace }}.svc:8082
 {{- define "gateway.claim" -}}
 {{ default (printf "%s-store" (include "gateway.name" .)) .Values.store.directory.existingClaim }}
 {{- end -}}
+
+{{/* Names of Secrets, as JSON, that a process may read or write:
+     "credentials" and callback secrets that the operator reads, "keys" that it writes declared keys
+     into, "judges" that the API reads. Those that values name, those that firstObjects refer to, and
+     those of the trial: (dict "root" $ "kind" "keys"). */}}
+{{- define "gateway.secretNames" -}}
+{{- $values := .root.Values -}}
+{{- $trial := $values.simulator.enabled | ternary (list (include "gateway.name" .root)) list -}}
+{{- $credentials := $values.operator.secretNames -}}
+{{- $keys := $values.operator.keySecretNames -}}
+{{- $judges := $values.moderation.providerSecrets -}}
+{{- range $values.firstObjects.keys }}{{ $keys = append $keys .secretName }}{{ end -}}
+{{- range $values.firstObjects.objects -}}
+  {{- $spec := default dict .spec -}}
+  {{- range list $spec.credentialsSecretRef $spec.webhookSecretRef $spec.previousWebhookSecretRef -}}
+    {{- with . }}{{ $credentials = append $credentials .name }}{{ end -}}
+  {{- end -}}
+  {{- if and (eq .kind "GatewayProvider") (eq (toString $spec.type) "openai") -}}
+    {{- with $spec.credentialsSecretRef }}{{ $judges = append $judges .name }}{{ end -}}
+  {{- end -}}
+  {{- if eq .kind "GatewayKey" -}}
+    {{- with $spec.secretName }}{{ $keys = append $keys . }}{{ end -}}
+  {{- end -}}
+{{- end -}}
+{{- range $trial -}}
+  {{- $credentials = concat $credentials (list (printf "%s-simulator" .) (printf "%s-trial-webhook" .)) -}}
+  {{- $keys = append $keys (printf "%s-trial-key" .) -}}
+  {{- $judges = append $judges (printf "%s-simulator" .) -}}
+{{- end -}}
+{{- get (dict "credentials" $credentials "keys" $keys "judges" $judges) .kind | uniq | toJson -}}
+{{- end -}}

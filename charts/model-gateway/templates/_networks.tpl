@@ -29,6 +29,15 @@
 {{- end }}
 {{- end -}}
 
+{{/* Who reaches the health ports: the pods of all namespaces, unless it is said who. */}}
+{{- define "gateway.metricsFrom" -}}
+{{- with .Values.networkPolicies.metricsFrom }}
+{{- toYaml . }}
+{{- else -}}
+- namespaceSelector: {}
+{{- end }}
+{{- end -}}
+
 {{/* An Ingress for a component's Service: (dict "root" $ "component" "api" "values" .Values.api). */}}
 {{- define "gateway.ingress" -}}
 {{- $service := .values.service -}}

@@ -38,6 +38,28 @@ terminationGracePeriodSeconds: {{ . }}
 {{- end }}
 {{- end -}}
 
+{{/* Health port and bounds of client connections: (dict "root" $ "values" .Values.api). */}}
+{{- define "gateway.connectionEnv" -}}
+- {name: GATEWAY_HEALTH_HOST, value: {{ .root.Values.listenAddress | quote }}}
+- {name: GATEWAY_HEALTH_PORT, value: "8082"}
+- {name: GATEWAY_METRICS_ENABLED, value: {{ .values.metrics | quote }}}
+- {name: GATEWAY_TRUSTED_PROXIES, value: {{ join "," .root.Values.connections.trustedProxyCidrs | quote }}}
+- {name: GATEWAY_MAX_HEADERS, value: {{ .root.Values.connections.maxHeaders | quote }}}
+- {name: GATEWAY_MAX_HEAD_BYTES, value: {{ .root.Values.connections.maxHeadBytes | int64 | quote }}}
+- {name: GATEWAY_HEAD_SECONDS, value: {{ .root.Values.connections.headSeconds | quote }}}
+- {name: GATEWAY_IDLE_SECONDS, value: {{ .root.Values.connections.idleSeconds | quote }}}
+- {name: GATEWAY_STALL_SECONDS, value: {{ .root.Values.connections.stallSeconds | quote }}}
+{{- with .values.connections }}
+- {name: GATEWAY_MAX_CONNECTIONS, value: {{ .total | int64 | quote }}}
+- {name: GATEWAY_MAX_CONNECTIONS_PER_ADDRESS, value: {{ .perAddress | int64 | quote }}}
+{{- end }}
+{{- with .values.downloads }}
+- {name: GATEWAY_MAX_DOWNLOADS, value: {{ .total | int64 | quote }}}
+- {name: GATEWAY_MAX_DOWNLOADS_PER_ADDRESS, value: {{ .perAddress | int64 | quote }}}
+- {name: GATEWAY_MAX_DOWNLOADS_PER_LINK, value: {{ .perLink | int64 | quote }}}
+{{- end }}
+{{- end -}}
+
 {{/* Spread over nodes and zones, for kinds with several pods. */}}
 {{- define "gateway.spread" -}}
 {{- if .root.Values.topologySpread }}
@@ -127,8 +149,9 @@ securityContext:
 {{- end -}}
 
 {{- define "gateway.cidrEnv" -}}
-- {name: GATEWAY_ALLOWED_CIDRS, value: {{ join "," .Values.allowedCidrs | quote }}}
-- {name: GATEWAY_DENIED_CIDRS, value: {{ join "," .Values.deniedCidrs | quote }}}
+- {name: GATEWAY_CALLBACK_ALLOWED_CIDRS, value: {{ join "," .Values.callbacks.allowedCIDRs | quote }}}
+- {name: GATEWAY_FETCH_ALLOWED_CIDRS, value: {{ join "," .Values.fetch.allowedCIDRs | quote }}}
+- {name: GATEWAY_DENIED_CIDRS, value: {{ join "," .Values.deniedCIDRs | quote }}}
 {{- end -}}
 
 {{/* Where the object store is, for a container's env. */}}

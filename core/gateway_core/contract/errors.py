@@ -12,6 +12,7 @@
       UnsupportedMediaType    415
       RangeNotSatisfiable     416
       RateLimited             429, with the rate headers
+      TooManyCalls            429, without them
       CreditLimitExceeded     429, without them
       UpstreamRateLimited     429, without them
       Internal                500
@@ -140,6 +141,16 @@ class RateLimited(GatewayError):
     def __init__(self, state: RateState, retry_after: int) -> None:
         super().__init__(f"Rate limit of {state.limit} requests per minute reached.")
         self.state = state
+        self.retry_after = retry_after
+
+
+class TooManyCalls(GatewayError):
+    """Too many calls that cost nothing; `retry_after` is whole seconds (§12.1a)."""
+
+    code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message)
         self.retry_after = retry_after
 
 

@@ -6,9 +6,9 @@ and goes on to: taking a key out of one gives the pool nothing back.
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from gateway_core.contract.limits import Entries, RequestsPerMinute, SpendLimit
+from gateway_core.contract.limits import Entries, RequestsPerMinute, SpendLimit, bound_size
 from gateway_core.contract.resource import (
     AGE,
     IMMUTABLE,
@@ -34,6 +34,14 @@ GUARDRAIL_NAME_RULE = rule(
 
 class GuardrailSpec(Part):
     """A guardrail as declared. All that restricts a call restricts it together."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                bound_size("allowedModels", "deniedModels", "allowedProviders", "deniedProviders")
+            ]
+        }
+    )
 
     account_name: Annotated[Name, Field(json_schema_extra=IMMUTABLE)]
     display_name: Annotated[str, Field(min_length=1, max_length=100)]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from gateway_core.contract.limits import Entries, RequestsPerMinute, SpendLimit
+from gateway_core.contract.limits import Entries, RequestsPerMinute, SpendLimit, bound_size
 from gateway_core.contract.resource import (
     AGE,
     IMMUTABLE,
@@ -28,6 +28,8 @@ from gateway_core.contract.resource import (
 
 KEY_PREFIX = "key"
 MOST_METADATA = 16
+MOST_REVOKED = 1000
+"""Revoked keys that are kept of one account; the operator removes those revoked first."""
 MOST_OVERLAP_SECONDS = 604_800
 
 KEY_NAME_RULE = rule(
@@ -60,6 +62,7 @@ class KeySpec(Part):
                     "has(oldSelf.secretName) == has(self.secretName)",
                     "a key stays with `tokens` or with `secretName`",
                 ),
+                bound_size("allowedModels", "allowedProviders", notes="metadata"),
             ]
         }
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gateway_core.contract.resource import Micros, Part
+from gateway_core.contract.resource import Micros, Part, rule
 
 Window = Literal["1h", "1d", "7d", "daily", "weekly", "monthly", "lifetime"]
 """`1h`, `1d` and `7d` trail the clock, the others begin at 00:00 UTC, `lifetime` never ends."""
@@ -15,12 +15,24 @@ Window = Literal["1h", "1d", "7d", "daily", "weekly", "monthly", "lifetime"]
 MOST_GUARDRAILS = 8
 """Guardrails that one key may have: every call is held against each of them."""
 
+MOST_ENTRIES = 64
+"""Entries in one list of models or providers (contract §9.0)."""
+MOST_ENTRY_CHARACTERS = 253
+MOST_OBJECT_BYTES = 16 * 1024
+"""All fields of a key or a guardrail together, as JSON (contract §9.0)."""
+
+ENTRY_PATTERN = r"^[ -~]+$"
+"""Printable ASCII."""
+
 Entries = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=253)]],
+    list[
+        Annotated[str, Field(min_length=1, max_length=MOST_ENTRY_CHARACTERS, pattern=ENTRY_PATTERN)]
+    ],
     Field(
-        max_length=256,
+        max_length=MOST_ENTRIES,
         description="Exact names, or beginnings that end in *. An empty list allows nothing.",
-        json_schema_extra={"x-kubernetes-list-type": "set"},
+        # a set's entries would stand in managedFields a second time
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     ),
 ]
 RequestsPerMinute = Annotated[
@@ -33,6 +45,33 @@ class SpendLimit(Part):
 
     micros: Micros
     window: Window
+
+
+def bound_size(*lists: str, notes: str | None = None) -> dict[str, Any]:
+    """The CEL rule that bounds a spec as a whole: its `lists`, and its map of `notes`.
+
+    It counts no more than the JSON has, so the rule refuses nothing that REST takes. A spec that
+    an older schema stored larger may be updated as long as it does not grow: otherwise a key could
+    not be revoked, and no key be taken out of a guardrail.
+    """
+
+    def measure(spec: str) -> str:
+        fields = [f"{spec}.{name}" for name in lists]
+        sizes = [f"(has({field}) ? {field}.map(e, size(e) + 3).sum() : 0)" for field in fields]
+        if notes is not None:
+            field = f"{spec}.{notes}"
+            both = f"size(bytes(k)) + size(bytes({field}[k])) + 6"
+            sizes.append(f"(has({field}) ? {field}.map(k, {both}).sum() : 0)")
+        return " + ".join(sizes)
+
+    return {
+        **rule(
+            f"{measure('self')} <= {MOST_OBJECT_BYTES} || (oldSelf.hasValue() &&"
+            f" {measure('self')} <= {measure('oldSelf.value()')})",
+            f"all fields together must have at most {MOST_OBJECT_BYTES} bytes as JSON",
+        ),
+        "optionalOldSelf": True,
+    }
 
 
 def subject_of_key(name: str) -> str:

@@ -34,6 +34,13 @@ class Route(Part):
     upstream_model: Annotated[LongName, Field(description="What the provider calls the model.")]
 
 
+class KeyedRoute(Part):
+    """A provider that honours idempotency keys, and what it calls the model."""
+
+    provider_name: Name
+    upstream_model: LongName
+
+
 class FieldRule(Part):
     """How the model narrows one field of its operation; what it leaves open stays."""
 
@@ -134,6 +141,18 @@ class ModelSpec(Part):
     ] = 3600
 
 
+class ModelStatus(Status):
+    """Observed state of the model."""
+
+    keyed_route: Annotated[
+        KeyedRoute | None,
+        Field(
+            description="The route that is taken at present, if its provider declares idempotency"
+            " keys: new tasks name it in `spec.request.route`."
+        ),
+    ] = None
+
+
 class GatewayModel(Resource):
     """A model clients may call."""
 
@@ -154,4 +173,4 @@ class GatewayModel(Resource):
     selectable: ClassVar[list[str]] = [".spec.modelId", ".spec.service", ".spec.action"]
 
     spec: ModelSpec
-    status: Status = Field(default_factory=Status)
+    status: ModelStatus = Field(default_factory=ModelStatus)

@@ -35,6 +35,10 @@ class NoticeSigner:
         """The path that stands for `notice`."""
         return f"{ROOT}{notice.name}/{notice.uid}/{self._signature(notice)}"
 
+    def locate(self, base: str, notice: Notice) -> str | None:
+        """The address that a provider is given for `notice`; None without a base."""
+        return base.rstrip("/") + self.sign(notice) if base else None
+
     def verify(self, path: str) -> Notice | None:
         """What a path stands for, None if it is forged. Takes the same time for any signature."""
         found = _PATH.fullmatch(path)

@@ -3,9 +3,10 @@
 One pydantic model both parses an object in the processes and yields its schema in `crds/`.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic.alias_generators import to_camel
 
 from gateway_core.contract.money import MAX_MICROS
@@ -117,6 +118,23 @@ class Resource(Part):
     rules: ClassVar[list[dict[str, Any]]] = []
 
     metadata: Metadata = Field(default_factory=Metadata)
+
+    _excess: str | None = PrivateAttr(default=None)
+
+    @property
+    def excess(self) -> str | None:
+        """What of the object is beyond its bounds, as its reader found; None for nothing.
+
+        The fields that are too large are not kept.
+        """
+        return self._excess
+
+    @classmethod
+    def read(cls, obj: Mapping[str, Any], excess: str | None = None) -> Self:
+        """The resource of an object whose reader found `excess`."""
+        resource = cls.model_validate(obj)
+        resource._excess = excess
+        return resource
 
 
 def skeleton(kind: type[Resource], name: str, **metadata: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from gateway_core.contract.limits import GuardrailNames, Window
+from gateway_core.contract.model import KeyedRoute
 from gateway_core.contract.resource import (
     AGE,
     IMMUTABLE,
@@ -73,6 +74,13 @@ class TaskRequest(Part):
     callback_url: Annotated[str | None, Field(max_length=2048, pattern="^https?://")] = None
     reserved_micros: Annotated[
         Micros | None, Field(description="Micro-dollars held at admission.")
+    ] = None
+    route: Annotated[
+        KeyedRoute | None,
+        Field(
+            description="A provider with idempotency keys: the intent to submit there, recorded"
+            " with the task. Believed of tasks that the API has admitted."
+        ),
     ] = None
 
 

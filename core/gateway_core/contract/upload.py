@@ -153,6 +153,13 @@ class UploadStatus(Status):
             " another uid was made by who came late, and is removed.",
         ),
     ] = None
+    file_creation_time: Annotated[
+        Time | None,
+        Field(
+            description="When the File's object was created, written with its uid: a repeated"
+            " completion answers with it after the File is deleted."
+        ),
+    ] = None
 
 
 class GatewayUpload(Resource):

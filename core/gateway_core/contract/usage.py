@@ -46,7 +46,7 @@ class UsageSpec(Part):
 
 
 class Sums(Part):
-    """What a stretch of time comes to. Runs that failed are requests too, and cost nothing."""
+    """What a stretch of time comes to. Requests are calls that reached an upstream."""
 
     requests: Count = 0
     failed: Count = 0

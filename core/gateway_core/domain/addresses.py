@@ -65,15 +65,18 @@ _STATELESS = IPv6Network("::ffff:0:0:0/96")
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 
 _LOOPBACKS = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
+# a connection to an unspecified address is made to the machine itself
+_SAME: dict[Address, Address] = {IPv4Address(0): _LOOPBACKS[0], IPv6Address(0): _LOOPBACKS[1]}
 _NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
-    """What may be connected to: the public internet less `denied`, and `allowed`.
+    """What may be connected to: the public internet and `allowed`, both less `denied`.
 
     `allowed` is for receivers in the cluster and for local runs, `denied` for the cluster's own
-    networks where those are public addresses. Metadata addresses are refused even if allowed.
+    networks where those are public addresses, and for parts of allowed ones. Metadata addresses
+    are refused even if allowed.
     """
 
     allowed: tuple[Network, ...] = ()
@@ -83,19 +86,30 @@ class AddressPolicy:
         """Raises AddressRefused if `ip` may not be connected to, or is none."""
         address = _parse(ip)
         inner = _unwrap(address)
-        if any(_is_in(form, _METADATA) for form in (address, inner) if form is not None):
+        forms = [form for form in (address, inner) if form is not None]
+        forms += [_SAME[form] for form in forms if form in _SAME]
+        if any(_is_in(form, _METADATA) for form in forms):
             raise AddressRefused("a metadata address")
         # A mapped address and, where the cluster's network translates, a translated one reach
         # what they carry; it is judged in their place.
-        judged = address
+        judged, is_allowed = address, _is_in(address, self.allowed)
         if isinstance(address, IPv6Address) and inner is not None:
             if address.ipv4_mapped is not None:
+                judged, is_allowed = inner, _is_in(inner, self.allowed)
+            elif address in _TRANSLATED and not is_allowed:
                 judged = inner
-            elif address in _TRANSLATED and not _is_in(address, self.allowed):
-                self._check_public(inner)
-                return
-        if not _is_in(judged, self.allowed):
-            self._check_public(judged)
+        if not is_allowed:
+            _check_public(judged)
+        if any(_is_in(form, self.denied) for form in forms):
+            raise AddressRefused("an address of the cluster")
+
+    def permits(self, ip: str | Address) -> bool:
+        """Whether `ip` may be connected to."""
+        try:
+            self.check_ip(ip)
+        except AddressRefused:
+            return False
+        return True
 
     def check_url_literal(self, url: str) -> None:
         """Raises AddressRefused if the host of `url` is an address, or a name of this machine's,
@@ -107,24 +121,12 @@ class AddressPolicy:
         if is_bracketed:
             self.check_ip(host)
         elif host == "localhost" or host.endswith(".localhost"):
-            if not any(_is_in(loopback, self.allowed) for loopback in _LOOPBACKS):
+            if not any(self.permits(loopback) for loopback in _LOOPBACKS):
                 raise AddressRefused("a loopback address")
         else:
             address = _read_ipv4(host)
             if address is not None:
                 self.check_ip(address)
-
-    def _check_public(self, address: Address) -> None:
-        for reason, network in _REFUSED_NETWORKS:
-            if address in network:
-                raise AddressRefused(reason)
-        if _is_in(address, self.denied):
-            raise AddressRefused("an address of the cluster")
-        if isinstance(address, IPv6Address):
-            if address not in _GLOBAL_UNICAST:
-                raise AddressRefused("a reserved address")
-        elif not address.is_global:
-            raise AddressRefused("a private address")
 
 
 DECLARED = AddressPolicy(allowed=(IPv4Network("0.0.0.0/0"), IPv6Network("::/0")))
@@ -137,6 +139,17 @@ def _parse(ip: str | Address) -> Address:
     except ValueError:
         raise AddressRefused("not an address") from None
     return address
+
+
+def _check_public(address: Address) -> None:
+    for reason, network in _REFUSED_NETWORKS:
+        if address in network:
+            raise AddressRefused(reason)
+    if isinstance(address, IPv6Address):
+        if address not in _GLOBAL_UNICAST:
+            raise AddressRefused("a reserved address")
+    elif not address.is_global:
+        raise AddressRefused("a private address")
 
 
 def _is_in(address: Address, networks: tuple[Network, ...]) -> bool:

@@ -195,11 +195,15 @@ def record_end(
     *,
     completed: int,
     failed: int,
+    sent: int,
     output_name: str | None,
     error_name: str | None,
     now: datetime,
 ) -> dict[str, Any]:
-    """The terminal status of a batch that has run; a File without lines is not there."""
+    """The terminal status of a batch that has run; a File without lines is not there.
+
+    `sent` are the lines that were sent; where a run is cut short, `failed` has others too.
+    """
     status = batch.status
     phase = status.run_end or Phase.CANCELLED
     if status.cancelling_time is not None:
@@ -207,10 +211,11 @@ def record_end(
     text = f"{completed} requests completed, {failed} failed"
     succeeded = "True" if phase == Phase.COMPLETED else "False"
     ran = status.start_time is not None
+    counts = _count(completed + failed, completed, failed)
     return {
         **_head(batch, phase, succeeded, _REASONS[phase], text, now),
         **_end(charge_lines(batch, completed), now),
-        **({"counts": _count(completed + failed, completed, failed)} if ran else {}),
+        **({"counts": {**counts, "sent": sent}} if ran else {}),
         "outputFileName": output_name,
         "errorFileName": error_name,
     }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NoReturn
 
-from gateway_core.contract.batch import MOST_ERRORS, MOST_LINES
+from gateway_core.contract.batch import MOST_ERRORS, MOST_LINES, MOST_MESSAGE_BYTES
 from gateway_core.domain.moderations import is_text
 
 ENDPOINT = "/v1/moderations"
@@ -21,9 +21,6 @@ LONG_BYTES = 64 * 1024
 """From this length on a line is parsed beside an event loop: some take a tenth of a second."""
 MOST_ID_CHARACTERS = 64
 MOST_DEPTH = 100
-MOST_MESSAGE_BYTES = 512
-MOST_MESSAGES_BYTES = 16 * 1024
-"""Of one problem, and of all that are told of a file: they are in the record for a month."""
 _BOM = b"\xef\xbb\xbf"
 _BLANK = re.compile(rb"[ \t\r\n]*")
 _MOST_NAMED_CHARACTERS = 64
@@ -49,14 +46,15 @@ class Problem:
     param: str | None = None
     line: int | None = None
 
-    def to_status(self, most_bytes: int = MOST_MESSAGE_BYTES) -> dict[str, Any]:
+    def to_status(self) -> dict[str, Any]:
         """As the batch's status has it; what is unknown is left out.
 
-        The message has at most so many bytes, in JSON too.
+        The message is cut at a character, to at most `MOST_MESSAGE_BYTES` of UTF-8.
         """
         # what a client wrote may be quoted, and may be no text: that is written by nobody
-        shown = "".join(c if c.isprintable() else "\ufffd" for c in self.message[:most_bytes])
-        text = shown.encode(errors="replace")[:most_bytes].decode(errors="ignore")
+        start = self.message[:MOST_MESSAGE_BYTES]
+        shown = "".join(c if c.isprintable() else "\ufffd" for c in start)
+        text = shown.encode(errors="replace")[:MOST_MESSAGE_BYTES].decode(errors="ignore")
         told: dict[str, Any] = {"code": self.code, "message": text}
         told |= {"param": self.param, "line": self.line}
         return {name: value for name, value in told.items() if value is not None}
@@ -71,16 +69,8 @@ class Request:
 
 
 def tell_problems(problems: Iterable[Problem]) -> list[dict[str, Any]]:
-    """The first `MOST_ERRORS` of them, as the batch's status has them.
-
-    Where their messages have more than `MOST_MESSAGES_BYTES` together, all are cut to equal parts.
-    """
-    shown = list(islice(problems, MOST_ERRORS))
-    told = [problem.to_status() for problem in shown]
-    if sum(len(each["message"].encode()) for each in told) > MOST_MESSAGES_BYTES:
-        most = MOST_MESSAGES_BYTES // len(shown)
-        told = [problem.to_status(most) for problem in shown]
-    return told
+    """The first `MOST_ERRORS` of them, as the batch's status has them."""
+    return [problem.to_status() for problem in islice(problems, MOST_ERRORS)]
 
 
 CheckBody = Callable[[Mapping[str, Any]], tuple[str, str, str] | None]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from gateway_core.contract.conditions import ConditionType, Reason
-from gateway_core.contract.model import FieldRule, GatewayModel, Price, Route
+from gateway_core.contract.model import FieldRule, GatewayModel, KeyedRoute, Price, Route
 from gateway_core.domain.operations import OPERATIONS, Operation
 from gateway_core.domain.pricechecks import check_prices
 from gateway_core.domain.validation import check_rule
@@ -29,6 +29,8 @@ class Model:
     name: str = ""
     ready: bool = False
     """The object, and whether the operator has found that it can be used."""
+    keyed_route: KeyedRoute | None = None
+    """The route in use, if the operator has found that its provider honours idempotency keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ def build_catalog(objects: Iterable[GatewayModel]) -> tuple[Catalog, dict[str, P
             deprecated=spec.deprecated,
             name=name,
             ready=_is_ready(obj),
+            keyed_route=_find_keyed_route(obj),
         )
     withdrawn = {_identify(obj): obj for obj in ordered[::-1] if _identify(obj) not in owners}
     return Catalog(MappingProxyType(models), tuple(withdrawn.values())), problems
@@ -132,6 +135,15 @@ def check_model_object(obj: GatewayModel) -> Problem | None:
 def _identify(obj: GatewayModel) -> tuple[str, str, str]:
     """What a model is called by: service, action and id."""
     return obj.spec.service, obj.spec.action, obj.spec.model_id
+
+
+def _find_keyed_route(obj: GatewayModel) -> KeyedRoute | None:
+    """What the status says, unless the spec has lost that route since."""
+    found = obj.status.keyed_route
+    if found is None:
+        return None
+    routes = ((route.provider_name, route.upstream_model) for route in obj.spec.routes)
+    return found if (found.provider_name, found.upstream_model) in routes else None
 
 
 def _is_ready(obj: GatewayModel) -> bool:

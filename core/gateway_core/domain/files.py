@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from sys import intern
 from typing import Any, Literal
 
 from gateway_core.contract.names import name_to_id
@@ -53,8 +54,9 @@ def read_file(obj: Mapping[str, Any]) -> FileRecord | None:
         return None
     return FileRecord(
         name=meta["name"],
-        account=request["accountName"],
-        purpose=request["purpose"],
+        # a process holds one of these for every file: what is alike is held once
+        account=intern(request["accountName"]),
+        purpose=intern(request["purpose"]),
         filename=request["filename"],
         bytes=request["bytes"],
         created_at=_read_seconds(meta["creationTimestamp"]),

@@ -29,7 +29,8 @@ class JournalDamaged(Exception):
 class CallRecord:
     """One ended call. `micros` is what it cost, input tokens are with those read from a cache.
 
-    `operation` is service and action with a slash between, `time` (aware) when it ended.
+    `operation` is service and action with a slash between, `time` (aware) when it ended, `reached`
+    whether an upstream was called.
     """
 
     call: str
@@ -39,6 +40,7 @@ class CallRecord:
     operation: str
     micros: int = 0
     failed: bool = False
+    reached: bool = True
     key_name: str | None = None
     guardrail_names: tuple[str, ...] = ()
     input_tokens: int = 0
@@ -61,7 +63,8 @@ class CallRecord:
             day=moment.date().isoformat(),
             minute=moment.hour * 60 + moment.minute,
             micros=self.micros,
-            failed=self.failed,
+            requests=int(self.reached),
+            failed=int(self.failed and self.reached),
             key_name=self.key_name,
             model_id=self.model_id,
             operation=self.operation,
@@ -136,6 +139,7 @@ def _encode(record: CallRecord) -> dict[str, Any]:
         "operation": record.operation,
         "micros": record.micros,
         "failed": record.failed,
+        "unreached": not record.reached,
         "inputTokens": record.input_tokens,
         "outputTokens": record.output_tokens,
         "cachedTokens": record.cached_tokens,
@@ -167,5 +171,6 @@ def _decode(part: Any) -> CallRecord:
         model_id=part["modelId"],
         operation=part["operation"],
         failed=part.get("failed", False),
+        reached=not part.get("unreached", False),
         **amounts,
     )

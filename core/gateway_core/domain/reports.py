@@ -79,7 +79,7 @@ def to_line(charge: Charge) -> Line:
         key_name=charge.key_name,
         model_id=charge.model_id,
         operation=charge.operation,
-        requests=1,
+        requests=charge.requests,
         input_tokens=charge.input_tokens,
         output_tokens=charge.output_tokens,
         micros=charge.micros,

@@ -57,9 +57,14 @@ def read_expiry(obj: Object) -> int:
     return read_creation(obj) + LIFETIME_SECONDS
 
 
+def is_pending(obj: Object) -> bool:
+    """Whether no outcome is written yet; its hour may be over."""
+    return _outcome(obj) == "Pending"
+
+
 def is_overdue(obj: Object, now: float) -> bool:
     """Whether it is pending although its hour is over; `now` in Unix seconds (§4.5)."""
-    return _outcome(obj) == "Pending" and now >= read_expiry(obj)
+    return is_pending(obj) and now >= read_expiry(obj)
 
 
 def judge_part(obj: Object, now: float) -> Step:

@@ -36,8 +36,8 @@ _NAMES = ("keyName", "modelId", "operation")
 class Charge:
     """One ended run: what it adds to the day it ended on. `minute` is of that day, 0 to 1439.
 
-    `requests` are the calls it stands for, each line of a batch one, and `failed` those of them
-    that failed.
+    `requests` are the calls it stands for that reached an upstream (contract §9.0), each line of a
+    batch that was sent being one, and `failed` those of them that failed.
 
     `subjects` are what it counts under (`contract.limits.list_subjects`).
     """
@@ -56,6 +56,11 @@ class Charge:
     input_tokens: int = 0
     output_tokens: int = 0
     requests: int = 1
+
+    @property
+    def counts(self) -> bool:
+        """Whether it adds anything: a run that reached no upstream is to take no row."""
+        return bool(self.requests or self.micros)
 
     @property
     def time(self) -> str:
@@ -81,7 +86,7 @@ class Balance:
 def read_charge(task: Mapping[str, Any]) -> Charge:
     """The charge of an ended task or batch; the same whenever and by whomever it is read."""
     meta, request, status = task["metadata"], task["spec"]["request"], task["status"]
-    counts = status.get("counts")
+    requests, failed = _count_requests(status)
     about = {"action": ACTION, **status} if is_batch(meta["name"]) else request
     ended = status.get("completionTime") or meta["creationTimestamp"]
     moment = datetime.fromisoformat(ended).astimezone(UTC)
@@ -92,13 +97,26 @@ def read_charge(task: Mapping[str, Any]) -> Charge:
         day=moment.date().isoformat(),
         minute=moment.hour * 60 + moment.minute,
         micros=status.get("chargedMicros") or 0,
-        requests=max(1, counts["completed"] + counts["failed"]) if counts else 1,
-        failed=counts["failed"] if counts else int(status["phase"] == "Failed"),
+        requests=requests,
+        failed=failed,
         key_name=request.get("keyName"),
         model_id=about["modelId"],
         operation=f"{about['service']}/{about['action']}",
         subjects=list_subjects(request),
     )
+
+
+def _count_requests(status: Mapping[str, Any]) -> tuple[int, int]:
+    """The calls of an ended run that reached an upstream, and those of them that failed."""
+    counts = status.get("counts")
+    if counts:
+        # batches that ended before `sent` was recorded
+        sent = counts.get("sent", counts["completed"] + counts["failed"])
+        return sent, sent - counts["completed"]
+    if status["phase"] != "Failed":
+        return 1, 0
+    reached = int(bool(status.get("upstream")))
+    return reached, reached
 
 
 def has_charge(run: Mapping[str, Any]) -> bool:
@@ -151,7 +169,7 @@ def drop_journals(status: Mapping[str, Any], ended: Collection[str]) -> dict[str
 def _add_runs(
     status: Mapping[str, Any], day: str, charges: Iterable[Charge], now: datetime
 ) -> dict[str, Any]:
-    amounts = [(charge, _amounts(charge)) for charge in charges]
+    amounts = [(charge, _amounts(charge)) for charge in charges if charge.counts]
     minutes = _read_parts(status.get("minutes"), "minute")
     hours = _read_parts(status.get("hours"), "hour")
     rows = {tuple(row.get(name) for name in _NAMES): row for row in status.get("rows") or ()}

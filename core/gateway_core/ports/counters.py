@@ -74,6 +74,11 @@ RateUse = Literal["count", "look", "skip"]
 say, and only looked at; or it is past them already."""
 
 
+FreeRate = Literal["management", "storage"]
+"""Rates of calls that cost nothing: calls of Platform Management, and creates of Files, Uploads and
+temporary files together (contract §12.1a)."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdmissionCall:
     """One paid call at the door: counted in the rates, and holding money where `hold` is given.
@@ -172,6 +177,27 @@ class Counters(Protocol):
         nowhere and holds nothing. The window is any trailing 60 s of the store's clock, and a call
         made `retry_after` seconds after a rejected one finds its slot free (contract §12).
         """
+        ...
+
+    async def count(self, account: str, rate: FreeRate, limit: int) -> int:
+        """Counts one call of the account in a rate of `limit` calls in any trailing 60 s.
+
+        Returns 0 where the call was counted, else the whole seconds after which a slot is free; a
+        rejected call counts nowhere. One round trip; independent of the account's money.
+        """
+        ...
+
+    async def note_used(self, account: str, used: Mapping[str, float]) -> None:
+        """Notes when keys were last used: object name -> Unix seconds. The later one stays.
+
+        Of an account the 10,000 used last are kept, until it has used none for two days.
+        """
+        ...
+
+    async def read_used(
+        self, account: str, keys: Sequence[str] | None = None
+    ) -> Mapping[str, float]:
+        """When those of `keys`, or all that are known, were last used; the unknown are left out."""
         ...
 
     async def hold(self, account: str, hold: Hold) -> bool:

@@ -24,8 +24,11 @@ class Fetched:
 class Fetcher(Protocol):
     """Fetches within a policy of addresses, at every redirect; one try, and a bounded time."""
 
-    def open(self, url: str) -> AbstractAsyncContextManager[Fetched]:
-        """What is at `url`. FetchFailed; Unavailable where too much is being fetched."""
+    def open(self, url: str, account: str) -> AbstractAsyncContextManager[Fetched]:
+        """What is at `url`, fetched within the account's fair share of connections and look-ups.
+
+        FetchFailed; Unavailable where too much is being fetched.
+        """
         ...
 
     async def close(self) -> None:

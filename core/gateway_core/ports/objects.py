@@ -13,6 +13,12 @@ from gateway_core.contract.stored import ObjectRef
 MOST_STREAMS = 32
 """How many streams a store takes in at a time; who has more waits, and is to have them wait."""
 
+CHUNK_BYTES = 1024 * 1024
+"""Of a stream that this process reads for itself."""
+DOWNLOAD_CHUNK_BYTES = 80 * 1024
+"""Of a stream for a client, which is read without looking ahead: one chunk is in memory while the
+client is slow."""
+
 
 class ObjectMissing(Exception):
     """No object of that key is there."""
@@ -81,12 +87,15 @@ class ObjectStore(Protocol):
         length: int | None = None,
         *,
         examine: Callable[[bytes], object] | None = None,
+        chunk_bytes: int = CHUNK_BYTES,
+        read_ahead: bool = True,
     ) -> AsyncGenerator[bytes, None]:
-        """Bytes from `start`, at most `length`; in chunks of at most 1 MiB. ObjectMissing.
+        """Bytes from `start`, at most `length`; in chunks of at most `chunk_bytes`. ObjectMissing.
 
         `examine`, such as a digest, is called with each chunk before that is given, in order, one
-        call at a time, and off the event loop where the store has threads. The next chunk is read,
-        and perhaps examined, while whoever uses this is at work with the one before it.
+        call at a time, and off the event loop unless the chunk was in memory. With `read_ahead` the
+        next chunk is read, and perhaps examined, while whoever uses this is at work with the one
+        before it; without, the store keeps nothing of a chunk that it has given.
 
         Who leaves it early closes it: it holds a file or a connection.
         """

@@ -8,16 +8,12 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gateway_core.contract.batch import GatewayBatch
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.upload import GatewayUpload
-
 Object = dict[str, Any]
 
 PAGE = 500
-PAGE_OF_LARGE = 50
-"""Objects in a page of those that may have 200 KB each, by their segments."""
-_LARGE = frozenset(kind.plural for kind in (GatewayBatch, GatewayFile, GatewayUpload))
+"""Objects in a page of a list, at most."""
+FIRST_PAGE = 50
+"""Objects in a page while it is not known how large they are; the largest have 200 KB each."""
 
 
 class RecordError(Exception):
@@ -40,8 +36,16 @@ class Refused(RecordError):
     """The schema or an admission rule refuses the object; the text says which."""
 
 
+class NotPermitted(Refused):
+    """The Kubernetes API forbids the call: of a read, since RBAC lacks the right."""
+
+
 class RecordUnavailable(RecordError):
     """Nothing was written: the API was not reached, or it refused for load."""
+
+
+class RecordFull(RecordUnavailable):
+    """Nothing was written: the record's database has no space. Reads and most deletes go on."""
 
 
 class RecordOutcomeUnknown(RecordError):
@@ -67,14 +71,6 @@ class Change:
 
 class WatchExpired(RecordError):
     """The resourceVersion to watch from is compacted: list anew."""
-
-
-def choose_page(plural: str, *, metadata_only: bool) -> int:
-    """How many objects of a kind are read at a time, so that a page has some 10 MB at most.
-
-    Of those that may be large, as many until it is known how large they are.
-    """
-    return PAGE_OF_LARGE if plural in _LARGE and not metadata_only else PAGE
 
 
 class Records(Protocol):
@@ -103,8 +99,9 @@ class Records(Protocol):
         metadata_only: bool = False,
         at_version: str = "",
     ) -> Page:
-        """One page of a consistent list; of `limit` objects, else as many as suit their size.
+        """One page of a consistent list: at most `limit` objects, as many as suit their size.
 
+        A page has some megabytes at most, so it may have fewer objects and a token all the same.
         WatchExpired when the token has aged out.
 
         With `at_version`, the resourceVersion of another list: what was there at that moment, of
@@ -130,6 +127,13 @@ class Records(Protocol):
         """
         ...
 
+    async def replace_status(self, plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
+        """Replaces the status, compare-and-set as above; `obj` is a whole object as it was read.
+
+        What `status` lacks is removed, so a caller starts from the status that it has read.
+        """
+        ...
+
     async def patch(self, plural: str, obj: Object, patch: Mapping[str, Any]) -> Object:
         """Merges `patch` into all but the status, compare-and-set as above."""
         ...
@@ -142,6 +146,10 @@ class Records(Protocol):
         The object as it stands where a finalizer keeps it, None where it is gone at once. With
         `uid` or `version` only that very object or version of it. Outdated.
         """
+        ...
+
+    async def read_size(self) -> int:
+        """Bytes allocated for the record's database, of all that share it. Refused."""
         ...
 
     async def read_secret(self, name: str) -> dict[str, bytes]:

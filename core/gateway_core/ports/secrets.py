@@ -12,7 +12,7 @@ class Secrets(Protocol):
     """The Secrets of one namespace. Nobody logs their data, or puts it into another object.
 
     Every method raises the errors of `ports.records`: RecordUnavailable where nothing was done,
-    RecordOutcomeUnknown where that is not known, Refused where rights are lacking.
+    RecordOutcomeUnknown where that is not known, NotPermitted where rights are lacking.
     """
 
     async def find(self, name: str) -> Secret | None:

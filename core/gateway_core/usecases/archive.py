@@ -1,13 +1,22 @@
-"""The archive of finished tasks in the object store: what GET answers from once an object is gone.
+"""The archive in the object store: finished tasks, and what is left of removed keys and guardrails.
 
 The operator puts a task there as soon as it has ended, before its finalizer goes; the put is
 idempotent. The API reads it. What the task cost is in its account's usage, not to be had from here.
+
+Of a key or guardrail that is removed stays what a cursor (contract §3.4) and a repeated create
+(§2.2) need: without it, an Idempotency-Key would make a second object of the first one's id, with
+the first one's spending. It is put before the object goes, so a kill leaves one too many.
 """
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 
 import orjson
 
+from gateway_core.contract.guardrail import GatewayGuardrail
+from gateway_core.contract.key import GatewayKey
+from gateway_core.contract.names import REPLAYS_ANNOTATION
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.objects import ObjectMissing, ObjectStore
 from gateway_core.ports.records import Object
 
@@ -36,9 +45,48 @@ async def read_archived(store: ObjectStore, account: str, name: str) -> Object |
     except ObjectMissing:
         return None
     ended = obj["status"].get("completionTime")
-    if ended and datetime.fromisoformat(ended) + RETENTION < datetime.now(UTC):
+    if ended and datetime.fromisoformat(ended) + RETENTION < CLOCK.now():
         return None
     return obj
+
+
+REMOVED_PREFIXES: Mapping[str, str] = {
+    GatewayGuardrail.plural: "guardrails/",
+    GatewayKey.plural: "keys/",
+}
+"""Where the remains of removed objects are, by kind; below it a folder for each account."""
+
+
+async def archive_removed(store: ObjectStore, plural: str, account: str, obj: Object) -> None:
+    """Puts what is to stay of a key or guardrail, some hundred bytes. StoreUnavailable."""
+    meta, spec = obj["metadata"], obj["spec"]
+    annotations = dict(meta.get("annotations") or {})
+    annotations.pop(REPLAYS_ANNOTATION, None)
+    kept = {name: spec[name] for name in ("accountName", "createdBy") if name in spec}
+    if spec.get("keyNames"):
+        kept["keyNames"] = spec["keyNames"][:1]
+    remains = {
+        "metadata": {
+            "name": meta["name"],
+            "creationTimestamp": meta["creationTimestamp"],
+            "annotations": annotations,
+        },
+        "spec": kept,
+    }
+    await store.put(_removed_key(plural, account, meta["name"]), orjson.dumps(remains))
+
+
+async def read_removed(store: ObjectStore, plural: str, account: str, name: str) -> Object | None:
+    """What is left of an object of the account; None if it was not removed. StoreUnavailable."""
+    try:
+        obj: Object = orjson.loads(await store.get(_removed_key(plural, account, name)))
+    except ObjectMissing:
+        return None
+    return obj
+
+
+def _removed_key(plural: str, account: str, name: str) -> str:
+    return f"{REMOVED_PREFIXES[plural]}{account}/{name}.json"
 
 
 def _key(account: str, name: str) -> str:

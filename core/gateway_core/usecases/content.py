@@ -13,7 +13,7 @@ from typing import Any
 import xxhash
 
 from gateway_core.contract.stored import ObjectRef
-from gateway_core.ports.objects import ObjectStore
+from gateway_core.ports.objects import DOWNLOAD_CHUNK_BYTES, ObjectStore
 
 
 class ContentDamaged(Exception):
@@ -47,9 +47,10 @@ async def stream_content(
 ) -> AsyncGenerator[bytes, None]:
     """Bytes from `start`, at most `length`, of all segments one after the other.
 
-    Chunks are at most 1 MiB. Raises ContentDamaged, ObjectMissing, StoreUnavailable. Who leaves it
-    early closes it.
+    Chunks are at most 80 KiB; nothing here keeps one that was given, so a slow client holds one.
+    Raises ContentDamaged, ObjectMissing, StoreUnavailable. Who leaves it early closes it.
     """
+    held: dict[str, bytes] = {}
     left = sum(ref.bytes for ref in segments) - start if length is None else length
     for place, ref in enumerate(segments):
         if left <= 0:
@@ -59,8 +60,9 @@ async def stream_content(
             continue
         wanted = min(ref.bytes - start, left)
         async with aclosing(_stream_segment(store, ref, place, start, wanted)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+            # a plain variable would hold the chunk until the next one
+            async for held["chunk"] in chunks:
+                yield held.pop("chunk")
         start, left = 0, left - wanted
 
 
@@ -69,20 +71,23 @@ async def _stream_segment(
 ) -> AsyncGenerator[bytes, None]:
     whole = length == ref.bytes
     check, got, last = Check(ref), 0, b""
+    held: dict[str, bytes] = {}
     stored = store.stream(
         ref.key,
         start,
         None if whole else length,
-        # by whoever reads them, off the event loop
+        # by the store as it reads them
         examine=check.update if whole else None,
+        chunk_bytes=DOWNLOAD_CHUNK_BYTES,
+        read_ahead=False,
     )
     async with aclosing(stored) as chunks:
-        async for chunk in chunks:
-            got += len(chunk)
+        async for held["chunk"] in chunks:
+            got += len(held["chunk"])
             if got < length:
-                yield chunk
+                yield held.pop("chunk")
             elif got == length:
-                last = chunk
+                last = held.pop("chunk")
             else:
                 break
     if got != length:

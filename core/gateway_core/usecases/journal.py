@@ -18,6 +18,7 @@ from itertools import islice
 
 import structlog
 
+from gateway_core.concurrency import back_off
 from gateway_core.domain.journal import CallRecord, encode_object, name_object
 from gateway_core.ports.objects import ObjectStore
 
@@ -29,7 +30,8 @@ MOST_RECORDS = 5000
 """Records in one object, of some 300 bytes each."""
 MOST_BUFFERED = 50_000
 """Records in memory; who gives one beyond that waits before it goes on to its next call."""
-RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+FIRST_SECONDS = 0.1
+LONGEST_SECONDS = 5.0
 
 Listener = Callable[[Sequence[CallRecord], int], None]
 """Called with the records of an object and its number."""
@@ -99,9 +101,14 @@ class JournalWriter:
             await self._stored_some.wait_for(lambda: self.unsafe <= self._most)
 
     async def run(self) -> None:
-        """Writes until cancelled, or until all is stored after `close`."""
+        """Writes until cancelled, or until all is stored after `close`.
+
+        Called again after it has raised it goes on with the object that it was storing.
+        """
         loop = asyncio.get_running_loop()
         begun = float("-inf")
+        if self._sending:
+            await self._offer()
         while True:
             await self._some.wait()
             if not self._buffer:
@@ -136,6 +143,11 @@ class JournalWriter:
                 self._enough.clear()
         self._sending = records
         self._sequence += 1
+        await self._offer()
+
+    async def _offer(self) -> None:
+        """Stores what is being sent; to do it twice stores the same bytes under the same key."""
+        records = self._sending
         self._sent(records, self._sequence)
         key = name_object(self.process, self._sequence)
         data = encode_object(self.process, self._sequence, records)
@@ -145,10 +157,9 @@ class JournalWriter:
                 await self._store.put(key, data)
                 break
             except Exception as error:  # whatever it is, the records are all that there is
-                wait = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
                 attempt += 1
                 _log.warning("journal not stored", key=key, error=str(error), records=self.unsafe)
-                await asyncio.sleep(wait)
+                await asyncio.sleep(back_off(attempt, first=FIRST_SECONDS, longest=LONGEST_SECONDS))
         self._stored(records, self._sequence)
         async with self._stored_some:
             self._sending = ()

@@ -21,6 +21,7 @@ from functools import partial
 
 import structlog
 
+from gateway_core.concurrency import Supervisor
 from gateway_core.domain.journal import CallRecord
 from gateway_core.ports.counters import (
     CallState,
@@ -61,8 +62,14 @@ class LiveHolds:
     """The calls of this process, and its journal, while `run` runs. For one event loop."""
 
     def __init__(
-        self, counters: Counters, rebuild: Rebuild, store: ObjectStore, process: str
+        self,
+        counters: Counters,
+        rebuild: Rebuild,
+        store: ObjectStore,
+        process: str,
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self._supervisor = supervisor or Supervisor()
         self.journal = JournalWriter(store, process, sent=self._note_sent, stored=self._note_stored)
         self._counters = counters
         self._rebuild = rebuild
@@ -107,8 +114,9 @@ class LiveHolds:
     async def run(self) -> None:
         """Writes the journal and sees to calls until cancelled, whatever fails."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.journal.run())
-            group.create_task(self._run_looks(group))
+            keep = self._supervisor.keep
+            group.create_task(keep("usage_journal", self.journal.run, may_end=True))
+            group.create_task(keep("holds_of_calls", partial(self._run_looks, group)))
 
     async def close(self) -> None:
         """Returns once what the ended calls cost is stored. `run` has to go on meanwhile.
@@ -164,13 +172,10 @@ class LiveHolds:
 
     async def _try(self, account: str, step: Callable[[str], Awaitable[None]]) -> None:
         """Takes a step for an account; if it fails the account is looked at again soon."""
-        try:
+        away = (CountersUnavailable, CountersStale, RecordError)
+        with self._supervisor.guard("holds_of_calls", *away, account=account) as attempt:
             await step(account)
-        except (CountersUnavailable, CountersStale, RecordError) as error:
-            _log.info("holds of calls not seen to", account=account, error=type(error).__name__)
-            self._look_again(account)
-        except Exception:  # the boundary: one odd account must not end what others need
-            _log.exception("holds of calls not seen to", account=account)
+        if attempt.failed:
             self._look_again(account)
 
     def _look_again(self, account: str) -> None:

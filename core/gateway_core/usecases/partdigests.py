@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from weakref import WeakValueDictionary
 
+from gateway_core.concurrency import CommonPlaces, NoPlace
 from gateway_core.contract.stored import part_key
 from gateway_core.ports.objects import ObjectStore, StoreUnavailable
-from gateway_core.usecases.places import CommonPlaces, NoPlace
 
 MOST_AT_ONCE = 2
 WAIT_SECONDS = 120.0

@@ -22,7 +22,7 @@ from gateway_core.domain.catalog import Problem
 from gateway_core.domain.providers import check_provider
 from gateway_core.ports.adapters import AdapterFailed, AdapterMissing
 from gateway_core.ports.caches import Table
-from gateway_core.ports.records import Missing, Records, RecordUnavailable, Refused
+from gateway_core.ports.records import Missing, NotPermitted, Records, RecordUnavailable
 
 SECRET_SECONDS = 30.0
 RETRY_SECONDS = 3.0
@@ -77,6 +77,7 @@ class Providers(Generic[U]):
     """Upstreams by provider name.
 
     `build` raises ValueError, saying what to mend, for a type or credential that cannot be used.
+    `reading` says where an installation lets this process read a Secret.
     """
 
     def __init__(
@@ -85,11 +86,14 @@ class Providers(Generic[U]):
         records: Records,
         build: Callable[[ProviderSpec, str | None], U],
         check: Callable[[ProviderSpec], Problem | None] = check_declaration,
+        *,
+        reading: str = "the chart's value operator.secretNames, or set operator.readAnySecret",
     ) -> None:
         self.table = table
         self._records = records
         self._build = build
         self._check = check
+        self._reading = reading
         self._entries: dict[str, _Entry[U]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._replaced: list[U] = []
@@ -132,6 +136,7 @@ class Providers(Generic[U]):
         fresh = known is not None and _is_fresh(known)
         # the same object, mostly: every poll comes by, and to compare a spec takes its time
         if known is not None and fresh and (known.spec is obj.spec or known.spec == obj.spec):
+            known.spec = obj.spec
             return known
         async with self._locks.setdefault(name, asyncio.Lock()):
             known = self._entries.get(name)
@@ -198,9 +203,9 @@ class Providers(Generic[U]):
             data = await self._records.read_secret(ref.name)
         except Missing:
             data = {}
-        except Refused:
-            text = f"the gateway may not read Secret {ref.name}"
-            return None, Problem(Reason.SECRET_NOT_FOUND, text)
+        except NotPermitted:
+            text = f"RBAC lacks get of Secret {ref.name}: name it in {self._reading}"
+            return None, Problem(Reason.SECRET_FORBIDDEN, text)
         value = data.get(ref.key)
         if not value:
             text = f"Secret {ref.name} must hold a value for key {ref.key}"

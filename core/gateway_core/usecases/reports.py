@@ -66,5 +66,5 @@ async def _read_moment(
     return lines + [
         to_line(charge)
         for uid, charge in charges.items()
-        if uid not in folded and first <= charge.day <= last
+        if uid not in folded and first <= charge.day <= last and charge.counts
     ]

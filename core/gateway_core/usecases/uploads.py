@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.names import WITHDRAWN_ANNOTATION
 from gateway_core.contract.stored import ObjectRef, part_key
 from gateway_core.contract.upload import GatewayUpload, PartRef
-from gateway_core.domain.files import FileRecord, find_life, read_file
+from gateway_core.domain.files import FileRecord, find_life
 from gateway_core.domain.uploads import is_settled, write_time
 from gateway_core.ports.records import Missing, Object, Records
 from gateway_core.usecases.failpoints import NO_FAILPOINTS, Failpoints
@@ -84,28 +83,24 @@ class UploadOutcomes:
         else:
             await self._storage.release(account, "files", upload)
 
-    async def find_file(self, obj: Object) -> Object | None:
-        """The File of a completed Upload, made where it is not there.
+    async def describe_file(self, obj: Object) -> FileRecord:
+        """What clients are told of the File of a completed Upload, made where it is not there.
 
-        None where it was there and has been deleted: it does not come back.
+        The same before and after the File was deleted; a deleted one does not come back.
 
-        Raises RecordUnavailable and RecordOutcomeUnknown: it may be there or not, ask again.
+        Raises RecordUnavailable and RecordOutcomeUnknown: it may be there or not, ask again;
+        Missing where the Upload is gone meanwhile.
         """
-        name = obj["spec"]["completion"]["fileName"]
         if is_settled(obj):
-            return await self._read_file(name)
+            return tell_file(obj)
         await self.end_reservation(obj)
         self._failpoints.reach("before-upload-file")
         file = await make_file(self._records, self._files, obj)
         self._failpoints.reach("after-upload-file")
-        return None if file is None or file["metadata"].get("deletionTimestamp") else file
-
-    async def _read_file(self, name: str) -> Object | None:
-        try:
-            found = await self._records.get(GatewayFile.plural, name)
-        except Missing:
-            return None
-        return None if found["metadata"].get("deletionTimestamp") else found
+        if file is None:
+            # settled meanwhile, with an object that has been deleted since
+            return tell_file(await self._records.get(GatewayUpload.plural, obj["metadata"]["name"]))
+        return tell_file(obj, file)
 
     async def _write(
         self, obj: Object, spec: dict[str, Any], marks: Mapping[str, str] | None = None
@@ -138,11 +133,17 @@ def compose_file(obj: Object) -> Object:
     return build_file(_describe_file(obj), _read_end(obj))
 
 
-def tell_file(obj: Object, file: Object | None) -> FileRecord:
-    """What is told of the File with its completed Upload; of one that is gone what it was."""
-    if file is not None and (record := read_file(file)) is not None:
-        return record
-    new, created = _describe_file(obj), int(_read_end(obj))
+def tell_file(obj: Object, file: Object | None = None) -> FileRecord:
+    """What clients are told of the File of a completed Upload.
+
+    `file` is its object, perhaps being deleted; without it the Upload is settled or gone.
+    """
+    new = _describe_file(obj)
+    if file is None:
+        made = (obj.get("status") or {}).get("fileCreationTime")
+    else:
+        made = file["metadata"]["creationTimestamp"]
+    created = int(_read_end(obj) if made is None else datetime.fromisoformat(made).timestamp())
     return FileRecord(
         name=new.name,
         account=new.account,

@@ -15,7 +15,7 @@ from gateway_core.contract.account import AccountSpec, GatewayAccount, SecretKey
 from gateway_core.domain.lifecycle import parse_time
 from gateway_core.domain.webhooks import BadSecret, read_secret
 from gateway_core.ports.caches import Table
-from gateway_core.ports.records import Missing, Records, RecordUnavailable, Refused
+from gateway_core.ports.records import Missing, NotPermitted, Records, RecordUnavailable
 
 READ_SECONDS = 30.0
 MISSING_SECONDS = 2.0
@@ -121,8 +121,11 @@ class Keyring:
             data = await self._records.read_secret(ref.name)
         except Missing:
             return None, f"there is no Secret {ref.name}"
-        except Refused:
-            return None, f"the operator may not read Secret {ref.name}"
+        except NotPermitted:
+            return None, (
+                f"RBAC lacks get of Secret {ref.name}: name it in the chart's value"
+                " operator.secretNames, or set operator.readAnySecret"
+            )
         value = data.get(ref.key)
         if not value:
             return None, f"Secret {ref.name} must hold a value for key {ref.key}"

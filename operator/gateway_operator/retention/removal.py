@@ -5,10 +5,8 @@ is there only once nothing of it can be lost, and `status.work` is Settled once 
 Each is deleted at the very version that was listed, so one that is in use again stays.
 """
 
-import asyncio
 import heapq
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
@@ -16,34 +14,16 @@ import structlog
 from gateway_core.contract.names import FOLDED_LABEL
 from gateway_core.contract.task import GatewayTask
 from gateway_core.domain.lifecycle import parse_label_time
-from gateway_core.ports.records import (
-    Outdated,
-    RecordOutcomeUnknown,
-    Records,
-    WatchExpired,
-)
-from gateway_operator.failpoints import Failpoints
+from gateway_core.ports.records import Records, WatchExpired
 from gateway_operator.metrics import Metrics
+from gateway_operator.retention.deletions import Deletions, Listed
 from gateway_operator.retention.rules import Rules
 
 PAGE = 500
-AT_ONCE = 8
-PER_SECOND = 200.0
-"""Deletes a second, at most: the work on live tasks goes first."""
 MOST_CANDIDATES = 20_000
 """Tasks beyond the number kept that one look at all of them removes; the next look goes on."""
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, order=True, slots=True)
-class Finished:
-    """A finished task as a list of metadata shows it."""
-
-    since: datetime
-    name: str
-    uid: str
-    version: str
 
 
 class Removal:
@@ -54,7 +34,7 @@ class Removal:
         records: Records,
         rules: Rules,
         metrics: Metrics,
-        failpoints: Failpoints,
+        deletions: Deletions,
         now: Callable[[], datetime],
         *,
         most_candidates: int = MOST_CANDIDATES,
@@ -62,7 +42,7 @@ class Removal:
         self._records = records
         self._rules = rules
         self._metrics = metrics
-        self._failpoints = failpoints
+        self._deletions = deletions
         self._now = now
         self._most_candidates = most_candidates
 
@@ -81,7 +61,7 @@ class Removal:
         Memory is that of a page and of `MOST_CANDIDATES`.
         """
         kept, removed = 0, 0
-        oldest: list[tuple[float, Finished]] = []
+        oldest: list[tuple[float, Listed]] = []
         try:
             async for page in self._list():
                 due, rest = self._divide(page)
@@ -105,13 +85,11 @@ class Removal:
             _log.info("finished tasks removed", removed=removed, kept=kept - len(chosen))
         return removed, more
 
-    def _divide(
-        self, page: Iterable[Finished]
-    ) -> tuple[list[Finished], list[tuple[Finished, bool]]]:
+    def _divide(self, page: Iterable[Listed]) -> tuple[list[Listed], list[tuple[Listed, bool]]]:
         """Those whose time is over, and the others with whether a lack of room may end theirs."""
         now, rules = self._now(), self._rules
-        due: list[Finished] = []
-        rest: list[tuple[Finished, bool]] = []
+        due: list[Listed] = []
+        rest: list[tuple[Listed, bool]] = []
         for task in page:
             age = (now - task.since).total_seconds()
             if age >= max(rules.finished, rules.least):
@@ -120,29 +98,12 @@ class Removal:
                 rest.append((task, age >= rules.least))
         return due, rest
 
-    async def _remove(self, tasks: list[Finished]) -> int:
-        loop = asyncio.get_running_loop()
-        removed = 0
-        for start in range(0, len(tasks), AT_ONCE):
-            begun = loop.time()
-            batch = tasks[start : start + AT_ONCE]
-            removed += sum(await asyncio.gather(*map(self._delete, batch)))
-            await asyncio.sleep(max(0.0, begun + len(batch) / PER_SECOND - loop.time()))
+    async def _remove(self, tasks: list[Listed]) -> int:
+        removed = await self._deletions.delete(GatewayTask.plural, tasks)
         self._metrics.removed.inc(removed)
         return removed
 
-    async def _delete(self, task: Finished) -> bool:
-        self._failpoints.reach("before-removal")
-        try:
-            await self._records.delete(
-                GatewayTask.plural, task.name, uid=task.uid, version=task.version
-            )
-        except (Outdated, RecordOutcomeUnknown):
-            return False
-        self._failpoints.reach("after-removal")
-        return True
-
-    async def _list(self) -> AsyncIterator[list[Finished]]:
+    async def _list(self) -> AsyncIterator[list[Listed]]:
         """Pages of the tasks that were archived and folded, and have nothing left to do."""
         token = None
         while True:
@@ -160,8 +121,7 @@ class Removal:
                 since = parse_label_time(meta["labels"][FOLDED_LABEL])
                 # a finalizer: its callback is about to be sent once more
                 if since is not None and not meta.get("finalizers"):
-                    version = meta["resourceVersion"]
-                    found.append(Finished(since, meta["name"], meta["uid"], version))
+                    found.append(Listed.read(meta, since))
             yield found
             token = page.next_token
             if token is None:

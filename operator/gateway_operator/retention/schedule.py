@@ -5,16 +5,21 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-import structlog
-
+from gateway_core.concurrency import Supervisor
+from gateway_core.contract.guardrail import GatewayGuardrail
+from gateway_core.ports.caches import Table
+from gateway_core.ports.counters import CountersUnavailable
 from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.records import RecordError
 from gateway_core.ports.storage import StorageUnavailable
+from gateway_operator.controllers.standing.lastuse import COPY_SECONDS, LastUse
 from gateway_operator.controllers.tasks.tools import Tools
-from gateway_operator.retention.batches import BatchRemoval
 from gateway_operator.retention.closing import Closing
-from gateway_operator.retention.expiry import Expiry
+from gateway_operator.retention.deletions import Deletions
+from gateway_operator.retention.ended import BATCHES, EndedRemoval
+from gateway_operator.retention.expiry import Expiry, RemovedTrim
 from gateway_operator.retention.removal import Removal
+from gateway_operator.retention.revokedkeys import RevokedKeys
 from gateway_operator.retention.rules import Rules
 
 FIRST_SECONDS = 5.0
@@ -22,8 +27,6 @@ FIRST_SECONDS = 5.0
 
 CLOSING_SECONDS = 3600.0
 EXPIRY_SECONDS = 6 * 3600.0
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +38,25 @@ class Sweep:
     pause_seconds: float
 
 
-def plan_sweeps(tools: Tools, rules: Rules, sweep_seconds: float) -> tuple[Sweep, ...]:
+def plan_sweeps(
+    tools: Tools, guardrails: Table[GatewayGuardrail], rules: Rules, sweep_seconds: float
+) -> tuple[Sweep, ...]:
     """What shard 0's owner removes, and how often at most."""
     records, store, now = tools.records, tools.store, tools.now
-    removal = Removal(records, rules, tools.metrics, tools.failpoints, now)
+    deletions = Deletions(records, tools.failpoints)
+    removal = Removal(records, rules, tools.metrics, deletions, now)
+    batches = EndedRemoval(
+        records, deletions, BATCHES, now, kept_seconds=rules.batches, most=rules.ended
+    )
+    revoked = RevokedKeys(records, store, deletions, tools.keys, guardrails)
+    uses = LastUse(records, tools.counters, tools.keys)
     return (
         Sweep("finished tasks", removal.sweep, sweep_seconds),
         Sweep("days of usage", Closing(records, store, rules, now).sweep, CLOSING_SECONDS),
-        Sweep("past batches", BatchRemoval(records, rules, now).sweep, CLOSING_SECONDS),
+        Sweep("ended batches", batches.sweep, sweep_seconds),
+        Sweep("last use of keys", uses.sweep, COPY_SECONDS),
+        Sweep("revoked keys", revoked.sweep, sweep_seconds),
+        Sweep("removed keys and guardrails", RemovedTrim(store).sweep, CLOSING_SECONDS),
         Sweep("bytes of the past", Expiry(store, rules, now).sweep, EXPIRY_SECONDS),
     )
 
@@ -50,7 +64,10 @@ def plan_sweeps(tools: Tools, rules: Rules, sweep_seconds: float) -> tuple[Sweep
 class Schedule:
     """Runs sweeps until cancelled, whatever fails; `note` is told of each that has not, by name."""
 
-    def __init__(self, note: Callable[[str], None], *sweeps: Sweep) -> None:
+    def __init__(
+        self, note: Callable[[str], None], *sweeps: Sweep, supervisor: Supervisor | None = None
+    ) -> None:
+        self._supervisor = supervisor or Supervisor()
         self._note = note
         self._sweeps = sweeps
         for sweep in sweeps:
@@ -65,12 +82,9 @@ class Schedule:
     async def _repeat(self, sweep: Sweep) -> None:
         await asyncio.sleep(min(FIRST_SECONDS, sweep.pause_seconds))
         while True:
-            try:
+            away = (RecordError, StoreUnavailable, StorageUnavailable, CountersUnavailable)
+            with self._supervisor.guard(sweep.name, *away):
                 await sweep.run()
                 self._note(sweep.name)
-            except (RecordError, StoreUnavailable, StorageUnavailable) as error:
-                _log.warning("sweep cut short", sweep=sweep.name, error=str(error))
-            except Exception:  # the boundary: one odd object must not end what others need
-                _log.exception("sweep failed", sweep=sweep.name)
             spread = random.uniform(0.9, 1.1)  # noqa: S311 - spreads replicas, hides nothing
             await asyncio.sleep(sweep.pause_seconds * spread)

@@ -12,5 +12,6 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def gateway() -> Gateway:
-    return Gateway()
+async def gateway(request: pytest.FixtureRequest) -> Gateway:
+    """The API on fakes; settings by indirect parameter."""
+    return Gateway(**getattr(request, "param", {}))

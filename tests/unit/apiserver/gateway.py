@@ -13,7 +13,9 @@ import orjson
 import pytest
 
 from gateway_apiserver.accesslog import AccessLog
-from gateway_apiserver.app import ApiParts, create_app
+from gateway_apiserver.admission.intake import Intake
+from gateway_apiserver.admission.keyuse import KeyUse
+from gateway_apiserver.app import ApiParts, create_app, create_health_app
 from gateway_apiserver.catalogs import project_model, project_provider
 from gateway_apiserver.departure import Departure
 from gateway_apiserver.entries import project_account, project_key, project_task, project_user
@@ -130,6 +132,7 @@ class Gateway:
     """An API with the accounts `demo` and `guest`, a key each, and one model."""
 
     def __init__(self, *, tracer: Tracer = NO_TRACER, **settings: Any) -> None:
+        chosen = ApiSettings(secrets_dir=Path("unused"), store_dir=Path("unused"), **settings)
         self.clock: Callable[[], float] = time.time
         self.records = FakeRecords()
         self.counters = FakeCounters()
@@ -139,7 +142,11 @@ class Gateway:
         self.fetcher = FakeFetcher()
         self.keys = FakeTable(self.records, "gatewaykeys", project_key)
         self.guardrails = FakeTable(self.records, "gatewayguardrails", read_guardrail)
-        self.accounts = FakeTable(self.records, "gatewayaccounts", project_account)
+        self.accounts = FakeTable(
+            self.records,
+            "gatewayaccounts",
+            partial(project_account, defaults=chosen.account_defaults),
+        )
         self.users = FakeTable(self.records, "gatewayusers", project_user)
         self.models = FakeTable(self.records, "gatewaymodels", project_model)
         self.provider_table = FakeTable(
@@ -150,6 +157,7 @@ class Gateway:
         rebuilder = Rebuilder(self.records, Backlog(self.store), self.counters)
         holds = LiveHolds(self.counters, rebuilder.rebuild, self.store, "api-test")
         self.calls = LiveCalls(holds)
+        self.key_use = KeyUse(self.counters, lambda: self.clock())
         self.tasks = FakeTable(
             self.records, "gatewaytasks", project_task, field_selector=OPEN_SELECTOR
         )
@@ -160,7 +168,7 @@ class Gateway:
             partial(project_file, mint=self.mint),
             field_selector=LISTED_SELECTOR,
         )
-        chosen = ApiSettings(secrets_dir=Path("unused"), store_dir=Path("unused"), **settings)
+        self.intake = Intake(maintenance=chosen.maintenance)
         parts = ApiParts(
             settings=chosen,
             records=self.records,
@@ -179,6 +187,8 @@ class Gateway:
             moderations=providers,
             rebuilder=rebuilder,
             calls=self.calls,
+            intake=self.intake,
+            key_use=self.key_use,
             tasks=TaskTable(self.tasks),
             files=self.files,
             id_key=ID_KEY,
@@ -189,6 +199,7 @@ class Gateway:
         )
         self.departure = Departure()
         self.app = self.departure.wrap(create_app(parts, self.departure))
+        self.health = create_health_app(parts, self.departure)
         self.put_model()
         self.put_account("demo")
         self.put_account("guest")

@@ -138,4 +138,4 @@ async def test_ready_once_every_table_is(gateway: Gateway, table: str) -> None:
 
 
 async def test_metrics_can_be_switched_off() -> None:
-    assert (await call(Gateway(metrics_enabled=False).app, "GET", "/metrics")).status == 404
+    assert (await call(Gateway(metrics_enabled=False).health, "GET", "/metrics")).status == 404

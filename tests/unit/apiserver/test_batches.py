@@ -1,6 +1,8 @@
 """`/v1/batches` on fakes: made of a File, listed, shown and cancelled; whose they are."""
 
 import asyncio
+import dataclasses
+import weakref
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from gateway_apiserver.routes.batches import endpoints
 from gateway_core.contract.names import id_to_name
 from gateway_core.domain.batches import render_batch
-from gateway_core.ports.records import RecordOutcomeUnknown
+from gateway_core.ports.records import Object, Page, RecordOutcomeUnknown
 from tests.fakes.records import Fault
 from tests.unit.apiserver.gateway import Answer, Gateway, call
 
@@ -143,6 +145,7 @@ async def test_a_new_batch_has_the_golden_shape_and_the_files_bytes_as_they_are(
         ({"metadata": {"k" * 65: "v"}}, "invalid_value", "metadata"),
         ({"metadata": {"k": "v" * 513}}, "invalid_value", "metadata"),
         ({"metadata": {str(n): "v" for n in range(17)}}, "invalid_value", "metadata"),
+        ({"metadata": {str(n): "é" * 512 for n in range(10)}}, "invalid_value", "metadata"),
         ({"output_expires_after": 5}, "invalid_type", "output_expires_after"),
         (
             {"output_expires_after": {"anchor": "now", "seconds": 3600}},
@@ -449,6 +452,43 @@ async def test_lists_at_once_hold_a_few_large_batches_at_a_time(
     for answer in await asyncio.gather(*lists):
         assert [batch["id"] for batch in answer.json["data"]] == made[::-1]
     assert (alive, most) == (0, 16)
+
+
+class Head(dict[str, Any]):
+    """A head that can be counted while it is held."""
+
+
+async def test_a_list_holds_one_page_of_heads_however_many_batches_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(open_batches_per_account=100)
+    made = [await scene.made() for _ in range(60)]
+    held, most = 0, 0
+    list_page = scene.records.list_page
+
+    def forget() -> None:
+        nonlocal held
+        held -= 1
+
+    async def list_ten(plural: str, **named: Any) -> Page:
+        nonlocal held, most
+        page = await list_page(plural, **{**named, "limit": named.get("limit") or 10})
+        heads: list[Object] = []
+        for head in map(Head, page.items):
+            weakref.finalize(head, forget)
+            heads.append(head)
+        held += len(heads)
+        most = max(most, held)
+        return dataclasses.replace(page, items=heads)
+
+    monkeypatch.setattr(scene.records, "list_page", list_ten)
+    headers = [("Authorization", f"Bearer {scene.key}")]
+    for order, wanted in (("desc", made[::-1]), ("asc", made)):
+        query = f"limit=20&order={order}&after={wanted[29]}"
+        answer = await call(scene.app, "GET", URL, headers=headers, query=query)
+        assert [batch["id"] for batch in answer.json["data"]] == wanted[30:50]
+        assert answer.json["has_more"]
+    assert 10 <= most <= 20
 
 
 async def test_a_key_of_a_batch_that_is_being_removed_finds_none() -> None:

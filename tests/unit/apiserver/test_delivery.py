@@ -4,15 +4,16 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
-import uvicorn
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from gateway_apiserver import protocol
+from gateway_apiserver.connections.bounds import ConnectionBounds
+from gateway_apiserver.connections.protocol import Protocol
+from gateway_apiserver.connections.table import ConnectionTable
 from gateway_apiserver.delivery import send_chunks, send_head
-from gateway_apiserver.protocol import Protocol
 from tests.fakes.clock import in_virtual_time
+from tests.servers.listener import build_protocol, listen
 
 CHUNK = bytes(1 << 20)
 SECONDS = 30
@@ -50,20 +51,15 @@ async def content() -> Content:
     return Content()
 
 
+def build_table(stall_seconds: float = ConnectionBounds().stall_seconds) -> ConnectionTable:
+    return ConnectionTable(ConnectionBounds(stall_seconds=stall_seconds))
+
+
 @pytest.fixture
 async def port(content: Content) -> AsyncIterator[int]:
     """Where it is served, by the gateway's protocol on a real socket."""
-    config = uvicorn.Config(content, http=Protocol, lifespan="off", log_config=None)
-    config.load()
-    state = uvicorn.server.ServerState()
-    server = await asyncio.get_running_loop().create_server(
-        lambda: Protocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
-    )
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        await server.wait_closed()
+    async with listen(content, build_table()) as port:
+        yield port
 
 
 async def begin(port: int) -> asyncio.StreamWriter:
@@ -75,11 +71,9 @@ async def begin(port: int) -> asyncio.StreamWriter:
     return writer
 
 
-def hold(content: Content, transport: object) -> Protocol:
+def hold(content: Content, transport: object, table: ConnectionTable) -> Protocol:
     """The gateway's protocol on a made-up transport."""
-    config = uvicorn.Config(content, http=Protocol, lifespan="off", log_config=None)
-    config.load()
-    served = Protocol(config=config, server_state=uvicorn.server.ServerState(), app_state={})
+    served = build_protocol(content, table)
     served.transport = transport  # type: ignore[assignment]
     served.flow = FlowControl(transport)  # type: ignore[arg-type]
     return served
@@ -93,22 +87,18 @@ async def test_no_more_is_read_for_a_client_that_has_left(content: Content, port
     assert content.read < MANY / 4
 
 
-async def test_a_client_that_takes_nothing_is_cut_off(
-    content: Content, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(protocol, "STALL_SECONDS", 0.2)
-    writer = await begin(port)
-    try:
-        async with asyncio.timeout(SECONDS):
-            assert isinstance(await content.ended, ClientDisconnect)
-        assert content.read < MANY / 4
-    finally:
-        writer.transport.abort()
+async def test_a_client_that_takes_nothing_is_cut_off(content: Content) -> None:
+    async with listen(content, build_table(stall_seconds=0.2)) as port:
+        writer = await begin(port)
+        try:
+            async with asyncio.timeout(SECONDS):
+                assert isinstance(await content.ended, ClientDisconnect)
+            assert content.read < MANY / 4
+        finally:
+            writer.transport.abort()
 
 
-async def test_a_client_that_takes_a_little_stays(
-    content: Content, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_that_takes_a_little_stays(content: Content) -> None:
     class Transport:
         """One whose client takes a byte between two looks, twice, and then nothing."""
 
@@ -122,9 +112,8 @@ async def test_a_client_that_takes_a_little_stays(
         def abort(self) -> None:
             self.aborted.set()
 
-    monkeypatch.setattr(protocol, "STALL_SECONDS", 0)
     transport = Transport()
-    hold(content, transport).pause_writing()
+    hold(content, transport, build_table(stall_seconds=0)).pause_writing()
     async with asyncio.timeout(SECONDS):
         await transport.aborted.wait()
     assert not transport.waiting
@@ -136,18 +125,18 @@ async def test_a_client_that_takes_little_steadily_stays() -> None:
     began, aborted = clock(), asyncio.Event()
 
     class Transport:
-        """The kernel takes more each 175 s, as it does for a client of 8 KiB/s; an hour long."""
+        """The kernel takes more each 35 s, for an hour; a client of 8 KiB/s has it each 8 s."""
 
         def get_write_buffer_size(self) -> int:
-            return 1000 - int(min(clock() - began, 3600) / 175)
+            return 1000 - int(min(clock() - began, 3600) / 35)
 
         def abort(self) -> None:
             aborted.set()
 
-    served = hold(Content(), Transport())
+    served = hold(Content(), Transport(), table := build_table())
     served.pause_writing()
     await aborted.wait()
-    assert clock() - began == pytest.approx(3600 + 2 * protocol.STALL_SECONDS, abs=600)
+    assert clock() - began == pytest.approx(3600 + 2 * table.bounds.stall_seconds, abs=120)
 
 
 async def test_a_client_that_is_served_to_the_end_has_not_left() -> None:
@@ -169,5 +158,7 @@ async def test_a_client_that_is_served_to_the_end_has_not_left() -> None:
 
     await send_chunks(receive, send, b"a", rest(), counted.append)
     assert b"".join(message["body"] for message in sent) == b"ab"
-    assert [message.get("more_body", False) for message in sent] == [True, True, False]
+    # behind each chunk an empty message waits until the client has taken it
+    assert [message["body"] for message in sent] == [b"a", b"", b"b", b"", b""]
+    assert [message.get("more_body", False) for message in sent] == [True] * 4 + [False]
     assert counted == [1, 1]

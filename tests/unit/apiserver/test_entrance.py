@@ -8,6 +8,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from gateway_apiserver.admission.entrance import Entrance, Payer
+from gateway_apiserver.admission.intake import Intake
 from gateway_apiserver.admission.policies import PolicyView
 from gateway_apiserver.auth import Authenticator
 from gateway_apiserver.failpoints import Failpoints
@@ -61,7 +62,7 @@ class Surface:
             RateGate(gateway.counters, rebuild),
             Failpoints(""),
             self,
-            maintenance=maintenance,
+            Intake(maintenance=maintenance),
         )
 
     async def call(

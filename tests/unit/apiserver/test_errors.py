@@ -23,6 +23,7 @@ ALL_ERRORS: list[tuple[errors.GatewayError, int]] = [
     (errors.TooLarge("m"), 413),
     (errors.UnsupportedMediaType("application/json"), 415),
     (errors.RateLimited(errors.RateState(300, 0, 1_800_000_007), 7), 429),
+    (errors.TooManyCalls("m", retry_after=7), 429),
     (errors.CreditLimitExceeded("m"), 429),
     (errors.Internal("m"), 500),
     (errors.Unavailable("m", retry_after=500), 503),
@@ -41,6 +42,27 @@ def test_every_error_in_every_dialect(error: errors.GatewayError, status: int) -
     google = orjson.loads(render_error(error, Dialect.GOOGLE).body)["error"]
     assert set(google) == {"code", "message", "status", "details"}
     assert google["code"] == status
+    oauth = orjson.loads(render_error(error, Dialect.OAUTH).body)
+    assert set(oauth) == {"error", "error_description"}
+    assert oauth["error"] == OAUTH_CODES.get(status, "invalid_request")
+    assert oauth["error_description"] == error.message
+
+
+OAUTH_CODES = {
+    401: "invalid_client",
+    403: "access_denied",
+    429: "temporarily_unavailable",
+    500: "server_error",
+    503: "temporarily_unavailable",
+    504: "server_error",
+}
+"""RFC 6749 §4.1.2.1 and §5.2."""
+
+
+def test_an_oauth_description_has_the_characters_of_the_rfc() -> None:
+    error = errors.InvalidRequest('The "scope" é is not known\\.\n')
+    body = orjson.loads(render_error(error, Dialect.OAUTH).body)
+    assert body["error_description"] == "The 'scope' ' is not known'.'"
 
 
 def _headers(answer: Answer) -> dict[bytes, bytes]:
@@ -59,6 +81,9 @@ def test_headers_of_the_table() -> None:
     assert limited[b"x-ratelimit-limit-rpm"] == b"300"
     assert limited[b"x-ratelimit-remaining-rpm"] == b"0"
     assert limited[b"x-ratelimit-reset"] == b"1800000007"
+    free = render(errors.TooManyCalls("m", retry_after=7))
+    assert free[b"retry-after"] == b"7"
+    assert not any(name.startswith(b"x-ratelimit") for name in free)
     credit = render(errors.CreditLimitExceeded("m"))
     assert credit[b"x-should-retry"] == b"false"
     assert not any(name.startswith((b"retry", b"x-ratelimit")) for name in credit)
@@ -90,6 +115,12 @@ def test_a_native_rate_error_repeats_the_delay() -> None:
         ("GET", "/v1/models/a:b", "", [], Dialect.OPENAI),
         ("GET", "/v1beta/nothing", "", [("authorization", "Bearer k")], Dialect.GOOGLE),
         ("POST", "/v1/files", "", [], Dialect.OPENAI),
+        ("POST", "/oauth/token", "", [("authorization", "Basic x")], Dialect.OAUTH),
+        ("GET", "/oauth", "", [], Dialect.OAUTH),
+        ("GET", "/.well-known/openid-configuration", "key=k", [], Dialect.OAUTH),
+        ("GET", "/.well-known", "", [("x-goog-api-key", "k")], Dialect.OAUTH),
+        ("GET", "/oauthx", "", [], Dialect.TASK),
+        ("GET", "/x/.well-known/a", "", [], Dialect.TASK),
     ],
 )
 def test_the_dialect_is_told_from_the_request(
@@ -205,3 +236,27 @@ async def test_head_has_the_headers_of_get_and_no_body(gateway: Gateway) -> None
     assert answer.status == 200
     assert answer.body == b""
     assert int(answer.headers["content-length"]) > 0
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS", "PUT"])
+@pytest.mark.parametrize(
+    ("path", "is_open"),
+    [
+        ("/oauth/token", True),
+        ("/oauth/register", True),
+        ("/oauth/revoke", True),
+        ("/oauth/authorize", False),
+        ("/oauth/none", False),
+        ("/.well-known/oauth-protected-resource/mcp", True),
+        ("/.well-known/openid-configuration", True),
+    ],
+)
+async def test_oauth_is_absent_in_its_own_form(
+    gateway: Gateway, path: str, is_open: bool, method: str
+) -> None:
+    answer = await call(gateway.app, method, path)
+    assert answer.status in (404, 405)
+    assert answer.json["error"] == "invalid_request"
+    assert set(answer.json) == {"error", "error_description"}
+    assert answer.headers.get("access-control-allow-origin") == ("*" if is_open else None)
+    assert answer.headers["x-request-id"].startswith("req_")

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver import streams
-from gateway_apiserver.routes.files.content import MOST_CONTENTS
 from tests.unit.apiserver.filing import FILES, Cabinet
-from tests.unit.apiserver.gateway import Answer, Gateway
+from tests.unit.apiserver.gateway import Answer, Gateway, call
 
 CONTENT = bytes(range(100))
 
@@ -18,6 +16,9 @@ CONTENT = bytes(range(100))
 async def path(gateway: Gateway) -> str:
     made = await Cabinet(gateway).make(CONTENT, filename='na\u00efve \\"x\\".txt')
     return f"{FILES}/{made['id']}/content"
+
+
+BOUNDS = {"max_downloads": 8, "max_downloads_per_link": 5}
 
 
 @pytest.fixture
@@ -95,24 +96,25 @@ async def test_a_range_of_another_version_is_the_whole(cabinet: Cabinet, path: s
     assert (await get(cabinet, path, range="bytes=0-0", if_range='"other"')).status == 200
 
 
-async def test_an_account_has_so_many_at_a_time(
+@pytest.mark.parametrize("gateway", [BOUNDS], indirect=True)
+async def test_downloads_of_a_file_are_bounded(
     gateway: Gateway, cabinet: Cabinet, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "WAIT_SECONDS", 0.01)
+    most = BOUNDS["max_downloads_per_link"]
     reached, going_on, begun = asyncio.Event(), asyncio.Event(), 0
     original = gateway.store.stream
 
     async def stream(*arguments: Any, **options: Any) -> AsyncIterator[bytes]:
         nonlocal begun
         begun += 1
-        if begun == MOST_CONTENTS:
+        if begun == most:
             reached.set()
         await going_on.wait()
         async for chunk in original(*arguments, **options):
             yield chunk
 
     monkeypatch.setattr(gateway.store, "stream", stream)
-    under_way = [asyncio.create_task(get(cabinet, path)) for _ in range(MOST_CONTENTS)]
+    under_way = [asyncio.create_task(get(cabinet, path)) for _ in range(most)]
     await asyncio.wait_for(reached.wait(), 30)
     refused = await get(cabinet, path)
     assert (refused.status, refused.headers["retry-after"]) == (503, "5")
@@ -122,9 +124,9 @@ async def test_an_account_has_so_many_at_a_time(
     assert (await get(cabinet, path)).body == CONTENT
 
 
-async def test_what_went_out_is_counted(cabinet: Cabinet, path: str) -> None:
+async def test_what_went_out_is_counted(gateway: Gateway, cabinet: Cabinet, path: str) -> None:
     await get(cabinet, path)
     await get(cabinet, path, range="bytes=0-9")
-    shown = (await cabinet.ask("GET", "/metrics")).body.decode()
+    shown = (await call(gateway.health, "GET", "/metrics")).body.decode()
     assert 'gateway_content_bytes_total{direction="in",surface="files"} 100.0' in shown
     assert 'gateway_content_bytes_total{direction="out",surface="files"} 110.0' in shown

@@ -445,3 +445,12 @@ class TestOwnership:
         assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD, POST")
         answer = await cabinet.ask("POST", f"{FILES}/file-a")
         assert answer.headers["allow"] == "DELETE, GET, HEAD"
+
+
+async def test_an_account_without_a_bound_of_its_own_has_the_deployments() -> None:
+    gateway = Gateway(account_bytes=7)
+    cabinet = Cabinet(gateway)
+    await cabinet.make(b"12345")
+    assert (await cabinet.send(form(b"123"))).status == 413
+    gateway.put_account("demo", storageBytes=8)
+    assert (await cabinet.send(form(b"123"))).status == 200

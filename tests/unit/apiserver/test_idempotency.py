@@ -20,6 +20,18 @@ async def test_the_acceptance(gateway: Gateway) -> None:
     assert answer.headers["content-type"] == "application/json"
 
 
+async def test_task_names_the_models_keyed_route(gateway: Gateway) -> None:
+    """A route that is known to be keyed is the operator's intent: it needs no write of its own."""
+    before = await gateway.create()
+    assert "route" not in gateway.task_object(before.json["id"])["spec"]["request"]
+    [model] = gateway.records.list_objects("gatewaymodels")
+    [route] = model["spec"]["routes"]
+    keyed = {name: route[name] for name in ("providerName", "upstreamModel")}
+    gateway.records.put("gatewaymodels", {**model, "status": {"keyedRoute": keyed}})
+    after = await gateway.create()
+    assert gateway.task_object(after.json["id"])["spec"]["request"]["route"] == keyed
+
+
 async def test_without_a_key_every_call_makes_a_task(gateway: Gateway) -> None:
     first, second = await gateway.create(), await gateway.create()
     assert first.json["id"] != second.json["id"]

@@ -62,7 +62,9 @@ def test_references_lead_somewhere() -> None:
         loopback_callbacks=False,
         anonymous_prices=True,
     )
-    for reference in _references(document):
+    references = _references(document)
+    assert references
+    for reference in references:
         node = document
         for part in reference.removeprefix("#/").split("/"):
             node = node[part]
@@ -85,7 +87,7 @@ def _serve() -> tuple[Gateway, Any]:
     """Made at import, since the cases are; the settings of the environment do not count."""
     with pytest.MonkeyPatch.context() as patch:
         clear_environment(patch)
-        gateway = Gateway()
+        gateway = Gateway(management_calls_per_minute=10**6, file_creates_per_minute=10**6)
     gateway.put_account("demo", unlimited=True, requestsPerMinute=1_000_000, storageBytes=2**50)
     return gateway, schemathesis.openapi.from_asgi("/openapi.json", gateway.app)
 

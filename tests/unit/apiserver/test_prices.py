@@ -30,13 +30,19 @@ ITEM_KEYS = {
     "currency",
     "billing_unit",
     "billing_strategy",
-    "unit_price_cents",
-    "input_price_per_1m_cents",
-    "output_price_per_1m_cents",
-    "cache_read_price_per_1m_cents",
-    "cache_write_price_per_1m_cents",
-    "cache_write_5m_price_per_1m_cents",
-    "cache_write_1h_price_per_1m_cents",
+    *(
+        f"{price}_{unit}"
+        for unit in ("cents", "micros")
+        for price in (
+            "unit_price",
+            "input_price_per_1m",
+            "output_price_per_1m",
+            "cache_read_price_per_1m",
+            "cache_write_price_per_1m",
+            "cache_write_5m_price_per_1m",
+            "cache_write_1h_price_per_1m",
+        )
+    ),
     "billing_config",
 }
 PAST, FUTURE = "2020-01-01T00:00:00Z", "2120-01-01T00:00:00Z"
@@ -99,6 +105,7 @@ class TestSchedules:
             "billing_unit": "second",
             "billing_strategy": "per_second",
             "unit_price_cents": 10,
+            "unit_price_micros": 100_000,
             "billing_config": {
                 "effective_time": None,
                 "per_call_micros": None,
@@ -133,15 +140,17 @@ class TestSchedules:
         assert item["billing_config"]["per_call_micros"] == 10_000
 
     @pytest.mark.parametrize(
-        ("micros", "cents"), [(0, 0), (1, 1), (9_999, 1), (10_000, 1), (10_001, 2), (60_000, 6)]
+        ("micros", "cents"),
+        [(0, 0), (1, None), (100, None), (9_999, None), (10_000, 1), (10_001, 2), (60_000, 6)],
     )
-    async def test_prices_are_rounded_up_to_cents(
-        self, gateway: Gateway, micros: int, cents: int
+    async def test_prices_are_exact_in_micros_and_rounded_up_to_cents_from_one_cent_on(
+        self, gateway: Gateway, micros: int, cents: int | None
     ) -> None:
         gateway.put_model("call", prices=[{"perCallMicros": micros}])
         item = await find(gateway, "call")
         assert (item["billing_unit"], item["billing_strategy"]) == ("call", "per_call")
         assert item["unit_price_cents"] == cents
+        assert item["unit_price_micros"] == micros
         assert item["billing_config"]["per_call_micros"] == micros
         assert item["pricing_status"] == ("priced" if micros else "free")
 
@@ -150,6 +159,7 @@ class TestSchedules:
         gateway.put_model(
             "tokens", prices=[{"inputPerMillionMicros": 150_000, "outputPerMillionMicros": 600_001}]
         )
+        gateway.put_model("cheap-tokens", prices=[{"inputPerMillionMicros": 9_000}])
         item = await find(gateway, "tokens")
         assert item["catalog_status"] == "unavailable"
         assert (item["billing_unit"], item["billing_strategy"]) == ("token", "per_token")
@@ -157,6 +167,12 @@ class TestSchedules:
         assert item["input_price_per_1m_cents"] == 15
         assert item["output_price_per_1m_cents"] == 61
         assert item["cache_read_price_per_1m_cents"] == 15
+        assert item["input_price_per_1m_micros"] == 150_000
+        assert item["output_price_per_1m_micros"] == 600_001
+        assert item["cache_read_price_per_1m_micros"] == 150_000
+        cheap = await find(gateway, "cheap-tokens")
+        assert cheap["input_price_per_1m_cents"] is None
+        assert cheap["input_price_per_1m_micros"] == 9_000
 
     async def test_a_model_that_is_going(self, gateway: Gateway) -> None:
         gateway.put_model("old", deprecated=True)

@@ -8,7 +8,7 @@ import structlog
 from gateway_apiserver.catalogs import project_provider
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.providerwatch import ProviderWatch
-from gateway_core.ports.records import RecordUnavailable, Refused
+from gateway_core.ports.records import NotPermitted, RecordUnavailable
 from gateway_core.usecases import providers as usecase
 from gateway_core.usecases.providers import Providers
 from tests.fakes.moderation import FakeModeration
@@ -37,7 +37,14 @@ class Scene:
         self.records = SecretRecords()
         self.records.secrets["creds"] = {"token": b"s3cr3t"}
         self.table = FakeTable(self.records, KIND, project_provider)
-        self.watch = ProviderWatch(Providers(self.table, self.records, lambda *_: FakeModeration()))
+        self.watch = ProviderWatch(
+            Providers(
+                self.table,
+                self.records,
+                lambda *_: FakeModeration(),
+                reading="the value that the process was given",
+            )
+        )
         self.metrics = ApiMetrics(list_providers=lambda: self.watch.states)
 
     def put(self, name: str = "judge") -> None:
@@ -65,15 +72,15 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 async def test_a_secret_that_may_not_be_read_is_told_once_with_what_to_do(scene: Scene) -> None:
     scene.put()
-    scene.records.error = Refused("forbidden")
+    scene.records.error = NotPermitted("forbidden")
     (line,) = await scene.look()
     assert (line["log_level"], line["provider"], line["reason"]) == (
         "warning",
         "judge",
-        "SecretNotFound",
+        "SecretForbidden",
     )
     assert "creds" in line["problem"]
-    assert "moderation.providerSecrets" in line["remedy"]
+    assert "name it in the value that the process was given" in line["problem"]
     assert scene.measure() == 0
     assert await scene.look() == []
     scene.records.error = None
@@ -91,7 +98,7 @@ async def test_one_that_can_be_used_from_the_start_is_no_news(scene: Scene) -> N
 
 async def test_another_problem_is_told_again(scene: Scene) -> None:
     scene.put()
-    scene.records.error = Refused("forbidden")
+    scene.records.error = NotPermitted("forbidden")
     assert len(await scene.look()) == 1
     scene.records.error = None
     scene.records.secrets["creds"] = {"other": b"x"}

@@ -416,3 +416,10 @@ async def test_a_rebuild_of_another_replica_is_looked_at_ever_more_seldom() -> N
     assert token is not None
     assert await counters.finish_rebuild("demo", token, Ledger(0))
     assert await waiting
+
+
+async def test_an_account_without_a_rate_of_its_own_has_the_deployments() -> None:
+    gateway = Gateway(paid_rpm=7)
+    assert rate_of(await gateway.create())[:2] == (7, 6)
+    gateway.put_account("demo", requestsPerMinute=3)
+    assert rate_of(await gateway.create())[:2] == (3, 1)

@@ -26,22 +26,25 @@ def test_defaults(env: pytest.MonkeyPatch) -> None:
     settings = read()
     assert (settings.api_host, settings.api_port) == ("127.0.0.1", 8080)
     assert settings.namespace == "model-gateway"
-    assert settings.allowed_cidrs == ()
+    assert settings.callback_allowed_cidrs == settings.fetch_allowed_cidrs == ()
     assert settings.maintenance is False
     assert settings.task_id_header == "X-Task-Id"
     assert settings.replicas == 1
 
 
 def test_networks_are_a_comma_list(env: pytest.MonkeyPatch) -> None:
-    env.setenv("GATEWAY_ALLOWED_CIDRS", "127.0.0.0/8, ::1/128,")
-    assert read().allowed_cidrs == (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+    env.setenv("GATEWAY_CALLBACK_ALLOWED_CIDRS", "127.0.0.0/8, ::1/128,")
+    loopback = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+    assert read().callback_allowed_cidrs == loopback
+    assert read().fetch_allowed_cidrs == ()
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("API_PORT", "0"),
-        ("ALLOWED_CIDRS", "nonsense"),
+        ("FETCH_ALLOWED_CIDRS", "nonsense"),
+        ("CALLBACK_ALLOWED_CIDRS", "10.0.0.1/8"),
         ("TASK_ID_HEADER", "X Task"),
         ("REPLICAS", "0"),
         ("LOG_FORMAT", "xml"),

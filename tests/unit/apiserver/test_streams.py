@@ -7,20 +7,26 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.streams import (
+from gateway_apiserver.connections.bodies import (
     IDLE_SECONDS,
-    MOST_WAITING,
     SLOWEST_BYTES,
-    WAIT_SECONDS,
-    PacedBody,
-    StreamPlaces,
+    BodyMemory,
+    RequestBody,
 )
+from gateway_apiserver.streams import MOST_WAITING, WAIT_SECONDS, StreamPlaces
+from gateway_core.concurrency import Places
 from gateway_core.contract.errors import Unavailable
 from gateway_core.ports.objects import MOST_STREAMS
-from gateway_core.usecases.places import OwnPlaces, Places
 from tests.fakes.clock import in_virtual_time
 from tests.unit.apiserver.filing import Cabinet, form
 from tests.unit.apiserver.gateway import Gateway
+
+
+class OwnPlaces(Places):
+    """`count` places of each holder."""
+
+    def _may_enter(self, holder: object) -> bool:
+        return self._held[holder] < self._count
 
 
 async def receive_all(size: int, count: int, pause: float) -> float:
@@ -33,7 +39,10 @@ async def receive_all(size: int, count: int, pause: float) -> float:
         await asyncio.sleep(pause)
         return {"type": "http.request", "body": bytes(size), "more_body": left > 0}
 
-    body, clock = PacedBody(receive), asyncio.get_running_loop().time
+    body, clock = (
+        RequestBody(receive, {"headers": []}, BodyMemory()),
+        asyncio.get_running_loop().time,
+    )
     began = clock()
     try:
         while (await body()).get("more_body"):

@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from gateway_apiserver.answers import Answer, send_answer
-from gateway_apiserver.protocol import MOST_DRAINED_BYTES, Protocol
+from gateway_apiserver.connections.bounds import ConnectionBounds
+from gateway_apiserver.connections.protocol import MOST_DRAINED_BYTES
+from gateway_apiserver.connections.table import ConnectionTable
+from tests.servers.listener import listen
 
 BLOCK = b"a" * 65_536
 
@@ -21,18 +23,8 @@ async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
     """Where it is served, by the gateway's protocol on a real socket."""
-    config = uvicorn.Config(refuse, http=Protocol, lifespan="off", log_config=None)
-    config.load()
-    state = uvicorn.server.ServerState()
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(
-        lambda: Protocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
-    )
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        await server.wait_closed()
+    async with listen(refuse, ConnectionTable(ConnectionBounds())) as port:
+        yield port
 
 
 async def ask(writer: asyncio.StreamWriter, size: int) -> None:

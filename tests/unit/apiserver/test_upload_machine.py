@@ -3,13 +3,10 @@
 import asyncio
 import hashlib
 import random
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -20,77 +17,20 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.names import id_to_name
-from gateway_core.domain.lifecycle import format_time
 from gateway_core.ports.storage import StorageStale
-from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.storage import rebuild_pool
-from gateway_operator.failpoints import Failpoints
-from gateway_operator.keepers import Keepers
-from gateway_operator.keeping import Keeping
-from gateway_operator.metrics import Metrics
 from gateway_operator.reconciling.bytes import ByteReconciliation
 from tests.crash.shares import IS_WHOLE
 from tests.fakes.storage import REBUILD_SECONDS
-from tests.fakes.tables import FakeTable
-from tests.unit.apiserver.gateway import Answer, Gateway, call, clear_environment
-from tests.unit.apiserver.uploads import Uploader
+from tests.unit.apiserver.gateway import Answer
+from tests.unit.apiserver.uploadbench import Killed, UploadBench
 
 FILES, UPLOADS = "gatewayfiles", "gatewayuploads"
 HOUR = 3600
-STEPS = {
-    "records": ("create", "get", "patch", "patch_status", "delete", "list_page"),
-    "storage": (
-        "claim",
-        "confirm",
-        "move",
-        "release",
-        "begin_rebuild",
-        "renew_rebuild",
-        "finish_rebuild",
-    ),
-    "parts": ("claim", "release", "establish"),
-    "store": ("put", "put_stream", "get", "delete_many"),
-}
-"""What a process does outside of itself: it may be killed before each of these and after it."""
 KILLS = st.one_of(st.none(), st.integers(0, 24))
 PICKS = st.integers(0, 5)
 ENDINGS = st.sampled_from(["complete", "other", "cancel", "part", "operator"])
-
-
-class Killed(Exception):
-    """The process has ended."""
-
-
-@dataclass
-class Fate:
-    """When the process is killed, and who is held up where: one for all ports."""
-
-    left: int | None = None
-    dead: bool = False
-    pauses: random.Random | None = None
-
-    def wrap(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """The same with a place to be killed before it, and one after it."""
-
-        async def run(*args: Any, **options: Any) -> Any:
-            self._step()
-            if self.pauses is not None:
-                for _ in range(self.pauses.randrange(4)):
-                    await asyncio.sleep(0)
-            result = await method(*args, **options)
-            self._step()
-            return result
-
-        return run
-
-    def _step(self) -> None:
-        if self.left is not None and not self.dead:
-            self.left -= 1
-            self.dead = self.left < 0
-        if self.dead:
-            raise Killed
 
 
 @dataclass
@@ -123,39 +63,11 @@ class Uploading(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        with pytest.MonkeyPatch.context() as patch:
-            clear_environment(patch)
-            self.gateway = Gateway()
-        self.passed = 0
-        self.begin = int(time.time())
-        self.gateway.clock = self.tell_time
-        self.records, self.storage = self.gateway.records, self.gateway.storage
-        self.records.clock = lambda: format_time(self.tell_now())
-        self.fate = Fate()
-        for port, names in STEPS.items():
-            holder = getattr(self.gateway, port)
-            for name in names:
-                setattr(holder, name, self.fate.wrap(getattr(holder, name)))
-        self.uploader = Uploader(self.gateway)
-        self.tools = Keeping(
-            records=self.records,
-            store=self.gateway.store,
-            ledger=self.storage,
-            files=FileRecorder(self.records, self.storage),
-            accounts=FakeTable(self.records, "gatewayaccounts", GatewayAccount.model_validate),
-            mint=self.gateway.mint,
-            failpoints=Failpoints(),
-            metrics=Metrics(),
-            now=self.tell_now,
-        )
-        self.keepers = Keepers(self.tools, grace_seconds=0)
+        self.bench = UploadBench()
+        self.gateway, self.uploader = self.bench.gateway, self.bench.uploader
+        self.records, self.storage = self.bench.records, self.bench.storage
+        self.fate, self.tools = self.bench.fate, self.bench.tools
         self.uploads: list[Known] = []
-
-    def tell_time(self) -> float:
-        return self.begin + self.passed
-
-    def tell_now(self) -> datetime:
-        return datetime.fromtimestamp(self.tell_time(), UTC)
 
     def pick(self, number: int) -> Known:
         return self.uploads[number % len(self.uploads)]
@@ -263,16 +175,7 @@ class Uploading(RuleBasedStateMachine):
     def race(self, number: int, wanted: list[str], seed: int, kill: int | None) -> None:
         """Requests and the operator at once, held up here and there; perhaps all are killed."""
         known = self.pick(number)
-        first, other = (
-            self.choose(known, order, 6, True) for order in (range(6), range(5, -1, -1))
-        )
-        calls: dict[str, Callable[[], Awaitable[Any]]] = {
-            "complete": lambda: self.uploader.complete(known.id, *first),
-            "other": lambda: self.uploader.complete(known.id, *other),
-            "cancel": lambda: self.uploader.cancel(known.id),
-            "part": lambda: self.uploader.send(known.id, b"late"),
-            "operator": lambda: self.keepers.uploads._look(known.name),
-        }
+        calls = self.list_endings(known)
 
         async def run() -> list[Any]:
             made = (calls[one]() for one in wanted)
@@ -281,6 +184,56 @@ class Uploading(RuleBasedStateMachine):
         self.fate.pauses = random.Random(seed)
         answers = self.attempt(run, kill)
         self.fate.pauses = None
+        self.judge(known, wanted, answers)
+
+    @precondition(lambda self: self.uploads)
+    @rule(
+        number=PICKS,
+        request=ENDINGS,
+        rivals=st.lists(ENDINGS, min_size=1, max_size=3),
+        after=st.integers(0, 24),
+        kill=KILLS,
+    )
+    def interrupt(
+        self, number: int, request: str, rivals: list[str], after: int, kill: int | None
+    ) -> None:
+        """Between two steps of a request others act to their end, the operator last."""
+        known = self.pick(number)
+        calls = self.list_endings(known)
+        wanted, told = [request, *rivals, "operator"], list[Any]()
+
+        async def visit() -> None:
+            for one in wanted[1:]:
+                told.append(await calls[one]())
+
+        async def run() -> list[Any]:
+            answer = await calls[request]()
+            if self.fate.visitor is not None:
+                # the request has fewer steps
+                self.fate.visitor = None
+                await visit()
+            return [answer, *told]
+
+        self.fate.visitor, self.fate.visit_after = visit, after
+        answers = self.attempt(run, kill)
+        self.fate.visitor = None
+        self.judge(known, wanted, answers)
+
+    def list_endings(self, known: Known) -> dict[str, Callable[[], Awaitable[Any]]]:
+        """The calls that `ENDINGS` names, for one Upload."""
+        first, other = (
+            self.choose(known, order, 6, True) for order in (range(6), range(5, -1, -1))
+        )
+        return {
+            "complete": lambda: self.uploader.complete(known.id, *first),
+            "other": lambda: self.uploader.complete(known.id, *other),
+            "cancel": lambda: self.uploader.cancel(known.id),
+            "part": lambda: self.uploader.send(known.id, b"late"),
+            "operator": lambda: self.bench.settle(known.name),
+        }
+
+    def judge(self, known: Known, wanted: list[str], answers: list[Any] | None) -> None:
+        """Checks the answers to calls that overlapped; None: all of them were killed."""
         self.look_up(known)
         if answers is None:
             return
@@ -299,7 +252,7 @@ class Uploading(RuleBasedStateMachine):
             assert known.told in (None, *told)
             (known.told,) = told
         assert not bodies.get("cancel") or known.outcome == "Cancelled"
-        self.run(self.keepers.uploads._look(known.name))
+        self.run(self.bench.settle(known.name))
         # completions that name no part, or one twice, are refused before anybody looks at it
         self.expire(known)
         known.unsure = False
@@ -324,8 +277,7 @@ class Uploading(RuleBasedStateMachine):
         there = [one for one in self.uploads if one.told and not one.deleted]
         known = there[number % len(there)]
         name = self.find(UPLOADS, known.name)["spec"]["completion"]["fileName"]
-        headers = [("Authorization", f"Bearer {self.gateway.key}")]
-        gone = self.run(call(self.gateway.app, "DELETE", f"/v1/files/{name}", headers=headers))
+        gone = self.run(self.bench.delete_file(name))
         assert gone.status == 200, gone.body
         known.deleted = True
         if self.attempt(lambda: self.see_out(name), kill) is None:
@@ -335,7 +287,7 @@ class Uploading(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 1799, HOUR]))
     def wait(self, seconds: int) -> None:
-        self.passed += seconds
+        self.bench.passed += seconds
 
     def teardown(self) -> None:
         try:
@@ -346,7 +298,7 @@ class Uploading(RuleBasedStateMachine):
 
     def end(self) -> None:
         """After an hour, and a pass of the operator, nothing is left but the files."""
-        self.passed += HOUR
+        self.bench.passed += HOUR + 1
         for known in self.uploads:
             self.run(self.look(known))
             for file in self.list_files(known):
@@ -388,11 +340,11 @@ class Uploading(RuleBasedStateMachine):
         return None if killed else answer
 
     async def look(self, known: Known) -> bool:
-        await self.keepers.uploads._look(known.name)
+        await self.bench.settle(known.name)
         return True
 
     async def see_out(self, name: str) -> bool:
-        await self.keepers.files._look(name)
+        await self.bench.remove_file(name)
         return True
 
     def find(self, plural: str, name: str) -> Any:
@@ -444,7 +396,7 @@ class Uploading(RuleBasedStateMachine):
 
     def expire(self, known: Known) -> None:
         """Whoever comes to it after its hour finds that it is over."""
-        if known.outcome == "Pending" and self.tell_time() >= known.created + HOUR:
+        if known.outcome == "Pending" and self.bench.tell_time() >= known.created + HOUR:
             known.outcome, known.unsure = "Expired", False
 
     def look_up(self, known: Known) -> None:
@@ -455,7 +407,7 @@ class Uploading(RuleBasedStateMachine):
         listed = tuple(part["id"] for part in (spec.get("completion") or {}).get("parts", ()))
         if known.outcome == "Completed":
             assert listed == known.listed
-        assert outcome != "Expired" or self.tell_time() >= known.created + HOUR
+        assert outcome != "Expired" or self.bench.tell_time() >= known.created + HOUR
         known.outcome, known.listed, known.unsure = outcome, listed, True
 
     def assert_conflict(self, answer: Answer) -> None:

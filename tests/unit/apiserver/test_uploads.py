@@ -120,7 +120,7 @@ async def test_bytes_of_parts_are_counted_once_they_are_stored(uploader: Uploade
     upload = await uploader.open(6)
     await uploader.add(upload, b"abcd")
     refused(await uploader.send(upload, b""), 400, "empty_part", "data")
-    shown = await call(uploader.gateway.app, "GET", "/metrics")
+    shown = await call(uploader.gateway.health, "GET", "/metrics")
     line = b'gateway_content_bytes_total{direction="in",surface="uploads"} 4.0'
     assert line in shown.body
 

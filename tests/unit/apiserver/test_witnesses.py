@@ -19,7 +19,7 @@ PARENT = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 
 
 async def read_figures(gateway: Gateway) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    text = (await call(gateway.app, "GET", "/metrics")).body.decode()
+    text = (await call(gateway.health, "GET", "/metrics")).body.decode()
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)
@@ -77,7 +77,7 @@ async def test_a_create_that_fails_by_a_defect_is_counted_among_the_paid_calls(
 
 async def test_no_label_names_an_account_a_key_or_a_task(gateway: Gateway) -> None:
     created = await gateway.create()
-    text = (await call(gateway.app, "GET", "/metrics")).body.decode()
+    text = (await call(gateway.health, "GET", "/metrics")).body.decode()
     for name in ("demo", created.json["id"], gateway.key[3:11]):
         assert name not in text
 
@@ -236,7 +236,7 @@ async def test_a_clients_trace_is_taken_for_what_the_admin_says(
 async def test_probes_leave_no_spans_and_nonsense_is_no_parent() -> None:
     tracer = FakeTracer()
     gateway = Gateway(tracer=tracer, client_traces="parent")
-    for path in ("/healthz", "/readyz", "/metrics"):
+    for path in ("/healthz", "/readyz"):
         await call(gateway.app, "GET", path)
     assert tracer.spans == []
     await call(gateway.app, "GET", "/x", headers=[("traceparent", "00-nonsense")])

@@ -10,6 +10,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.batch import BatchStatus
 from gateway_core.contract.crd import KINDS
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.names import SHARDS, shard_of
@@ -57,7 +58,7 @@ def test_names_outside_are_camel_case() -> None:
 def test_funds_default_to_nothing() -> None:
     account = GatewayAccount.model_validate(read_base(GatewayAccount))
     assert account.spec.funds is None
-    assert account.spec.requests_per_minute == 300
+    assert account.spec.requests_per_minute is None
 
 
 def test_a_task_without_a_request_is_refused() -> None:
@@ -111,3 +112,11 @@ def test_a_skeleton_is_the_head_of_an_object() -> None:
         "kind": "GatewayTask",
         "metadata": {"name": "task-a", "labels": {"a": "b"}},
     }
+
+
+def test_batch_with_longer_message_of_an_older_release_is_read() -> None:
+    """A failed batch that cannot be read would never be settled."""
+    errors = [{"code": "invalid_json", "message": "m" * 512}]
+    status = BatchStatus.model_validate({"phase": "Failed", "errors": errors})
+    assert status.errors is not None
+    assert len(status.errors[0].message) == 512

@@ -90,13 +90,54 @@ def test_what_is_allowed_opens_nothing_else(address: str) -> None:
         LOOPBACK.check_ip(address)
 
 
-def test_public_networks_of_the_cluster_may_be_denied_and_parts_allowed() -> None:
-    policy = AddressPolicy(allowed=(ip_network("8.8.8.8/32"),), denied=(ip_network("8.8.8.0/24"),))
-    policy.check_ip("8.8.8.8")
+def test_public_networks_may_be_denied() -> None:
+    policy = AddressPolicy(denied=(ip_network("8.8.8.0/24"), ip_network("2606:4700::/32")))
     policy.check_ip("8.8.9.1")
-    for address in ("8.8.8.9", "::ffff:8.8.8.9", "64:ff9b::8.8.8.9"):
+    for address in ("8.8.8.9", "::ffff:8.8.8.9", "64:ff9b::8.8.8.9", "2606:4700:4700::1111"):
         with pytest.raises(AddressRefused, match="cluster"):
             policy.check_ip(address)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "denied", "inside", "outside"),
+    [
+        ("10.0.0.0/8", "10.9.0.0/16", "10.9.1.1", "10.8.1.1"),
+        ("10.9.0.0/16", "10.0.0.0/8", "10.9.1.1", "1.1.1.1"),
+        ("10.0.0.0/8", "10.0.0.0/8", "10.9.1.1", "1.1.1.1"),
+        ("8.8.8.8/32", "8.8.8.0/24", "8.8.8.8", "8.8.9.1"),
+        ("0.0.0.0/0", "127.0.0.0/8", "127.0.0.1", "10.8.1.1"),
+        ("fd00::/8", "fd12::/16", "fd12::1", "fd13::1"),
+        ("64:ff9b::/96", "10.0.0.0/8", "64:ff9b::10.0.0.1", "64:ff9b::192.168.0.1"),
+    ],
+)
+def test_denied_networks_win_over_allowed_ones(
+    allowed: str, denied: str, inside: str, outside: str
+) -> None:
+    policy = AddressPolicy((ip_network(allowed),), (ip_network(denied),))
+    assert policy.permits(outside)
+    assert not policy.permits(inside)
+    if ":" not in inside:
+        assert not policy.permits(f"::ffff:{inside}")
+        with pytest.raises(AddressRefused):
+            policy.check_url_literal(f"http://{inside}/")
+
+
+@given(st.ip_addresses(), st.integers(0, 32))
+def test_no_address_of_a_denied_network_is_permitted(
+    address: IPv4Address | IPv6Address, length: int
+) -> None:
+    network = ip_network(f"{address}/{length}", strict=False)
+    for policy in (AddressPolicy(denied=(network,)), AddressPolicy(ALL.allowed, (network,))):
+        assert not policy.permits(address)
+
+
+def test_an_unspecified_address_is_denied_with_the_machine_itself() -> None:
+    closed = AddressPolicy(ALL.allowed, (ip_network("127.0.0.0/8"), ip_network("::1/128")))
+    for address in ("0.0.0.0", "::", "::ffff:0.0.0.0", "127.0.0.1", "::1"):
+        assert ALL.permits(address)
+        assert not closed.permits(address)
+    with pytest.raises(AddressRefused):
+        closed.check_url_literal("http://localhost/")
 
 
 @given(st.ip_addresses(v=4))
@@ -139,7 +180,13 @@ def test_an_ipv4_address_is_judged_alike_in_every_wrapping(address: IPv4Address)
             "http://0xa9fea9fe/",
         ),
         *("http://user:pass@127.0.0.1/", "http://example.com@127.0.0.1/", "//127.0.0.1/"),
-        *("http://256.1.1.1/", "http://1.2.3.4.5/", "http://4294967296/", "http://08.1.1.1/"),
+        *(
+            "http://256.1.1.1/",
+            "http://1.2.3.4.0/",
+            "http://1.2.3.4.5/",
+            "http://4294967296/",
+            "http://08.1.1.1/",
+        ),
         *("http://example.127/", "http://0x/", "http:///path", "http://", "", "http://[::1/"),
         *("http://[v1.fe]/", "http://127.0.0.1\\@example.com/", "http://exa\tmple.1/"),
     ],

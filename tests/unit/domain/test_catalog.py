@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway_core.contract.conditions import Reason
-from gateway_core.contract.model import GatewayModel
+from gateway_core.contract.model import GatewayModel, KeyedRoute
 from gateway_core.domain.catalog import build_catalog, check_model_object
 
 RESOLUTIONS = ("540p", "720p", "1080p", "2k", "4k")
@@ -32,6 +32,16 @@ def test_a_model_is_found_at_its_path() -> None:
     assert model.routes[0].provider_name == "simulated"
     operation = catalog.find_operation("sim", "reference_to_video")
     assert operation is model.operation
+
+
+@pytest.mark.parametrize(("upstream_model", "is_known"), [("q4", True), ("q5", False)])
+def test_keyed_route_counts_while_the_spec_has_it(upstream_model: str, is_known: bool) -> None:
+    """The status is of an older spec where a route was changed since."""
+    obj = make()
+    obj.status.keyed_route = KeyedRoute(provider_name="simulated", upstream_model=upstream_model)
+    model = build_catalog([obj])[0].find_model("sim", "reference_to_video", "sim-q4")
+    assert model is not None
+    assert model.keyed_route == (obj.status.keyed_route if is_known else None)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 import json
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.names import TASK_FINALIZER
-from gateway_core.contract.task import Callback, GatewayTask
+from gateway_core.contract.task import MOST_TEXT, Callback, GatewayTask
 from gateway_core.domain.callbacks import SCHEDULE
 from gateway_core.domain.deliveries import (
     Outcome,
@@ -33,6 +34,15 @@ from tests.fakes.records import _merge
 LONGEST = "x" * 600
 BEGIN = datetime(2026, 11, 21, 10, tzinfo=UTC)
 STATUSES = st.sampled_from([None, 200, 204, 301, 404, 410, 429, 500, 503])
+
+
+@pytest.mark.parametrize("length", [MOST_TEXT - 1, MOST_TEXT, MOST_TEXT + 1])
+def test_answer_is_kept_up_to_what_the_record_takes(length: int) -> None:
+    deliveries = Deliveries()
+    change = record_obstacle(deliveries.task, "x" * length, BEGIN)
+    assert change is not None
+    kept = "x" * length if length <= MOST_TEXT else "x" * (MOST_TEXT - 1) + "…"
+    assert change["callback"]["lastAnswer"] == kept
 
 
 class Deliveries(RuleBasedStateMachine):

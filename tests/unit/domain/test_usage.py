@@ -178,3 +178,32 @@ def test_a_day_that_is_absorbed_and_still_there_counts_once() -> None:
 def test_no_usage_is_no_charge() -> None:
     assert sum_usage([]).charged == 0
     assert sum_usage([{**make_usage({}), "status": None}]).charged == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "requests", "failed"),
+    [
+        ("task-a", {"phase": "Completed", "upstream": {"jobId": "j"}}, 1, 0),
+        ("task-a", {"phase": "Failed", "upstream": {"jobId": "j"}}, 1, 1),
+        ("task-a", {"phase": "Failed"}, 0, 0),
+        ("batch-a", {"counts": {"completed": 3, "failed": 7, "sent": 5}}, 5, 2),
+        ("batch-a", {"counts": {"completed": 0, "failed": 7, "sent": 0}}, 0, 0),
+        ("batch-a", {"counts": {"completed": 3, "failed": 7}}, 10, 7),
+    ],
+)
+def test_requests_are_calls_that_reached_an_upstream(
+    name: str, status: dict[str, Any], requests: int, failed: int
+) -> None:
+    """A batch counts the lines that were sent (contract 9.0)."""
+    about = {"service": "sim", "modelId": "m"}
+    run = {
+        "metadata": {"name": name, "uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"},
+        "spec": {"request": {"accountName": "demo", "action": "a", **about}},
+        "status": {**about, **status},
+    }
+    charge = read_charge(run)
+    assert (charge.requests, charge.failed) == (requests, failed)
+    folded = add_charges({}, "2026-11-20", [charge], NOON)
+    assert folded["requests"] == requests
+    assert len(folded["rows"]) == (requests > 0)
+    assert list_pending(folded) == {"u": name}, "it is not folded again"

@@ -41,6 +41,51 @@ class TestBody:
         assert refusal.value.errors is None
         assert refusal.value.code == "invalid_json"
 
+    @pytest.mark.parametrize(
+        "number", ["1e400", "-1E9999", "1.5e+999", "9" * 400, "-" + "9" * 5000, "9" * 309 + ".5"]
+    )
+    def test_a_number_beyond_a_double_is_one_that_no_field_takes(self, number: str) -> None:
+        text = r"1e400 \" 1e400"
+        raw = f'{{"seconds":{number},"é":[{number}, 1.25, 1e-400, -7],"text":"{text}"}}'
+        body = parse_body(raw.encode())
+        assert abs(body["seconds"]) == 1e308
+        assert (body["seconds"] < 0) == number.startswith("-")
+        assert body["é"] == [body["seconds"], 1.25, 0.0, -7]
+        assert body["text"] == '1e400 " 1e400'
+        assert refuse(duration_seconds=body["seconds"]) == {"duration_seconds": ["must be 3 to 16"]}
+
+    @pytest.mark.parametrize(
+        "raw",
+        [
+            *(b'{"a":1e400', b'{"a":01e400}', b'{"a":1.e400}', b'{"a":1e400,}', b'{"a":1e400x}'),
+            *(b'{"a":1e400,"b":NaN}', b'{"a":1e400,"b":"\\ud800"}', b'{"\xff":1e400}', b'"1e400'),
+            b'{"a":' + b"[" * 5000 + b"1e400" + b"]" * 5000 + b"}",
+        ],
+    )
+    def test_a_large_number_makes_no_json_of_what_is_none(self, raw: bytes) -> None:
+        with pytest.raises(InvalidRequest) as refusal:
+            parse_body(raw)
+        assert refusal.value.code == "invalid_json"
+
+    @given(
+        st.recursive(
+            st.none()
+            | st.booleans()
+            | st.integers(-(2**53), 2**53)
+            | st.floats(-1e300, 1e300)
+            # which orjson writes and reads alike
+            | st.text(st.characters(exclude_categories=["Cs"])),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner),
+        )
+    )
+    def test_all_other_values_stay_beside_a_large_number(self, value: Any) -> None:
+        try:
+            plain = orjson.dumps(value)
+        except (TypeError, ValueError):
+            return
+        raw = b'{"large":-1e400,"value":' + plain + b"}"
+        assert parse_body(raw) == {"large": -1e308, "value": orjson.loads(plain)}
+
     @pytest.mark.parametrize("raw", [b"[]", b'"text"', b"1", b"null", b"true"])
     def test_what_is_no_object_is_refused_in_the_simple_form(self, raw: bytes) -> None:
         with pytest.raises(InvalidRequest) as refusal:

@@ -12,9 +12,7 @@ from functools import partial
 from typing import Any
 
 from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.ids import IdMint
-from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.limits import list_subjects
 from gateway_core.contract.media import MediaSigner
 from gateway_core.contract.model import GatewayModel
@@ -44,6 +42,8 @@ from gateway_core.usecases.ledgers import Rebuilder, rebuild_ledger
 from gateway_core.usecases.providers import Providers
 from gateway_operator.callbacks.courier import Courier
 from gateway_operator.callbacks.signing import Keyring
+from gateway_operator.controllers.standing.guardrails import project_guardrail
+from gateway_operator.controllers.standing.keys import project_key
 from gateway_operator.controllers.tasks.alarms import Alarms
 from gateway_operator.controllers.tasks.controller import TaskController
 from gateway_operator.controllers.tasks.credentials import follow_policies
@@ -83,6 +83,8 @@ QUOTE = 300_000
 WEBHOOK_SECRET = "whsec_" + "c2VjcmV0IG9mIHRoZSBzdGFnZSE4MTY0ODE2NDgxNjQ="
 OPEN_AT_END = ("work", "callback", "conditions", "observedGeneration")
 """What may change in the status of a task that has ended: none of it is its client's answer."""
+ROUTE = {"providerName": "simulated", "upstreamModel": "q4"}
+"""The stage's only route, as a task's request names it."""
 ALL_SHARDS = Shards()
 SIGNER = MediaSigner(b"m" * 32)
 MINT = IdMint(b"i" * 32)
@@ -180,10 +182,8 @@ class Stage:
         self.counters: FakeCounters = TickingCounters()
         self.accounts = FakeTable(self.records, "gatewayaccounts", GatewayAccount.model_validate)
         self.users = FakeTable(self.records, "gatewayusers", GatewayUser.model_validate)
-        self.keys = FakeTable(self.records, "gatewaykeys", GatewayKey.model_validate)
-        self.guardrails = FakeTable(
-            self.records, "gatewayguardrails", GatewayGuardrail.model_validate
-        )
+        self.keys = FakeTable(self.records, "gatewaykeys", project_key)
+        self.guardrails = FakeTable(self.records, "gatewayguardrails", project_guardrail)
         self.models = FakeTable(self.records, "gatewaymodels", GatewayModel.model_validate)
         self.providers = FakeTable(self.records, "gatewayproviders", GatewayProvider.model_validate)
         self.failpoints = Failpoints()

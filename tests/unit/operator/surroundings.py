@@ -35,6 +35,10 @@ class RemoteRecords(FakeRecords):
         write = partial(super().patch_status, plural, copy.deepcopy(obj), status)
         return await self._send(write)
 
+    async def replace_status(self, plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
+        whole = copy.deepcopy(dict(status))
+        return await self._send(partial(super().replace_status, plural, copy.deepcopy(obj), whole))
+
     async def patch(self, plural: str, obj: Object, patch: Mapping[str, Any]) -> Object:
         return await self._send(partial(super().patch, plural, copy.deepcopy(obj), patch))
 

@@ -34,7 +34,7 @@ async def test_it_is_quoted_held_labelled_and_run() -> None:
     assert status["reservedMicros"] == QUOTE
     assert await stage.balance() == (QUOTE, 0)
     writes = [call for call in stage.records.calls if call[1] == TASKS]
-    assert writes.count(("patch_status", TASKS)) == 3
+    assert writes.count(("replace_status", TASKS)) == 3
 
 
 @in_virtual_time

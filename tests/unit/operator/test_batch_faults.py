@@ -83,7 +83,7 @@ async def test_a_line_that_nobody_expected_ends_alone() -> None:
     await stage.boot()
     name = await stage.submit(make_lines(500))
     status = await stage.finish_batch(name)
-    assert status["counts"] == {"total": 500, "completed": 499, "failed": 1}
+    assert status["counts"] == {"total": 500, "completed": 499, "failed": 1, "sent": 500}
     _, [error] = await stage.read_results(name)
     assert (error["custom_id"], error["response"]["status_code"]) == ("r-3", 500)
     assert error["response"]["body"]["error"]["code"] == "internal_error"

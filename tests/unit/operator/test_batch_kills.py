@@ -134,7 +134,10 @@ async def check(stage: BatchStage, name: str, *, one_owner: bool = True) -> None
         ]
     assert all(line["response"]["status_code"] == 200 for line in output)
     if began:
+        codes = [(line["error"] or {}).get("code") for line in errors]
+        unsent = sum(code in ("batch_cancelled", "batch_expired") for code in codes)
         counts = {"total": LINES, "completed": len(output), "failed": len(errors)}
+        counts["sent"] = LINES - unsent
         assert status["counts"] == counts
     if status["phase"] == "Completed":
         assert [e["custom_id"] for e in errors] == [i for i in wanted if i.endswith(str(REFUSED))]

@@ -176,7 +176,7 @@ def test_one_that_waits_is_cancelled_at_once(one_place: Boot) -> None:
         waiting = next(name for name in names if name != running)
         await stage.cancel_batch(waiting)
         status = await stage.finish_batch(waiting, seconds=10)
-        assert status["counts"] == {"total": 20, "completed": 0, "failed": 20}
+        assert status["counts"] == {"total": 20, "completed": 0, "failed": 20, "sent": 0}
         assert stage.batch_status(running)["phase"] == "InProgress"
         # nor does the end of the process wait for those who wait
         other = await stage.submit(make_lines(2, prefix="other"))

@@ -33,7 +33,7 @@ async def test_every_line_is_run_once_and_told_in_the_order_of_the_input() -> No
     name = await stage.submit(make_lines(500))
     status = await stage.finish_batch(name)
     assert status["phase"] == "Completed"
-    assert status["counts"] == {"total": 500, "completed": 500, "failed": 0}
+    assert status["counts"] == {"total": 500, "completed": 500, "failed": 0, "sent": 500}
     assert status["modelId"] == "judge"
     output, errors = await stage.read_results(name)
     assert [line["custom_id"] for line in output] == [f"r-{n}" for n in range(500)]
@@ -57,7 +57,7 @@ async def test_what_completed_is_charged_and_the_rest_is_released() -> None:
     await stage.boot()
     name = await stage.submit(make_lines(100))
     status = await stage.finish_batch(name)
-    assert status["counts"] == {"total": 100, "completed": 90, "failed": 10}
+    assert status["counts"] == {"total": 100, "completed": 90, "failed": 10, "sent": 100}
     assert status["reservedMicros"] == 100 * PRICE
     assert status["chargedMicros"] == 90 * PRICE
     assert await stage.balance() == (90 * PRICE, 0)
@@ -190,7 +190,10 @@ async def test_a_cancelled_batch_tells_what_it_has_run() -> None:
     assert "cancellingTime" in status
     counts = status["counts"]
     assert counts["completed"] + counts["failed"] == counts["total"] == 200
-    assert counts["completed"] == len(stage.judge.bodies)
+    assert counts["completed"] == counts["sent"] == len(stage.judge.bodies)
+    (usage,) = stage.records.list_objects("gatewayusages")
+    sums = [usage["status"], *usage["status"]["rows"]]
+    assert [(part["requests"], part["failed"]) for part in sums] == [(counts["sent"], 0)] * 2
     output, errors = await stage.read_results(name)
     assert {e["error"]["code"] for e in errors} == {"batch_cancelled"}
     assert all(e["response"] is None for e in errors)
@@ -263,7 +266,7 @@ async def test_an_outage_of_the_provider_is_waited_out() -> None:
     assert told["reason"] == "ProviderUnavailable"
     judge.errors_of = lambda _text, _times: None
     status = await stage.finish_batch(name)
-    assert status["counts"] == {"total": 300, "completed": 300, "failed": 0}
+    assert status["counts"] == {"total": 300, "completed": 300, "failed": 0, "sent": 300}
 
 
 @in_virtual_time
@@ -287,7 +290,7 @@ async def test_a_line_that_alone_fails_for_ever_ends_with_its_error() -> None:
     await stage.boot()
     name = await stage.submit(make_lines(5000))
     status = await stage.finish_batch(name, seconds=600)
-    assert status["counts"] == {"total": 5000, "completed": 4999, "failed": 1}
+    assert status["counts"] == {"total": 5000, "completed": 4999, "failed": 1, "sent": 5000}
     _, [error] = await stage.read_results(name)
     assert error["custom_id"] == "r-3"
     assert error["response"]["status_code"] == 502

@@ -24,7 +24,7 @@ from gateway_core.ports.upstream import (
 )
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
-from tests.unit.operator.stage import QUOTE, TASKS, Stage
+from tests.unit.operator.stage import QUOTE, ROUTE, TASKS, Stage
 
 DEADLINE = 300
 
@@ -72,6 +72,7 @@ class Scene:
     lag: float = 0.01
     latency: float = 0.02
     by_hand: tuple[bool, ...] = (False,)
+    names_route: bool = False
     submissions: list[Outcome] = field(default_factory=list)
     polls: list[UpstreamError | JobReport] = field(default_factory=list)
     finds: list[UpstreamError] = field(default_factory=list)
@@ -89,6 +90,7 @@ def draw_scenes(*more_actions: str) -> st.SearchStrategy[Scene]:
         lag=st.sampled_from(LAGS),
         latency=st.sampled_from([0.002, 0.1, 3.0]),
         by_hand=st.lists(st.booleans(), min_size=1, max_size=3).map(tuple),
+        names_route=st.booleans(),
         submissions=st.lists(st.sampled_from(Outcome), max_size=4),
         polls=st.lists(errors | reports, max_size=4),
         finds=st.lists(errors, max_size=2),
@@ -152,10 +154,11 @@ async def run(scene: Scene) -> Stage:
     upstream.fetches.extend(scene.fetches)
     stage = Stage(upstream, lag=scene.lag)
     await stage.boot()
+    route = ROUTE if scene.names_route else None
     names = [
         await stage.apply(f"task-by-hand-{number}", deadline=DEADLINE)
         if by_hand
-        else await stage.admit(deadline=DEADLINE)
+        else await stage.admit(deadline=DEADLINE, route=route)
         for number, by_hand in enumerate(scene.by_hand)
     ]
     for seconds, action, number in scene.events:
@@ -199,6 +202,14 @@ async def check_money(stage: Stage) -> None:
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(draw_scenes())
 @example(Scene(events=[(0.005, "kill", 0)] * 12))
+@example(Scene(names_route=True, events=[(0.005, "kill", 0)] * 12))
+@example(
+    Scene(
+        names_route=True,
+        submissions=[Outcome.UNCLEAR_WITH_JOB],
+        events=[(0.03, "kill", 0), (0.01, "touch", 0), (0.01, "kill", 0)],
+    )
+)
 @example(Scene(guarantee=LOOKUP, events=[(0.02, "kill", 0)] * 12))
 @example(Scene(guarantee=NONE, submissions=[Outcome.UNCLEAR_WITH_JOB], events=[(0.5, "kill", 0)]))
 @example(Scene(by_hand=(True,), events=[(0.003, "kill", 0)] * 8))

@@ -16,6 +16,7 @@ from gateway_core.contract.secret import Secret
 from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.declaredkeys import PLAINTEXT
 from gateway_core.ports.records import (
+    NotPermitted,
     Outdated,
     RecordOutcomeUnknown,
     RecordUnavailable,
@@ -424,12 +425,24 @@ class TestTrouble:
     @in_virtual_time
     async def test_rights_that_are_lacking_are_told(self) -> None:
         scene = Scene()
-        scene.secrets.refusal = Refused("403 forbidden")
+        scene.secrets.refusal = NotPermitted("403 forbidden")
         await scene.start()
-        assert scene.reason == "SecretNotWritable"
+        reason, message = scene.describe_ready()
+        assert reason == "SecretForbidden"
+        assert message.startswith(f"RBAC lacks get, create or patch of Secret {SECRET}: name it in")
+        assert "operator.keySecretNames" in message
         scene.secrets.refusal = None
         await asyncio.sleep(LOOK_SECONDS + 1)
         assert scene.reason == "Available"
+
+    @in_virtual_time
+    async def test_an_immutable_secret_is_told(self) -> None:
+        scene = Scene()
+        scene.secrets.refusal = Refused("422 immutable")
+        await scene.start()
+        reason, message = scene.describe_ready()
+        assert reason == "SecretNotWritable"
+        assert message == f"Secret {SECRET} is immutable; delete it"
 
     @in_virtual_time
     async def test_an_api_that_is_away_leaves_the_key_pending(self) -> None:

@@ -69,7 +69,7 @@ async def test_the_end_is_told_once_and_in_one_write_more() -> None:
     assert (recorded["lastStatus"], recorded["lastAnswer"]) == (200, "answered 200")
     assert "nextAttemptTime" not in recorded
     assert condition(stage, name)["status"] == "True"
-    writes = [call for call in stage.records.calls if call == ("patch_status", TASKS)]
+    writes = [call for call in stage.records.calls if call == ("replace_status", TASKS)]
     assert len(writes) == 4, "three to the terminal state, one for the callback"
     stage.check_history()
     await stage.check_archive()
@@ -192,7 +192,7 @@ async def test_what_an_attempt_came_to_is_not_asked_again_if_its_write_does_not_
     name = await stage.admit(callbackUrl=URL)
     await stage.wait(lambda: stage.receivers.under_way)
     away = Fault(RecordUnavailable("away"))
-    stage.records.order_faults("patch_status", Fault(Outdated("x")), away, away)
+    stage.records.order_faults("replace_status", Fault(Outdated("x")), away, away)
     await stage.change(name, {"metadata": {"labels": {"seen": "yes"}}})
     await stage.finish(name)
     assert len(stage.receivers.attempts) == 1
@@ -470,7 +470,7 @@ class TestDraining:
         stage.receivers.receivers[URL].seconds = 5
         name = await stage.admit(callbackUrl=URL)
         await stage.wait(lambda: stage.receivers.under_way)
-        stage.records.order_faults("patch_status", Fault(Outdated("x")))
+        stage.records.order_faults("replace_status", Fault(Outdated("x")))
         await operator.end()
         assert callback(stage, name)["state"] == "Delivered"
 

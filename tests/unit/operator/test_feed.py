@@ -3,6 +3,7 @@
 import kopf
 import pytest
 
+from gateway_core.concurrency import Supervisor
 from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.names import SHARD_LABEL, SHARDS
 from gateway_core.contract.task import GatewayTask
@@ -76,6 +77,7 @@ async def test_each_kind_has_its_own_receiver() -> None:
         [receive("gatewaytasks"), receive("gatewayfiles")],
         lambda _: None,
         lambda: kopf.ConnectionInfo(server="https://localhost"),
+        Supervisor(),
     )
     handlers = {str(h.selector): h for h in registry._watching.get_all_handlers()}
     for plural in ("gatewaytasks", "gatewayfiles"):

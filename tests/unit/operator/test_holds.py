@@ -48,15 +48,15 @@ class FailingCounters(TickingCounters):
 
 def lose_at_intent(stage: Stage) -> None:
     """Has the money lost, and rebuilt from the record, while an intent is on its way there."""
-    write = stage.records.patch_status
+    write = stage.records.replace_status
 
     async def lose_and_write(plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
-        stage.records.patch_status = write  # type: ignore[method-assign]
+        stage.records.replace_status = write  # type: ignore[method-assign]
         stage.counters.lose()
         await stage.open_books("demo")
         return await write(plural, obj, status)
 
-    stage.records.patch_status = lose_and_write  # type: ignore[method-assign]
+    stage.records.replace_status = lose_and_write  # type: ignore[method-assign]
 
 
 @in_virtual_time

@@ -54,7 +54,7 @@ async def test_what_is_gone_is_forgotten(scene: Scene) -> None:
 
 @pytest.mark.parametrize("applied", [True, False])
 async def test_an_unknown_outcome_is_looked_up(scene: Scene, applied: bool) -> None:
-    scene.records.order_faults("patch_status", Fault(RecordOutcomeUnknown("cut"), applied))
+    scene.records.order_faults("replace_status", Fault(RecordOutcomeUnknown("cut"), applied))
     with pytest.raises(Superseded):
         await scene.journal.commit(scene.obj, {"phase": "Running"})
     assert scene.known is not None

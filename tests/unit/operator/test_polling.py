@@ -197,7 +197,7 @@ class TestFetching:
     @in_virtual_time
     async def test_copying_again_after_a_death_replaces_what_was_there(self) -> None:
         stage = Stage()
-        stage.records.order_faults("patch_status", None, None, Fault(RecordUnavailable("away")))
+        stage.records.order_faults("replace_status", None, None, Fault(RecordUnavailable("away")))
         await stage.boot()
         name = await stage.admit()
         await stage.wait(lambda: stage.upstream.count("fetch") == 1)

@@ -11,7 +11,7 @@ from gateway_core.contract.conditions import Reason
 from gateway_core.contract.provider import GatewayProvider, ProviderSpec
 from gateway_core.domain.catalog import Problem
 from gateway_core.ports.adapters import AdapterFailed
-from gateway_core.ports.records import RecordUnavailable, Refused
+from gateway_core.ports.records import NotPermitted, RecordUnavailable
 from gateway_core.ports.upstream import Upstream
 from gateway_core.usecases.providers import LONGEST_START_PAUSE, SECRET_SECONDS, Providers
 from tests.fakes.clock import in_virtual_time
@@ -232,12 +232,16 @@ def test_one_that_cannot_be_made_is_a_problem_and_not_an_error(error: Exception,
 @in_virtual_time
 async def test_a_secret_the_operator_may_not_read_is_told() -> None:
     scene = Scene()
-    scene.records.error = Refused("403")
+    scene.records.error = NotPermitted("403")
     scene.put(credentialsSecretRef=REF)
     assert await scene.find() is None
     problem = await scene.check()
     assert problem is not None
-    assert "may not read Secret creds" in problem.message
+    assert problem.reason is Reason.SECRET_FORBIDDEN
+    assert problem.message == (
+        "RBAC lacks get of Secret creds: name it in the chart's value operator.secretNames,"
+        " or set operator.readAnySecret"
+    )
 
 
 class TestRecordAway:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_operator.queue import LONGEST_DELAY, WorkQueue
+from gateway_core.concurrency import LONGEST_SECONDS
+from gateway_operator.queue import WorkQueue
 from tests.fakes.clock import in_virtual_time
 
 
@@ -167,7 +168,7 @@ async def test_a_failure_is_tried_again_with_growing_pauses() -> None:
     assert 0.4 <= pauses[0] <= 0.6
     for before, after in itertools.pairwise(pauses[:6]):
         assert after > before * 1.2
-    assert max(pauses) <= LONGEST_DELAY * 1.2
+    assert max(pauses) <= LONGEST_SECONDS * 1.2
 
 
 @in_virtual_time

@@ -26,8 +26,9 @@ from gateway_core.usecases.ledgers import read_ledger
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.metrics import Metrics
 from gateway_operator.retention.closing import Closing
+from gateway_operator.retention.deletions import PER_SECOND, Deletions
 from gateway_operator.retention.expiry import Expiry
-from gateway_operator.retention.removal import MOST_CANDIDATES, PER_SECOND, Removal
+from gateway_operator.retention.removal import MOST_CANDIDATES, Removal
 from gateway_operator.retention.rules import Rules
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects
@@ -57,7 +58,7 @@ def build_removal(
         records,
         Rules(**rules),
         Metrics(),
-        Failpoints(),
+        Deletions(records, Failpoints()),
         lambda: NOW,
         most_candidates=most_candidates,
     )

@@ -6,6 +6,7 @@ from itertools import chain, repeat
 import pytest
 from structlog.testing import capture_logs
 
+from gateway_core.ports.counters import CountersUnavailable
 from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.records import RecordUnavailable
 from gateway_core.ports.storage import StorageUnavailable
@@ -16,10 +17,11 @@ from tests.fakes.clock import in_virtual_time
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (RecordUnavailable("away"), ("sweep cut short", "warning")),
-        (StoreUnavailable("away"), ("sweep cut short", "warning")),
-        (StorageUnavailable("away"), ("sweep cut short", "warning")),
-        (KeyError("odd"), ("sweep failed", "error")),
+        (RecordUnavailable("away"), ("step failed", "warning")),
+        (StoreUnavailable("away"), ("step failed", "warning")),
+        (StorageUnavailable("away"), ("step failed", "warning")),
+        (CountersUnavailable("away"), ("step failed", "warning")),
+        (KeyError("odd"), ("unexpected failure", "error")),
     ],
 )
 @in_virtual_time

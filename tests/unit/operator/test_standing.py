@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway_core.adapters.upstreams.registry import build_moderation
-from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.account import AccountDefaults, GatewayAccount
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.key import GatewayKey
@@ -17,12 +17,13 @@ from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.catalog import Problem
 from gateway_core.ports.moderation import ModerationUpstream
 from gateway_core.ports.records import Outdated, RecordUnavailable, Refused
+from gateway_core.ports.upstream import SubmissionGuarantee
 from gateway_core.usecases.providers import Providers
 from gateway_operator.controllers.standing.accounts import Accounts, Users
 from gateway_operator.controllers.standing.controller import StandingController
 from gateway_operator.controllers.standing.declaredkeys import DeclaredKeys
-from gateway_operator.controllers.standing.guardrails import Guardrails
-from gateway_operator.controllers.standing.keys import Keys
+from gateway_operator.controllers.standing.guardrails import Guardrails, project_guardrail
+from gateway_operator.controllers.standing.keys import Keys, project_key
 from gateway_operator.controllers.standing.models import (
     RECHECK_SECONDS,
     Models,
@@ -46,19 +47,22 @@ class Scene:
         self.records = FakeRecords()
         self.now = NOW
         self.problem: Problem | None = None
+        self.guarantee = SubmissionGuarantee.IDEMPOTENCY_KEY
         self.running: asyncio.Task[None] | None = None
         kinds = (
             *(GatewayAccount, GatewayUser, GatewayKey, GatewayGuardrail),
             *(GatewayModel, GatewayProvider),
         )
+        shortened = {GatewayKey: project_key, GatewayGuardrail: project_guardrail}
         tables: Any = {
-            kind: FakeTable(self.records, kind.plural, kind.model_validate) for kind in kinds
+            kind: FakeTable(self.records, kind.plural, shortened.get(kind, kind.model_validate))
+            for kind in kinds
         }
         accounts, users, keys = (tables[k] for k in (GatewayAccount, GatewayUser, GatewayKey))
         self.providers = Providers(
             tables[GatewayProvider],
             self.records,
-            lambda *_: FakeUpstream(),
+            lambda *_: FakeUpstream(self.guarantee),
             lambda _: self.problem,
         )
         self.moderations: Providers[ModerationUpstream] = Providers(
@@ -67,7 +71,7 @@ class Scene:
         in_use = ProvidersInUse(self.providers, self.moderations)
         declared = DeclaredKeys(FakeSecrets(), {1: b"p" * 32}, Failpoints(), lambda: self.now)
         self.kinds: tuple[Any, ...] = (
-            Accounts(accounts),
+            Accounts(accounts, AccountDefaults(60, 7)),
             Users(users, accounts),
             Keys(keys, accounts, users, declared, lambda: self.now),
             Guardrails(tables[GatewayGuardrail], accounts, keys),
@@ -125,6 +129,12 @@ class Scene:
         obj: dict[str, Any] = self.records.find(plural, name) or {}
         conditions = (obj.get("status") or {}).get("conditions") or []
         return next((c for c in conditions if c["type"] == "Ready"), {})
+
+    def keyed_route(self) -> dict[str, Any] | None:
+        """What the model's status names."""
+        obj = self.records.find("gatewaymodels", "model") or {}
+        route: dict[str, Any] | None = (obj.get("status") or {}).get("keyedRoute")
+        return route
 
     def count_looks(self) -> list[str]:
         """The objects that are looked at from now on."""
@@ -193,6 +203,25 @@ async def test_a_new_generation_is_observed() -> None:
     assert ready["lastTransitionTime"] == "2026-11-21T10:00:00Z"
 
 
+@in_virtual_time
+async def test_an_account_shows_the_limits_in_effect() -> None:
+    scene = Scene()
+    scene.put_account("own", requestsPerMinute=5, storageBytes=0)
+    await scene.settle()
+    shown = {
+        name: (scene.records.find("gatewayaccounts", name) or {})["status"]
+        for name in ("demo", "own")
+    }
+    assert [shown["demo"][f] for f in ("requestsPerMinute", "storageBytes")] == [60, 7]
+    assert [shown["own"][f] for f in ("requestsPerMinute", "storageBytes")] == [5, 0]
+    writes = scene.writes
+    await scene.settle()
+    assert scene.writes == writes
+    scene.put_account("own", requestsPerMinute=5)
+    await scene.settle()
+    assert (scene.records.find("gatewayaccounts", "own") or {})["status"]["storageBytes"] == 7
+
+
 class TestKeys:
     @pytest.mark.parametrize(
         ("spec", "reason"),
@@ -202,6 +231,8 @@ class TestKeys:
             ({"expirationTime": "2026-11-21T10:00:00Z"}, Reason.EXPIRED),
             ({"expirationTime": "2026-11-21T11:00:00+02:00"}, Reason.EXPIRED),
             ({"accountName": "nobody"}, Reason.ACCOUNT_NOT_FOUND),
+            ({"allowedModels": [f"m{n}" for n in range(65)]}, Reason.TOO_LARGE),
+            ({"metadata": {"n": "x" * 20_000}}, Reason.TOO_LARGE),
         ],
     )
     def test_one_that_opens_nothing(self, spec: dict[str, Any], reason: Reason) -> None:
@@ -402,6 +433,40 @@ class TestModels:
         assert (await scene.shown("gatewaymodels", "model"))[0] == "True"
 
     @in_virtual_time
+    async def test_keyed_route_is_the_first_usable_route(self) -> None:
+        scene = Scene()
+        scene.put_model(
+            routes=[
+                {"name": "a", "providerName": "nobody", "upstreamModel": "q3"},
+                {"name": "b", "providerName": "simulated", "upstreamModel": "q4"},
+            ]
+        )
+        await scene.settle()
+        route = {"providerName": "simulated", "upstreamModel": "q4"}
+        assert scene.keyed_route() == route
+        writes = scene.records.calls.count(("patch_status", "gatewaymodels"))
+        await scene.settle()
+        assert scene.records.calls.count(("patch_status", "gatewaymodels")) == writes
+
+    @in_virtual_time
+    async def test_keyed_route_goes_with_the_providers_keys(self) -> None:
+        scene = Scene()
+        await scene.settle()
+        assert scene.keyed_route() is not None
+        scene.guarantee = SubmissionGuarantee.LOOKUP
+        scene.put_provider(config="changed")
+        await scene.settle()
+        assert scene.keyed_route() is None
+
+    @in_virtual_time
+    async def test_keyed_route_goes_with_the_model(self) -> None:
+        scene = Scene()
+        await scene.settle()
+        scene.put_model(disabled=True)
+        await scene.settle()
+        assert scene.keyed_route() is None
+
+    @in_virtual_time
     async def test_of_two_for_one_id_one_is_told(self) -> None:
         scene = Scene()
         scene.put_model("other", modelId="model")
@@ -444,6 +509,38 @@ class TestOddities:
         before = scene.writes
         await asyncio.sleep(RECHECK_SECONDS + 1)
         assert scene.writes == before
+
+
+@in_virtual_time
+async def test_lists_of_what_is_revoked_or_beyond_the_bounds_are_not_kept() -> None:
+    """An account may have thousands of these, as large as etcd takes (I11)."""
+    scene = Scene()
+    long = ["x" * 250] * 65
+    scene.put_key("key-revoked", revoked=True, allowedModels=["a"], metadata={"n": "x"})
+    scene.put_key("key-large", allowedModels=long)
+    scene.put_guardrail("grd-large", "key", deniedModels=long)
+    assert (await scene.shown("gatewayguardrails", "grd-large"))[:2] == ("False", "TooLarge")
+    keys, guardrails = scene.kinds[2].table, scene.kinds[3].table
+    for name in ("key-revoked", "key-large"):
+        spec = keys.get(name).spec
+        assert (spec.allowed_models, spec.metadata) == (None, None)
+    spec = guardrails.get("grd-large").spec
+    # what it denied stays denied
+    assert (spec.allowed_models, spec.denied_models, spec.key_names) == ([], None, ["key"])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"deniedModels": ["a\tb"]}, {"deniedModels": [""]}, {"requestsPerMinute": 0}],
+    ids=["unprintable", "empty", "rate"],
+)
+def test_guardrail_that_the_schema_refuses_allows_nothing(spec: dict[str, Any]) -> None:
+    """The operator must not lose a restriction that an older schema took."""
+    base = {"accountName": "demo", "displayName": "d", "keyNames": ["key"]}
+    obj = {"metadata": {"name": "grd-a", "uid": "u"}, "spec": {**base, **spec}}
+    guardrail = project_guardrail(obj)
+    assert guardrail.excess is not None
+    assert (guardrail.spec.allowed_models, guardrail.spec.key_names) == ([], ["key"])
 
 
 @in_virtual_time

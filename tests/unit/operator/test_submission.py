@@ -8,7 +8,7 @@ import pytest
 
 from gateway_core.ports.records import RecordOutcomeUnknown, RecordUnavailable
 from gateway_core.ports.upstream import JobInput, SubmissionGuarantee, UpstreamBusy, UpstreamUnclear
-from gateway_operator.controllers.tasks.submission import FRESH_SECONDS
+from gateway_operator.controllers.tasks.attempts import FRESH_SECONDS
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import Fault
 from tests.fakes.upstream import FakeUpstream, Outcome
@@ -228,7 +228,7 @@ class TestRecordTrouble:
     def test_no_other_job_is_started(self, guarantee: SubmissionGuarantee, fault: Fault) -> None:
         async def run() -> None:
             stage = Stage(FakeUpstream(guarantee))
-            stage.records.order_faults("patch_status", None, fault, fault)
+            stage.records.order_faults("replace_status", None, fault, fault)
             await stage.boot()
             name = await stage.admit()
             assert (await stage.finish(name))["phase"] == "Completed"
@@ -260,7 +260,7 @@ class TestRecordTrouble:
         async def run() -> None:
             stage = Stage(FakeUpstream(guarantee))
             fault = Fault(RecordOutcomeUnknown("cut"), applied=True)
-            stage.records.order_faults("patch_status", fault)
+            stage.records.order_faults("replace_status", fault)
             await stage.boot()
             name = await stage.admit()
             assert (await stage.finish(name))["phase"] == "Completed"

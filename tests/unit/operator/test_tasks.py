@@ -24,7 +24,7 @@ class TestFromRest:
         status = await stage.finish(name)
         assert status["phase"] == "Completed"
         writes = [call for call in stage.records.calls if call[1] == TASKS]
-        assert writes.count(("patch_status", TASKS)) == 3
+        assert writes.count(("replace_status", TASKS)) == 3
         assert writes.count(("patch", TASKS)) == 1
         assert stage.count_jobs(name) == 1
         assert await stage.balance() == (QUOTE, 0)
@@ -38,7 +38,7 @@ class TestFromRest:
         name = await stage.admit()
         await stage.finish(name, seconds=600)
         assert stage.upstream.count("poll") > 20
-        assert stage.records.calls.count(("patch_status", TASKS)) == 3
+        assert stage.records.calls.count(("replace_status", TASKS)) == 3
 
     @in_virtual_time
     async def test_the_status_tells_the_story(self) -> None:
@@ -108,7 +108,7 @@ class TestFromRest:
         stage.records.remove("gatewayproviders", "simulated")
         await stage.boot()
         name = await stage.admit()
-        await stage.wait(lambda: stage.records.calls.count(("patch_status", TASKS)) == 0)
+        await stage.wait(lambda: stage.records.calls.count(("replace_status", TASKS)) == 0)
         stage.put_provider()
         assert (await stage.finish(name))["phase"] == "Completed"
         assert await stage.balance() == (QUOTE, 0)
@@ -171,7 +171,7 @@ class TestFromRest:
         async def run() -> None:
             stage = Stage()
             fault = Fault(RecordOutcomeUnknown("cut"), applied=applied)
-            stage.records.order_faults("patch_status", *[None] * number, fault)
+            stage.records.order_faults("replace_status", *[None] * number, fault)
             await stage.boot()
             name = await stage.admit()
             assert (await stage.finish(name))["phase"] == "Completed"
@@ -186,7 +186,7 @@ class TestFromRest:
         stage = Stage()
         await stage.boot()
         cut = [Fault(RecordOutcomeUnknown("500"), applied=False) for _ in range(10_000)]
-        stage.records.order_faults("patch_status", *cut)
+        stage.records.order_faults("replace_status", *cut)
         await stage.admit()
         begin = len(stage.records.calls)
         await stage.pass_time(10)
@@ -259,7 +259,7 @@ async def test_a_burst_of_new_tasks_keeps_no_end_waiting() -> None:
     await stage.boot()
     running = await stage.admit()
     await stage.wait(lambda: stage.status(running).get("phase") == "Running")
-    write, under_way, most = stage.records.patch_status, set[str](), 0
+    write, under_way, most = stage.records.replace_status, set[str](), 0
     going_on = asyncio.Event()
 
     async def halt_intents(plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
@@ -272,7 +272,7 @@ async def test_a_burst_of_new_tasks_keeps_no_end_waiting() -> None:
             under_way.discard(name)
         return await write(plural, obj, status)
 
-    stage.records.patch_status = halt_intents  # type: ignore[method-assign]
+    stage.records.replace_status = halt_intents  # type: ignore[method-assign]
     burst = [await stage.admit() for _ in range(3 * MOST_TAKEN_IN)]
     await stage.finish(running)
     assert most == len(under_way) == MOST_TAKEN_IN

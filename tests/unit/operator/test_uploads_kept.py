@@ -9,7 +9,11 @@ from gateway_core.contract.names import STORED_FINALIZER
 from gateway_core.contract.stored import part_key
 from gateway_core.usecases.uploads import compose_file
 from gateway_operator.controllers.uploads.settlement import Settlement
-from gateway_operator.retention.uploads import UploadRemoval
+from gateway_operator.failpoints import Failpoints
+from gateway_operator.keepers import Keepers
+from gateway_operator.retention.deletions import Deletions
+from gateway_operator.retention.ended import UPLOAD_SECONDS, EndedRemoval
+from gateway_operator.retention.ended import UPLOADS as KIND
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.keepers_stage import (
     BATCHES,
@@ -23,6 +27,18 @@ from tests.unit.operator.surroundings import read_now
 
 ENDINGS = ("after-upload-parts", "after-upload-finalizer", "after-upload-settled")
 COMPLETIONS = ("after-upload-file", "after-upload-move", *ENDINGS)
+
+
+def build_removal(stage: Stage, keepers: Keepers) -> EndedRemoval:
+    return EndedRemoval(
+        stage.records,
+        Deletions(stage.records, Failpoints()),
+        KIND,
+        read_now,
+        kept_seconds=UPLOAD_SECONDS,
+        most=1000,
+        resume=keepers.uploads.take_up,
+    )
 
 
 def told(stage: Stage, name: str) -> dict[str, tuple[str, str]]:
@@ -237,7 +253,7 @@ async def test_the_object_of_a_settled_upload_goes_after_a_day_and_its_file_stay
     file = await stage.complete(name, *stage.list_parts(name))
     open_one = await stage.add_upload(b"1")
     await stage.wait(lambda: stage.is_settled(name))
-    removal = UploadRemoval(stage.records, read_now, keepers.uploads.take_up)
+    removal = build_removal(stage, keepers)
     await asyncio.sleep(DAY)
     assert await removal.sweep() == 0
     await asyncio.sleep(3600)
@@ -261,7 +277,7 @@ def test_a_name_used_again_leaves_the_earlier_ones_file_its_bytes(end: str) -> N
         (part,) = stage.list_parts(name)
         file = await stage.complete(name, part)
         await stage.wait(lambda: stage.is_settled(name))
-        removal = UploadRemoval(stage.records, read_now, keepers.uploads.take_up)
+        removal = build_removal(stage, keepers)
         await asyncio.sleep(DAY + 3600)
         assert await removal.sweep() == 1
         # the same Idempotency-Key a day later

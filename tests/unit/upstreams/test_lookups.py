@@ -12,6 +12,7 @@ from gateway_core.adapters.egress import lookups
 from gateway_core.adapters.egress.lookups import (
     MOST_ADDRESSES,
     PER_SHARE,
+    THREADS,
     PooledResolver,
     run_errand,
 )
@@ -53,6 +54,13 @@ async def resolver(names: Names) -> AsyncIterator[PooledResolver]:
     await made.close()
 
 
+async def find_counted(resolver: PooledResolver, host: str, share: str) -> list[str]:
+    """As a fetch does: the wait for a thread counts."""
+    async with asyncio.timeout(SECONDS if host.endswith("dead.test") else PATIENCE):
+        with run_errand(share):
+            return [found["host"] for found in await resolver.resolve(host, 80)]
+
+
 async def find(resolver: PooledResolver, host: str, share: str) -> list[str]:
     limit = asyncio.timeout(SECONDS)
     async with limit:
@@ -70,37 +78,72 @@ async def test_names_that_hang_leave_threads_to_others(
     names: Names, resolver: PooledResolver
 ) -> None:
     hanging = [asyncio.create_task(find(resolver, f"h{n}.dead.test", "evil")) for n in range(200)]
-    await asyncio.sleep(0)
+    await wait_until(lambda: len(names.asked) == PER_SHARE)
     assert await find(resolver, "well.test", "good") == ["192.0.2.1"]
-    assert len([host for host in names.asked if "dead" in host]) <= PER_SHARE
+    assert await find_counted(resolver, "well.test", "better") == ["192.0.2.1"]
+    assert len([host for host in names.asked if "dead" in host]) == PER_SHARE
     names.end.set()
     await asyncio.gather(*hanging, return_exceptions=True)
 
 
-async def test_a_place_is_free_once_the_thread_is_and_not_before(
+async def test_many_accounts_whose_names_hang_leave_a_thread_to_another(
     names: Names, resolver: PooledResolver
 ) -> None:
-    hanging = [find(resolver, f"h{n}.dead.test", "evil") for n in range(PER_SHARE)]
+    hanging = [
+        asyncio.create_task(find(resolver, f"h{n}.dead.test", f"evil-{account}"))
+        for account in range(THREADS // PER_SHARE - 1)
+        for n in range(2 * PER_SHARE)
+    ]
+    await wait_until(lambda: len(names.asked) == THREADS - PER_SHARE)
+    assert await find(resolver, "well.test", "good") == ["192.0.2.1"]
+    assert len(names.asked) == THREADS - PER_SHARE + 1
+    names.end.set()
+    await asyncio.gather(*hanging, return_exceptions=True)
+
+
+async def test_a_thread_is_free_once_its_look_up_ends_and_not_before(
+    names: Names, resolver: PooledResolver
+) -> None:
+    hanging = [find_counted(resolver, f"h{n}.dead.test", "evil") for n in range(2 * PER_SHARE)]
     ended = await asyncio.gather(*hanging, return_exceptions=True)
-    assert [type(end) for end in ended] == [TimeoutError] * PER_SHARE
+    assert [type(end) for end in ended] == [TimeoutError] * 2 * PER_SHARE
     waiting = asyncio.create_task(find(resolver, "well.test", "evil"))
     await asyncio.wait([waiting], timeout=3 * SECONDS)
-    assert not waiting.done(), "waiting for a thread takes nothing of the receiver's time"
+    assert not waiting.done(), "all of its threads are in a look-up, whoever waits for it"
     names.end.set()
     assert await waiting == ["192.0.2.1"]
 
 
-async def test_who_goes_away_while_waiting_leaves_nothing(
+async def test_the_wait_for_a_thread_counts_unless_a_limit_stands_still(
     names: Names, resolver: PooledResolver
 ) -> None:
-    tasks = [asyncio.create_task(find(resolver, f"h{n}.dead.test", "evil")) for n in range(10)]
+    hanging = [
+        asyncio.create_task(find(resolver, f"h{n}.dead.test", "evil")) for n in range(2 * PER_SHARE)
+    ]
+    await wait_until(lambda: len(names.asked) == PER_SHARE)
+    with pytest.raises(TimeoutError):
+        await find_counted(resolver, "one.dead.test", "evil")
+    assert len(names.asked) == PER_SHARE, "it never got a thread"
+    patient = asyncio.create_task(find(resolver, "two.dead.test", "evil"))
+    await asyncio.wait([patient], timeout=3 * SECONDS)
+    assert not patient.done()
+    names.end.set()
+    await asyncio.gather(patient, *hanging, return_exceptions=True)
+
+
+async def test_cancelled_waiters_leave_nothing(names: Names, resolver: PooledResolver) -> None:
+    hosts = [f"h{n}.dead.test" for n in range(2 * PER_SHARE)]
+    tasks = [asyncio.create_task(find(resolver, host, "evil")) for host in hosts]
     await wait_until(lambda: len(names.asked) == PER_SHARE)
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
     names.end.set()
     assert await find(resolver, "well.test", "evil") == ["192.0.2.1"]
-    await wait_until(lambda: not resolver._shares)
+    async with asyncio.timeout(10):
+        while resolver._places.running:  # noqa: ASYNC110 - threads set it
+            await asyncio.sleep(0.001)
+    assert resolver._places.waiting == 0
     assert len(names.asked) == PER_SHARE + 1
 
 

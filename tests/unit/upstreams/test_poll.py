@@ -227,6 +227,7 @@ async def test_a_job_that_is_over_or_unknown_needs_no_cancelling(
 ) -> None:
     provider.answers(status)
     await upstream.cancel("j")
+    assert len(provider.seen) == 1
 
 
 @pytest.mark.parametrize(

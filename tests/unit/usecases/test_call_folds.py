@@ -265,6 +265,21 @@ async def test_what_cannot_be_folded_holds_up_no_other_account() -> None:
 
 
 @in_virtual_time
+async def test_no_call_is_added_to_a_day_that_is_closed() -> None:
+    """The day's sums are in the closing object already, and it is deleted next."""
+    records, store = FakeRecords(), FakeObjects()
+    await store_object(store, "p", 1, make_record(1))
+    await fold_round(records, store)
+    [usage] = records.list_objects(USAGES)
+    closed = await records.patch_status(USAGES, usage, {"closed": True})
+    await store_object(store, "p", 2, make_record(2))
+    with pytest.raises(FoldDeferred):
+        await fold_round(records, store)
+    assert records.list_objects(USAGES) == [closed]
+    assert list(store.contents) == [name_object("p", 2)], "it waits for a day that is open"
+
+
+@in_virtual_time
 async def test_a_write_whose_answer_is_lost_adds_once() -> None:
     records, store = FakeRecords(), FakeObjects()
     await store_object(store, "p", 1, make_record(1))

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_core.contract.stored import ObjectRef
+from gateway_core.ports.objects import DOWNLOAD_CHUNK_BYTES as CHUNK_BYTES
 from gateway_core.ports.objects import ObjectMissing
 from gateway_core.usecases.content import ContentDamaged, read_segments, stream_content
-from tests.fakes.objects import CHUNK_BYTES, FakeObjects
+from tests.fakes.objects import FakeObjects
 
 
 def store_segments(store: FakeObjects, *parts: bytes, quick: bool = True) -> list[ObjectRef]:

@@ -1,9 +1,11 @@
 """The writer of the usage journal: soon, in order, never twice, and bounded."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
+from gateway_core.concurrency import Supervisor
 from gateway_core.domain.journal import CallRecord, decode_object, name_object
 from gateway_core.ports.objects import StoredObject, StoreUnavailable
 from gateway_core.usecases import journal
@@ -194,3 +196,23 @@ def test_a_process_is_named_as_its_host_and_as_no_other() -> None:
     assert len(name) <= 63
     assert name != name_process("api", "Model.Gateway_API-7f9c-" + "x" * 80)
     assert name_object(name, 1).startswith(f"journal/{name}/")
+
+
+@in_virtual_time
+async def test_run_that_is_begun_again_stores_the_object_it_had_failed_at() -> None:
+    failures = [RuntimeError("odd")]
+
+    def note(_records: Sequence[CallRecord], _sequence: int) -> None:
+        if failures:
+            raise failures.pop()
+
+    store = Store()
+    writer = JournalWriter(store, "p", sent=note)
+    running = asyncio.create_task(Supervisor().keep("journal", writer.run))
+    writer.add(make_record(1))
+    await asyncio.sleep(0.1)
+    assert writer.unsafe == 1
+    writer.add(make_record(2))
+    await asyncio.sleep(5)
+    assert (store.list_records(), writer.unsafe) == ([make_record(1), make_record(2)], 0)
+    running.cancel()

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway_core.usecases.places import NoPlace, OwnPlaces, Places
+from gateway_core.concurrency import NoPlace, Places
 from tests.fakes.clock import in_virtual_time
 
 
@@ -37,11 +37,10 @@ async def test_those_who_hold_as_little_take_turns() -> None:
 
 
 @in_virtual_time
-async def test_own_places_are_each_holders() -> None:
-    places = OwnPlaces(2)
-    async with places.take("a"), places.take("a"), places.take("b"), places.take("b"):
-        for holder in "ab":
-            with pytest.raises(NoPlace):
-                async with places.take(holder, 1):
-                    pytest.fail("has a third")
+async def test_no_holder_gets_more_than_the_most() -> None:
+    places = Places(100, most=2)
+    async with places.take("a"), places.take("a"), places.take("b"):
+        with pytest.raises(NoPlace):
+            async with places.take("a", 1):
+                pytest.fail("has a third")
     assert places.running == 0

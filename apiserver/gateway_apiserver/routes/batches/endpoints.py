@@ -1,11 +1,11 @@
 """`/v1/batches`: create, list, retrieve, cancel (contract §5)."""
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from gateway_apiserver.holdings import BATCHES, Holdings
-from gateway_apiserver.pages import find_position, take_page, wrap_page
+from gateway_apiserver.pages import find_position, wrap_page
 from gateway_apiserver.routes.batches.creation import BatchCreation
 from gateway_apiserver.routes.compat.bodies import read_object
 from gateway_apiserver.routes.compat.calls import Call, Door, Endpoint
@@ -17,6 +17,7 @@ from gateway_core.contract.names import BATCH_PREFIX, CANCELLED_AT_ANNOTATION, n
 from gateway_core.domain.batches import has_ended, read_status, render_batch
 from gateway_core.domain.lifecycle import format_time
 from gateway_core.domain.roles import Act
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.records import Object
 
 MOST_LISTED, USUALLY_LISTED = 100, 20
@@ -30,7 +31,7 @@ class BatchRoutes:
         door: Door,
         creation: BatchCreation,
         holdings: Holdings,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = CLOCK.now,
     ) -> None:
         self._door = door
         self._creation = creation
@@ -63,20 +64,12 @@ class BatchRoutes:
         caller = await self._door.admit(call, Act.READ)
         account = caller.account.name
         query = read_list_query(read_query(call.query), most=MOST_LISTED, default=USUALLY_LISTED)
-        # names alone: one Batch may be larger than thousands of these
-        listing = await self._holdings.list_all(BATCHES, account, names_only=True)
-        heads = [obj for obj in listing.objects.values() if _is_shown(obj)]
         after = None
         if query.after is not None:
-            name = self._holdings.check_id(BATCHES, account, query.after)
-            head = listing.objects.get(name or "")
-            if head is None:
-                raise _unknown(query.after, param="after")
-            after = find_position(head)
-        shown, has_more = take_page(
-            heads, find_position, after=after, limit=query.limit, order=query.order
+            after = find_position(await self._find_cursor(account, query.after))
+        names, has_more = await self._holdings.list_names(
+            BATCHES, account, after=after, limit=query.limit, order=query.order
         )
-        names = [head["metadata"]["name"] for head in shown]
         page = await self._holdings.show_each(BATCHES, account, names, render_batch)
         await call.reply(wrap_page(page, has_more))
 
@@ -108,6 +101,13 @@ class BatchRoutes:
         except NotFound:
             raise _unknown(wire_id) from None
         await call.reply(render_batch(obj))
+
+    async def _find_cursor(self, account: str, wire_id: str) -> Object:
+        """The Batch of a cursor; one whose deletion has begun is one still. NotFound."""
+        try:
+            return await self._holdings.find(BATCHES, account, wire_id)
+        except NotFound:
+            raise _unknown(wire_id, param="after") from None
 
     async def _find(self, account: str, wire_id: str) -> Object:
         try:

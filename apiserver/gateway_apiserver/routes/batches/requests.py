@@ -11,6 +11,7 @@ from gateway_apiserver.routes.compat.bodies import (
     take_word,
     wrong_type,
 )
+from gateway_core.contract.batch import MOST_METADATA_BYTES
 
 ENDPOINT = "/v1/moderations"
 WINDOW = "24h"
@@ -64,4 +65,8 @@ def _take_metadata(given: Any) -> dict[str, str] | None:
                 f"must have keys of at most {MOST_KEY} and values of at most {MOST_VALUE}"
                 " characters",
             )
+    if sum(len((key + value).encode(errors="replace")) for key, value in given.items()) > (
+        MOST_METADATA_BYTES
+    ):
+        raise invalid("metadata", f"must have at most {MOST_METADATA_BYTES} bytes of UTF-8 in all")
     return dict(given)

@@ -7,11 +7,13 @@ from typing import Any
 import orjson
 from starlette.types import Receive, Scope, Send
 
+from gateway_apiserver.admission.freerates import FreeRates
+from gateway_apiserver.admission.intake import Intake
 from gateway_apiserver.answers import JSON, NO_STORE, Answer, send_answer
 from gateway_apiserver.auth import Authenticator, Principal
 from gateway_apiserver.trace import Header, Trace
-from gateway_core.contract.errors import Unavailable
 from gateway_core.domain.roles import Act
+from gateway_core.ports.counters import FreeRate
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +66,24 @@ class Endpoint:
 class Door:
     """Who may go on, for calls that are not paid for; those pass `admission.entrance`."""
 
-    def __init__(self, authenticator: Authenticator, *, maintenance: bool) -> None:
+    def __init__(self, authenticator: Authenticator, rates: FreeRates, intake: Intake) -> None:
         self._authenticator = authenticator
-        self._maintenance = maintenance
+        self._rates = rates
+        self._intake = intake
 
-    async def admit(self, call: Call, act: Act, *, creates: bool = False) -> Principal:
-        """The caller, in the order of contract §0.9: maintenance, credential, class, role.
+    async def admit(
+        self, call: Call, act: Act, *, creates: bool = False, rate: FreeRate | None = None
+    ) -> Principal:
+        """The caller, in the order of contract §0.9: maintenance, credential, class, role, rate.
 
-        Raises Unavailable, Unauthenticated, Forbidden.
+        The call counts in `rate`, if one is named (§12.1a).
+
+        Raises Unavailable, Unauthenticated, Forbidden, TooManyCalls.
         """
-        if creates and self._maintenance:
-            raise Unavailable("The service is under maintenance.", retry_after=60)
+        if creates:
+            self._intake.check()
         caller = await self._authenticator.authenticate(call.headers, act)
         call.trace.account = caller.account.name
+        if rate is not None:
+            await self._rates.count(caller.account.name, rate)
         return caller

@@ -15,7 +15,6 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from gateway_apiserver.routes.compat.bodies import invalid
-from gateway_apiserver.streams import PacedBody
 from gateway_apiserver.trace import Header
 from gateway_core.contract.errors import InvalidRequest, TooLarge, UnsupportedMediaType
 
@@ -55,7 +54,7 @@ class Form:
         self.fields: dict[str, str] = {}
         self.filename: str | None = None
         self.media_type: str | None = None
-        self._receive = PacedBody(receive)
+        self._receive = receive
         self._file_field = file_field
         self._known = known
         self._is_named = is_named

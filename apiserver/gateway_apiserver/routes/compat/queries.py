@@ -1,13 +1,12 @@
 """The queries of lists: `after`, `limit`, `order` and the like, each at most once (§3.4, §5.2)."""
 
 from dataclasses import dataclass
-from typing import Literal
 from urllib.parse import parse_qsl
 
+from gateway_apiserver.pages import Order as Order
 from gateway_apiserver.routes.compat.bodies import check_word, invalid
 from gateway_core.contract.errors import InvalidRequest
 
-Order = Literal["asc", "desc"]
 _MOST_FIELDS = 100
 
 

@@ -7,21 +7,18 @@ from urllib.parse import quote
 
 import structlog
 
+from gateway_apiserver.connections.downloads import Downloads
 from gateway_apiserver.delivery import send_chunks, send_head, send_nothing
 from gateway_apiserver.media import ranges
 from gateway_apiserver.patience import MEDIA_SECONDS, Patience
 from gateway_apiserver.routes.compat.calls import Call
-from gateway_apiserver.streams import StreamPlaces
 from gateway_apiserver.trace import Header
 from gateway_core.contract.errors import Internal, RangeNotSatisfiable, Unavailable
 from gateway_core.contract.stored import ObjectRef
 from gateway_core.domain.files import FileRecord
 from gateway_core.ports.objects import ObjectStore, StoreUnavailable
 from gateway_core.usecases.content import ContentDamaged, stream_content
-from gateway_core.usecases.places import OwnPlaces
 
-MOST_CONTENTS = 16
-"""On their way to one account from one process at a time: each holds about 3 MiB."""
 _ATTRIBUTE_CHARACTERS = "!#$&+-.^_`|~"
 """What stands for itself in RFC 5987's form, beside letters and digits."""
 
@@ -37,13 +34,18 @@ class Content:
 
 
 class ContentSender:
-    """Sends contents; `count` is told of each piece that went out."""
+    """Sends contents, as many at once as `downloads` allows.
 
-    def __init__(self, store: ObjectStore, count: Callable[[int], None]) -> None:
+    `count` is called with the size of each piece that went out.
+    """
+
+    def __init__(
+        self, store: ObjectStore, count: Callable[[int], None], downloads: Downloads
+    ) -> None:
         self._store = store
+        self._downloads = downloads
         self._count = count
         self._patience = Patience(MEDIA_SECONDS)
-        self._places = StreamPlaces(OwnPlaces(MOST_CONTENTS))
 
     async def send(self, call: Call, content: Content) -> None:
         """Answers the call.
@@ -51,8 +53,8 @@ class ContentSender:
         Raises:
             RangeNotSatisfiable: the range lies beyond the end.
             ObjectMissing: the bytes are gone, and nothing was sent yet.
-            Unavailable: the store does not give them, or too many are on their way to the account,
-                and nothing was sent yet.
+            Unavailable: the store does not give them, or too many downloads are under way, and
+                nothing was sent yet.
             Internal: they are not those that were stored, and nothing was sent yet.
             ClientDisconnect: the client has left before the end.
         """
@@ -85,7 +87,7 @@ class ContentSender:
         if call.is_head:
             await send_nothing(call.send, status, headers)
             return
-        async with self._places.take(content.record.account):
+        with self._downloads.take(content.record.account, content.record.name):
             chunks = stream_content(self._store, content.segments, start, length)
             await self._send_chunks(call, status, headers, chunks)
 
@@ -94,9 +96,9 @@ class ContentSender:
     ) -> None:
         async with aclosing(chunks):
             # before the head, so that a store that fails now is told by a status
-            chunk = await self._read_first(chunks)
+            first = [await self._read_first(chunks)]
             await send_head(call.send, status, headers)
-            await send_chunks(call.receive, call.send, chunk, chunks, self._count)
+            await send_chunks(call.receive, call.send, first.pop(), chunks, self._count)
 
     async def _read_first(self, chunks: AsyncIterator[bytes]) -> bytes:
         try:

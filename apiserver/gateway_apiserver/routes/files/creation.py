@@ -5,7 +5,6 @@ that fails takes back what came before. The form may say what the file is for af
 is read to its end before the store is told that the bytes are all there.
 """
 
-import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from gateway_core.domain.files import (
     clean_filename,
     find_life,
 )
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.objects import (
     ObjectStore,
     ObjectTooLarge,
@@ -86,7 +86,7 @@ class FileCreation:
         failpoints: Failpoints,
         places: StreamPlaces,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = CLOCK.time,
     ) -> None:
         self._store = store
         self._gate = gate

@@ -70,7 +70,7 @@ class FileEndpoints:
         }
 
     async def _create(self, call: Call) -> None:
-        caller = await self._door.admit(call, Act.CREATE, creates=True)
+        caller = await self._door.admit(call, Act.CREATE, creates=True, rate="storage")
         made = await self._creation.create(call, caller)
         self._finder.offer(made)
         record = _read(made)

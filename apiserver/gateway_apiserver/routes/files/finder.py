@@ -6,19 +6,19 @@ Kubernetes API as well.
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 from gateway_apiserver.routes.compat.identities import check_id, unknown
 from gateway_apiserver.routes.compat.queries import ListQuery
-from gateway_apiserver.routes.files.index import FileIndex, take, walk_places
+from gateway_apiserver.routes.files.index import FileIndex, FileOrder, take
 from gateway_core.contract.errors import Unavailable
 from gateway_core.contract.file import GatewayFile
 from gateway_core.contract.ids import IdMint, Ownership, read_order
 from gateway_core.contract.names import FILE_PREFIX
 from gateway_core.domain.files import FileRecord, read_file
 from gateway_core.ports.caches import FollowedTable
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.records import (
     Missing,
     Object,
@@ -48,7 +48,7 @@ class FileFinder:
         ledger: StorageLedger,
         mint: IdMint,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = CLOCK.time,
     ) -> None:
         self._records = records
         self._table = table
@@ -92,10 +92,7 @@ class FileFinder:
             found = self._index.walk(account, query.order, after)
             return take(found, is_wanted, query.limit)
         records = await self._list_all(account)
-        places = sorted((read_order(name), name) for name in records)
-        ordered: Iterator[FileRecord] = (
-            records[name] for _, name in walk_places(places, query.order, after)
-        )
+        ordered = (records[name] for name in FileOrder(records).walk(query.order, after))
         return take(ordered, is_wanted, query.limit)
 
     def offer(self, obj: Object) -> None:

@@ -4,7 +4,6 @@ They are one list on the guardrail, so all the keys of a call are put or taken i
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from gateway_apiserver.answers import Answer
@@ -32,6 +31,7 @@ from gateway_core.contract.errors import Conflict
 from gateway_core.contract.guardrail import MOST_KEYS
 from gateway_core.contract.limits import MOST_GUARDRAILS
 from gateway_core.contract.names import id_to_name, name_to_id
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.records import Object
 
 Merge = Callable[[str, list[str], list[str], Iterable[Object]], list[str]]
@@ -60,7 +60,7 @@ class AssignmentRoutes:
         page, more = take_page(
             named, find_position, after=after, limit=query.limit, order=query.order
         )
-        now = datetime.now(UTC)
+        now = CLOCK.now()
         shown = [
             Assignment(
                 key_id=name_to_id(key["metadata"]["name"]),

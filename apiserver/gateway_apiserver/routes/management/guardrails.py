@@ -82,7 +82,7 @@ class GuardrailRoutes:
             )
             name = id_to_name(wire_id)
             found = await self._holdings.look_up(GUARDRAILS, name)
-            found = found or await self._tombstones.find(call.account, name)
+            found = found or await self._tombstones.find(GUARDRAILS, call.account, name)
             if found is not None:
                 check_made(found, intent)
                 return await self._conclude(found, spec, replayed=True)
@@ -147,7 +147,9 @@ class GuardrailRoutes:
             limit=query.limit,
             order=query.order,
         )
-        shown = await self._render_all(call.account, page)
+        names = [obj["metadata"]["name"] for obj in page]
+        whole = await self._holdings.show_each(GUARDRAILS, call.account, names, lambda obj: obj)
+        shown = await self._render_all(call.account, whole)
         return show(wrap_page([guardrail.model_dump() for guardrail in shown], more))
 
     async def show_guardrail(self, call: Call) -> Answer:
@@ -191,7 +193,7 @@ class GuardrailRoutes:
                 raise Conflict(
                     f"The guardrail holds for keys ({assigned}): take them out, or add ?force=true."
                 )
-            await self._tombstones.put(call.account, obj)
+            await self._tombstones.put(GUARDRAILS, call.account, obj)
             if await self._holdings.remove(GUARDRAILS, obj):
                 return show(DeletedGuardrail(id=call.wire_id))
         raise Unavailable("The guardrail is being changed by others.", retry_after=1)
@@ -200,7 +202,7 @@ class GuardrailRoutes:
         name = self._holdings.check_id(GUARDRAILS, call.account, wire_id)
         if name is None:
             raise unknown(GUARDRAILS)
-        found = objects.get(name) or await self._tombstones.find(call.account, name)
+        found = objects.get(name) or await self._tombstones.find(GUARDRAILS, call.account, name)
         if found is None:
             raise unknown(GUARDRAILS)
         return found

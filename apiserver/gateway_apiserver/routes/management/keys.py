@@ -1,9 +1,10 @@
 """`/keys`: standard keys are made, shown, changed, rotated and revoked (contract §9)."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from gateway_apiserver.admission.keyuse import KeyUse
 from gateway_apiserver.answers import Answer
 from gateway_apiserver.calls import read_idempotency_key
 from gateway_apiserver.entries import UserRecord
@@ -29,6 +30,7 @@ from gateway_apiserver.routes.management.shapes import (
     tell_status,
 )
 from gateway_apiserver.routes.management.specs import write_patch, write_spec
+from gateway_apiserver.routes.management.tombstones import Tombstones
 from gateway_apiserver.routes.management.validation import read_query
 from gateway_core.contract.errors import Conflict
 from gateway_core.contract.ids import IdMint
@@ -46,6 +48,7 @@ from gateway_core.contract.names import (
 )
 from gateway_core.contract.resource import skeleton
 from gateway_core.ports.caches import Table
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.records import Object
 
 _DEFAULTS: Mapping[str, Any] = {"disabled": False, "metadata": {}}
@@ -57,14 +60,18 @@ class KeyRoutes:
     def __init__(
         self,
         holdings: Holdings,
+        tombstones: Tombstones,
         users: Table[UserRecord],
+        uses: KeyUse,
         budgets: BudgetReader,
         quota: KeyQuota,
         mint: IdMint,
         peppers: Mapping[int, bytes],
     ) -> None:
         self._holdings = holdings
+        self._tombstones = tombstones
         self._users = users
+        self._uses = uses
         self._budgets = budgets
         self._quota = quota
         self._mint = mint
@@ -85,7 +92,9 @@ class KeyRoutes:
             wire_id = self._mint.mint_keyed(
                 KEY_PREFIX, call.account, "POST", call.template, idempotency_key
             )
-            found = await self._holdings.look_up(KEYS, id_to_name(wire_id))
+            name = id_to_name(wire_id)
+            found = await self._holdings.look_up(KEYS, name)
+            found = found or await self._tombstones.find(KEYS, call.account, name)
             if found is not None:
                 return self._replay(found, intent, spec)
         self._quota.check_room(call.account)
@@ -104,10 +113,12 @@ class KeyRoutes:
         if query.after is not None:
             name = self._holdings.check_id(KEYS, call.account, query.after)
             cursor = None if name is None else listing.objects.get(name)
+            if cursor is None and name is not None:
+                cursor = await self._tombstones.find(KEYS, call.account, name)
             if cursor is None:
                 raise unknown(KEYS)
             after = find_position(cursor)
-        now, part = datetime.now(UTC), (query.name_contains or "").casefold()
+        now, part = CLOCK.now(), (query.name_contains or "").casefold()
         chosen = [
             obj
             for obj in listing.objects.values()
@@ -117,7 +128,9 @@ class KeyRoutes:
         page, more = take_page(
             chosen, find_position, after=after, limit=query.limit, order=query.order
         )
-        shown = await self._render_all(call.account, page)
+        names = [obj["metadata"]["name"] for obj in page]
+        whole = await self._holdings.show_each(KEYS, call.account, names, lambda obj: obj)
+        shown = await self._render_all(call.account, whole)
         return show(wrap_page([key.model_dump(by_alias=True) for key in shown], more))
 
     async def show_key(self, call: Call) -> Answer:
@@ -176,7 +189,7 @@ class KeyRoutes:
 
     async def revoke(self, call: Call) -> Answer:
         """That the key opens nothing any more, for good; the same however often it is asked."""
-        noted = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        noted = CLOCK.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
             if obj["spec"].get("revoked"):
@@ -256,7 +269,8 @@ class KeyRoutes:
         order = sorted(guardrails.values(), key=find_position)
         subjects = {subject_of_key(obj["metadata"]["name"]): obj for obj in objects}
         budgets: Mapping[str, BudgetView] = await self._budgets.read(account, subjects)
-        now = datetime.now(UTC)
+        used = await self._uses.find(account, [obj["metadata"]["name"] for obj in objects])
+        now = CLOCK.now()
         return [
             render_key(
                 obj,
@@ -268,6 +282,7 @@ class KeyRoutes:
                     if obj["metadata"]["name"] in (guardrail["spec"].get("keyNames") or ())
                 ],
                 budget=budgets[subject],
+                used=used.get(obj["metadata"]["name"]),
             )
             for subject, obj in subjects.items()
         ]
@@ -286,7 +301,7 @@ def _retire(tokens: Sequence[Mapping[str, Any]], seconds: int) -> list[Mapping[s
     """What is left of a key's tokens beside a new one: the newest, for the overlap."""
     if not seconds:
         return []
-    end = (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    end = (CLOCK.now() + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
     newest = next((token for token in tokens if "expirationTime" not in token), tokens[0])
     known = newest.get("expirationTime")
     if known and datetime.fromisoformat(known) < datetime.fromisoformat(end):

@@ -3,11 +3,12 @@
 from collections import Counter
 
 from gateway_apiserver.entries import KeyRecord
-from gateway_core.contract.errors import Conflict
+from gateway_core.contract.errors import Conflict, Unavailable
+from gateway_core.contract.key import MOST_REVOKED
 from gateway_core.ports.caches import Table
 
-REVOKED_FACTOR = 10
-"""How many times as many there may be with the revoked ones, which are never removed."""
+MOST_WAITING = MOST_REVOKED
+"""Revoked keys that may wait for their removal, beyond those that are kept."""
 
 
 class KeyQuota:
@@ -26,16 +27,15 @@ class KeyQuota:
         keys.subscribe(self._note)
 
     def check_room(self, account: str) -> None:
-        """Raises Conflict where the account may have no further key."""
+        """Raises Conflict where the account may have no further key.
+
+        Unavailable where it revokes keys faster than the operator removes them.
+        """
         lasting, revoked = self._counts[account, False], self._counts[account, True]
         if lasting >= self._most:
             raise Conflict(f"The account has {lasting} keys; at most {self._most} are allowed.")
-        most = self._most * REVOKED_FACTOR
-        if lasting + revoked >= most:
-            raise Conflict(
-                f"The account has {lasting + revoked} keys, revoked ones included; at most {most}"
-                " are allowed until an admin of the cluster removes some."
-            )
+        if revoked >= MOST_REVOKED + MOST_WAITING:
+            raise Unavailable(f"{revoked} revoked keys are being removed.", retry_after=60)
 
     def _note(self, name: str) -> None:
         before = self._known.pop(name, None)

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from gateway_apiserver.openapi.schemas import NOT_BLANK
 from gateway_core.contract.key import MOST_METADATA, MOST_OVERLAP_SECONDS
-from gateway_core.contract.limits import Window
+from gateway_core.contract.limits import MOST_ENTRIES, MOST_ENTRY_CHARACTERS, Window
 from gateway_core.contract.money import MAX_MICROS, MICROS_PER_CENT
 
 MOST_KEY_IDS = 100
@@ -30,9 +30,11 @@ def _refuse_blank(text: str) -> str:
     return text
 
 
-def _refuse_inner_star(text: str) -> str:
+def _check_entry(text: str) -> str:
     if "*" in text[:-1]:
         raise ValueError("may have a * at its end only")
+    if not (text.isascii() and text.isprintable()):
+        raise ValueError("must have printable ASCII characters only")
     return text
 
 
@@ -71,13 +73,17 @@ Rate = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(_take_whole)]
 Seconds = Annotated[int, Field(ge=0, le=MOST_OVERLAP_SECONDS), BeforeValidator(_take_whole)]
 Entry = Annotated[
     str,
-    Field(min_length=1, max_length=253, json_schema_extra={"pattern": r"^[^*]*\*?$"}),
-    AfterValidator(_refuse_inner_star),
+    Field(
+        min_length=1,
+        max_length=MOST_ENTRY_CHARACTERS,
+        json_schema_extra={"pattern": r"^[ -)+-~]*\*?$"},
+    ),
+    AfterValidator(_check_entry),
 ]
 EntryList = Annotated[
     list[Entry],
     Field(
-        max_length=256,
+        max_length=MOST_ENTRIES,
         description="Exact names, or beginnings that end in *. An empty list allows nothing.",
     ),
     AfterValidator(_drop_repeats),

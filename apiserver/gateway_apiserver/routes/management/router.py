@@ -1,8 +1,7 @@
 """Which handler a path and a method lead to, and who may go there.
 
 Plain ASGI beside the task routes, so that the checks come in the contract's order (§0.9): route and
-method, maintenance, credential, its class and role; all else is the handlers'. Nothing is counted
-in the rate.
+method, maintenance, credential, its class and role, the rate of §12.1a; all else is the handlers'.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,6 +9,8 @@ from dataclasses import dataclass
 
 from starlette.types import Receive, Scope, Send
 
+from gateway_apiserver.admission.freerates import FreeRates
+from gateway_apiserver.admission.intake import Intake
 from gateway_apiserver.answers import Answer, send_answer
 from gateway_apiserver.auth import Authenticator
 from gateway_apiserver.routes.management.assignments import AssignmentRoutes
@@ -19,7 +20,7 @@ from gateway_apiserver.routes.management.keys import KeyRoutes
 from gateway_apiserver.routes.management.members import MemberRoutes
 from gateway_apiserver.routes.management.usage import UsageRoutes
 from gateway_apiserver.trace import trace_of
-from gateway_core.contract.errors import Forbidden, MethodNotAllowed, NotFound, Unavailable
+from gateway_core.contract.errors import Forbidden, MethodNotAllowed, NotFound
 from gateway_core.domain.roles import Act
 
 Handler = Callable[[Call], Awaitable[Answer]]
@@ -40,16 +41,17 @@ class ManagementRoutes:
     def __init__(
         self,
         authenticator: Authenticator,
+        rates: FreeRates,
         keys: KeyRoutes,
         guardrails: GuardrailRoutes,
         assignments: AssignmentRoutes,
         members: MemberRoutes,
         usage: UsageRoutes,
-        *,
-        maintenance: bool,
+        intake: Intake,
     ) -> None:
         self._authenticator = authenticator
-        self._maintenance = maintenance
+        self._rates = rates
+        self._intake = intake
         self._endpoints: Mapping[str, Mapping[str, Endpoint]] = {
             "keys": {
                 "GET": Endpoint(keys.list_keys),
@@ -98,10 +100,11 @@ class ManagementRoutes:
             raise MethodNotAllowed(", ".join(sorted(allowed)))
         trace = trace_of(scope)
         trace.route, trace.template = "management", f"{ROOT}/{template.replace('*', '{id}')}"
-        if endpoint.creates and self._maintenance:
-            raise Unavailable("The service is under maintenance.", retry_after=60)
+        if endpoint.creates:
+            self._intake.check()
         caller = await self._authenticator.authenticate(scope["headers"], endpoint.act)
         trace.account = caller.account.name
+        await self._rates.count(caller.account.name, "management")
         call = Call(
             caller=caller,
             template=template,

@@ -46,7 +46,9 @@ class Key(Shape):
     created_at: str
     created_by: Creator | None
     updated_at: str
-    last_used_at: str | None
+    last_used_at: str | None = Field(
+        description="The last authenticated request with it, at most 60 s late."
+    )
     expires_at: str | None
     disabled: bool
     revoked_at: str | None
@@ -150,8 +152,12 @@ def render_key(
     creator: UserRecord | None,
     guardrails: Sequence[str],
     budget: BudgetView,
+    used: float | None = None,
 ) -> Key:
-    """The key of an object. `guardrails` are names of those that hold for it."""
+    """The key of an object. `guardrails` are names of those that hold for it.
+
+    `used` is the last use in Unix seconds where that is known; the status may tell of it too.
+    """
     spec, meta, status = obj["spec"], obj["metadata"], obj.get("status") or {}
     return Key(
         id=name_to_id(meta["name"]),
@@ -161,7 +167,7 @@ def render_key(
         created_at=meta["creationTimestamp"],
         created_by=_render_creator(creator, spec["accountName"]),
         updated_at=_find_change(meta),
-        last_used_at=_to_wire_time(status.get("lastUsedTime")),
+        last_used_at=_find_use(status, used),
         expires_at=_to_wire_time(spec.get("expirationTime")),
         disabled=spec.get("disabled", False),
         revoked_at=_find_revocation(obj) if spec.get("revoked") else None,
@@ -256,6 +262,13 @@ def _find_revocation(obj: Object) -> str | None:
         if (condition["type"], condition["reason"]) == ("Ready", "Revoked"):
             return _to_wire_time(condition["lastTransitionTime"])
     return None
+
+
+def _find_use(status: Mapping[str, Any], used: float | None) -> str | None:
+    """The later of the two; both are in UTC with whole seconds then, which sort as texts."""
+    known = None if used is None else datetime.fromtimestamp(used, UTC).isoformat()
+    times = [_to_wire_time(time) for time in (known, status.get("lastUsedTime"))]
+    return max((time for time in times if time is not None), default=None)
 
 
 def _to_wire_time(text: str | None) -> str | None:

@@ -5,7 +5,9 @@ from typing import Any
 
 from gateway_apiserver.routes.management.validation import refuse_fields
 from gateway_core.contract.key import MOST_METADATA
+from gateway_core.contract.limits import MOST_OBJECT_BYTES
 from gateway_core.contract.money import MICROS_PER_CENT
+from gateway_core.domain.guardrails import measure_fields
 
 _FIELDS: Mapping[str, str] = {
     "name": "displayName",
@@ -27,7 +29,9 @@ def write_spec(values: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in values.items() if value is not None}
     spec = {_FIELDS[name]: value for name, value in given.items() if name in _FIELDS}
     limit = merge_limit(None, given)
-    return spec if limit is None else {**spec, "limit": limit}
+    spec = spec if limit is None else {**spec, "limit": limit}
+    _check_size(spec)
+    return spec
 
 
 def write_patch(spec: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,12 +42,26 @@ def write_patch(spec: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str,
     patch = {_FIELDS[name]: value for name, value in values.items() if name in _FIELDS}
     if _CENTS in values or _WINDOW in values:
         patch["limit"] = merge_limit(spec.get("limit"), values)
-    notes = patch.get("metadata")
+    patch = {name: value for name, value in patch.items() if value != spec.get(name)}
+    merged, notes = {**spec, **patch}, patch.get("metadata")
     if notes is not None:
         left = {**(spec.get("metadata") or {}), **notes}
-        if sum(value is not None for value in left.values()) > MOST_METADATA:
+        merged["metadata"] = {name: value for name, value in left.items() if value is not None}
+        if len(merged["metadata"]) > MOST_METADATA:
             raise refuse_fields({"metadata": [f"must have at most {MOST_METADATA} items"]})
-    return {name: value for name, value in patch.items() if value != spec.get(name)}
+    if patch:
+        _check_size(merged)
+    return patch
+
+
+def _check_size(spec: Mapping[str, Any]) -> None:
+    """Raises InvalidRequest that names the largest field where all together are too large."""
+    sizes = measure_fields(spec)
+    if sum(sizes.values()) + 1 > MOST_OBJECT_BYTES:
+        largest = max(sizes, key=lambda name: sizes[name])
+        public = next(public for public, name in _FIELDS.items() if name == largest)
+        text = f"makes more than {MOST_OBJECT_BYTES} bytes of JSON with the other fields"
+        raise refuse_fields({public: [text]})
 
 
 def merge_limit(

@@ -1,46 +1,36 @@
-"""Guardrails that were deleted: kept in the object store, for cursors and replays that name them.
+"""Keys and guardrails that were removed, as far as cursors and replays need them.
 
-Written before the guardrail goes, so that whoever is killed between leaves one too many and not
-one too few. A cursor that names it goes on working (contract §3.4), and an Idempotency-Key does not
-make a second one of its id, which would have the first one's spending.
+The operator removes what is left after 30 days, and of each account beyond a number.
 """
 
-import orjson
-
+from gateway_apiserver.holdings import Kind
 from gateway_core.contract.errors import Unavailable
-from gateway_core.ports.objects import ObjectMissing, ObjectStore, StoreUnavailable
+from gateway_core.ports.objects import ObjectStore, StoreUnavailable
 from gateway_core.ports.records import Object
+from gateway_core.usecases.archive import archive_removed, read_removed
 
 
 class Tombstones:
-    """By account and object name."""
+    """By kind, account and object name."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
-    async def put(self, account: str, obj: Object) -> None:
-        """Keeps what the object was. Unavailable."""
-        meta = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
-        kept = {"metadata": meta, "spec": obj["spec"]}
+    async def put(self, kind: Kind, account: str, obj: Object) -> None:
+        """Keeps what is needed of the object, before it goes. Unavailable."""
         try:
-            await self._store.put(_key(account, meta["name"]), orjson.dumps(kept))
+            await archive_removed(self._store, kind.plural, account, obj)
         except StoreUnavailable as error:
-            raise _unavailable() from error
+            raise _unavailable(kind) from error
 
-    async def find(self, account: str, name: str) -> Object | None:
-        """What an object of the account was; None if it was not deleted. Unavailable."""
+    async def find(self, kind: Kind, account: str, name: str) -> Object | None:
+        """What is left of an object of the account; None if it was not removed. Unavailable."""
         try:
-            obj: Object = orjson.loads(await self._store.get(_key(account, name)))
-        except ObjectMissing:
-            return None
+            return await read_removed(self._store, kind.plural, account, name)
         except StoreUnavailable as error:
-            raise _unavailable() from error
-        return obj
+            raise _unavailable(kind) from error
 
 
-def _key(account: str, name: str) -> str:
-    return f"guardrails/{account}/{name}.json"
-
-
-def _unavailable() -> Unavailable:
-    return Unavailable("Deleted guardrails cannot be looked up now.", retry_after=1)
+def _unavailable(kind: Kind) -> Unavailable:
+    title = kind.title.lower()
+    return Unavailable(f"Removed {title}s cannot be looked up now.", retry_after=1)

@@ -17,6 +17,7 @@ from gateway_core.contract.errors import Unavailable
 from gateway_core.contract.money import floor_cents
 from gateway_core.contract.names import id_to_name, name_to_id
 from gateway_core.domain.reports import DIMENSIONS, Dimension, Line, sum_lines
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.objects import ObjectStore, StoreUnavailable
 from gateway_core.ports.records import Records, RecordUnavailable
 from gateway_core.usecases.reports import read_lines
@@ -80,7 +81,7 @@ class UsageRoutes:
         records: Records,
         store: ObjectStore,
         turns: Turns,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = CLOCK.now,
     ) -> None:
         self._records = records
         self._store = store

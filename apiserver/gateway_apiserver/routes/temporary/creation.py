@@ -17,7 +17,7 @@ from gateway_apiserver.routes.temporary.longbodies import LongBody
 from gateway_apiserver.routes.temporary.making import TemporaryFiles
 from gateway_apiserver.routes.temporary.mediatypes import HEAD_BYTES, find_media_type
 from gateway_apiserver.routes.temporary.requests import Source, read_source, refuse_source
-from gateway_apiserver.streams import PacedBody, StreamPlaces
+from gateway_apiserver.streams import StreamPlaces
 from gateway_core.contract.errors import TooLarge, Unavailable, UnsupportedMediaType
 from gateway_core.domain.files import USER_DATA_BYTES
 from gateway_core.domain.validation import fingerprint, parse_body
@@ -68,7 +68,7 @@ class TemporaryCreation:
         earlier = await self._files.find(self._files.mint_name(account, key)) if key else None
         if earlier is None:
             await self._files.check_room(account, max(0, declared - _SLACK_BYTES) * 3 // 4)
-        body = LongBody(_read_chunks(PacedBody(call.receive)))
+        body = LongBody(_read_chunks(call.receive))
         is_long = await body.find_long()
         source = None if is_long else read_source(parse_body(body.kept))
         name = self._files.mint_name(account, key)
@@ -87,7 +87,7 @@ class TemporaryCreation:
             if found is not None:
                 return self._files.replay(found, fingerprint(values))
             async with self._places.take(account):
-                stored = await self._fetch(place, source.url, head)
+                stored = await self._fetch(place, source.url, account, head)
         return await self._files.make(
             caller,
             name,
@@ -99,9 +99,9 @@ class TemporaryCreation:
             fingerprint=None if key is None else fingerprint(values),
         )
 
-    async def _fetch(self, place: str, url: str, head: "Head") -> StoredObject:
+    async def _fetch(self, place: str, url: str, account: str, head: "Head") -> StoredObject:
         try:
-            async with self._fetcher.open(url) as fetched:
+            async with self._fetcher.open(url, account) as fetched:
                 if (fetched.length or 0) > USER_DATA_BYTES:
                     raise FileTooLarge
                 return await self._store_bytes(place, _watch(fetched.chunks, head))

@@ -1,7 +1,6 @@
-"""`/api/v1/files`, `/prepare` and `/confirm` (contract §2.5). Not counted in the rate."""
+"""`/api/v1/files`, `/prepare` and `/confirm` (contract §2.5); the first two count as creates."""
 
 import hashlib
-import time
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -23,6 +22,8 @@ from gateway_core.contract.stored import ObjectRef, put_key
 from gateway_core.domain.operations import MAX_BODY_BYTES
 from gateway_core.domain.roles import Act
 from gateway_core.domain.validation import parse_body
+from gateway_core.ports.clock import CLOCK
+from gateway_core.ports.counters import FreeRate
 from gateway_core.ports.objects import ObjectMissing, ObjectStore, StoreUnavailable
 from gateway_core.usecases.temporaryaddresses import TICKET_SECONDS, TemporaryAddresses, Ticket
 
@@ -61,7 +62,7 @@ class TemporaryRoutes:
         addresses: TemporaryAddresses,
         *,
         media_url: str,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = CLOCK.time,
     ) -> None:
         self._door = door
         self._creation = creation
@@ -77,13 +78,13 @@ class TemporaryRoutes:
 
     async def create(self, request: Request) -> Response:
         """Makes a file of a URL or of base64."""
-        call, caller = await self._admit(request)
+        call, caller = await self._admit(request, "storage")
         key = read_idempotency_key(call.headers)
         return _answer(await self._creation.create(call, caller, key))
 
     async def prepare(self, request: Request) -> Response:
         """Says where to put a file; its claim is kept while that can be done, or confirmed."""
-        call, caller = await self._admit(request)
+        call, caller = await self._admit(request, "storage")
         read_idempotency_key(call.headers)
         wanted = read_preparation(await _read_body(call))
         account = caller.account.name
@@ -146,11 +147,13 @@ class TemporaryRoutes:
         segment = ObjectRef(key=ticket.key, bytes=size, sha256=sha256.hexdigest())
         return segment, find_media_type(head.bytes, ticket.filename)
 
-    async def _admit(self, request: Request) -> tuple[Call, Principal]:
+    async def _admit(
+        self, request: Request, rate: FreeRate | None = None
+    ) -> tuple[Call, Principal]:
         trace = trace_of(request.scope)
         trace.route = "temporary_files"
         call = Call(request.scope, request.receive, request._send, trace, ())
-        return call, await self._door.admit(call, Act.CREATE, creates=True)
+        return call, await self._door.admit(call, Act.CREATE, creates=True, rate=rate)
 
 
 async def _read_body(call: Call) -> dict[str, Any]:

@@ -5,7 +5,6 @@ in a place of its own, so that none overwrites those of another.
 """
 
 import secrets
-import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -21,6 +20,7 @@ from gateway_core.contract.names import FILE_PREFIX, id_to_name
 from gateway_core.contract.stored import ObjectRef, temporary_key
 from gateway_core.domain.files import find_expiry
 from gateway_core.domain.lifecycle import format_time
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.objects import ObjectStore, StoreUnavailable
 from gateway_core.ports.records import (
     Missing,
@@ -56,7 +56,7 @@ class TemporaryFiles:
         *,
         media_url: str,
         limit: int,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = CLOCK.time,
     ) -> None:
         self._records = records
         self._store = store

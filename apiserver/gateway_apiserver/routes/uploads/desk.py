@@ -6,20 +6,32 @@ expired, so that no answer contradicts a later one.
 """
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import structlog
 
 from gateway_apiserver.routes.compat.identities import check_id, unknown
 from gateway_apiserver.routes.uploads.attempts import take_turns
 from gateway_apiserver.routes.uploads.requests import WantedCompletion
-from gateway_core.contract.errors import Internal, InvalidRequest, OutcomeUnknown, Unavailable
+from gateway_core.contract.errors import (
+    Internal,
+    InvalidRequest,
+    NotFound,
+    OutcomeUnknown,
+    Unavailable,
+)
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.names import FILE_PREFIX, UPLOAD_PREFIX
 from gateway_core.contract.upload import GatewayUpload, PartRef
 from gateway_core.domain.files import FileRecord
-from gateway_core.domain.uploads import Step, judge_cancellation, judge_completion, judge_part
+from gateway_core.domain.uploads import (
+    Step,
+    is_pending,
+    judge_cancellation,
+    judge_completion,
+    judge_part,
+)
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.objects import ObjectMissing, StoreUnavailable
 from gateway_core.ports.records import (
     Missing,
@@ -49,7 +61,7 @@ class UploadDesk:
         parts: UploadParts,
         mint: IdMint,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = CLOCK.time,
     ) -> None:
         self._records = records
         self._outcomes = outcomes
@@ -84,9 +96,17 @@ class UploadDesk:
             return judge_completion(obj, wanted.part_ids, now)
 
         obj = await self._decide(account, wire_id, judge, _keep)
-        if obj["spec"].get("outcome", "Pending") == "Pending":
-            parts = await self._parts.weigh(obj, wanted.part_ids)
-            await self._check(obj, parts, wanted)
+        parts: list[PartRef] = []
+        if is_pending(obj):
+            try:
+                parts = await self._weigh(obj, wanted)
+            except (NotFound, InvalidRequest, StoreUnavailable):
+                # The operator removes the parts of an Upload that has ended since it was read, so
+                # what is wrong with the parts counts only while the Upload is still pending.
+                obj = await self._decide(account, wire_id, judge, _keep)
+                if is_pending(obj):
+                    raise
+        if is_pending(obj):
 
             async def write(current: Object) -> Object:
                 now = self._clock()
@@ -96,7 +116,7 @@ class UploadDesk:
             obj = await self._decide(account, wire_id, judge, write, obj)
         else:
             await self._check_again(obj, wanted)
-        return obj, tell_file(obj, await self._find_file(account, obj))
+        return obj, await self._describe_file(obj)
 
     async def _decide(
         self, account: str, wire_id: str, judge: Judge, write: Write, known: Object | None = None
@@ -138,8 +158,12 @@ class UploadDesk:
             raise unknown(UPLOAD_PREFIX, wire_id)
         return found
 
-    async def _check(self, obj: Object, parts: Sequence[PartRef], wanted: WantedCompletion) -> None:
-        """Whether the parts are what was declared. InvalidRequest."""
+    async def _weigh(self, obj: Object, wanted: WantedCompletion) -> list[PartRef]:
+        """The wanted parts, if they are what was declared.
+
+        Raises NotFound, InvalidRequest, StoreUnavailable.
+        """
+        parts = await self._parts.weigh(obj, wanted.part_ids)
         size, declared = sum(part.bytes for part in parts), obj["spec"]["request"]["bytes"]
         if size != declared:
             raise InvalidRequest(
@@ -153,6 +177,7 @@ class UploadDesk:
             except ObjectMissing as error:
                 raise StoreUnavailable("bytes of a part are missing") from error
             _compare(digest, wanted.md5)
+        return parts
 
     async def _check_again(self, obj: Object, wanted: WantedCompletion) -> None:
         """The same of what stands already: only an MD5 that is said is looked at (§4.4)."""
@@ -164,16 +189,16 @@ class UploadDesk:
             # its File has been deleted since
             return
 
-    async def _find_file(self, account: str, obj: Object) -> Object | None:
+    async def _describe_file(self, obj: Object) -> FileRecord:
         try:
             try:
-                return await self._outcomes.find_file(obj)
+                return await self._outcomes.describe_file(obj)
             except RecordUnavailable:
                 # it may have been deleted between two looks, which the Upload tells by now
                 current = await self._records.get(GatewayUpload.plural, obj["metadata"]["name"])
-                return await self._outcomes.find_file(current)
+                return await self._outcomes.describe_file(current)
         except Missing:
-            return None
+            return tell_file(obj)
         except RecordUnavailable as error:
             raise _unavailable() from error
         except (RecordOutcomeUnknown, Outdated) as error:

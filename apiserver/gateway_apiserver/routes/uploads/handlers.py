@@ -1,6 +1,5 @@
 """The four endpoints of `/v1/uploads` (contract §4)."""
 
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 
@@ -20,6 +19,7 @@ from gateway_core.contract.errors import Conflict, InvalidRequest, NotFound, Too
 from gateway_core.domain.files import render_file
 from gateway_core.domain.roles import Act
 from gateway_core.domain.uploads import MOST_PART_BYTES, render_part, render_upload
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.storage import StorageStale, StorageUnavailable
 from gateway_core.usecases.parts import UploadParts
@@ -45,7 +45,7 @@ class UploadRoutes:
         count: Callable[[int], None],
         places: StreamPlaces,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = CLOCK.time,
     ) -> None:
         self._door = door
         self._creation = creation
@@ -63,7 +63,7 @@ class UploadRoutes:
 
     async def create(self, call: Call) -> None:
         """A new Upload; its bytes are reserved."""
-        caller = await self._door.admit(call, Act.CREATE, creates=True)
+        caller = await self._door.admit(call, Act.CREATE, creates=True, rate="storage")
         wanted = read_upload(await read_object(call))
         key = read_idempotency_key(call.headers)
         obj, replayed = await self._creation.create(caller, wanted, key, call.trace.request_id)
@@ -87,8 +87,13 @@ class UploadRoutes:
                     # what is wrong with the body goes first (§0.9)
                     await _drain(source)
                     raise
-                async with self._places.take(account):
-                    part = await self._parts.add(obj, source, expected)
+                try:
+                    async with self._places.take(account):
+                        part = await self._parts.add(obj, source, expected)
+                except StoreUnavailable:
+                    # the folder of an Upload that has ended meanwhile may be gone
+                    await self._desk.find_open(account, wire_id)
+                    raise
             try:
                 # an outcome that was written meanwhile has none of it
                 await self._desk.find_open(account, wire_id)

@@ -6,7 +6,6 @@ nothing it says is followed or kept, and it has a bounded time to say it.
 
 import asyncio
 import ssl
-import time
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,6 +20,7 @@ from gateway_core.adapters.egress.lookups import PooledResolver, run_errand
 from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.callbacks import read_retry_after
 from gateway_core.ports.callbacks import CallbackAnswer, CallbackSender
+from gateway_core.ports.clock import CLOCK
 
 MOST_ANSWER = 64 * 1024
 """Bytes read of an answer's body; what it says is of no interest (contract §11.3)."""
@@ -148,7 +148,7 @@ def _read(response: aiohttp.ClientResponse) -> CallbackAnswer:
     if 300 <= status <= 399:
         text += ", and redirects are not followed"
     header = response.headers.get("Retry-After")
-    return CallbackAnswer(status, text, read_retry_after(status, header, time.time()))
+    return CallbackAnswer(status, text, read_retry_after(status, header, CLOCK.time()))
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:

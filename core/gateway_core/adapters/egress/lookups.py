@@ -1,8 +1,8 @@
-"""Looking up of host names that strangers chose, so that none of them keeps the others waiting.
+"""Name resolution for URLs of clients, shared fairly by account.
 
-A look-up cannot be called off: a name whose server never answers holds its thread for up to half a
-minute, whoever waits for it. Each share therefore has few threads at once, and whose share is used
-up waits in a line of its own, at nobody else's cost and not on the receiver's time.
+`getaddrinfo` cannot be cancelled: a name whose server never answers holds its thread until the C
+library gives up, half a minute or longer. Threads are therefore bounded and divided by a fair
+semaphore: slow names of one account delay that account's own look-ups and leave threads to others.
 """
 
 import asyncio
@@ -11,10 +11,12 @@ from collections.abc import Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from aiohttp.abc import AbstractResolver, ResolveResult
+
+from gateway_core.concurrency import Places
 
 THREADS = 128
 PER_SHARE = 4
@@ -24,10 +26,10 @@ MOST_ADDRESSES = 8
 
 @dataclass(slots=True)
 class _Errand:
-    """What a look-up is made for: at whose cost, and the time limit that stands still meanwhile."""
+    """Who pays for a look-up, and the time limit that stands still while it waits for a thread."""
 
     share: Hashable
-    limit: asyncio.Timeout
+    limit: asyncio.Timeout | None
     seconds: float
 
 
@@ -35,10 +37,13 @@ _errand: ContextVar[_Errand | None] = ContextVar("errand", default=None)
 
 
 @contextmanager
-def run_errand(share: Hashable, limit: asyncio.Timeout, seconds: float) -> Iterator[None]:
-    """Has look-ups within made at the cost of `share`.
+def run_errand(
+    share: Hashable, limit: asyncio.Timeout | None = None, seconds: float = 0.0
+) -> Iterator[None]:
+    """Charges the look-ups within to `share`.
 
-    While one waits for its turn `limit` stands still; then it begins anew, with `seconds`.
+    While one waits for a thread `limit`, if given, stands still; it begins anew, with `seconds`,
+    once the look-up has one.
     """
     token = _errand.set(_Errand(share, limit, seconds))
     try:
@@ -47,31 +52,22 @@ def run_errand(share: Hashable, limit: asyncio.Timeout, seconds: float) -> Itera
         _errand.reset(token)
 
 
-@dataclass(slots=True)
-class _Share:
-    """How many may look up at once, and how many do or wait for it."""
-
-    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PER_SHARE))
-    users: int = 0
-
-
 class PooledResolver(AbstractResolver):
     """Looks names up in threads of its own; outside an errand all are of one share."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="lookup")
-        self._free = asyncio.Semaphore(THREADS)
-        self._shares: dict[Hashable, _Share] = {}
+        self._places = Places(THREADS, PER_SHARE)
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         """The first addresses of `host`. OSError where there is none."""
-        errand = _errand.get()
-        if errand is not None:
+        errand = _errand.get() or _Errand(None, None, 0.0)
+        if errand.limit is not None:
             errand.limit.reschedule(None)
-        work = await self._begin(errand.share if errand else None, host, port, family)
-        if errand is not None:
+        work = await self._begin(errand.share, host, port, family)
+        if errand.limit is not None:
             errand.limit.reschedule(asyncio.get_running_loop().time() + errand.seconds)
         found = await asyncio.wrap_future(work)
         return [
@@ -90,39 +86,18 @@ class PooledResolver(AbstractResolver):
         """Lets go of the threads; those in a look-up end by themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _begin(self, key: Hashable, host: str, port: int, family: int) -> Future[Any]:
-        """A look-up that has a thread. Its place is free again once the thread is."""
-        share = self._shares.setdefault(key, _Share())
-        share.users += 1
-        try:
-            await share.places.acquire()
-            try:
-                await self._free.acquire()
-            except BaseException:
-                share.places.release()
-                raise
-        except BaseException:
-            self._tidy(key, share)
-            raise
+    async def _begin(self, share: Hashable, host: str, port: int, family: int) -> Future[Any]:
+        """A look-up that has a thread, which `share` holds until the look-up itself ends."""
+        await self._places.acquire(share)
         loop = asyncio.get_running_loop()
 
-        def leave() -> None:
-            self._free.release()
-            share.places.release()
-            self._tidy(key, share)
-
-        def tell(_: Future[Any]) -> None:
+        def free_thread(_: Future[Any]) -> None:
             with suppress(RuntimeError):  # the loop has ended before the thread
-                loop.call_soon_threadsafe(leave)
+                loop.call_soon_threadsafe(self._places.release, share)
 
         work = self._threads.submit(_look_up, host, port, family)
-        work.add_done_callback(tell)
+        work.add_done_callback(free_thread)
         return work
-
-    def _tidy(self, key: Hashable, share: _Share) -> None:
-        share.users -= 1
-        if not share.users:
-            self._shares.pop(key, None)
 
 
 def _look_up(host: str, port: int, family: int) -> Any:

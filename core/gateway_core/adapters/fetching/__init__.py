@@ -14,6 +14,7 @@ from yarl import URL
 
 from gateway_core.adapters.egress import EgressRefused, guarded_connector
 from gateway_core.adapters.egress.lookups import PooledResolver, run_errand
+from gateway_core.concurrency import NoPlace, Places
 from gateway_core.contract.errors import Unavailable
 from gateway_core.domain.addresses import AddressPolicy, AddressRefused
 from gateway_core.ports.fetching import Fetched, FetchFailed
@@ -28,7 +29,8 @@ _CHUNK = 256 * 1024
 class HttpFetcher:
     """Fetches under one policy; `seconds` are for all of one fetch. For one event loop.
 
-    They pass while this process waits for the other side, not while bytes that came are used.
+    They pass while this process waits for the other side, look-ups of names and the wait for the
+    account's turn at one included, not while bytes that came are used.
     """
 
     def __init__(
@@ -42,16 +44,16 @@ class HttpFetcher:
         self._seconds = seconds
         self._resolver = resolver
         self._session: aiohttp.ClientSession | None = None
-        self._slots = asyncio.Semaphore(MOST_AT_ONCE)
+        self._slots = Places(MOST_AT_ONCE)
 
     @asynccontextmanager
-    async def open(self, url: str) -> AsyncIterator[Fetched]:
+    async def open(self, url: str, account: str) -> AsyncIterator[Fetched]:
         """See the port."""
-        async with self._take_slot():
+        async with self._take_slot(account):
             limit = asyncio.timeout(self._seconds)
             try:
                 async with limit:
-                    with run_errand(None, limit, self._seconds):
+                    with run_errand(account):
                         response = await self._follow(url)
             except TimeoutError as error:
                 if not limit.expired():
@@ -72,17 +74,13 @@ class HttpFetcher:
             await self._resolver.close()
 
     @asynccontextmanager
-    async def _take_slot(self) -> AsyncIterator[None]:
-        """One of those that may fetch at a time. Unavailable where none gets free in time."""
+    async def _take_slot(self, account: str) -> AsyncIterator[None]:
+        """A fair share of MOST_AT_ONCE fetches. Unavailable where none is free in time."""
         try:
-            async with asyncio.timeout(self._seconds):
-                await self._slots.acquire()
-        except TimeoutError as error:
+            async with self._slots.take(account, self._seconds):
+                yield
+        except NoPlace as error:
             raise Unavailable("Too many files are being fetched.") from error
-        try:
-            yield
-        finally:
-            self._slots.release()
 
     async def _read(self, response: aiohttp.ClientResponse, left: float) -> AsyncIterator[bytes]:
         """The bytes, for which `left` seconds are waited in all.

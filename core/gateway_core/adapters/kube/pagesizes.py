@@ -1,15 +1,17 @@
-"""How many objects to ask for at a time, by the bytes of those that were read before.
+"""How many objects to ask for at a time, so that a page of any kind is bounded in bytes.
 
-A page has a price of its own, so small objects are read many at a time. Large ones that come after
-them show as a page that is too long, which is given up and asked for anew in the smallest size.
+A page has a price of its own, so small objects are read many at a time: as many as the bytes of the
+page before allow. Larger ones that come after them show as a page that is too long, which is given
+up and asked for anew with fewer objects, down to a single one.
 """
 
-from gateway_core.ports.records import PAGE, choose_page
+from gateway_core.ports.records import FIRST_PAGE, PAGE
 
-PAGE_BYTES = 10_000_000
-"""What a page is to have at most."""
+PAGE_BYTES = 4_000_000
+"""Bytes that a page is to have."""
 MOST_PAGE_BYTES = 2 * PAGE_BYTES
-"""What is read of a page of more objects than the fewest."""
+"""Bytes read of a page of several objects; a single one, which etcd bounds, is read whole."""
+_SHRINK = 4
 
 
 class PageTooLong(Exception):
@@ -17,23 +19,23 @@ class PageTooLong(Exception):
 
 
 class PageSizes:
-    """What is known of the kinds of one client."""
+    """What is known of the kinds of one client; of whole objects and of their metadata apart."""
 
     def __init__(self) -> None:
-        self._learned: dict[str, int] = {}
+        self._learned: dict[tuple[str, bool], int] = {}
 
-    def choose(self, plural: str, *, metadata_only: bool) -> int:
-        """Objects in the next page of a kind."""
-        fewest = choose_page(plural, metadata_only=metadata_only)
-        return fewest if metadata_only else self._learned.get(plural, fewest)
+    def choose(self, plural: str, *, metadata_only: bool, limit: int | None = None) -> int:
+        """Objects in the next page of a kind; at most `limit`."""
+        learned = self._learned.get((plural, metadata_only), FIRST_PAGE)
+        return learned if limit is None else min(limit, learned)
 
-    def note(self, plural: str, objects: int, size: int) -> None:
-        """Learns of a page of `objects` whole ones, in `size` bytes."""
-        fewest = choose_page(plural, metadata_only=False)
+    def note(self, plural: str, objects: int, size: int, *, metadata_only: bool) -> None:
+        """Learns of a page of `objects`, in `size` bytes."""
         if objects:
-            self._learned[plural] = max(fewest, min(PAGE, PAGE_BYTES * objects // size))
+            fitting = PAGE_BYTES * objects // size
+            self._learned[plural, metadata_only] = max(1, min(PAGE, fitting))
 
-    def shrink(self, plural: str) -> int:
-        """A page was too long: objects in the one that is asked for in its place."""
-        self._learned.pop(plural, None)
-        return choose_page(plural, metadata_only=False)
+    def shrink(self, plural: str, wanted: int, *, metadata_only: bool) -> int:
+        """A page of `wanted` objects was too long: objects in the one that is asked for instead."""
+        fewer = self._learned[plural, metadata_only] = max(1, wanted // _SHRINK)
+        return fewer

@@ -7,8 +7,7 @@ all there is. Used through the port by the API and the operator.
 import asyncio
 import time
 from base64 import b64decode
-from collections.abc import AsyncIterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -16,37 +15,53 @@ from urllib.parse import quote
 import aiohttp
 import orjson
 
+from gateway_core.adapters.kube.answers import raise_for, read_body, read_lines
+from gateway_core.adapters.kube.clock import follow_clock
 from gateway_core.adapters.kube.connection import Connection
 from gateway_core.adapters.kube.pagesizes import MOST_PAGE_BYTES, PageSizes, PageTooLong
 from gateway_core.contract.names import GROUP, VERSION
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.records import (
+    FIRST_PAGE,
     AlreadyExists,
     Change,
     Missing,
     Object,
-    Outdated,
     Page,
+    RecordFull,
     RecordOutcomeUnknown,
     Records,
     RecordUnavailable,
     Refused,
-    WatchExpired,
-    choose_page,
 )
 
 CONNECT_SECONDS = 3.0
 CALL_SECONDS = 10.0
 TOKEN_LIFE_SECONDS = 60.0
+_MERGE = "application/merge-patch+json"
+_SIZE_METRIC = b"apiserver_storage_size_bytes{"
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_METADATA_OF_ONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
 class KubeRecords(Records):
-    """One namespace of one cluster. An asynchronous context manager; one for each event loop."""
+    """One namespace of one cluster. An asynchronous context manager; one for each event loop.
 
-    def __init__(self, connection: Connection, namespace: str, *, pool: int = 64) -> None:
+    `note_full` is called for every write that is refused for lack of space.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        namespace: str,
+        *,
+        pool: int = 64,
+        note_full: Callable[[], object] = lambda: None,
+    ) -> None:
         self._connection = connection
         self._namespace = namespace
         self._pool = pool
+        self._note_full = note_full
         self._root = f"{connection.server}/apis/{GROUP}/{VERSION}/namespaces/{namespace}"
         self._core = f"{connection.server}/api/v1/namespaces/{namespace}"
         self._token: tuple[float, str | None] = (-TOKEN_LIFE_SECONDS, None)
@@ -105,8 +120,8 @@ class KubeRecords(Records):
             query["fieldSelector"] = field_selector
         raw = await self._read_page(plural, limit, query, metadata_only=metadata_only)
         answer = orjson.loads(raw)
-        if not (limit or metadata_only):
-            self._pages.note(plural, len(answer["items"] or ()), len(raw))
+        found = len(answer["items"] or ())
+        self._pages.note(plural, found, len(raw), metadata_only=metadata_only)
         meta = answer["metadata"]
         return Page(answer["items"] or [], meta["resourceVersion"], meta.get("continue") or None)
 
@@ -129,16 +144,18 @@ class KubeRecords(Records):
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_SECONDS, sock_read=timeout_seconds + 1
         )
+        sent = time.monotonic()
         try:
             async with self._open(
                 "GET", f"{self._root}/{plural}", query=query, timeout=timeout
             ) as response:
+                follow_clock(response, sent)
                 if response.status != 200:
-                    _raise_for(response.status, await response.read(), writes=False)
-                async for line in _read_lines(response.content):
+                    raise_for(response.status, await response.read(), writes=False)
+                async for line in read_lines(response.content):
                     event = orjson.loads(line)
                     if event["type"] == "ERROR":
-                        _raise_for(event["object"].get("code", 500), line, writes=False)
+                        raise_for(event["object"].get("code", 500), line, writes=False)
                     yield Change(event["type"], event["object"])
         except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
             raise RecordUnavailable(f"watch of {plural}: {type(error).__name__}") from error
@@ -148,6 +165,14 @@ class KubeRecords(Records):
         return await self._patch(
             f"{plural}/{obj['metadata']['name']}/status", obj, {"status": status}
         )
+
+    async def replace_status(self, plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
+        """Replaces the status, compare-and-set; see the port."""
+        url = f"{self._root}/{plural}/{obj['metadata']['name']}/status"
+        # the rest of the answer would be what was sent
+        body = {**obj, "status": dict(status)}
+        answer = await self._call("PUT", url, body=body, accept=_METADATA_OF_ONE)
+        return {**body, "metadata": answer["metadata"]}
 
     async def patch(self, plural: str, obj: Object, patch: Mapping[str, Any]) -> Object:
         """Merges anything but the status, compare-and-set; see the port."""
@@ -168,6 +193,28 @@ class KubeRecords(Records):
             return None
         return None if answer.get("kind") == "Status" else answer
 
+    async def read_size(self) -> int:
+        """Bytes allocated for the API server's database; see the port.
+
+        From its metrics, which have megabytes: read line by line.
+        """
+        try:
+            async with self._open(
+                "GET", f"{self._connection.server}/metrics", accept="text/plain"
+            ) as response:
+                if response.status != 200:
+                    raise_for(response.status, await response.read(), writes=False)
+                sizes = [
+                    float(line.rsplit(b" ", 1)[1])
+                    async for line in read_lines(response.content)
+                    if line.startswith(_SIZE_METRIC)
+                ]
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise RecordUnavailable(f"metrics: {type(error).__name__}") from error
+        if not sizes:
+            raise RecordUnavailable("the Kubernetes API tells no size of its database")
+        return int(max(sizes))
+
     async def read_secret(self, name: str) -> dict[str, bytes]:
         """The decoded data of a Secret; see the port."""
         secret = await self.call_core("GET", "secrets", name)
@@ -176,13 +223,11 @@ class KubeRecords(Records):
     async def renew_lease(self, name: str, holder: str) -> None:
         """Creates or renews a Lease; see the port."""
         url = f"{self._connection.server}/apis/coordination.k8s.io/v1/namespaces/{self._namespace}"
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec = {"holderIdentity": holder, "renewTime": now}
-        merge = "application/merge-patch+json"
+        renewed = CLOCK.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": holder, "renewTime": renewed}
+        body = {"spec": spec}
         try:
-            await self._call(
-                "PATCH", f"{url}/leases/{name}", body={"spec": spec}, content_type=merge
-            )
+            await self._call("PATCH", f"{url}/leases/{name}", body=body, content_type=_MERGE)
         except Missing:
             lease = {
                 "apiVersion": "coordination.k8s.io/v1",
@@ -194,7 +239,7 @@ class KubeRecords(Records):
 
     async def report_event(self, obj: Object, *, reason: str, message: str) -> None:
         """A Warning event about `obj`; see the port."""
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = CLOCK.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         meta = obj["metadata"]
         event = {
             "apiVersion": "v1",
@@ -228,23 +273,20 @@ class KubeRecords(Records):
         A PATCH is a merge patch. Raises the errors of the port.
         """
         url = f"{self._core}/{plural}" + (f"/{quote(name, safe='')}" if name else "")
-        content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        content_type = _MERGE if method == "PATCH" else "application/json"
         return await self._call(method, url, body=body, content_type=content_type)
 
     async def _patch(self, path: str, obj: Object, patch: Mapping[str, Any]) -> Object:
         version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
         body = {**patch, "metadata": {**patch.get("metadata", {}), **version}}
-        return await self._call(
-            "PATCH", f"{self._root}/{path}", body=body, content_type="application/merge-patch+json"
-        )
+        return await self._call("PATCH", f"{self._root}/{path}", body=body, content_type=_MERGE)
 
     async def _read_page(
         self, plural: str, limit: int | None, query: Mapping[str, str], *, metadata_only: bool
     ) -> bytes:
-        """The body of a page, of `limit` objects or of as many as suit their size."""
+        """The body of a page, of at most `limit` objects and of as many as suit their size."""
         accept = _METADATA_ONLY if metadata_only else "application/json"
-        wanted = limit or self._pages.choose(plural, metadata_only=metadata_only)
-        fewest = limit or choose_page(plural, metadata_only=metadata_only)
+        wanted = self._pages.choose(plural, metadata_only=metadata_only, limit=limit)
         while True:
             try:
                 return await self._exchange(
@@ -252,16 +294,16 @@ class KubeRecords(Records):
                     f"{self._root}/{plural}",
                     query={**query, "limit": str(wanted)},
                     accept=accept,
-                    most=MOST_PAGE_BYTES if wanted > fewest else None,
+                    most=MOST_PAGE_BYTES if wanted > 1 else None,
                 )
             except PageTooLong:
-                wanted = self._pages.shrink(plural)
+                wanted = self._pages.shrink(plural, wanted, metadata_only=metadata_only)
             except RecordUnavailable:
                 # it may have been too long to be made in time; raised here, the next reading would
                 # learn the same size and fail at the same place
-                if wanted <= fewest:
+                if wanted <= FIRST_PAGE:
                     raise
-                wanted = self._pages.shrink(plural)
+                wanted = FIRST_PAGE
 
     async def _call(
         self,
@@ -299,22 +341,28 @@ class KubeRecords(Records):
         data = None if body is None else orjson.dumps(body)
         deadline = time.monotonic() + CALL_SECONDS
         while True:
+            sent = time.monotonic()
             try:
                 async with self._open(
                     method, url, query=query, data=data, accept=accept, content_type=content_type
                 ) as response:
-                    status, raw = response.status, await _read_body(response, most)
+                    follow_clock(response, sent)
+                    status, raw = response.status, await read_body(response, most)
                     wait = response.headers.get("Retry-After", "1")
-            except aiohttp.ClientConnectorError as error:
-                raise RecordUnavailable("the Kubernetes API was not reached") from error
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            except aiohttp.ClientConnectorError as failure:
+                raise RecordUnavailable("the Kubernetes API was not reached") from failure
+            except (aiohttp.ClientError, TimeoutError, OSError) as failure:
                 kind = RecordOutcomeUnknown if writes else RecordUnavailable
-                raise kind(f"{method}: {type(error).__name__}") from error
+                raise kind(f"{method}: {type(failure).__name__}") from failure
             if status < 300:
                 return raw
             pause = float(wait) if wait.isdigit() else 1.0
             if status != 429 or time.monotonic() + pause > deadline:
-                _raise_for(status, raw, writes=writes)
+                try:
+                    raise_for(status, raw, writes=writes)
+                except RecordFull:
+                    self._note_full()
+                    raise
             await asyncio.sleep(pause)
 
     def _open(
@@ -347,49 +395,3 @@ class KubeRecords(Records):
             token = self._connection.read_token()
             self._token = (time.monotonic(), token)
         return token
-
-
-async def _read_body(response: aiohttp.ClientResponse, most: int | None) -> bytes:
-    """All of it. PageTooLong beyond `most` bytes."""
-    if most is None:
-        return await response.read()
-    chunks, size = list[bytes](), 0
-    async for chunk in response.content.iter_any():
-        size += len(chunk)
-        if size > most:
-            # the rest is not wanted
-            response.close()
-            raise PageTooLong
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-async def _read_lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length; the reader's own line limit is below the size of a large object."""
-    rest = b""
-    async for chunk in content.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line:
-                yield line
-
-
-def _raise_for(status: int, raw: bytes, *, writes: bool) -> None:
-    try:
-        parsed = orjson.loads(raw)
-        parsed = parsed.get("object", parsed)
-        reason, message = parsed.get("reason", ""), str(parsed.get("message", ""))
-    except (orjson.JSONDecodeError, AttributeError):
-        reason, message = "", raw[:200].decode(errors="replace")
-    text = f"{status} {reason}: {message}"[:1000]
-    if status == 404:
-        raise Missing(text)
-    if status == 409:
-        raise (AlreadyExists if reason == "AlreadyExists" else Outdated)(text)
-    if status == 410:
-        raise WatchExpired(text)
-    if status in (400, 403, 405, 413, 415, 422):
-        raise Refused(text)
-    if status in (401, 429):
-        raise RecordUnavailable(text)
-    raise (RecordOutcomeUnknown if writes else RecordUnavailable)(text)

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from gateway_core.concurrency import back_off
 from gateway_core.ports.caches import FollowedTable, Listener
 from gateway_core.ports.records import Change, Object, RecordError, Records, WatchExpired
 
@@ -22,7 +23,8 @@ T = TypeVar("T")
 BEAT_SECONDS = 3
 RESYNC_SECONDS = 600.0
 _MOST_TOMBSTONES = 20_000
-_BACKOFF_SECONDS = (0.1, 0.3, 1.0, 2.0, 3.0)
+FIRST_SECONDS = 0.1
+LONGEST_SECONDS = 3.0
 
 _log = structlog.get_logger(__name__)
 
@@ -127,7 +129,7 @@ class KubeTable(FollowedTable[T], Generic[T]):
             return None
 
     async def run(self) -> None:
-        """Keeps the table until cancelled, whatever the API does."""
+        """Keeps the table until cancelled, whatever the API does; may be called again."""
         failures = 0
         listed_at = float("-inf")
         while True:
@@ -139,13 +141,13 @@ class KubeTable(FollowedTable[T], Generic[T]):
                 failures = 0
             except WatchExpired:
                 listed_at = float("-inf")
-                await asyncio.sleep(_BACKOFF_SECONDS[0])
+                await asyncio.sleep(FIRST_SECONDS)
             except RecordError as error:
-                delay = _BACKOFF_SECONDS[min(failures, len(_BACKOFF_SECONDS) - 1)]
                 failures += 1
-                if failures in (1, 10, 100):
-                    _log.warning("watch failed", kind=self.plural, error=str(error), again_in=delay)
-                await asyncio.sleep(delay)
+                _log.warning("watch failed", kind=self.plural, error=str(error), failures=failures)
+                await asyncio.sleep(
+                    back_off(failures, first=FIRST_SECONDS, longest=LONGEST_SECONDS)
+                )
 
     async def _list(self) -> None:
         """Reads everything, and mends what the watch has missed."""

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import structlog
 
+from gateway_core.adapters.logs.repeats import RepeatHandler
+
 _QUIET = ("kopf", "aiohttp", "asyncio", "urllib3", "httpx")
 
 
@@ -43,7 +45,7 @@ def configure_logging(level: str, form: Literal["console", "json"]) -> None:
     finish: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if form == "json":
         finish.append(structlog.processors.format_exc_info)
-    handler = logging.StreamHandler(sys.stderr)
+    handler = RepeatHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[*finish, last])
     )

@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from gateway_core.adapters.objectstore.directory import DirectoryStore
+from gateway_core.concurrency import Supervisor
 from gateway_core.contract.media import FOLDER
 from gateway_core.contract.stored import (
     BATCHES_FOLDER,
@@ -21,8 +23,10 @@ SWEPT = (FOLDER, FILES_FOLDER, UPLOADS_FOLDER, BATCHES_FOLDER, TEMPORARY_FOLDER)
 
 
 @asynccontextmanager
-async def open_store(settings: StoreSettings) -> AsyncIterator[ObjectStore]:
-    """The store, closed at the end.
+async def open_store(
+    settings: StoreSettings, supervisor: Supervisor | None = None
+) -> AsyncIterator[ObjectStore]:
+    """The store, closed at the end; `supervisor` keeps the removal of its leftovers going.
 
     A bucket that cannot be reached or used does not keep a process from starting: what needs it
     says so, and works as soon as it is back. The log tells at once.
@@ -43,7 +47,8 @@ async def open_store(settings: StoreSettings) -> AsyncIterator[ObjectStore]:
         settings.store_endpoint or None, settings.store_region or None, settings.store_addressing
     )
     bucket = S3Store(client, settings.store_bucket, settings.store_prefix)
-    sweep = asyncio.create_task(_sweep(bucket.remove_leftovers))
+    keep = (supervisor or Supervisor()).keep
+    sweep = asyncio.create_task(keep("leftovers", partial(_sweep, bucket.remove_leftovers)))
     try:
         yield bucket
     finally:

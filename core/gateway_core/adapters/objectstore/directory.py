@@ -24,14 +24,21 @@ from gateway_core.adapters.objectstore.files import (
     measure_all,
     open_file,
     read_block,
+    read_cached,
     read_whole,
     remove_leftovers,
     write_whole,
 )
 from gateway_core.adapters.objectstore.keys import check_key, check_prefix
-from gateway_core.ports.objects import Entry, ObjectTooLarge, StoredObject, StoreUnavailable
+from gateway_core.ports.objects import (
+    CHUNK_BYTES,
+    Entry,
+    ObjectTooLarge,
+    StoredObject,
+    StoreUnavailable,
+)
 
-CHUNK_BYTES = 256 * 1024
+BLOCK_BYTES = 256 * 1024
 THREADS = 8
 PAGE = 500
 """How many files one turn of a thread measures or removes."""
@@ -109,24 +116,49 @@ class DirectoryStore:
         length: int | None = None,
         *,
         examine: Callable[[bytes], object] | None = None,
+        chunk_bytes: int = CHUNK_BYTES,
+        read_ahead: bool = True,
     ) -> AsyncGenerator[bytes, None]:
-        """See the port. Chunks of 1 MiB; an object replaced meanwhile is read as it was.
+        """See the port. An object replaced meanwhile is read as it was.
 
         One turn of a thread reads a chunk and has it examined.
         """
         path = self._locate(key)
         file = await self._run(open_file, path)
         position, end = start, None if length is None else start + length
-        job = self._threads.submit(read_block, file, position, end, examine)
+
+        def begin() -> Future[bytes]:
+            return self._threads.submit(read_block, file, position, end, chunk_bytes, examine)
+
+        job: Future[bytes] | None = None
+        held: dict[str, bytes] = {}
         try:
-            while chunk := await _finish(job):
-                position += len(chunk)
-                job = self._threads.submit(read_block, file, position, end, examine)
-                yield chunk
+            while True:
+                cached = None
+                if not read_ahead:
+                    cached = read_cached(file, position, end, chunk_bytes)
+                if cached is None:
+                    job = job or begin()
+                    held["chunk"] = await _finish(job)
+                else:
+                    if examine is not None and cached:
+                        examine(cached)
+                    held["chunk"], cached = cached, None
+                    # neither a cached read nor a fast client ever waits: others have their turn
+                    await asyncio.sleep(0)
+                if not held["chunk"]:
+                    return
+                position += len(held["chunk"])
+                # a job that is done has its chunk, as a plain variable would until the next one
+                job = begin() if read_ahead else None
+                yield held.pop("chunk")
         finally:
-            job.cancel()
-            # after a read that is under way, which else found another file by this one's number
-            job.add_done_callback(lambda _: file.close())
+            if job is None:
+                file.close()
+            else:
+                job.cancel()
+                # after a read that is under way, which else found another file by this one's number
+                job.add_done_callback(lambda _: file.close())
 
     async def delete(self, key: str) -> None:
         """See the port."""
@@ -190,7 +222,7 @@ async def _collect(
         if total > max_bytes:
             raise ObjectTooLarge(f"{key}: more than {max_bytes} bytes")
         buffer += chunk
-        if len(buffer) >= CHUNK_BYTES:
+        if len(buffer) >= BLOCK_BYTES:
             yield bytes(buffer)
             buffer.clear()
     yield bytes(buffer)

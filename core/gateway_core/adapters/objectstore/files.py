@@ -17,7 +17,6 @@ from gateway_core.adapters.objectstore.keys import TEMPORARY_PREFIX, is_part
 from gateway_core.ports.objects import Entry, ObjectMissing
 
 LEFTOVER_SECONDS = 24 * 3600
-READ_BYTES = 1024 * 1024
 
 _RENAME_ATTEMPTS = 100
 
@@ -93,14 +92,35 @@ def open_file(path: Path) -> FileIO:
 
 
 def read_block(
-    file: FileIO, position: int, end: int | None, examine: Callable[[bytes], object] | None
+    file: FileIO,
+    position: int,
+    end: int | None,
+    most: int,
+    examine: Callable[[bytes], object] | None,
 ) -> bytes:
-    """The bytes from `position` on, before `end`; at most 1 MiB, none at the file's end."""
-    wanted = READ_BYTES if end is None else min(READ_BYTES, end - position)
+    """The bytes from `position` on, before `end`; at most `most`, none at the file's end."""
+    wanted = most if end is None else min(most, end - position)
     block = os.pread(file.fileno(), wanted, position)
     if examine is not None and block:
         examine(block)
     return block
+
+
+def read_cached(file: FileIO, position: int, end: int | None, most: int) -> bytes | None:
+    """As `read_block`, of what the page cache has; None where the disk would have to be waited for.
+
+    It does not block, so it needs no thread: the turn of one costs more than the copy of a chunk.
+    """
+    flag = getattr(os, "RWF_NOWAIT", None)
+    if flag is None:
+        return None
+    block = bytearray(most if end is None else min(most, end - position))
+    try:
+        size = os.preadv(file.fileno(), [block], position, flag)
+    except OSError:
+        # not in the cache, or a file system that does not tell; the thread finds any real error
+        return None
+    return bytes(memoryview(block)[:size])
 
 
 def read_whole(path: Path) -> bytes:
@@ -179,6 +199,7 @@ def remove_leftovers(root: Path) -> None:
     """
     if not os.access(root, os.W_OK):
         return
+    # against times of files, which are this machine's
     oldest = time.time() - LEFTOVER_SECONDS
     with os.scandir(root) as entries:
         for entry in entries:

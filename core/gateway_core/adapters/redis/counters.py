@@ -9,7 +9,6 @@ or the return of an old snapshot it is stale until rebuilt.
 
 import asyncio
 import secrets
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -32,6 +31,7 @@ from gateway_core.adapters.redis.scripts import (
     ADMIT,
     BEGIN_REBUILD,
     BUDGETS,
+    COUNT,
     FINISH_REBUILD,
     HOLD,
     HOLDS,
@@ -47,6 +47,7 @@ from gateway_core.adapters.redis.scripts import (
 from gateway_core.adapters.redis.staging import CHUNK, REBUILD_SECONDS, stage_hash
 from gateway_core.contract.errors import RateState
 from gateway_core.domain.windows import Buckets
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.counters import (
     AdmissionAnswer,
     AdmissionCall,
@@ -54,6 +55,7 @@ from gateway_core.ports.counters import (
     BudgetState,
     CallState,
     CountersUnavailable,
+    FreeRate,
     Hold,
     KeptCalls,
     Ledger,
@@ -66,6 +68,8 @@ PREPARED = 2
 PREPARE_PAUSE_SECONDS = 0.2
 CHARGED_SECONDS = 600
 """How long it is remembered that a task was charged: longer than any caller can be late."""
+MOST_USED = 10_000
+USED_SECONDS = 2 * 86_400
 
 _CALL_STATES: tuple[CallState, ...] = ("gone", "held", "charged")
 
@@ -88,7 +92,7 @@ class RedisCounters:
         *,
         namespace: str = "default",
         max_connections: int = 16,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = CLOCK.time,
         note: NoteRoundTrip | None = None,
     ) -> None:
         self._head = f"gw:{{{namespace}/"
@@ -148,6 +152,38 @@ class RedisCounters:
             busy=outcome == _BUSY,
             exceeded=state,
         )
+
+    async def count(self, account: str, rate: FreeRate, limit: int) -> int:
+        """See the port."""
+        wait: int = await self._batcher.call(self._name_call(COUNT, account, rate, limit))
+        return wait
+
+    async def note_used(self, account: str, used: Mapping[str, float]) -> None:
+        """See the port."""
+        name, entries = self._name_keys(account) + "used", iter(used.items())
+        while chunk := list(islice(entries, CHUNK)):
+            scores = [part for key, at in chunk for part in (repr(at), key)]
+            commands: list[Command] = [
+                (b"ZADD", name, b"GT", *scores),
+                (b"ZREMRANGEBYRANK", name, 0, -1 - MOST_USED),
+                (b"EXPIRE", name, USED_SECONDS),
+            ]
+            for reply in await self._link.run(commands):
+                check_reply(reply)
+
+    async def read_used(
+        self, account: str, keys: Sequence[str] | None = None
+    ) -> Mapping[str, float]:
+        """See the port."""
+        name = self._name_keys(account) + "used"
+        if keys is not None:
+            if not keys:
+                return {}
+            scores = check_reply((await self._link.run([(b"ZMSCORE", name, *keys)]))[0])
+            return {key: float(at) for key, at in zip(keys, scores, strict=True) if at is not None}
+        every: Command = (b"ZRANGE", name, 0, -1, b"WITHSCORES")
+        flat = check_reply((await self._link.run([every]))[0])
+        return {key.decode(): float(at) for key, at in zip(flat[::2], flat[1::2], strict=True)}
 
     async def hold(self, account: str, hold: Hold) -> bool:
         """See the port."""

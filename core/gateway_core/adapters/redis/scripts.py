@@ -57,7 +57,8 @@ def _load(*names: str) -> Script:
     return load_script("clock", "account", *names)
 
 
-ADMIT = _load("spent", "admit")
+ADMIT = _load("rate", "spent", "admit")
+COUNT = _load("rate", "count")
 HOLD = _load("hold")
 SETTLE = _load("spent", "settle")
 SPENDING = _load("spending")
@@ -71,6 +72,7 @@ ABANDON_REBUILD = _load("abandon_rebuild")
 
 SCRIPTS = (
     ADMIT,
+    COUNT,
     HOLD,
     SETTLE,
     SPENDING,

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from gateway_core.contract.release import RELEASE
 from gateway_core.ports.caches import Table
+from gateway_core.ports.clock import CLOCK
 
 LAG_SECONDS = 0.5
 """How often the event loop is looked at."""
@@ -53,11 +54,29 @@ class ProcessMetrics:
             buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2),
             registry=registry,
         )
+        Gauge(
+            "gateway_clock_skew_seconds",
+            "How far the machine's clock is ahead of the Kubernetes API server's, by which all"
+            " times of the record are judged; 0 while they agree to the second.",
+            registry=registry,
+        ).set_function(lambda: CLOCK.skew)
         self._lost_trips = Counter(
             "gateway_counters_unanswered_total",
             "Exchanges with Redis that were not answered.",
             registry=registry,
         )
+
+        self._failures = Counter(
+            "gateway_unexpected_failures_total",
+            "Exceptions that nothing expects, by the loop that was started again or went on after"
+            " it. Its log line has the traceback.",
+            ("loop",),
+            registry=registry,
+        )
+
+    def count_failure(self, loop: str) -> None:
+        """Counts an unexpected exception of a loop."""
+        self._failures.labels(loop).inc()
 
     def note_round_trip(self, seconds: float, answered: bool) -> None:
         """Takes in one exchange with Redis."""

@@ -4,7 +4,6 @@ Made by `registry`. Whatever the provider sends ends in an answer or an error of
 """
 
 import asyncio
-import time
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -39,6 +38,7 @@ from gateway_core.contract.provider import ProviderSpec, StateWords
 from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.expressions import Expression, ExpressionError
 from gateway_core.domain.providers import check_provider
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.upstream import (
     Download,
     JobInput,
@@ -227,7 +227,7 @@ class HttpUpstream(Upstream):
                 allow_redirects=False,
             ) as response:
                 body = await read_body(response, _MAX_ANSWER)
-                wait = parse_retry_after(response.headers.get("Retry-After"), time.time())
+                wait = parse_retry_after(response.headers.get("Retry-After"), CLOCK.time())
                 return Answer(response.status, body, wait)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise UpstreamBusy("The provider could not be reached.") from error

@@ -4,7 +4,6 @@ Made by `registry`. Whatever the provider sends ends in a whole answer or an err
 """
 
 import asyncio
-import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,6 +30,7 @@ from gateway_core.domain.moderations import (
     read_call,
 )
 from gateway_core.domain.providers import check_provider
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.moderation import ModerationUpstream
 from gateway_core.ports.upstream import (
     UpstreamBusy,
@@ -134,7 +134,7 @@ class OpenAIUpstream(ModerationUpstream):
             async with self._open().post(
                 self._url, data=body, headers=headers, allow_redirects=False
             ) as response:
-                wait = parse_retry_after(response.headers.get("Retry-After"), time.time())
+                wait = parse_retry_after(response.headers.get("Retry-After"), CLOCK.time())
                 return Answer(response.status, await read_body(response, most), wait)
         except aiohttp.ConnectionTimeoutError as error:
             raise UpstreamBusy("The provider could not be reached in time.") from error

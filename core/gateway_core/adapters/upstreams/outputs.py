@@ -5,7 +5,6 @@ Every address, also of a redirect, is held against the rules before anything is 
 """
 
 import re
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -21,6 +20,7 @@ from gateway_core.adapters.upstreams.answers import (
 )
 from gateway_core.adapters.upstreams.connections import Connections
 from gateway_core.contract.provider import HttpProvider
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.upstream import (
     Download,
     OutputRejected,
@@ -147,7 +147,7 @@ class OutputSource:
 
 def _check(response: aiohttp.ClientResponse, max_bytes: int) -> str:
     """The output's content type. Raises for an answer that is no output."""
-    wait = parse_retry_after(response.headers.get("Retry-After"), time.time())
+    wait = parse_retry_after(response.headers.get("Retry-After"), CLOCK.time())
     match response.status:
         case 200:
             pass

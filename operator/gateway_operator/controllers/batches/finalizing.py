@@ -6,6 +6,7 @@ a kill at any step make neither another File nor another charge.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
@@ -67,13 +68,15 @@ class Finalizing:
             raise ValueError(f"{batch.metadata.name}: its results are not fixed")
         keys = await tools.open_results(batch).read_list(status.results)
         segments = await self._intake.find_segments(batch)
-        output = await self._make_file(batch, keys, segments, succeeded=True)
-        errors = await self._make_file(batch, keys, segments, succeeded=False)
+        unsent = Counter[str]()
+        output = await self._make_file(batch, keys, segments, unsent, succeeded=True)
+        errors = await self._make_file(batch, keys, segments, unsent, succeeded=False)
         tools.base.failpoints.reach("before-batch-end")
         end = record_end(
             batch,
             completed=output,
             failed=errors,
+            sent=output + max(0, errors - unsent["errors"]),
             output_name=status.output_file_name if output else None,
             error_name=status.error_file_name if errors else None,
             now=tools.now(),
@@ -85,7 +88,13 @@ class Finalizing:
     async def abandon(self, obj: Object, batch: GatewayBatch) -> bool:
         """Ends a batch that is cancelled before any line was run: without Files, at no cost."""
         end = record_end(
-            batch, completed=0, failed=0, output_name=None, error_name=None, now=self._tools.now()
+            batch,
+            completed=0,
+            failed=0,
+            sent=0,
+            output_name=None,
+            error_name=None,
+            now=self._tools.now(),
         )
         await self._tools.register.commit(obj, end)
         self._tools.base.metrics.count_batch_end(end["phase"], self._tools.age(batch))
@@ -97,10 +106,14 @@ class Finalizing:
         batch: GatewayBatch,
         keys: Sequence[str],
         segments: Sequence[ObjectRef],
+        unsent: Counter[str],
         *,
         succeeded: bool,
     ) -> int:
-        """One of the Files, unless it would be empty; how many lines it has."""
+        """One of the Files, unless it would be empty; how many lines it has.
+
+        Lines of the errors that were never sent are counted in `unsent`.
+        """
         tools, status = self._tools, batch.status
         name = status.output_file_name if succeeded else status.error_file_name
         account, lines = batch.spec.request.account_name, 0
@@ -109,7 +122,7 @@ class Finalizing:
             nonlocal lines
             lines += 1
 
-        merged = self._merge(batch, keys, segments, succeeded=succeeded)
+        merged = self._merge(batch, keys, segments, unsent, succeeded=succeeded)
         async with aclosing(join_results(merged, succeeded=succeeded, count=count)) as joined:
             first = await anext(joined, None)
             if first is None or name is None:
@@ -165,6 +178,7 @@ class Finalizing:
         batch: GatewayBatch,
         keys: Sequence[str],
         segments: Sequence[ObjectRef],
+        unsent: Counter[str],
         *,
         succeeded: bool,
     ) -> AsyncIterator[LineResult]:
@@ -187,6 +201,7 @@ class Finalizing:
                 raise RecordsDamaged(f"the result of line {line.number} is lost")
             if succeeded:
                 return LineResult(line.number, succeeded=False, text=b"")
+            unsent["errors"] += 1
             if len(line.data or b"") > LONG_BYTES:
                 return await asyncio.to_thread(write, line)
             return write(line)

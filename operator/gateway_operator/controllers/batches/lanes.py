@@ -186,7 +186,6 @@ class Lane:
             return
         if self._timer is not None:
             self._timer.cancel()
-        # uvloop gives a handle that does not know its time where that is past already
         self._timer_due = due
         self._timer = asyncio.get_running_loop().call_at(due, self._wake)
 

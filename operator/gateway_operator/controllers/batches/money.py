@@ -39,7 +39,7 @@ class Money:
         micros = price * total
         call = AdmissionCall(
             account=account,
-            requests_per_minute=payer.spec.requests_per_minute,
+            requests_per_minute=base.defaults.choose_rate(payer.spec.requests_per_minute),
             hold=make_hold(name, batch.spec.request, micros),
             funds=read_funds(payer),
             rate="skip",

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from gateway_core.usecases.places import Places
+from gateway_core.concurrency import Places
 
 SLICE_SECONDS = 300.0
 """For which a place is held at least; to take up a run again costs seconds."""

@@ -19,6 +19,7 @@ from gateway_core.domain.storedkeys import find_foreign
 from gateway_core.domain.uploads import is_settled
 from gateway_core.ports.objects import ObjectMissing
 from gateway_core.ports.records import Object
+from gateway_operator.controllers.uploads.settlement import name_file
 from gateway_operator.keeping import Keeping, find_lacking
 
 AT_ONCE = 4
@@ -143,8 +144,7 @@ class Intake:
             return False
         if not await self._has_bytes(obj):
             return True
-        change = {"fileUid": obj["metadata"]["uid"]}
-        await self._tools.records.patch_status(GatewayUpload.plural, upload, change)
+        await self._tools.records.patch_status(GatewayUpload.plural, upload, name_file(obj))
         return False
 
     async def _has_bytes(self, obj: Object) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.account import AccountDefaults, GatewayAccount
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.user import GatewayUser
 from gateway_core.domain.catalog import Problem
@@ -16,16 +16,23 @@ class Accounts:
     kind = GatewayAccount
     contested = ""
 
-    def __init__(self, table: Table[GatewayAccount]) -> None:
+    def __init__(self, table: Table[GatewayAccount], defaults: AccountDefaults) -> None:
         self.table = table
+        self._defaults = defaults
 
     def list_references(self, obj: GatewayAccount) -> Iterable[Ref]:
         """None."""
         return ()
 
     async def check(self, obj: GatewayAccount) -> Finding:
-        """Whether it is suspended."""
-        return Finding(check_account(obj, obj.metadata.name))
+        """Whether it is suspended; and the limits in effect, where its status shows others."""
+        rate = self._defaults.choose_rate(obj.spec.requests_per_minute)
+        storage = self._defaults.choose_storage(obj.spec.storage_bytes)
+        shown = obj.status.requests_per_minute, obj.status.storage_bytes
+        limits = {"requestsPerMinute": rate, "storageBytes": storage}
+        return Finding(
+            check_account(obj, obj.metadata.name), {} if shown == (rate, storage) else limits
+        )
 
 
 class Users:

@@ -7,7 +7,7 @@ something; so what a change costs grows with what depends on it, and not with wh
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from gateway_core.contract.conditions import ConditionType, Reason, update_condi
 from gateway_core.contract.resource import Resource
 from gateway_core.domain.catalog import Problem
 from gateway_core.domain.lifecycle import format_time
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.records import Missing, Outdated, Records
 from gateway_operator.controllers.standing.dependents import Dependents
 from gateway_operator.controllers.standing.kinds import Finding, Ref, StandingKind, refer
@@ -34,7 +35,7 @@ class StandingController:
         self,
         records: Records,
         kinds: Sequence[StandingKind[Any]],
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = CLOCK.now,
     ) -> None:
         self._records = records
         self._kinds = {kind.kind.plural: kind for kind in kinds}

@@ -28,6 +28,7 @@ from gateway_core.domain.lifecycle import parse_time
 from gateway_core.ports.records import (
     AlreadyExists,
     Missing,
+    NotPermitted,
     Outdated,
     RecordOutcomeUnknown,
     RecordUnavailable,
@@ -76,11 +77,14 @@ class DeclaredKeys:
                 return Finding(again_in=self._find_wait(key, due))
         try:
             status = await self._settle(key)
-        except Refused:
+        except NotPermitted as error:
             text = (
-                f"the operator may not read or write Secret {key.spec.secret_name}, or it is"
-                " immutable"
+                f"RBAC lacks get, create or patch of Secret {key.spec.secret_name}: name it in the"
+                f" chart's value operator.keySecretNames, or set operator.writeAnySecret ({error})"
             )
+            return self._fail(key, Reason.SECRET_FORBIDDEN, text, LOOK_SECONDS)
+        except Refused:
+            text = f"Secret {key.spec.secret_name} is immutable; delete it"
             return self._fail(key, Reason.SECRET_NOT_WRITABLE, text, LOOK_SECONDS)
         except (RecordUnavailable, RecordOutcomeUnknown):
             if key.status.tokens:

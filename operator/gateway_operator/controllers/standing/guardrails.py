@@ -2,15 +2,39 @@
 
 from collections.abc import Iterable
 
+from pydantic import ValidationError
+
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.limits import MOST_GUARDRAILS
 from gateway_core.domain.catalog import Problem
+from gateway_core.domain.guardrails import find_excess, shorten
 from gateway_core.ports.caches import Table
+from gateway_core.ports.records import Object
 from gateway_operator.controllers.standing.accounts import check_account
 from gateway_operator.controllers.standing.kinds import Finding, Ref, refer
+
+
+def project_guardrail(obj: Object) -> GatewayGuardrail:
+    """The guardrail of an object, without what the operator does not read.
+
+    One beyond the bounds of contract §9.0 allows nothing, as in the API; neither does one that the
+    schema of today refuses: dropped, it would restrict its keys no more.
+    """
+    excess = find_excess(obj["spec"])
+    short = shorten(obj, keep=excess is None)
+    if excess is None:
+        try:
+            return GatewayGuardrail.read(short)
+        except ValidationError as error:
+            excess = f"{error.error_count()} fields are invalid"
+            names = ("accountName", "displayName", "keyNames")
+            spec = {name: obj["spec"][name] for name in names if name in obj["spec"]}
+            short = {**short, "spec": spec, "status": {}}
+    short["spec"]["allowedModels"] = []
+    return GatewayGuardrail.read(short, excess)
 
 
 class Guardrails:
@@ -41,6 +65,9 @@ class Guardrails:
 
     async def check(self, obj: GatewayGuardrail) -> Finding:
         """Whether its account and keys are there, and none has too many."""
+        if obj.excess is not None:
+            text = f"{obj.excess}: its keys may call nothing until it has less"
+            return Finding(Problem(Reason.TOO_LARGE, text))
         account = obj.spec.account_name
         problem = check_account(self._accounts.get(account), account)
         names = obj.spec.key_names or ()

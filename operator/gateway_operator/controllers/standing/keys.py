@@ -8,13 +8,25 @@ from gateway_core.contract.conditions import Reason
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.user import GatewayUser, Role
 from gateway_core.domain.catalog import Problem
+from gateway_core.domain.guardrails import find_excess, shorten
 from gateway_core.domain.lifecycle import parse_time
 from gateway_core.ports.caches import Table
+from gateway_core.ports.records import Object
 from gateway_operator.controllers.standing.accounts import check_account
 from gateway_operator.controllers.standing.declaredkeys import DeclaredKeys
 from gateway_operator.controllers.standing.kinds import Finding, Ref, refer
 
 EXPIRY_MARGIN_SECONDS = 0.5
+
+
+def project_key(obj: Object) -> GatewayKey:
+    """The key of an object, without what the operator does not read.
+
+    One that is revoked, or beyond the bounds of contract §9.0, has no lists: it opens nothing.
+    """
+    excess = find_excess(obj["spec"])
+    keep = excess is None and not obj["spec"].get("revoked")
+    return GatewayKey.read(shorten(obj, keep=keep), excess)
 
 
 class Keys:
@@ -75,6 +87,8 @@ def check_key(key: GatewayKey, now: datetime) -> Problem | None:
     spec = key.spec
     if spec.revoked:
         return Problem(Reason.REVOKED, "the key is revoked")
+    if key.excess is not None:
+        return Problem(Reason.TOO_LARGE, f"{key.excess}: the key opens nothing until it has less")
     if spec.disabled:
         return Problem(Reason.DISABLED, "the key is disabled by spec.disabled")
     if spec.expiration_time and parse_time(spec.expiration_time) <= now:

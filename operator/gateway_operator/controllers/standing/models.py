@@ -1,16 +1,16 @@
 """Whether providers and models can be used."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gateway_core.contract.conditions import Reason
-from gateway_core.contract.model import GatewayModel
+from gateway_core.contract.model import GatewayModel, KeyedRoute
 from gateway_core.contract.provider import GatewayProvider
-from gateway_core.domain.catalog import Problem, build_catalog
+from gateway_core.domain.catalog import Catalog, Problem, build_catalog
 from gateway_core.domain.operations import OPERATIONS
 from gateway_core.ports.caches import Table
 from gateway_core.ports.moderation import ModerationUpstream
-from gateway_core.ports.upstream import Upstream
+from gateway_core.ports.upstream import SubmissionGuarantee, Upstream
 from gateway_core.usecases.providers import Providers
 from gateway_operator.controllers.standing.kinds import Finding, Ref, refer
 
@@ -81,7 +81,26 @@ class Models:
         if self._known is None:
             _, self._known = build_catalog(entry for _, entry in self.table.items())
         known = self._known.get(obj.metadata.name)
-        return Finding(known or await self._check_routes(obj))
+        problem = known or await self._check_routes(obj)
+        route = None if problem else await self._find_keyed_route(obj)
+        if route == obj.status.keyed_route:
+            return Finding(problem)
+        shown = None if route is None else route.model_dump(by_alias=True)
+        return Finding(problem, {"keyedRoute": shown})
+
+    async def _find_keyed_route(self, model: GatewayModel) -> KeyedRoute | None:
+        """The first usable route, if a repeated submission there is the same job."""
+        if self._providers.for_model(model) is not self._providers.with_jobs:
+            return None
+        for route in model.spec.routes:
+            upstream = await self._providers.with_jobs.find(route.provider_name)
+            if upstream is None:
+                continue
+            if upstream.guarantee is not SubmissionGuarantee.IDEMPOTENCY_KEY:
+                return None
+            name, upstream_model = route.provider_name, route.upstream_model
+            return KeyedRoute(provider_name=name, upstream_model=upstream_model)
+        return None
 
     def _forget(self, name: str) -> None:
         """Has the catalog built anew, unless the model's status alone has changed."""
@@ -105,3 +124,16 @@ class Models:
                 problem = Problem(Reason.PROVIDER_NOT_READY, text)
             first = first or problem
         return first
+
+
+def follow_catalog(models: Table[GatewayModel]) -> Callable[[], Catalog]:
+    """The catalog of the table's models, built anew after one has changed."""
+    current: list[Catalog] = []
+    models.subscribe(lambda _name: current.clear())
+
+    def read() -> Catalog:
+        if not current:
+            current.append(build_catalog(entry for _, entry in models.items())[0])
+        return current[0]
+
+    return read

@@ -52,9 +52,9 @@ class TaskController:
         limits = Limits(tools)
         self._submission = Submission(tools, self._holds, limits)
         self._polling = Polling(tools, self._holds)
-        self._ending = Ending(tools, self._submission.job_of)
+        self._ending = Ending(tools, self._submission)
         self._delivery = Delivery(tools)
-        self._intake = Intake(tools, self._holds, limits, self._submission.commit_intent)
+        self._intake = Intake(tools, self._holds, limits, self._submission)
         self._places = asyncio.Semaphore(MOST_TAKEN_IN)
         self._steps: dict[Step, Callable[[Object, GatewayTask], Awaitable[bool]]] = {
             Step.UNMARK: self._intake.unmark,
@@ -73,8 +73,12 @@ class TaskController:
         name = obj["metadata"]["name"]
         if kind == "DELETED" and not self._tools.live.leave(obj):
             self._forget(name)
+            if self._submission.job_of(name) is not None:
+                self._tools.queue.add(name)
             return
         if kind == "DELETED" or self._tools.live.offer(obj):
+            if kind == "ADDED" and "upstream" not in (obj.get("status") or {}):
+                self._submission.note_created(name)
             self._delivery.observe(name)
             self._tools.queue.add(name)
 
@@ -100,10 +104,14 @@ class TaskController:
                 self._forget(name)
                 await self._tools.journal.refresh(name)
             obj = self._tools.live.get(name)
-            if obj is None:
+            task = None if obj is None else GatewayTask.model_validate(obj)
+            stray = self._submission.take_stray(name, task)
+            if stray is not None:
+                await self._ending.stop_stray(stray)
+                continue
+            if obj is None or task is None:
                 self._forget(name)
                 return
-            task = GatewayTask.model_validate(obj)
             if not self._is_own(task):
                 self._tools.live.drop(name)
                 continue

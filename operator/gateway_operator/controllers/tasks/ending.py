@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 
 import structlog
 
@@ -13,7 +12,9 @@ from gateway_core.domain.lifecycle import format_label_time
 from gateway_core.ports.records import Object, RecordError
 from gateway_core.ports.upstream import Upstream, UpstreamError
 from gateway_core.usecases.archive import archive_task
+from gateway_operator.controllers.tasks.attempts import ReceivedJob
 from gateway_operator.controllers.tasks.settling import settle_hold
+from gateway_operator.controllers.tasks.submission import Submission
 from gateway_operator.controllers.tasks.tools import Tools
 
 STOP_SECONDS = 30.0
@@ -27,9 +28,9 @@ _log = structlog.get_logger(__name__)
 class Ending:
     """Ends tasks and lets go of their objects."""
 
-    def __init__(self, tools: Tools, job_of: Callable[[str], str | None]) -> None:
+    def __init__(self, tools: Tools, submission: Submission) -> None:
         self._tools = tools
-        self._job_of = job_of
+        self._submission = submission
         self._stopping: dict[str, float] = {}
 
     def forget(self, name: str) -> None:
@@ -48,22 +49,43 @@ class Ending:
                 return False
             await self._abandon(obj, f"the job may still be running: {problem}")
         await self._tools.fail(obj, task, Reason.CANCELLED, CANCELLED_MESSAGE)
+        self._submission.note_end(name)
         return True
 
     async def expire(self, obj: Object, task: GatewayTask) -> bool:
         """Fails a task whose time is over, after one attempt to stop its job."""
-        job = task.status.upstream
+        name, job = task.metadata.name, self._submission.find_intent(task)
+        job_id = (job.job_id if job else None) or self._submission.job_of(name)
         problem = await self._try_to_cancel(obj, task, EXPIRE_SECONDS)
         if problem is not None:
-            _log.info("job not stopped at the deadline", object=task.metadata.name, error=problem)
+            _log.info("job not stopped at the deadline", object=name, error=problem)
         seconds = task.spec.deadline_seconds
-        if job is None or job.job_id is None:
+        if job_id is None:
             message = f"The provider did not take the job within {seconds} seconds."
             await self._tools.fail(obj, task, Reason.PROVIDER_UNAVAILABLE, message)
         else:
             message = f"The provider did not finish the job within {seconds} seconds."
             await self._tools.fail(obj, task, Reason.DEADLINE_EXCEEDED, message)
+        self._submission.note_end(name)
         return True
+
+    async def stop_stray(self, job: ReceivedJob) -> None:
+        """Stops a job that cannot be recorded with its task; one attempt, and an admin is told."""
+        tools, provider = self._tools, job.provider_name
+        problem = "was stopped"
+        try:
+            async with asyncio.timeout(EXPIRE_SECONDS):
+                upstream = await tools.providers.find(provider)
+                if upstream is None or not upstream.can_cancel:
+                    problem = "cannot be stopped"
+                else:
+                    with tools.calls.watch(job.task, provider, "cancel"):
+                        await upstream.cancel(job.id)
+        except (UpstreamError, RecordError, TimeoutError) as error:
+            problem = f"may still be running ({type(error).__name__})"
+        text = f"job {job.id} of {provider} {problem}: another owner has ended or moved the task"
+        _log.warning("unrecorded job", object=job.task.metadata.name, error=text)
+        await self._abandon(job.obj, text)
 
     async def close(self, obj: Object, task: GatewayTask) -> bool:
         """Archives an ended task, settles its hold, folds its charge and lets go of its object.
@@ -79,7 +101,9 @@ class Ending:
         tools.failpoints.reach("after-fold")
         kept = [name for name in task.metadata.finalizers if name != TASK_FINALIZER]
         labels = {FOLDED_LABEL: format_label_time(tools.now()), **task.metadata.labels}
-        await tools.journal.amend(obj, {"metadata": {"finalizers": kept, "labels": labels}})
+        # who wrote which field is a third of the object, and asked of an ended one by nobody
+        marks = {"finalizers": kept, "labels": labels, "managedFields": [{}]}
+        await tools.journal.amend(obj, {"metadata": marks})
         tools.folding.acknowledge(obj)
         tools.failpoints.reach("after-finalizer")
         return True
@@ -99,15 +123,15 @@ class Ending:
 
     async def _cancel_job(self, obj: Object, task: GatewayTask) -> None:
         """Stops the job if there is one; raises UpstreamError while it could not be."""
-        job = task.status.upstream
+        job = self._submission.find_intent(task)
         if job is None:
             return
         upstream = await self._tools.providers.find(job.provider_name)
         if upstream is None:
             await self._abandon(obj, f"provider {job.provider_name} is not usable")
             return
-        job_id = job.job_id or self._job_of(task.metadata.name)
-        job_id = job_id or await self._find_job(obj, task, upstream)
+        job_id = job.job_id or self._submission.job_of(task.metadata.name)
+        job_id = job_id or await self._find_job(obj, task, job.provider_name, upstream)
         if job_id is None:
             return
         if not upstream.can_cancel:
@@ -115,14 +139,16 @@ class Ending:
         with self._tools.calls.watch(task, job.provider_name, "cancel"):
             await upstream.cancel(job_id)
 
-    async def _find_job(self, obj: Object, task: GatewayTask, upstream: Upstream) -> str | None:
+    async def _find_job(
+        self, obj: Object, task: GatewayTask, provider: str, upstream: Upstream
+    ) -> str | None:
         """The job of a task whose submission was cut short.
 
         With keys alone the only way to learn the id is to submit again, which would start paid
         work to stop it; an admin is told instead.
         """
-        if upstream.can_find and task.status.upstream is not None:
-            with self._tools.calls.watch(task, task.status.upstream.provider_name, "find"):
+        if upstream.can_find:
+            with self._tools.calls.watch(task, provider, "find"):
                 return await upstream.find(task.metadata.uid)
         await self._abandon(obj, "it was being submitted, a job may have been started")
         return None

@@ -5,12 +5,11 @@ for it. Any other goes through the same validation, quote and hold here, and get
 finalizer; what its labels say of it is not believed.
 """
 
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
 
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.conditions import Reason
+from gateway_core.contract.model import Route
 from gateway_core.contract.names import (
     ACCOUNT_LABEL,
     FOLDED_LABEL,
@@ -19,7 +18,6 @@ from gateway_core.contract.names import (
     shard_of,
 )
 from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.catalog import Model
 from gateway_core.domain.lifecycle import parse_time, record_intent, reserved_micros
 from gateway_core.domain.pricing import bound_task, quote, select_price
 from gateway_core.ports.counters import AdmissionCall
@@ -33,13 +31,12 @@ from gateway_operator.controllers.tasks.holds import LEDGER_PAUSE, Holds, make_h
 from gateway_operator.controllers.tasks.inputs import Unacceptable, check_request
 from gateway_operator.controllers.tasks.journal import Superseded
 from gateway_operator.controllers.tasks.limits import Limits
+from gateway_operator.controllers.tasks.submission import Submission
 from gateway_operator.controllers.tasks.tools import Tools
 
 PROVIDER_PAUSE = 3.0
 SIGHT_SECONDS = 10.0
 """How long an account, model or key applied together with its task may take to be seen here."""
-
-CommitIntent = Callable[[Object, dict[str, Any]], Awaitable[None]]
 
 
 class _NotYet(Exception):
@@ -49,13 +46,11 @@ class _NotYet(Exception):
 class Intake:
     """Takes tasks in."""
 
-    def __init__(
-        self, tools: Tools, holds: Holds, limits: Limits, commit_intent: CommitIntent
-    ) -> None:
+    def __init__(self, tools: Tools, holds: Holds, limits: Limits, submission: Submission) -> None:
         self._tools = tools
         self._holds = holds
         self._limits = limits
-        self._commit_intent = commit_intent
+        self._submission = submission
 
     async def unmark(self, obj: Object, _task: GatewayTask) -> bool:
         """Takes the mark of a folded task from one that has not ended.
@@ -87,24 +82,25 @@ class Intake:
         except _NotYet:
             tools.look_again(task, LEDGER_PAUSE)
             return False
-        if not await self._limits.enforce(obj, task, reserved):
+        named = self._submission.find_intent(task)
+        if named is None and not await self._limits.enforce(obj, task, reserved):
             return True
-        request = task.spec.request
-        model = tools.catalog().find_model(request.service, request.action, request.model_id)
-        route = await self._choose_route(model) if model else None
+        route = named or await self._choose_route(task)
         if route is None:
             tools.look_again(task, PROVIDER_PAUSE)
             return False
-        provider, upstream_model = route
         tools.failpoints.reach("before-intent")
         intent = record_intent(
             task,
-            provider=provider,
-            upstream_model=upstream_model,
+            provider=route.provider_name,
+            upstream_model=route.upstream_model or "",
             reserved=reserved,
             now=tools.now(),
         )
-        await self._commit_intent(obj, intent)
+        if named is not None:
+            self._submission.hold_intent_back(obj, intent)
+        else:
+            await self._submission.commit_intent(obj, intent)
         tools.failpoints.reach("after-intent")
         return True
 
@@ -120,11 +116,15 @@ class Intake:
         marks = {"labels": wanted, "finalizers": sorted({*finalizers, TASK_FINALIZER})}
         return await self._tools.journal.amend(obj, {"metadata": marks})
 
-    async def _choose_route(self, model: Model) -> tuple[str, str] | None:
-        """The first route whose provider can be used, as (provider, upstream model)."""
+    async def _choose_route(self, task: GatewayTask) -> Route | None:
+        """The model's first route that can be used."""
+        request = task.spec.request
+        model = self._tools.catalog().find_model(request.service, request.action, request.model_id)
+        if model is None:
+            return None
         for route in model.routes:
             if await self._tools.providers.find(route.provider_name) is not None:
-                return route.provider_name, route.upstream_model
+                return route
         return None
 
     async def _adopt(self, task: GatewayTask) -> int:
@@ -191,7 +191,7 @@ class Intake:
     ) -> None:
         call = AdmissionCall(
             account=account.metadata.name,
-            requests_per_minute=account.spec.requests_per_minute,
+            requests_per_minute=self._tools.defaults.choose_rate(account.spec.requests_per_minute),
             hold=make_hold(task.metadata.name, task.spec.request, micros),
             funds=read_funds(account),
             rate="skip",

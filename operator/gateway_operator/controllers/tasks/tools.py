@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.account import AccountDefaults, GatewayAccount
 from gateway_core.contract.conditions import Reason
 from gateway_core.contract.guardrail import GatewayGuardrail
 from gateway_core.contract.ids import IdMint
@@ -68,6 +68,7 @@ class Tools:
     metrics: Metrics
     now: Callable[[], datetime]
     notify_address: Callable[[Notice], str | None]
+    defaults: AccountDefaults = field(default_factory=AccountDefaults)
     traces: TaskTraces = field(default_factory=TaskTraces)
     calls: UpstreamCalls = field(init=False)
 

@@ -28,6 +28,12 @@ _ENDS = {
 _log = structlog.get_logger(__name__)
 
 
+def name_file(file: Object) -> dict[str, Any]:
+    """What an Upload's status says of its File's object."""
+    meta = file["metadata"]
+    return {"fileUid": meta["uid"], "fileCreationTime": meta["creationTimestamp"]}
+
+
 class Settlement:
     """Settles uploads whose outcome stands. Raises what the ports raise."""
 
@@ -109,7 +115,7 @@ class Settlement:
             ),
         }
         if file is not None:
-            change["fileUid"] = file["metadata"]["uid"]
+            change |= name_file(file)
         try:
             await tools.records.patch_status(GatewayUpload.plural, upload, change)
         except Missing:

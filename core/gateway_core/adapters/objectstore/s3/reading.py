@@ -71,6 +71,11 @@ class ObjectReader:
             pieces.append(piece)
         return b"".join(pieces)
 
+    def release(self) -> None:
+        """Gives the connection up, after a read that is under way; the next read opens another."""
+        with self._lock:
+            self._drop_body()
+
     def close(self) -> None:
         """Gives the connection up, after a read that is under way."""
         self._closed.set()

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -30,7 +30,9 @@ from gateway_core.adapters.objectstore.s3.errors import (
 from gateway_core.adapters.objectstore.s3.reading import ObjectReader
 from gateway_core.adapters.objectstore.s3.threads import Threads
 from gateway_core.adapters.objectstore.s3.writing import MAX_PARTS, PART_BYTES, PartsUpload
+from gateway_core.ports.clock import CLOCK
 from gateway_core.ports.objects import (
+    CHUNK_BYTES,
     MOST_STREAMS,
     Entry,
     ObjectMissing,
@@ -48,7 +50,9 @@ THREADS = 32
 ENDINGS = 4
 """Threads for taking back what was given up, which may wait for a call that is still under way."""
 
-CHUNK_BYTES = 1024 * 1024
+RELEASE_SECONDS = 1.0
+"""A stream whose reader takes nothing for so long gives its connection up, and its kernel buffers;
+the rest is asked for when the reader goes on. Slow clients would hold hundreds of them."""
 PAGE = 1000
 LEFTOVER_AGE = timedelta(days=1)
 
@@ -123,8 +127,10 @@ class S3Store:
         length: int | None = None,
         *,
         examine: Callable[[bytes], object] | None = None,
+        chunk_bytes: int = CHUNK_BYTES,
+        read_ahead: bool = True,
     ) -> AsyncGenerator[bytes, None]:
-        """See the port. Chunks of 1 MiB.
+        """See the port.
 
         An answer that breaks off is continued; StoreUnavailable if the object was replaced by then.
         One turn of a thread reads a chunk and has it examined.
@@ -136,18 +142,34 @@ class S3Store:
         reader = ObjectReader(self._client, self._bucket, name, start, length)
 
         def take() -> bytes:
-            chunk = reader.read(CHUNK_BYTES)
+            chunk = reader.read(chunk_bytes)
             if examine is not None and chunk:
                 examine(chunk)
             return chunk
 
-        coming = asyncio.ensure_future(self._streams.run(take))
+        loop = asyncio.get_running_loop()
+
+        def begin() -> asyncio.Future[bytes]:
+            return asyncio.ensure_future(self._streams.run(take))
+
+        coming: asyncio.Future[bytes] | None = begin()
+        held: dict[str, bytes] = {}
         try:
-            while chunk := await coming:
-                coming = asyncio.ensure_future(self._streams.run(take))
-                yield chunk
+            while coming is not None:
+                held["chunk"] = await coming
+                if not held["chunk"]:
+                    return
+                # what is done has its chunk, as a plain variable would until the next one
+                coming = begin() if read_ahead else None
+                release = loop.call_later(RELEASE_SECONDS, self._endings.submit, reader.release)
+                try:
+                    yield held.pop("chunk")
+                finally:
+                    release.cancel()
+                if coming is None:
+                    coming = begin()
         finally:
-            if not coming.cancel() and not coming.cancelled():
+            if coming is not None and not coming.cancel() and not coming.cancelled():
                 # what went wrong with bytes that nobody waits for is nobody's matter
                 coming.exception()
             # on a thread, since one may be reading still
@@ -253,7 +275,7 @@ class S3Store:
         return entries, found[-1]["Key"].removeprefix(self._prefix) if more else ""
 
     def _abort_old_uploads(self, folder: str) -> None:
-        oldest = datetime.now(UTC) - LEFTOVER_AGE
+        oldest = CLOCK.now() - LEFTOVER_AGE
         with explaining("ListMultipartUploads", self._bucket):
             pages = self._client.get_paginator("list_multipart_uploads")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + folder):

@@ -8,6 +8,7 @@
 --   charged  ZSET of tasks charged of late, by the microsecond
 --   spent:<generation>:<subject>  HASH of total, m<minute>, h<hour>, d<day> (numbered from the epoch),
 --            and by window `first:sum`, what its buckets from `first` on come to
+--   used     ZSET of keys by the Unix seconds of their last use
 --   rate, rate:<subject>  LIST of the microseconds at which calls were counted, oldest first
 local PREFIX = string.sub(KEYS[1], 1, -6)
 local MONEY, HOLDS = KEYS[1], PREFIX .. 'holds'

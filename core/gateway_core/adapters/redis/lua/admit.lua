@@ -6,45 +6,28 @@
 --      then for each budget: subject, calls a minute or '', limit or '', window, grain, first bucket
 -- Returns {limit, remaining, reset in Unix seconds, seconds to wait or 0 where admitted, outcome of the
 -- hold}, the first three of the tightest rate; of the budget exceeded its place, and as tell_budget
-local MINUTE = 60000000
 local NOT_ASKED, HELD, UNDERFUNDED, STALE, EXCEEDED, BUSY = 0, 1, 2, 3, 4, 5
 local BUDGET = 6
 
 local asked, counted = ARGV[6] ~= '0', ARGV[6] == '1'
 local now = read_clock()
 
-local function open_log(key, limit)
-  -- Kept in order even where the clock is set back; set back by a whole window, the log tells nothing.
-  local last = tonumber(redis.call('LINDEX', key, -1) or '0')
-  if last > now + MINUTE then
-    redis.call('DEL', key)
-    last = 0
-  end
-  local oldest = tonumber(redis.call('LINDEX', key, 0) or now)
-  while oldest <= now - MINUTE do
-    redis.call('LPOP', key)
-    oldest = tonumber(redis.call('LINDEX', key, 0) or now)
-  end
-  return {key = key, limit = limit, last = last, oldest = oldest, count = redis.call('LLEN', key)}
-end
-
-local logs = {open_log(PREFIX .. 'rate', tonumber(ARGV[2]))}
+local logs = {open_log(PREFIX .. 'rate', tonumber(ARGV[2]), now)}
 if asked then
   for i = 8, #ARGV, BUDGET do
     if ARGV[i + 1] ~= '' then
-      logs[#logs + 1] = open_log(PREFIX .. 'rate:' .. ARGV[i], tonumber(ARGV[i + 1]))
+      logs[#logs + 1] = open_log(PREFIX .. 'rate:' .. ARGV[i], tonumber(ARGV[i + 1]), now)
     end
   end
   local full, free
   for _, log in ipairs(logs) do
     if log.count >= log.limit then
-      -- Where the limit was lowered meanwhile, more than the oldest must leave before one fits.
-      local at = tonumber(redis.call('LINDEX', log.key, log.count - log.limit) or now) + MINUTE
+      local at = find_free(log, now)
       if not full or at > free then full, free = log, at end
     end
   end
   if full then
-    local wait = math.max(1, math.ceil((free - now) / 1000000))
+    local wait = tell_wait(free, now)
     return {full.limit, 0, math.ceil(free / 1000000), wait, NOT_ASKED}
   end
 end
@@ -52,9 +35,7 @@ end
 local tightest
 for _, log in ipairs(logs) do
   if counted then
-    redis.call('RPUSH', log.key, string.format('%.0f', math.max(now, log.last)))
-    redis.call('EXPIRE', log.key, 61)
-    log.count = log.count + 1
+    count_call(log, now)
   end
   log.left = math.max(0, log.limit - log.count)
   if not tightest or log.left < tightest.left

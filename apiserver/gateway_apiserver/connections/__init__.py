@@ -1,0 +1,1 @@
+"""Client connections: their number, their pace, and who the peer is."""

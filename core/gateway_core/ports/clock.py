@@ -1,0 +1,71 @@
+"""The time by which the times of the record are judged: the Kubernetes API server's.
+
+The clocks of machines differ, and the API server sets the creation time of every object. So a
+process follows the server's clock: it begins with its own, and every answer of the server bounds
+what the server's can be (`Date` is in whole seconds and was written between request and answer).
+A clock that lies outside these bounds is moved to the nearer one. In between the time is counted by
+the monotonic clock, so steps of the machine's own clock have no effect.
+
+After the first answer it is wrong by at most one second and one round trip, and by less after each
+further one; a clock that agrees with the server's to the second is taken as it is. Before the first
+answer, and in a process without a connection to the server (the media host), it is the machine's.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+
+
+class RecordClock:
+    """Follows the API server's clock; every process has one, `CLOCK`. Of no use across threads."""
+
+    def __init__(
+        self,
+        wall: Callable[[], float] | None = None,
+        monotonic: Callable[[], float] | None = None,
+    ) -> None:
+        # looked up at each call, as tests replace both
+        self._wall = wall or (lambda: time.time())
+        self._monotonic = monotonic or (lambda: time.monotonic())
+        self._zero: float | None = None
+
+    def time(self) -> float:
+        """Unix seconds."""
+        return self._wall() if self._zero is None else self._zero + self._monotonic()
+
+    def now(self) -> datetime:
+        """The same, in UTC."""
+        return datetime.fromtimestamp(self.time(), UTC)
+
+    @property
+    def skew(self) -> float:
+        """Seconds that the machine's clock is ahead of this one."""
+        return self._wall() - self.time()
+
+    def follow(self, date: str | None, sent: float) -> None:
+        """Takes an answer of the server into account.
+
+        `date` is its `Date` header, None or malformed ones are ignored; `sent` is the moment on the
+        monotonic clock before the request was sent. To be called as soon as the head is read.
+        """
+        stamp = None if date is None else _read_date(date)
+        if stamp is None:
+            return
+        received = self._monotonic()
+        zero = self._wall() - received if self._zero is None else self._zero
+        self._zero = min(max(zero, stamp - received), stamp + 1 - sent)
+
+
+@lru_cache(maxsize=4)
+def _read_date(text: str) -> float | None:
+    """Unix seconds of an HTTP date, None where it is none."""
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except ValueError:
+        return None
+
+
+CLOCK = RecordClock()
+"""This process's."""

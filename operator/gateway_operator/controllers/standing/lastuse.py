@@ -1,0 +1,51 @@
+"""Copies when keys were last used from the counters into their status, where it outlives these.
+
+A key in use is written once in 15 minutes, however often it is used (decision 36).
+"""
+
+from datetime import UTC, datetime
+
+from gateway_core.contract.key import GatewayKey
+from gateway_core.domain.lifecycle import format_time, parse_time
+from gateway_core.ports.caches import Table
+from gateway_core.ports.counters import Counters
+from gateway_core.ports.records import Missing, Outdated, RecordOutcomeUnknown, Records
+
+COPY_SECONDS = 900.0
+
+
+class LastUse:
+    """Sweeps over all keys, account by account."""
+
+    def __init__(self, records: Records, counters: Counters, keys: Table[GatewayKey]) -> None:
+        self._records = records
+        self._counters = counters
+        self._keys = keys
+
+    async def sweep(self) -> int:
+        """Writes where the counters know a later use; how many keys.
+
+        Raises CountersUnavailable, RecordUnavailable.
+        """
+        accounts = {key.spec.account_name for _, key in self._keys.items()}
+        written = 0
+        for account in accounts:
+            for name, at in (await self._counters.read_used(account)).items():
+                key = self._keys.get(name)
+                if key is not None and key.spec.account_name == account:
+                    written += await self._write(key, datetime.fromtimestamp(int(at), UTC))
+        return written
+
+    async def _write(self, key: GatewayKey, used: datetime) -> bool:
+        shown = key.status.last_used_time
+        if shown is not None and parse_time(shown) >= used:
+            return False
+        meta = {"name": key.metadata.name, "resourceVersion": key.metadata.resource_version}
+        try:
+            await self._records.patch_status(
+                GatewayKey.plural, {"metadata": meta}, {"lastUsedTime": format_time(used)}
+            )
+        except (Outdated, Missing, RecordOutcomeUnknown):
+            # it has changed a moment ago: the next sweep writes it
+            return False
+        return True

@@ -1,0 +1,65 @@
+"""What a process knows of its own submissions of a task, in memory only."""
+
+import time
+from dataclasses import dataclass
+
+from gateway_core.contract.task import GatewayTask, UpstreamJob
+from gateway_core.ports.records import Object
+
+FRESH_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedJob:
+    """A job whose id a provider has answered with, and the task as it was submitted."""
+
+    id: str
+    provider_name: str
+    obj: Object
+    task: GatewayTask
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What this process knows of its own attempts; nothing of it is needed to go on safely.
+
+    `intent_time` is the newest intent of its own, which it began to write at `recorded_at`, before
+    any call; never, where the task's request names the route and the intent was held back.
+    `outcome_known` is false from the moment a call may have made a job until it is certain that it
+    has not; `job` is one that was received and may not be recorded yet. While `is_writing` an
+    intent of its own is on its way to the record, and may be there already. `seen_intent` is the
+    newest intent of anybody, in force since before `seen_at`. Until `due` the provider is left
+    alone.
+    """
+
+    intent_time: str | None = None
+    seen_intent: str | None = None
+    seen_at: float = float("-inf")
+    recorded_at: float = float("-inf")
+    is_writing: bool = False
+    outcome_known: bool = False
+    job: ReceivedJob | None = None
+    due: float = float("-inf")
+    failures: int = 0
+    denied_since: float | None = None
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the intent is so new that nobody can have taken the task over since."""
+        return time.monotonic() - self.recorded_at <= FRESH_SECONDS
+
+    def rules_out_job(self, intent: UpstreamJob) -> bool:
+        """Whether certainly no job was made by this intent, the newest on record.
+
+        One of another's, who has taken over meanwhile, says nothing of what he has done.
+        """
+        return self.recorded_at > float("-inf") and self.knows_outcome(intent)
+
+    def knows_outcome(self, intent: UpstreamJob) -> bool:
+        """Whether the intent is an own one, and none of the own calls made a job by it."""
+        return self.outcome_known and self.intent_time == intent.intent_time
+
+    def see(self, intent_time: str, at: float) -> None:
+        """Takes note of the intent on record, which was written before `at`, or begun then."""
+        if intent_time != self.seen_intent:
+            self.seen_intent, self.seen_at = intent_time, at

@@ -1,0 +1,60 @@
+"""Deletes objects that a list of metadata has shown, at a bounded pace."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Self
+
+from gateway_core.contract.names import ACCOUNT_LABEL
+from gateway_core.ports.records import Outdated, RecordOutcomeUnknown, Records
+from gateway_operator.failpoints import Failpoints
+
+AT_ONCE = 8
+PER_SECOND = 200.0
+"""Deletes a second, at most, of one sweep: the work on live objects goes first."""
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Listed:
+    """An object that has ended, as a list of metadata shows it; the oldest sorts first."""
+
+    since: datetime
+    name: str
+    uid: str
+    version: str
+    account: str = field(compare=False)
+
+    @classmethod
+    def read(cls, meta: Mapping[str, Any], since: datetime) -> Self:
+        """From an object's metadata; `account` is empty where no label says it."""
+        account = (meta.get("labels") or {}).get(ACCOUNT_LABEL, "")
+        return cls(since, meta["name"], meta["uid"], meta["resourceVersion"], account)
+
+
+class Deletions:
+    """Deletes objects at the very version that was listed: one that has changed since stays."""
+
+    def __init__(self, records: Records, failpoints: Failpoints) -> None:
+        self._records = records
+        self._failpoints = failpoints
+
+    async def delete(self, plural: str, objects: Sequence[Listed]) -> int:
+        """Deletes them; how many this call has deleted. Raises RecordUnavailable."""
+        loop = asyncio.get_running_loop()
+        deleted = 0
+        for start in range(0, len(objects), AT_ONCE):
+            begun = loop.time()
+            some = objects[start : start + AT_ONCE]
+            deleted += sum(await asyncio.gather(*(self._delete(plural, each) for each in some)))
+            await asyncio.sleep(max(0.0, begun + len(some) / PER_SECOND - loop.time()))
+        return deleted
+
+    async def _delete(self, plural: str, listed: Listed) -> bool:
+        self._failpoints.reach("before-removal")
+        try:
+            await self._records.delete(plural, listed.name, uid=listed.uid, version=listed.version)
+        except (Outdated, RecordOutcomeUnknown):
+            return False
+        self._failpoints.reach("after-removal")
+        return True

@@ -1,0 +1,115 @@
+"""Removes revoked keys beyond the number that an account keeps, those revoked first.
+
+A key that an admin declared with `spec.secretName` stays: whoever applies it would make it anew.
+Each is taken out of the guardrails that name it and archived before it goes, so that no place of a
+guardrail is lost and a repeated create still finds it.
+"""
+
+from collections import defaultdict
+
+import structlog
+
+from gateway_core.contract.guardrail import GatewayGuardrail
+from gateway_core.contract.key import MOST_REVOKED, GatewayKey
+from gateway_core.contract.names import REVOKED_AT_ANNOTATION
+from gateway_core.domain.lifecycle import parse_time
+from gateway_core.ports.caches import Table
+from gateway_core.ports.objects import ObjectStore
+from gateway_core.ports.records import (
+    Missing,
+    Outdated,
+    RecordOutcomeUnknown,
+    Records,
+    Refused,
+)
+from gateway_core.usecases.archive import archive_removed
+from gateway_operator.retention.deletions import Deletions, Listed
+
+_log = structlog.get_logger(__name__)
+
+
+class RevokedKeys:
+    """Sweeps over the table of keys. Safe to run twice at once and to be cut short."""
+
+    def __init__(
+        self,
+        records: Records,
+        store: ObjectStore,
+        deletions: Deletions,
+        keys: Table[GatewayKey],
+        guardrails: Table[GatewayGuardrail],
+        *,
+        most: int = MOST_REVOKED,
+    ) -> None:
+        self._records = records
+        self._store = store
+        self._deletions = deletions
+        self._keys = keys
+        self._guardrails = guardrails
+        self._most = most
+
+    async def sweep(self) -> int:
+        """Removes what is due; how many. Raises RecordError, StoreUnavailable."""
+        revoked: defaultdict[str, list[GatewayKey]] = defaultdict(list)
+        for _, key in list(self._keys.items()):
+            if key.spec.revoked and key.spec.secret_name is None:
+                revoked[key.spec.account_name].append(key)
+        removed = 0
+        for account, keys in revoked.items():
+            due = sorted(keys, key=_find_order)[: max(0, len(keys) - self._most)]
+            if not due:
+                continue
+            try:
+                removed += await self._remove(account, {key.metadata.name for key in due})
+            except Refused as error:
+                _log.warning("revoked keys not removed", account=account, error=str(error))
+        if removed:
+            _log.info("revoked keys removed", keys=removed)
+        return removed
+
+    async def _remove(self, account: str, names: set[str]) -> int:
+        assigned = await self._unassign(account, names)
+        due: list[Listed] = []
+        for name in sorted(names - assigned):
+            try:
+                obj = await self._records.get(GatewayKey.plural, name)
+            except Missing:
+                continue
+            # another of its name, made since
+            if not obj["spec"].get("revoked") or obj["spec"]["accountName"] != account:
+                continue
+            await archive_removed(self._store, GatewayKey.plural, account, obj)
+            meta = obj["metadata"]
+            due.append(Listed.read(meta, parse_time(meta["creationTimestamp"])))
+        return await self._deletions.delete(GatewayKey.plural, due)
+
+    async def _unassign(self, account: str, names: set[str]) -> set[str]:
+        """Takes the keys out of the account's guardrails; the keys that are still in one.
+
+        These wait for the next sweep: once a key is gone, no sweep looks for its name.
+        """
+        assigned: set[str] = set()
+        for name, guardrail in list(self._guardrails.items()):
+            if guardrail.spec.account_name != account:
+                continue
+            held = names.intersection(guardrail.spec.key_names or ())
+            if not held:
+                continue
+            try:
+                obj = await self._records.get(GatewayGuardrail.plural, name)
+                left = [key for key in obj["spec"].get("keyNames") or () if key not in names]
+                await self._records.patch(
+                    GatewayGuardrail.plural, obj, {"spec": {"keyNames": left}}
+                )
+            except Missing:
+                continue
+            except (Outdated, RecordOutcomeUnknown, Refused) as error:
+                _log.info("revoked keys are still assigned", guardrail=name, error=str(error))
+                assigned |= held
+        return assigned
+
+
+def _find_order(key: GatewayKey) -> tuple[str, str]:
+    """When it was revoked, as far as is known; times of this form sort as texts."""
+    noted = key.metadata.annotations.get(REVOKED_AT_ANNOTATION, "")
+    return noted or key.metadata.creation_timestamp or "", key.metadata.name

@@ -1,0 +1,152 @@
+"""What one task costs each process in CPU, and what it asks of the API server.
+
+Tasks are made by four clients at once for a provider that takes a second; a round is over when each
+has ended and its finalizer is gone. What the processes use idle is measured first and taken off.
+"""
+
+import asyncio
+import json
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+import psutil
+
+from gateway_core.contract.names import FOLDED_LABEL
+from gateway_core.contract.task import GatewayTask
+from tests.bench.load import build_request, run_load
+from tests.bench.report import Report
+from tests.bench.stage import connect_records
+from tests.servers.world import Client, World
+
+COUNT = int(os.environ.get("BENCH_TASKS", "300"))
+ROUNDS = int(os.environ.get("BENCH_TASK_ROUNDS", "3"))
+CONCURRENCY = 4
+IDLE_SECONDS = 10.0
+PROCESSES = ("kube-apiserver", "etcd", "operator", "api", "redis")
+PATIENCE = 180.0
+LEAST_SHOWN = 0.02
+"""Requests a task below which a verb is not worth a line."""
+
+_SAMPLE = re.compile(r"^(\w+)\{(.*)\} (\S+)$")
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+async def measure_task_cost(world: World, key: str, report: Report) -> None:
+    """Rounds of `COUNT` tasks; the median of the rounds, with the least and the most."""
+    rounds = list[dict[str, float]]()
+    async with world.client(key) as client:
+        await client.simulate({"behaviour": "seconds", "seconds": "1"})
+        await _run(world, client, COUNT // 5)
+        idle = await _measure_idle(world)
+        before = _count(world)
+        for _ in range(ROUNDS):
+            rounds.append(await _measure_round(world, client, idle))
+        after = _count(world)
+    for name in (*PROCESSES, "all"):
+        values = sorted(done[name] * 1000 for done in rounds)
+        report.add(f"task cost: {name} CPU a task", values[len(values) // 2], "ms")
+        report.add(f"task cost: {name}, least round", values[0], "ms")
+        report.add(f"task cost: {name}, most", values[-1], "ms")
+    made = COUNT * ROUNDS
+    for name, value in sorted((after - before).items()):
+        if value / made >= LEAST_SHOWN:
+            report.add(f"task cost: {name}", value / made, "a task")
+    size, managed = await _measure_object(world)
+    report.add("task cost: ended object", size, "bytes")
+    report.add("task cost: of that managedFields", managed, "bytes")
+    status = sum(
+        value
+        for name, value in (after - before).items()
+        if name.startswith(("PATCH", "PUT")) and name.endswith("gatewaytasks/status")
+    )
+    report.add("task cost: status writes a task", status / made, "writes", at_most=2.1)
+
+
+async def _measure_round(
+    world: World, client: Client, idle: Mapping[str, float]
+) -> dict[str, float]:
+    """CPU seconds a task by process beyond what it uses idle, and their sum as `all`."""
+    loop = asyncio.get_running_loop()
+    before, began = _read_cpu(world), loop.time()
+    await _run(world, client, COUNT)
+    after, seconds = _read_cpu(world), loop.time() - began
+    used = {n: (after[n] - before[n] - idle[n] * seconds) / COUNT for n in PROCESSES}
+    return {**used, "all": sum(used.values())}
+
+
+async def _measure_idle(world: World) -> dict[str, float]:
+    """Cores that each process takes while nothing is asked of it."""
+    before = _read_cpu(world)
+    await asyncio.sleep(IDLE_SECONDS)
+    after = _read_cpu(world)
+    return {name: (after[name] - before[name]) / IDLE_SECONDS for name in PROCESSES}
+
+
+async def _run(world: World, client: Client, count: int) -> None:
+    """Makes so many tasks, and returns once every task's object is let go."""
+    body = json.dumps(client.body(prompt="what a task costs", duration_seconds=3)).encode()
+    headers = {"Authorization": f"Bearer {client.key}", "Content-Type": "application/json"}
+    request = build_request("POST", client.tasks_path, headers, body)
+    load = await run_load(
+        "127.0.0.1",
+        world.config.ports.api,
+        lambda _: request,
+        count=count,
+        concurrency=CONCURRENCY,
+    )
+    assert load.statuses == {202: count}, load.statuses
+    # asked seldom: the question costs the API server as much as a write
+    deadline = time.monotonic() + PATIENCE
+    async with connect_records(world) as records:
+        while True:
+            await asyncio.sleep(1.0)
+            left = await records.list_page(
+                GatewayTask.plural, limit=1, label_selector=f"!{FOLDED_LABEL}", metadata_only=True
+            )
+            if not left.items:
+                return
+            assert time.monotonic() < deadline, f"tasks have not ended in {PATIENCE} s"
+
+
+def _read_cpu(world: World) -> dict[str, float]:
+    """CPU seconds by process."""
+    found = {}
+    for name in PROCESSES:
+        times = psutil.Process(world.run.run.pid_of(name)).cpu_times()
+        found[name] = times.user + times.system
+    return found
+
+
+def _count(world: World) -> Counter[str]:
+    """Requests of the gateway's kinds by verb and resource, and watch events by kind."""
+    counts = Counter[str]()
+    for line in world.run.kubectl("get", "--raw", "/metrics").splitlines():
+        sample = _SAMPLE.match(line)
+        if sample is None:
+            continue
+        labels = dict(_LABEL.findall(sample[2]))
+        if labels.get("group") not in ("modelgateway.dev", "coordination.k8s.io"):
+            continue
+        if sample[1] == "apiserver_request_total" and labels["verb"] not in ("WATCH", "LIST"):
+            path = labels["resource"] + "/" * bool(labels["subresource"]) + labels["subresource"]
+            counts[f"{labels['verb']} {path}"] += int(float(sample[3]))
+        elif sample[1] == "apiserver_watch_events_total":
+            counts[f"watch events of {labels.get('resource') or labels.get('kind')}"] += int(
+                float(sample[3])
+            )
+    return counts
+
+
+async def _measure_object(world: World) -> tuple[int, int]:
+    """Bytes of an ended task's object as the API server writes it, and of its managedFields."""
+    async with connect_records(world) as records:
+        page = await records.list_page(
+            GatewayTask.plural, limit=1, field_selector="status.phase=Completed"
+        )
+    [obj] = page.items
+    managed = obj["metadata"].get("managedFields")
+    size = len(json.dumps(obj, separators=(",", ":")))
+    return size, len(json.dumps(managed, separators=(",", ":"))) if managed else 0

@@ -1,0 +1,137 @@
+"""API and operator under the chart's own roles: what they lack is told, and nothing else stops."""
+
+import contextlib
+import json
+import time
+
+import pytest
+import yaml
+
+from gateway_cli.local.errors import ClusterError
+from tests.servers.receivers import Receiver, answer
+from tests.servers.tenants import (
+    describe,
+    describe_declared_key,
+    open_tenant,
+    read_declared,
+    read_ready,
+    unique,
+)
+from tests.servers.world import World, read_task, wait_for
+
+pytestmark = pytest.mark.slow
+
+NAMED = "named-key"
+VALUES = f"""
+operator: {{secretNames: [simulated-provider, demo-webhook], keySecretNames: [{NAMED}]}}
+moderation: {{providerSecrets: [simulated-moderation-key]}}
+"""
+RIGHTS = {"api": "create", "operator": "patch"}
+"""A verb on tasks that each has, to tell that its role is bound."""
+
+
+def wait_bound(world, who, verb):
+    """Until the API server's authorizer, which learns of bindings by a watch, knows of this one."""
+    resource = "gatewaytasks.modelgateway.dev"
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        # a no is an exit code too
+        with contextlib.suppress(ClusterError):
+            if world.run.kubectl("auth", "can-i", verb, resource, f"--as={who}").strip() == "yes":
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"{who} may not {verb} tasks")
+
+
+@pytest.fixture(scope="module")
+def world(chart):
+    """A gateway whose API and operator hold tokens of the chart's service accounts."""
+    kinds = ("Role", "RoleBinding", "ServiceAccount")
+    with World(restart=True) as running:
+        running.apply(*(obj for obj in chart.render(VALUES) if obj["kind"] in kinds))
+        config = yaml.safe_load(running.config.cluster_kubeconfig.read_text())
+        for component, verb in RIGHTS.items():
+            account = f"gateway-model-gateway-{component}"
+            wait_bound(running, f"system:serviceaccount:{running.config.namespace}:{account}", verb)
+            token = running.run.kubectl("create", "token", account).strip()
+            config["users"][0]["user"] = {"token": token}
+            path = running.config.directory / f"{component}-kubeconfig.yaml"
+            path.write_text(yaml.safe_dump(config))
+            running.run.restart(component, {"KUBECONFIG": str(path)})
+        yield running
+
+
+@pytest.fixture
+async def client(world):
+    """A client of the first account."""
+    async with world.client() as own:
+        yield own
+
+
+async def wait_forbidden(world, kind, name):
+    """The message of `Ready` once it says that a right is missing."""
+
+    def look():
+        ready = read_ready(world, kind, name)
+        return ready if ready and ready["reason"] == "SecretForbidden" else None
+
+    return (await wait_for(look, seconds=20, what=f"{kind} {name} SecretForbidden"))["message"]
+
+
+async def test_tasks_callbacks_and_moderations_work_with_named_secrets(client):
+    async with Receiver() as receiver:
+        url = receiver.plan("done", answer(204))
+        task = await client.create_surely(unique("least"), callback_url=url, duration_seconds=3)
+        assert (await client.wait_terminal([task]))[task]["status"] == "completed"
+        await wait_for(lambda: receiver.arrivals, what="the callback")
+    judged = await client.request("POST", "/v1/moderations", body={"input": "a text"})
+    assert judged.status == 200
+
+
+async def test_a_key_is_written_into_a_secret_that_is_named_and_into_no_other(world):
+    world.apply(describe_declared_key("demo", NAMED))
+    assert await read_declared(world, NAMED)
+    secret = unique("other-key")
+    declared = describe_declared_key("demo", secret)
+    world.apply(declared)
+    message = await wait_forbidden(world, "gatewaykey", declared["metadata"]["name"])
+    assert f"RBAC lacks get, create or patch of Secret {secret}" in message
+    assert "operator.keySecretNames" in message
+    assert 'cannot get resource "secrets"' in message
+
+
+async def test_a_provider_with_another_secret_names_the_value_to_set(world):
+    spec = world.read("gatewayprovider", "simulated")["spec"]
+    spec["credentialsSecretRef"] = {"name": unique("secret"), "key": "token"}
+    provider = describe("Provider", unique("prov"), spec)
+    world.apply(provider)
+    message = await wait_forbidden(world, "gatewayprovider", provider["metadata"]["name"])
+    assert f"RBAC lacks get of Secret {spec['credentialsSecretRef']['name']}" in message
+    assert "operator.secretNames" in message
+
+
+async def test_a_callback_whose_secret_may_not_be_read_has_an_event(world):
+    secret = unique("webhook")
+    ref = {"name": secret, "key": "secret"}
+    async with (
+        open_tenant(world, unlimited=True, webhookSecretRef=ref) as client,
+        Receiver() as receiver,
+    ):
+        url = receiver.plan("never", answer(204))
+        task = await client.create_surely(unique("mute"), callback_url=url, duration_seconds=3)
+        assert (await client.wait_terminal([task]))[task]["status"] == "completed"
+
+        def find_event():
+            listed = world.run.kubectl("get", "events", "-o", "json")
+            return [
+                event["message"]
+                for event in json.loads(listed)["items"]
+                if event["involvedObject"]["name"] == client.account
+                and event["reason"] == "WebhookSecretMissing"
+            ]
+
+        [message] = await wait_for(find_event, seconds=20, what="the Event")
+        assert f"RBAC lacks get of Secret {secret}" in message
+        assert "operator.secretNames" in message
+        assert read_task(world, task)["status"]["callback"]["state"] == "Pending"
+        assert not receiver.arrivals

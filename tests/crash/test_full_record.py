@@ -1,0 +1,264 @@
+"""An etcd of a small quota is filled: intake stops, reads and running work go on, nothing is lost.
+
+Once its operator's mark stops intake before the quota, and once etcd refuses every write (NOSPACE).
+"""
+
+import asyncio
+import json
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway_core.adapters.kube.connection import load_kubeconfig
+from gateway_core.adapters.kube.records import KubeRecords
+from gateway_core.contract.file import GatewayFile
+from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.upload import GatewayUpload
+from gateway_core.ports.records import RecordFull
+from tests.crash.history import wait_settled
+from tests.servers.tenants import make_key, wait_status
+from tests.servers.world import Answer, Client, World, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+
+QUOTA = 24 * 2**20
+FILLER_BYTES = 200_000
+SOON = {
+    "GATEWAY_RECORD_SECONDS": "0.5",
+    "GATEWAY_SWEEP_SECONDS": "2",
+}
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """A gateway on an etcd of `QUOTA`; its operator watches the size where the test says so."""
+    env = {"etcd": {"ETCD_QUOTA_BACKEND_BYTES": str(QUOTA)}, "operator": dict(SOON)}
+    if getattr(request, "param", False):
+        env["operator"]["GATEWAY_RECORD_QUOTA_BYTES"] = str(QUOTA)
+    with World(extra_env=env) as running:
+        yield running
+
+
+class Etcd:
+    """The database behind the record, by its own API, and what fills it."""
+
+    def __init__(self, world: World, records: KubeRecords, http: aiohttp.ClientSession) -> None:
+        self._root = f"http://127.0.0.1:{world.config.ports.etcd}/v3"
+        self._records = records
+        self._http = http
+        self._fillers: list[str] = []
+
+    async def call(self, path: str, **body: Any) -> dict[str, Any]:
+        async with self._http.post(f"{self._root}/{path}", data=json.dumps(body)) as response:
+            assert response.status == 200, await response.text()
+            return dict(await response.json(content_type=None))
+
+    async def size(self) -> int:
+        return int((await self.call("maintenance/status"))["dbSize"])
+
+    async def fill(self, size: int) -> None:
+        """Puts objects of others into the database until it has so many bytes. RecordFull."""
+        while await self.size() < size:
+            await self.put_filler()
+
+    async def put_filler(self) -> None:
+        name = f"filler-{secrets.token_hex(6)}"
+        filler = {"metadata": {"name": name}, "data": {"x": "y" * FILLER_BYTES}}
+        await self._records.call_core("POST", "configmaps", body=filler)
+        self._fillers.append(name)
+
+    async def make_room(self) -> None:
+        """What an admin does: removes objects, compacts, defragments, disarms."""
+        for name in self._fillers:
+            await self._records.call_core("DELETE", "configmaps", name)
+        self._fillers.clear()
+        header = (await self.call("maintenance/status"))["header"]
+        await self.call("kv/compaction", revision=header["revision"], physical=True)
+        await self.call("maintenance/defragment")
+        alarms = (await self.call("maintenance/alarm", action="GET")).get("alarms", [])
+        for alarm in alarms:
+            await self.call("maintenance/alarm", action="DEACTIVATE", **alarm)
+
+
+def task_body(client: Client) -> dict[str, Any]:
+    return {
+        "model": client.model,
+        "prompt": "a cat",
+        "reference_image_urls": ["https://example.com/a.png"],
+        "duration_seconds": 3,
+    }
+
+
+def form(content: bytes, purpose: str) -> tuple[dict[str, str], bytes]:
+    bound = secrets.token_hex(8)
+    data = (
+        f'--{bound}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\n{purpose}\r\n'
+        f'--{bound}\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    ).encode()
+    data += content + f"\r\n--{bound}--\r\n".encode()
+    return {"Content-Type": f"multipart/form-data; boundary={bound}"}, data
+
+
+async def create_each(client: Client, management_key: str) -> dict[str, Answer]:
+    """One request of every kind that creates."""
+    headers, data = form(b"hello", "user_data")
+    upload = {"bytes": 5, "filename": "a", "mime_type": "text/plain", "purpose": "user_data"}
+    batch = {
+        "input_file_id": "file-" + "a" * 26,
+        "endpoint": "/v1/moderations",
+        "completion_window": "24h",
+    }
+    source = {"source": {"type": "base64", "data": "aGVsbG8="}}
+    post = client.request
+    return {
+        "task": await post("POST", client.tasks_path, body=task_body(client)),
+        "file": await post("POST", "/v1/files", headers=headers, data=data),
+        "upload": await post("POST", "/v1/uploads", body=upload),
+        "batch": await post("POST", "/v1/batches", body=batch),
+        "temporary file": await post("POST", "/api/v1/files", body=source),
+        "key": await post(
+            "POST", "/api/v1/management/keys", body={"name": "k"}, key=management_key
+        ),
+        "guardrail": await post(
+            "POST",
+            "/api/v1/management/guardrails",
+            body={"name": secrets.token_hex(4)},
+            key=management_key,
+        ),
+    }
+
+
+def check_refused(answers: dict[str, Answer]) -> None:
+    """Every one 503 with Retry-After, in its dialect."""
+    for kind, answer in answers.items():
+        assert answer.status == 503, (kind, answer.status, answer.raw)
+        assert 1 <= int(answer.headers["Retry-After"]) <= 120, kind
+        error = answer.body["error"]
+        if kind in ("file", "upload", "batch"):
+            assert error["code"] == "service_unavailable", kind
+        else:
+            assert isinstance(error, str), kind
+
+
+async def make_running(client: Client, count: int) -> list[str]:
+    """Tasks whose jobs run for some seconds."""
+    await client.simulate({"behaviour": "seconds", "seconds": "6"})
+    ids = [await client.create_surely(f"run-{secrets.token_hex(4)}") for _ in range(count)]
+
+    async def all_run() -> bool:
+        jobs = (await client.read_simulator("/control/jobs"))["jobs"]
+        return len({job["client_reference"] for job in jobs}) >= count
+
+    await wait_for(all_run, what="all jobs to be started", seconds=60)
+    return ids
+
+
+async def count_objects(records: KubeRecords) -> dict[str, int]:
+    kinds = (GatewayTask.plural, GatewayFile.plural, GatewayUpload.plural)
+    pages = [await records.list_page(kind, metadata_only=True) for kind in kinds]
+    return {kind: len(page.items) for kind, page in zip(kinds, pages, strict=True)}
+
+
+async def check_recovered(client: Client, records: KubeRecords, ids: list[str]) -> None:
+    """All that was acknowledged ends well, money and storage are as before, creates are taken."""
+    ended = await client.wait_terminal(ids)
+    assert {body["status"] for body in ended.values()} == {"completed"}, "I1, I9"
+    jobs = (await client.read_simulator("/control/jobs"))["jobs"]
+    references = [job["client_reference"] for job in jobs]
+    assert len(references) == len(set(references)) == len(ids), "I2"
+    # nothing is held any more, of tasks that ended or of creates that were refused
+    await wait_settled(client.world, client)
+
+    async def is_taken() -> bool:
+        answer = await client.request("POST", client.tasks_path, body=task_body(client))
+        return answer.status == 202
+
+    await wait_for(is_taken, what="a create to be taken", seconds=60)
+
+
+async def read_metrics(http: aiohttp.ClientSession, world: World, process: str) -> str:
+    port = getattr(world.config.ports, "api_health" if process == "api" else process)
+    async with http.get(f"http://127.0.0.1:{port}/metrics") as response:
+        assert response.status == 200
+        return await response.text()
+
+
+@pytest.mark.parametrize("world", [False], indirect=True)
+async def test_full_etcd_stops_intake_and_running_work_ends_once_it_has_space(
+    world: World,
+) -> None:
+    connection = load_kubeconfig(world.config.cluster_kubeconfig)
+    async with (
+        KubeRecords(connection, world.config.namespace) as records,
+        aiohttp.ClientSession() as http,
+        world.client() as client,
+    ):
+        etcd = Etcd(world, records, http)
+        manager = make_key(world, client.account, "Management").plaintext
+        await wait_status(client, 200, "/api/v1/management/keys", key=manager)
+        ids = await make_running(client, 8)
+        file = (await client.request("GET", "/v1/files")).body
+        before = await count_objects(records)
+        with pytest.raises(RecordFull):
+            await etcd.fill(2 * QUOTA)
+
+        for _ in range(3):
+            check_refused(await create_each(client, manager))
+        assert await count_objects(records) == before
+        for path in ("/v1/files", "/v1/batches", "/api/v1/me", f"{client.tasks_path}/{ids[0]}"):
+            assert (await client.request("GET", path)).status == 200, path
+        assert (await client.request("GET", "/v1/files")).body == file
+        # the jobs end meanwhile, and their ends cannot be written
+        await asyncio.sleep(8)
+        shown = [(await client.poll(task)).body["status"] for task in ids]
+        assert set(shown) <= {"processing", "completed"}
+        assert "gateway_intake_stopped" in await read_metrics(http, world, "api")
+
+        await etcd.make_room()
+        begun = time.monotonic()
+        await check_recovered(client, records, ids)
+        assert time.monotonic() - begun < 120
+
+
+@pytest.mark.parametrize("world", [True], indirect=True)
+async def test_intake_stops_near_the_quota_and_running_work_is_written_to_its_end(
+    world: World,
+) -> None:
+    connection = load_kubeconfig(world.config.cluster_kubeconfig)
+    async with (
+        KubeRecords(connection, world.config.namespace) as records,
+        aiohttp.ClientSession() as http,
+        world.client() as client,
+    ):
+        etcd = Etcd(world, records, http)
+        manager = make_key(world, client.account, "Management").plaintext
+        await wait_status(client, 200, "/api/v1/management/keys", key=manager)
+        ids = await make_running(client, 8)
+        await etcd.fill(QUOTA * 82 // 100)
+
+        async def is_stopped() -> bool:
+            answer = await client.request("POST", client.tasks_path, body=task_body(client))
+            if answer.status == 202:
+                ids.append(answer.body["id"])
+            return answer.status == 503
+
+        await wait_for(is_stopped, what="intake to stop", seconds=30)
+        check_refused(await create_each(client, manager))
+        text = await read_metrics(http, world, "api")
+        assert 'gateway_intake_stopped{reason="quota"} 1.0' in text
+        operators = await read_metrics(http, world, "operator")
+        sizes = re.findall(r"^gateway_record_size_bytes (.+)$", operators, re.MULTILINE)
+        assert [float(size) > QUOTA / 2 for size in sizes] == [True]
+        # there is room for the work under way: no write was refused
+        ended = await client.wait_terminal(ids)
+        assert {body["status"] for body in ended.values()} == {"completed"}
+        operators = await read_metrics(http, world, "operator")
+        assert "gateway_record_refusals_total 0.0" in operators
+
+        await etcd.make_room()
+        await check_recovered(client, records, ids)

@@ -1,0 +1,81 @@
+"""An exception that nothing expects ends neither process: watches are begun again (I1, I9)."""
+
+import asyncio
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.servers.replica import Replica
+from tests.servers.world import wait_for
+
+pytestmark = pytest.mark.slow
+
+FAULT = """
+import os
+import aiohttp
+
+request = aiohttp.ClientSession._request
+
+async def fail(self, method, url, **options):
+    watches = "watch" in f"{{url}} {{options.get('params')}}"
+    if watches and os.path.exists({trigger!r}):
+        raise RuntimeError("File descriptor 25 is used by transport")
+    return await request(self, method, url, **options)
+
+aiohttp.ClientSession._request = fail
+"""
+
+
+def read_failures(replica):
+    """Unexpected failures by loop; none while the process does not serve yet."""
+    try:
+        with urllib.request.urlopen(f"{replica.health_url}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+    except OSError:
+        return {}
+    return {
+        sample.labels["loop"]: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "gateway_unexpected_failures_total"
+    }
+
+
+@pytest.fixture
+def trigger(tmp_path):
+    """While this file is there, every watch raises in processes that have `fault_path`."""
+    return tmp_path / "watches-fail"
+
+
+@pytest.fixture
+def fault_path(tmp_path, trigger):
+    (tmp_path / "sitecustomize.py").write_text(FAULT.format(trigger=str(trigger)))
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "loop"), [("operator", "feed"), ("api", "watch_of_gatewaytasks")])
+async def test_watches_that_raise_are_begun_again(
+    unattended_world, trigger, fault_path, name, loop
+):
+    world = unattended_world
+    trigger.touch()
+    replica = Replica(world, name, PYTHONPATH=fault_path)
+    replica.start()
+    await wait_for(lambda: read_failures(replica).get(loop, 0) >= 2, seconds=60)
+    trigger.unlink()
+    await wait_for(replica.is_ready, seconds=60)
+    log = replica.log.read_text()
+    assert "File descriptor 25 is used by transport" in log
+    assert "Traceback" in log
+    async with world.client() as client:
+        base = replica.base_url if name == "api" else None
+        made = (await client.create(base=base, duration_seconds=3)).body["id"]
+        if name == "operator":
+            await client.wait_terminal([made])
+        else:
+            polled = await client.request("GET", f"{client.tasks_path}/{made}", base=base)
+            assert polled.status == 200
+    assert replica.is_alive()
+    replica.terminate()
+    assert await asyncio.to_thread(replica.wait_ended) == 0

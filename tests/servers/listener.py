@@ -1,0 +1,33 @@
+"""An ASGI application behind the gateway's protocol, on a socket of the test's own event loop."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.server import ServerState
+
+from gateway_apiserver.connections.protocol import Protocol
+from gateway_apiserver.connections.table import ConnectionTable
+
+
+def build_protocol(app: ASGIApp, table: ConnectionTable) -> Protocol:
+    """The protocol of one connection."""
+    config = uvicorn.Config(app, lifespan="off", log_config=None, proxy_headers=False)
+    config.load()
+    state = ServerState()
+    return Protocol(config=config, server_state=state, app_state={}, table=table)
+
+
+@asynccontextmanager
+async def listen(app: ASGIApp, table: ConnectionTable) -> AsyncIterator[int]:
+    """Serves `app` on a free port of loopback, which it yields."""
+    server = await asyncio.get_running_loop().create_server(
+        lambda: build_protocol(app, table), "127.0.0.1", 0
+    )
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await server.wait_closed()

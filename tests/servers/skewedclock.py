@@ -1,0 +1,46 @@
+"""The wall clock of a real process, set by libfaketime; the monotonic clock is left alone."""
+
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+LIBRARY = "vendor/libfaketime/src/libfaketime.so.1"
+
+
+class SkewedClock:
+    """How far a process's wall clock is from the machine's: kept in a file that it reads.
+
+    The process is started with `env`; `shift` also moves the clock of one that runs.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.shift(3600)
+        told = subprocess.check_output(
+            [sys.executable, "-c", "import time; print(time.time())"], env=self.env
+        )
+        assert float(told) > time.time() + 3000, "libfaketime has no effect on this machine"
+        self.shift(0)
+
+    def shift(self, seconds: int) -> None:
+        """Sets the clock so many seconds ahead, or behind."""
+        fresh = self._path.with_suffix(".new")
+        fresh.write_text(f"{seconds:+d}s\n")
+        fresh.replace(self._path)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The variables for the process."""
+        spec = find_spec("libfaketime")
+        assert spec is not None
+        assert spec.origin is not None
+        return {
+            "LD_PRELOAD": str(Path(spec.origin).parent / LIBRARY),
+            "FAKETIME_TIMESTAMP_FILE": str(self._path),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            # files are dated by the kernel
+            "NO_FAKE_STAT": "1",
+        }

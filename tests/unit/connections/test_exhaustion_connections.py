@@ -1,0 +1,323 @@
+"""I11: nobody without a key exhausts a process by its connections, heads or bodies."""
+
+import asyncio
+import gc
+import time
+import tracemalloc
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from ipaddress import ip_network
+
+import orjson
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from gateway_apiserver.answers import Answer, send_answer
+from gateway_apiserver.connections import bodies, protocol
+from gateway_apiserver.connections.bounds import ConnectionBounds
+from gateway_apiserver.connections.table import ConnectionTable
+from gateway_apiserver.edge import Edge
+from gateway_apiserver.surfaces import Dialect
+from gateway_apiserver.trace import trace_of
+from tests.servers.listener import listen
+
+GOOD = b"GET /good HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    """`/good` answers, `/early` answers without a look at the body, `/body` reads it whole."""
+    size = 0
+    if scope["path"] == "/body":
+        trace_of(scope).account = "tenant"
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":
+                return
+            size += len(message["body"])
+            more = message["more_body"]
+    elif scope["path"] == "/held":
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        return
+    await send_answer(send, Answer(200, b"%d" % size))
+
+
+class Port:
+    """The application behind the gateway's protocol."""
+
+    def __init__(self, number: int, table: ConnectionTable) -> None:
+        self.number = number
+        self.table = table
+
+    async def open(
+        self, data: bytes = b"", source: str = "127.0.0.1"
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.number, local_addr=(source, 0)
+        )
+        writer.write(data)
+        await writer.drain()
+        return reader, writer
+
+    async def hold(
+        self, stack: AsyncExitStack, data: bytes = b"", source: str = "127.0.0.1"
+    ) -> asyncio.StreamReader:
+        """A connection that stays open as long as `stack`."""
+        reader, writer = await self.open(data, source)
+        stack.callback(lambda: (reader, writer.transport.abort()))
+        return reader
+
+    async def ask(self, data: bytes = GOOD, source: str = "127.0.0.1") -> bytes:
+        """The whole response of a connection of its own, which the server or the client closes."""
+        reader, writer = await self.open(data, source)
+        try:
+            async with asyncio.timeout(20):
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
+                return head + await reader.readexactly(length)
+        finally:
+            writer.transport.abort()
+
+
+@asynccontextmanager
+async def serve(**bounds: object) -> AsyncIterator[Port]:
+    chosen = ConnectionBounds(**bounds)  # type: ignore[arg-type]
+    table = ConnectionTable(chosen)
+    async with listen(Edge(app, bounds=chosen), table) as number:
+        yield Port(number, table)
+
+
+async def end_of(reader: asyncio.StreamReader, seconds: float = 20) -> bytes:
+    """What comes until the server closes."""
+    async with asyncio.timeout(seconds):
+        with suppress(ConnectionResetError):
+            return await reader.read()
+    return b""
+
+
+async def test_a_head_has_at_most_a_hundred_headers() -> None:
+    async with serve() as port:
+        for count, status in ((100, b"200"), (101, b"431"), (16_300, b"431")):
+            headers = b"".join(b"a:b\r\n" for _ in range(count))
+            answer = await port.ask(b"GET / HTTP/1.1\r\n" + headers + b"\r\n")
+            assert answer.split()[1] == status, count
+            assert b"x-request-id: req_" in answer
+
+
+@pytest.mark.parametrize("form", ["one value", "many headers", "target", "unfinished value"])
+async def test_a_head_has_at_most_32_kib(form: str) -> None:
+    over = 33 * 1024
+    head = {
+        "one value": b"GET / HTTP/1.1\r\na: " + b"b" * over + b"\r\n\r\n",
+        "many headers": b"GET / HTTP/1.1\r\n" + (b"a: " + b"b" * 1000 + b"\r\n") * 34 + b"\r\n",
+        "target": b"GET /" + b"a" * over + b" HTTP/1.1\r\n\r\n",
+        "unfinished value": b"GET / HTTP/1.1\r\na: " + b"b" * over,
+    }[form]
+    async with serve() as port:
+        answer = await port.ask(head)
+        assert answer.split()[1] == b"431"
+        fits = b"GET / HTTP/1.1\r\na: " + b"b" * (31 * 1024) + b"\r\n\r\n"
+        assert (await port.ask(fits)).split()[1] == b"200"
+
+
+async def test_trailers_count_with_the_headers() -> None:
+    start = b"POST /body HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
+    async with serve() as port:
+        for trailers in (b"a: b\r\n" * 5000, b"a: " + b"b" * 100_000):
+            reader, writer = await port.open(start)
+            with suppress(ConnectionError):
+                for _ in range(20):
+                    writer.write(trailers)
+                    await writer.drain()
+            assert b" 200 " not in await end_of(reader)
+            writer.transport.abort()
+
+
+async def test_pipelined_requests_are_few() -> None:
+    async with serve() as port:
+        reader, writer = await port.open(b"GET /held HTTP/1.1\r\n\r\n" + GOOD * 5000)
+        await end_of(reader)
+        writer.transport.abort()
+        reader, writer = await port.open(GOOD * 5)
+        for _ in range(5):
+            assert (await reader.readuntil(b"\r\n\r\n")).split()[1] == b"200"
+            await reader.readexactly(1)
+        writer.transport.abort()
+
+
+async def test_a_slow_head_is_answered_408_however_it_drips() -> None:
+    async with serve(head_seconds=0.5) as port:
+        began = time.monotonic()
+        reader, writer = await port.open(b"GET / HTTP/1.1\r\n")
+
+        async def drip() -> None:
+            with suppress(ConnectionError):
+                while True:
+                    writer.write(b"a: b\r\n")
+                    await writer.drain()
+                    await asyncio.sleep(0.05)
+
+        dripping = asyncio.create_task(drip())
+        answer = await end_of(reader)
+        dripping.cancel()
+        writer.transport.abort()
+        assert answer.split()[1] == b"408"
+        assert 0.4 < time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("first", [b"", b"\r\n", GOOD, GOOD + b"\r\n"])
+async def test_an_idle_connection_is_closed_whatever_it_had(first: bytes) -> None:
+    async with serve(idle_seconds=0.5) as port:
+        reader, writer = await port.open(first)
+        await end_of(reader)
+        writer.transport.abort()
+
+
+async def test_the_rest_of_a_body_after_its_answer_has_a_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(protocol, "DRAIN_SECONDS", 0.5)
+    async with serve() as port:
+        reader, writer = await port.open(b"POST /early HTTP/1.1\r\nContent-Length: 9999\r\n\r\n")
+
+        async def drip() -> None:
+            with suppress(ConnectionError):
+                while True:
+                    writer.write(b"a")
+                    await writer.drain()
+                    await asyncio.sleep(0.05)
+
+        dripping = asyncio.create_task(drip())
+        assert (await end_of(reader)).split()[1] == b"200"
+        dripping.cancel()
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("path", [b"/v1/x/body", b"/api/v1/body"])
+async def test_a_slow_body_ends_in_the_dialect_of_its_surface(
+    path: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "IDLE_SECONDS", 0.5)
+
+    async def read(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "path": "/body"}, receive, send)
+
+    async with listen(Edge(read), ConnectionTable(ConnectionBounds())) as number:
+        reader, writer = await asyncio.open_connection("127.0.0.1", number)
+        writer.write(
+            b"POST " + path + b" HTTP/1.1\r\nAuthorization: a\r\nContent-Length: 9\r\n\r\na"
+        )
+        async with asyncio.timeout(20):
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.partition(b"content-length: ")[2].partition(b"\r")[0])
+            error = orjson.loads(await reader.readexactly(length))["error"]
+        writer.transport.abort()
+    assert head.split()[1] == b"503"
+    assert b"retry-after: " in head
+    form = Dialect.OPENAI if path.startswith(b"/v1/") else Dialect.TASK
+    assert isinstance(error, dict if form is Dialect.OPENAI else str)
+
+
+async def test_unfinished_json_bodies_have_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one tenant, and small bodies pass while large ones hold everything."""
+    monkeypatch.setattr(
+        "gateway_apiserver.edge.BodyMemory", lambda: bodies.BodyMemory(3_000_000, 2_000_000)
+    )
+    head = b"POST /body HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    async with serve() as port, AsyncExitStack() as stack:
+        refused = 0
+        for _ in range(6):
+            reader = await port.hold(stack, head % 900_000 + b"a" * 600_000)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    refused += (await reader.readuntil(b"\r\n\r\n")).split()[1] == b"503"
+        assert refused == 3
+        assert (await port.ask(head % 10_000 + b"a" * 10_000)).split()[1] == b"200"
+        assert (await port.ask(head % 90_000 + b"a" * 90_000)).split()[1] == b"200"
+
+
+async def test_memory_is_given_back_with_the_request() -> None:
+    async with serve() as port:
+        body = b"a" * 900_000
+        for _ in range(120):
+            answer = await port.ask(
+                b"POST /body HTTP/1.1\r\nContent-Type: application/json\r\n"
+                b"Content-Length: 900000\r\n\r\n" + body
+            )
+            assert answer.endswith(b"900000")
+
+
+async def test_a_flood_from_one_address_keeps_no_client_out() -> None:
+    """Neither others nor itself: the longest waiting connections make room."""
+    async with serve(connections=60, per_address=40) as port, AsyncExitStack() as stack:
+        for _ in range(300):
+            await port.hold(stack, b"GET / HT")
+        assert len(port.table) <= 40
+        assert port.table.refused == 0
+        assert (await port.ask()).split()[1] == b"200"
+        assert (await port.ask(source="127.0.0.2")).split()[1] == b"200"
+
+
+async def test_a_flood_from_many_addresses_is_bounded_in_total() -> None:
+    async with serve(connections=60, per_address=40) as port, AsyncExitStack() as stack:
+        for number in range(300):
+            await port.hold(stack, source=f"127.0.1.{1 + number % 100}")
+        assert len(port.table) <= 60
+        assert (await port.ask(source="127.0.0.2")).split()[1] == b"200"
+
+
+async def test_connections_with_requests_are_refused_beyond_the_bound() -> None:
+    async with serve(connections=60, per_address=5) as port, AsyncExitStack() as stack:
+        for _ in range(5):
+            await port.hold(stack, b"GET /held HTTP/1.1\r\n\r\n")
+        await asyncio.sleep(0.2)
+        refused = await port.ask()
+        assert refused.split()[1] == b"503"
+        assert b"retry-after: 5\r\n" in refused
+        assert (await port.ask(source="127.0.0.2")).split()[1] == b"200"
+        # a refused connection that sends nothing is closed as well
+        reader = await port.hold(stack)
+        assert await end_of(reader) == b""
+        assert len(port.table) == 5
+
+
+async def test_clients_behind_a_trusted_proxy_are_bounded_by_request() -> None:
+    proxies = (ip_network("127.0.0.3/32"),)
+    async with (
+        serve(per_address=5, trusted_proxies=proxies) as port,
+        AsyncExitStack() as stack,
+    ):
+        held = b"GET /held HTTP/1.1\r\nX-Forwarded-For: 192.0.2.9, 198.51.100.1\r\n\r\n"
+        for _ in range(5):
+            await port.hold(stack, held, source="127.0.0.3")
+        await asyncio.sleep(0.2)
+        good = b"GET /good HTTP/1.1\r\nX-Forwarded-For: %b\r\n\r\n"
+        flooding = await port.ask(good % b"198.51.100.1", "127.0.0.3")
+        assert flooding.split()[1] == b"503"
+        assert b"retry-after: " in flooding
+        assert (await port.ask(good % b"198.51.100.2", "127.0.0.3")).split()[1] == b"200"
+        # a client's own header says nothing
+        assert (await port.ask(good % b"198.51.100.1", "127.0.0.4")).split()[1] == b"200"
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\n" + b"a: %b\r\n" % (b"b" * 300) * 99])
+async def test_a_waiting_connection_takes_little_memory(sent: bytes) -> None:
+    """With nothing received, and with the largest unfinished heads."""
+    count = 200
+    async with serve(head_seconds=120) as port, AsyncExitStack() as stack:
+        await port.ask()
+        gc.collect()
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(count):
+                await port.hold(stack, sent)
+            await asyncio.sleep(0.2)
+            gc.collect()
+            used = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+        # the client's side is measured with it
+        assert used / count < 128 * 1024
+        assert len(port.table) == count

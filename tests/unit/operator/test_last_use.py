@@ -1,0 +1,55 @@
+"""The operator copies when keys were last used into their status, with few writes."""
+
+from gateway_core.ports.records import Outdated
+from gateway_operator.controllers.standing.keys import project_key
+from gateway_operator.controllers.standing.lastuse import LastUse
+from tests.fakes.counters import FakeCounters
+from tests.fakes.records import FakeRecords, Fault
+from tests.fakes.tables import FakeTable
+
+AT = 1_800_000_000.0
+
+
+class Bench:
+    """The sweep on fakes, with one key each of two accounts."""
+
+    def __init__(self) -> None:
+        self.records, self.counters = FakeRecords(), FakeCounters()
+        keys = FakeTable(self.records, "gatewaykeys", project_key)
+        self.sweep = LastUse(self.records, self.counters, keys).sweep
+        for account, name in (("demo", "key-a"), ("guest", "key-b")):
+            token = {"id": "abcdefgh", "digest": "0" * 64, "hint": "h"}
+            spec = {"accountName": account, "displayName": name, "tokens": [token]}
+            self.records.put("gatewaykeys", {"metadata": {"name": name}, "spec": spec})
+
+    def shown(self, name: str) -> str | None:
+        """What the status says."""
+        found: str | None = (
+            (self.records.find("gatewaykeys", name) or {}).get("status") or {}
+        ).get("lastUsedTime")
+        return found
+
+
+async def test_a_later_use_is_written_once() -> None:
+    bench = Bench()
+    await bench.counters.note_used("demo", {"key-a": AT + 0.7, "key-b": AT, "key-gone": AT})
+    assert await bench.sweep() == 1
+    assert (bench.shown("key-a"), bench.shown("key-b")) == ("2027-01-15T08:00:00Z", None)
+    assert await bench.sweep() == 0
+    bench.counters.lose()
+    assert await bench.sweep() == 0
+    await bench.counters.note_used("demo", {"key-a": AT - 60})
+    assert await bench.sweep() == 0
+    assert bench.shown("key-a") == "2027-01-15T08:00:00Z"
+    await bench.counters.note_used("demo", {"key-a": AT + 60})
+    assert await bench.sweep() == 1
+    assert bench.shown("key-a") == "2027-01-15T08:01:00Z"
+
+
+async def test_a_write_that_comes_second_is_made_by_the_next_sweep() -> None:
+    bench = Bench()
+    await bench.counters.note_used("guest", {"key-b": AT})
+    bench.records.order_faults("patch_status", Fault(Outdated("changed")))
+    assert await bench.sweep() == 0
+    assert await bench.sweep() == 1
+    assert bench.shown("key-b") == "2027-01-15T08:00:00Z"

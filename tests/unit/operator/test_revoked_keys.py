@@ -1,0 +1,198 @@
+"""Revoked keys, and what is left of removed keys and guardrails, are bounded in number (I11)."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway_core.contract.names import REPLAYS_ANNOTATION, REVOKED_AT_ANNOTATION
+from gateway_core.ports.objects import StoreUnavailable
+from gateway_core.ports.records import Outdated, RecordOutcomeUnknown, Refused
+from gateway_core.usecases.archive import archive_removed, read_removed
+from gateway_operator.controllers.standing.guardrails import project_guardrail
+from gateway_operator.controllers.standing.keys import project_key
+from gateway_operator.failpoints import Failpoints
+from gateway_operator.retention.deletions import Deletions
+from gateway_operator.retention.expiry import Expiry, RemovedTrim
+from gateway_operator.retention.revokedkeys import RevokedKeys
+from gateway_operator.retention.rules import Rules
+from tests.fakes.objects import FakeObjects
+from tests.fakes.records import FakeRecords, Fault
+from tests.fakes.tables import FakeTable
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+class Bench:
+    """The sweep on fakes, keeping two revoked keys of each account."""
+
+    def __init__(self) -> None:
+        self.records = FakeRecords()
+        self.store = FakeObjects()
+        self.sweep = RevokedKeys(
+            self.records,
+            self.store,
+            Deletions(self.records, Failpoints()),
+            FakeTable(self.records, "gatewaykeys", project_key),
+            FakeTable(self.records, "gatewayguardrails", project_guardrail),
+            most=2,
+        ).sweep
+
+    def put_key(self, name: str, minute: int | None = None, **spec: Any) -> None:
+        """A key; `minute` is when it was revoked, if it was."""
+        token = {"id": "abcdefgh", "digest": "0" * 64, "hint": "h"}
+        base = {"accountName": "demo", "displayName": name, "tokens": [token]}
+        noted = {REVOKED_AT_ANNOTATION: f"2026-11-21T10:{minute or 0:02}:00Z"}
+        meta = {"name": name, "annotations": {} if minute is None else noted}
+        state = {"revoked": minute is not None}
+        self.records.put("gatewaykeys", {"metadata": meta, "spec": {**base, **state, **spec}})
+
+    @property
+    def names(self) -> list[str]:
+        """The keys that are there."""
+        return sorted(o["metadata"]["name"] for o in self.records.list_objects("gatewaykeys"))
+
+
+async def test_the_keys_revoked_first_go_beyond_the_number_kept() -> None:
+    bench = Bench()
+    for name, minute in (("key-c", 1), ("key-b", 2), ("key-a", 3), ("key-d", 4)):
+        bench.put_key(name, minute)
+    bench.put_key("key-open")
+    bench.put_key("key-other", 1, accountName="guest")
+    declared = {"secretName": "s", "tokens": None}
+    for n in range(3):
+        bench.put_key(f"key-declared-{n}", 0, **declared)
+    assert await bench.sweep() == 2
+    assert [n for n in bench.names if "declared" not in n] == [
+        "key-a",
+        "key-d",
+        "key-open",
+        "key-other",
+    ]
+    assert len(bench.names) == 7
+    assert await bench.sweep() == 0
+    assert await read_removed(bench.store, "gatewaykeys", "demo", "key-c") is not None
+    assert await read_removed(bench.store, "gatewaykeys", "demo", "key-a") is None
+
+
+async def test_a_removed_key_leaves_its_place_in_guardrails() -> None:
+    bench = Bench()
+    for n in range(4):
+        bench.put_key(f"key-{n}", n)
+    bench.put_key("key-open")
+    for account, name in (("demo", "grd-own"), ("guest", "grd-other")):
+        spec = {
+            "accountName": account,
+            "displayName": name,
+            "keyNames": ["key-open", "key-0", "key-3", "key-1"],
+        }
+        bench.records.put("gatewayguardrails", {"metadata": {"name": name}, "spec": spec})
+    assert await bench.sweep() == 2
+    own = bench.records.find("gatewayguardrails", "grd-own")
+    other = bench.records.find("gatewayguardrails", "grd-other")
+    assert own is not None
+    assert other is not None
+    assert own["spec"]["keyNames"] == ["key-open", "key-3"]
+    assert len(other["spec"]["keyNames"]) == 4
+
+
+@pytest.mark.parametrize("error", [Refused, Outdated, RecordOutcomeUnknown])
+async def test_key_stays_while_it_cannot_be_taken_out_of_a_guardrail(
+    error: type[Exception],
+) -> None:
+    bench = Bench()
+    for account in ("demo", "guest"):
+        for n in range(4):
+            bench.put_key(f"key-{account}-{n}", n, accountName=account)
+    spec = {"accountName": "demo", "displayName": "d", "keyNames": ["key-demo-0"]}
+    bench.records.put("gatewayguardrails", {"metadata": {"name": "grd-a"}, "spec": spec})
+    bench.records.order_faults("patch", Fault(error("no")))
+    assert await bench.sweep() == 3
+    assert bench.names == [
+        "key-demo-0",
+        *(f"key-{a}-{n}" for a in ("demo", "guest") for n in (2, 3)),
+    ]
+    assert await bench.sweep() == 1
+    guardrail = bench.records.find("gatewayguardrails", "grd-a")
+    assert guardrail is not None
+    assert guardrail["spec"]["keyNames"] == []
+
+
+async def test_refusal_for_one_account_holds_up_no_other() -> None:
+    bench = Bench()
+    for account in ("demo", "guest"):
+        for n in range(3):
+            bench.put_key(f"key-{account}-{n}", n, accountName=account)
+    bench.records.order_faults("delete", Fault(Refused("a webhook refuses")))
+    assert await bench.sweep() == 1
+    assert await bench.sweep() == 1
+
+
+async def test_nothing_goes_while_the_store_does_not_take_what_is_left_of_it() -> None:
+    bench = Bench()
+    for n in range(3):
+        bench.put_key(f"key-{n}", n)
+    bench.store.away = True
+    with pytest.raises(StoreUnavailable):
+        await bench.sweep()
+    assert len(bench.names) == 3
+    bench.store.away = False
+    assert await bench.sweep() == 1
+
+
+async def test_a_sweep_that_was_cut_short_goes_on() -> None:
+    bench = Bench()
+    for n in range(4):
+        bench.put_key(f"key-{n}", n)
+    lost = Fault(RecordOutcomeUnknown("lost"), applied=True)
+    bench.records.order_faults("delete", lost, Fault(Outdated("changed")))
+    assert await bench.sweep() == 0
+    assert await bench.sweep() == 1
+    assert bench.names == ["key-2", "key-3"]
+
+
+async def test_what_is_left_is_small() -> None:
+    store = FakeObjects()
+    spec = {"accountName": "demo", "displayName": "x" * 100, "allowedModels": ["x" * 253] * 60}
+    spec["keyNames"] = [f"key-{n:026}" for n in range(1000)]
+    meta = {
+        "name": "grd-a",
+        "creationTimestamp": "2026-11-21T10:00:00Z",
+        "annotations": {REPLAYS_ANNOTATION: "x" * 6000},
+        "managedFields": [{"x": "y" * 10_000}],
+    }
+    await archive_removed(store, "gatewayguardrails", "demo", {"metadata": meta, "spec": spec})
+    (content,) = store.contents.values()
+    assert len(content) < 500
+    assert orjson.loads(content)["metadata"]["name"] == "grd-a"
+
+
+async def test_of_each_account_only_the_newest_remains_are_kept() -> None:
+    store = FakeObjects()
+    for account in ("a", "a-b", "b"):
+        for n in range(6 if account != "b" else 2):
+            for folder in ("keys", "guardrails"):
+                key = f"{folder}/{account}/n-{n}.json"
+                await store.put(key, b"{}")
+                # the order of names is not that of time
+                store.modified[key] = NOW - timedelta(hours=(n * 5) % 7)
+    assert await RemovedTrim(store, most=4).sweep() == 8
+    left = set(store.contents)
+    newest = sorted(range(6), key=lambda n: (n * 5) % 7)[:4]
+    for account in ("a", "a-b"):
+        kept = {key for key in left if key.startswith(f"keys/{account}/")}
+        assert kept == {f"keys/{account}/n-{n}.json" for n in newest}
+    assert sum(key.startswith("guardrails/b/") for key in left) == 2
+    assert await RemovedTrim(store, most=4).sweep() == 0
+
+
+async def test_remains_go_after_their_time() -> None:
+    store = FakeObjects()
+    for folder in ("keys", "guardrails"):
+        for days in (30, 32):
+            key = f"{folder}/demo/{days}.json"
+            await store.put(key, b"{}")
+            store.modified[key] = NOW - timedelta(days=days)
+    assert await Expiry(store, Rules(), lambda: NOW).sweep() == 2
+    assert sorted(store.contents) == ["guardrails/demo/30.json", "keys/demo/30.json"]
