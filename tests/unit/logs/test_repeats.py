@@ -133,7 +133,7 @@ def test_each_defect_has_its_traceback_while_another_recurs(log: Log, logger: st
     write = (
         structlog.get_logger("edge").exception
         if logger == "structlog"
-        else logging.getLogger("uvicorn.error").exception
+        else logging.getLogger("a.library").exception
     )
     for defect in (raise_first, raise_first, raise_second, raise_second):
         try:
