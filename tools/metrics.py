@@ -16,7 +16,7 @@ from gateway_apiserver.connections.metrics import ConnectionMetrics
 from gateway_apiserver.connections.table import ConnectionTable
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_core.adapters.telemetry.process import ProcessMetrics
-from gateway_operator.census import Census
+from gateway_operator.gauges import Gauges
 from gateway_operator.metrics import Metrics as OperatorMetrics
 
 _SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
@@ -77,7 +77,7 @@ class _Described:
     """The census without anything to be counted."""
 
     def describe(self) -> Iterable[Any]:
-        return Census.describe(cast(Census, self))
+        return Gauges.describe(cast(Gauges, self))
 
     def collect(self) -> Iterable[Any]:
         return ()

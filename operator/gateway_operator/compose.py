@@ -43,57 +43,57 @@ from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.files import FileRecorder
 from gateway_core.usecases.ledgers import Rebuilder
 from gateway_core.usecases.providers import Providers
-from gateway_operator.balances import Balances
-from gateway_operator.bookkeeping import Bookkeeping
-from gateway_operator.callbacks.courier import Courier
-from gateway_operator.callbacks.signing import Keyring
-from gateway_operator.census import Census, Counted
-from gateway_operator.controllers.batches.assembly import assemble_batches
-from gateway_operator.controllers.standing.accounts import Accounts, Users
-from gateway_operator.controllers.standing.controller import StandingController
-from gateway_operator.controllers.standing.declaredkeys import DeclaredKeys
-from gateway_operator.controllers.standing.guardrails import Guardrails, project_guardrail
-from gateway_operator.controllers.standing.keys import Keys, project_key
-from gateway_operator.controllers.standing.models import (
+from gateway_operator.accounts.accounts import Accounts, Users
+from gateway_operator.accounts.balances import Balances
+from gateway_operator.accounts.declaredkeys import DeclaredKeys
+from gateway_operator.accounts.guardrails import Guardrails, project_guardrail
+from gateway_operator.accounts.keys import Keys, project_key
+from gateway_operator.accounts.models import (
     Models,
     ProviderKind,
     ProvidersInUse,
     follow_catalog,
 )
-from gateway_operator.controllers.tasks.alarms import Alarms
-from gateway_operator.controllers.tasks.controller import TaskController
-from gateway_operator.controllers.tasks.credentials import follow_policies
-from gateway_operator.controllers.tasks.journal import Journal
-from gateway_operator.controllers.tasks.redeliveries import (
-    SELECTOR,
-    Redeliveries,
-    project_wanted,
-)
-from gateway_operator.controllers.tasks.tools import Tools
+from gateway_operator.accounts.readiness import ReadinessController
+from gateway_operator.batches.assembly import assemble_batches
+from gateway_operator.billing.aggregator import UsageAggregator
+from gateway_operator.billing.journalreader import JournalReader
+from gateway_operator.callbacks.client import CallbackClient
+from gateway_operator.callbacks.signing import Keyring
+from gateway_operator.events import AdminEvents
 from gateway_operator.failpoints import Failpoints
-from gateway_operator.feed import (
+from gateway_operator.files.assembly import Keepers
+from gateway_operator.files.storage import FileStorage
+from gateway_operator.gauges import Counted, Gauges
+from gateway_operator.handlers import (
     LONGEST_RESTART_SECONDS,
     Followed,
     build_registry,
     build_settings,
+    kopf,
     run_feed,
 )
-from gateway_operator.folding import Folding
-from gateway_operator.framework import kopf
 from gateway_operator.health import start_health
 from gateway_operator.heartbeat import Heartbeat
-from gateway_operator.janitor import Janitor
-from gateway_operator.keepers import Keepers
-from gateway_operator.keeping import Keeping
-from gateway_operator.livetasks import LiveTasks
 from gateway_operator.metrics import Metrics
-from gateway_operator.outputs import Outputs
-from gateway_operator.queue import WorkQueue
-from gateway_operator.retention.recordspace import plan_samples
+from gateway_operator.retention.databasesize import plan_samples
 from gateway_operator.retention.schedule import Schedule, plan_sweeps
 from gateway_operator.settings import Settings
 from gateway_operator.shards import Shards
-from gateway_operator.tasktraces import TaskTraces
+from gateway_operator.tasks.cache import TaskCache
+from gateway_operator.tasks.calls import TaskTraces
+from gateway_operator.tasks.controller import TaskController
+from gateway_operator.tasks.credentials import follow_policies
+from gateway_operator.tasks.delivery import (
+    SELECTOR,
+    Redeliveries,
+    project_wanted,
+)
+from gateway_operator.tasks.outputs import Outputs
+from gateway_operator.tasks.resync import Resync
+from gateway_operator.tasks.statuswriter import StatusWriter
+from gateway_operator.tasks.tools import Tools
+from gateway_operator.workqueue import WorkQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ async def run_operator(
         scaled = partial(_build_moderation, shards=settings.shards)
         moderations = Providers(tables.providers, records, scaled)
         stack.push_async_callback(moderations.close)
-        live = LiveTasks()
+        live = TaskCache()
         queue = WorkQueue(lambda name: controller.reconcile(name), metrics.work_failures.inc)
         receivers = AddressPolicy(settings.callback_allowed_cidrs, settings.denied_cidrs)
         sender = HttpCallbackSender(receivers, timeout=settings.callback_timeout_seconds)
@@ -173,8 +173,8 @@ async def run_operator(
             catalog=follow_catalog(tables.models),
             providers=providers,
             outputs=Outputs(store, signer, settings.media_url),
-            journal=Journal(records, live),
-            folding=Folding(
+            journal=StatusWriter(records, live),
+            folding=UsageAggregator(
                 records,
                 metrics,
                 CLOCK.now,
@@ -183,8 +183,8 @@ async def run_operator(
             ),
             live=live,
             queue=queue,
-            alarms=Alarms(records),
-            courier=Courier(sender, Keyring(tables.accounts, records, CLOCK.now), CLOCK.now),
+            alarms=AdminEvents(records),
+            courier=CallbackClient(sender, Keyring(tables.accounts, records, CLOCK.now), CLOCK.now),
             callback_schedule=settings.callback_schedule,
             mint=IdMint(id_key),
             failpoints=Failpoints(settings.failpoints),
@@ -194,7 +194,7 @@ async def run_operator(
             notify_address=partial(notice_signer.locate, settings.notify_url),
         )
         controller = TaskController(tools)
-        keeping = Keeping(
+        keeping = FileStorage(
             records=records,
             store=store,
             ledger=ledger,
@@ -236,7 +236,7 @@ async def run_operator(
             heartbeat,
             batches,
         )
-        metrics.registry.register(Census(counted, CLOCK.now))
+        metrics.registry.register(Gauges(counted, CLOCK.now))
         process.follow({table.plural: table for table in tables.all})
         following = asyncio.Event()
         health = await start_health(
@@ -263,7 +263,7 @@ async def run_operator(
                 tasks=queue.run,
                 batches=batches.queue.run,
                 heartbeat=heartbeat.run,
-                janitor=Janitor(tools, settings.sweep_seconds, supervisor).run,
+                janitor=Resync(tools, settings.sweep_seconds, supervisor).run,
                 redeliveries=wanted.run,
                 files_and_uploads=keepers.run,
             )
@@ -278,7 +278,7 @@ async def run_operator(
                 sweeps += keepers.plan_sweeps(settings)
                 sweeps += plan_samples(records, intake_stop, metrics, settings)
                 schedule = Schedule(note_sweep, *sweeps, supervisor=supervisor)
-                bookkeeping = Bookkeeping(tools, settings.fold_seconds, supervisor=supervisor)
+                bookkeeping = JournalReader(tools, settings.fold_seconds, supervisor=supervisor)
                 balances = Balances(
                     records,
                     tables.accounts,
@@ -353,7 +353,7 @@ def _build_standing(
     providers: ProvidersInUse,
     declared: DeclaredKeys,
     defaults: AccountDefaults,
-) -> StandingController:
+) -> ReadinessController:
     """The kinds in the order of what they refer to, so that a start looks at each object once."""
     accounts, users, keys = tables.accounts, tables.users, tables.keys
     kinds = (
@@ -364,7 +364,7 @@ def _build_standing(
         ProviderKind(tables.providers, providers),
         Models(tables.models, providers),
     )
-    return StandingController(records, kinds, CLOCK.now)
+    return ReadinessController(records, kinds, CLOCK.now)
 
 
 def _build_provider(

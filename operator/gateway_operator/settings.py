@@ -17,7 +17,7 @@ from gateway_core.contract.limits import RequestsPerMinute
 from gateway_core.contract.names import SHARDS
 from gateway_core.domain.callbacks import SCHEDULE
 from gateway_core.ports.stores import StoreSettings
-from gateway_operator.retention.rules import DAY_SECONDS, MOST_ENDED, RESULT_DAYS, Rules
+from gateway_operator.retention.deletions import DAY_SECONDS, MOST_ENDED, RESULT_DAYS, Rules
 from gateway_operator.shards import Shards
 
 MOST_DELAY = 7 * 24 * 3600.0

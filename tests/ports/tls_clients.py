@@ -63,7 +63,7 @@ async def open_kopf(port: int, ca: str) -> AsyncIterator[Call]:
     """The operator's feed; its back-off, which is seconds, is left out."""
     # the other clients need not wait for these imports
     from gateway_operator.compose import login_to
-    from gateway_operator.feed import Followed, build_registry, build_settings, run_feed
+    from gateway_operator.handlers import Followed, build_registry, build_settings, run_feed
     from gateway_operator.shards import Shards
 
     connection = Connection(f"https://127.0.0.1:{port}", ca_pem=Path(ca).read_text())

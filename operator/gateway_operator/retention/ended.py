@@ -19,8 +19,7 @@ from gateway_core.contract.names import ACCOUNT_LABEL, FOLDED_LABEL
 from gateway_core.contract.upload import LIFETIME_SECONDS, GatewayUpload
 from gateway_core.domain.lifecycle import SETTLED, parse_label_time, parse_time
 from gateway_core.ports.records import Records
-from gateway_operator.retention.deletions import Deletions, Listed
-from gateway_operator.retention.rules import DAY_SECONDS
+from gateway_operator.retention.deletions import DAY_SECONDS, Deletions, Listed
 
 UPLOAD_SECONDS = LIFETIME_SECONDS + DAY_SECONDS
 """From an Upload's creation: repeats of its requests are answered for a day (§4.4)."""

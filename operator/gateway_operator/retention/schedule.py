@@ -12,15 +12,14 @@ from gateway_core.ports.counters import CountersUnavailable
 from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.records import RecordError
 from gateway_core.ports.storage import StorageUnavailable
-from gateway_operator.controllers.standing.lastuse import COPY_SECONDS, LastUse
-from gateway_operator.controllers.tasks.tools import Tools
-from gateway_operator.retention.closing import Closing
-from gateway_operator.retention.deletions import Deletions
+from gateway_operator.accounts.lastuse import COPY_SECONDS, LastUse
+from gateway_operator.billing.dayclosing import Closing
+from gateway_operator.retention.bytes import Expiry, RemovedTrim
+from gateway_operator.retention.deletions import Deletions, Rules
 from gateway_operator.retention.ended import BATCHES, EndedRemoval
-from gateway_operator.retention.expiry import Expiry, RemovedTrim
-from gateway_operator.retention.removal import Removal
 from gateway_operator.retention.revokedkeys import RevokedKeys
-from gateway_operator.retention.rules import Rules
+from gateway_operator.retention.tasks import Removal
+from gateway_operator.tasks.tools import Tools
 
 FIRST_SECONDS = 5.0
 """A start has other things to do first."""

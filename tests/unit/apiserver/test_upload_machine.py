@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from gateway_core.contract.names import id_to_name
 from gateway_core.ports.storage import StorageStale
 from gateway_core.usecases.storage import rebuild_pool
-from gateway_operator.reconciling.bytes import ByteReconciliation
+from gateway_operator.files.orphans import ByteReconciliation
 from tests.crash.shares import IS_WHOLE
 from tests.fakes.storage import REBUILD_SECONDS
 from tests.unit.apiserver.gateway import Answer

@@ -17,8 +17,8 @@ from gateway_core.contract.account import GatewayAccount
 from gateway_core.domain.lifecycle import format_time
 from gateway_core.usecases.files import FileRecorder
 from gateway_operator.failpoints import Failpoints
-from gateway_operator.keepers import Keepers
-from gateway_operator.keeping import Keeping
+from gateway_operator.files.assembly import Keepers
+from gateway_operator.files.storage import Keeping
 from gateway_operator.metrics import Metrics
 from tests.fakes.tables import FakeTable
 from tests.unit.apiserver.gateway import Answer, Gateway, call, clear_environment

@@ -16,7 +16,7 @@ from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.ledgers import read_ledger
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream
-from tests.unit.operator.stage import QUOTE, TASKS, Stage
+from tests.unit.operator.harness import QUOTE, TASKS, Stage
 
 
 @in_virtual_time

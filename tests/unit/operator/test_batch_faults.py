@@ -11,12 +11,11 @@ import pytest
 from gateway_core.domain.batchlines import Line, read_custom_id
 from gateway_core.domain.batchresults import LineResult
 from gateway_core.usecases.batchresults import STEP_LINES, merge
-from gateway_operator.controllers.batches import finalizing
-from gateway_operator.controllers.batches.budget import Budget
-from gateway_operator.controllers.batches.lanes import Allowance, Lane
-from gateway_operator.controllers.batches.window import Window
+from gateway_operator.batches import finalizing
+from gateway_operator.batches.limiter import Allowance, Lane
+from gateway_operator.batches.window import Budget, Window
 from tests.fakes.clock import in_virtual_time
-from tests.unit.operator.batchstage import (
+from tests.unit.operator.batch_harness import (
     BATCHES,
     PRICE,
     BatchStage,

@@ -22,7 +22,7 @@ from gateway_operator.failpoints import NAMES, Failpoints
 from tests.crash.shares import IS_WHOLE
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects
-from tests.unit.operator.batchstage import (
+from tests.unit.operator.batch_harness import (
     FILES,
     PRICE,
     BatchOperator,

@@ -15,7 +15,7 @@ from gateway_core.ports.upstream import (
     UpstreamUnclear,
 )
 from tests.fakes.clock import in_virtual_time
-from tests.unit.operator.batchstage import (
+from tests.unit.operator.batch_harness import (
     BATCHES,
     PRICE,
     BatchStage,

@@ -24,7 +24,7 @@ from gateway_core.ports.upstream import (
 )
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
-from tests.unit.operator.stage import QUOTE, ROUTE, TASKS, Stage
+from tests.unit.operator.harness import QUOTE, ROUTE, TASKS, Stage
 
 DEADLINE = 300
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateway_core.ports.counters import Budget
 from tests.fakes.clock import in_virtual_time
-from tests.unit.operator.stage import QUOTE, Stage
+from tests.unit.operator.harness import QUOTE, Stage
 
 REFUSED: dict[str, tuple[dict[str, Any] | None, dict[str, Any], str]] = {
     "unknown": (None, {}, "Key key-a does not exist in account demo."),

@@ -22,9 +22,9 @@ from gateway_core.ports.records import (
     RecordUnavailable,
     Refused,
 )
-from gateway_operator.controllers.standing.controller import StandingController
-from gateway_operator.controllers.standing.declaredkeys import LOOK_SECONDS, DeclaredKeys
-from gateway_operator.controllers.standing.keys import Keys
+from gateway_operator.accounts.declaredkeys import LOOK_SECONDS, DeclaredKeys
+from gateway_operator.accounts.keys import Keys
+from gateway_operator.accounts.readiness import ReadinessController
 from gateway_operator.failpoints import Failpoints
 from tests.fakes.clock import START, in_virtual_time
 from tests.fakes.records import FakeRecords, Fault
@@ -89,7 +89,7 @@ class Scene:
         )
         users, accounts = tables[GatewayUser], tables[GatewayAccount]
         kind = Keys(tables[GatewayKey], accounts, users, declared, self.read_clock)
-        controller = StandingController(self.records, (kind,), self.read_clock)
+        controller = ReadinessController(self.records, (kind,), self.read_clock)
         self.running = asyncio.create_task(controller.run())
         await asyncio.sleep(1)
 

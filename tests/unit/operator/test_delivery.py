@@ -17,14 +17,14 @@ from gateway_core.domain.callbacks import SCHEDULE
 from gateway_core.domain.webhooks import make_message_id
 from gateway_core.ports.records import Outdated, RecordUnavailable
 from gateway_core.usecases.archive import read_archived
-from gateway_operator.callbacks.courier import Courier
+from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.callbacks.signing import READ_SECONDS, UNUSED_SECONDS, Keyring
 from tests.fakes.callbacks import make_answer
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import Fault
 from tests.fakes.upstream import FakeUpstream
-from tests.unit.operator.stage import QUOTE, TASKS, WEBHOOK_SECRET, Operator, Stage
-from tests.unit.operator.surroundings import read_now
+from tests.unit.operator.environment import read_now
+from tests.unit.operator.harness import QUOTE, TASKS, WEBHOOK_SECRET, Operator, Stage
 
 URL = "https://hooks.example.com/done?token=1"
 DAY = 24 * 3600
@@ -282,11 +282,13 @@ class TestSecrets:
     async def test_one_of_an_account_looks_for_it_and_wakes_the_others(self) -> None:
         stage, _ = await begin()
         secret = stage.records.secrets.pop("demo-webhook")
-        check_keys = Courier.check_keys
+        check_keys = CallbackClient.check_keys
         names = [await stage.admit(callbackUrl=URL) for _ in range(20)]
         await stage.wait(lambda: all("lastAnswer" in callback(stage, name) for name in names))
         await stage.pass_time(3600)
-        with patch.object(Courier, "check_keys", autospec=True, side_effect=check_keys) as looks:
+        with patch.object(
+            CallbackClient, "check_keys", autospec=True, side_effect=check_keys
+        ) as looks:
             await stage.pass_time(3600)
         assert looks.call_count <= 60, "of twenty one looks, and that each minute"
         await stage.records.delete(TASKS, names[0])

@@ -10,7 +10,7 @@ from gateway_core.contract.names import TASK_FINALIZER
 from gateway_core.ports.upstream import SubmissionGuarantee, UpstreamUnclear
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
-from tests.unit.operator.stage import QUOTE, TASKS, Stage
+from tests.unit.operator.harness import QUOTE, TASKS, Stage
 
 CANCELLED = {"code": "cancelled", "message": "The task was cancelled."}
 

@@ -6,10 +6,10 @@ import pytest
 
 from gateway_core.ports.counters import Hold
 from gateway_core.ports.upstream import SubmissionGuarantee
-from gateway_operator.controllers.tasks.controller import CALL_SECONDS, MOMENT_SECONDS
+from gateway_operator.tasks.controller import CALL_SECONDS, MOMENT_SECONDS
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
-from tests.unit.operator.stage import QUOTE, Operator, Stage
+from tests.unit.operator.harness import QUOTE, Operator, Stage
 
 KEY, LOOKUP, NONE = (
     SubmissionGuarantee.IDEMPOTENCY_KEY,

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway_operator import feed
-from gateway_operator.feed import run_feed
-from gateway_operator.framework import kopf
+from gateway_operator import handlers
+from gateway_operator.handlers import kopf, run_feed
 
 
 async def run(monkeypatch: pytest.MonkeyPatch, *, becomes_ready: bool, stop: asyncio.Event) -> None:
@@ -22,7 +21,7 @@ async def run(monkeypatch: pytest.MonkeyPatch, *, becomes_ready: bool, stop: asy
     async def mark_ready() -> None:
         ready.set()
 
-    monkeypatch.setattr(feed.kopf, "operator", operate)
+    monkeypatch.setattr(handlers.kopf, "operator", operate)
     registry, settings = kopf.OperatorRegistry(), kopf.OperatorSettings()
     await run_feed(registry, settings, namespace="n", ready=mark_ready, stop=stop)
 

@@ -6,9 +6,9 @@ import pytest
 
 from gateway_core.contract.names import SHARD_LABEL, STORED_FINALIZER
 from gateway_core.contract.stored import file_key
-from gateway_operator.controllers.files.removal import GRACE_SECONDS
+from gateway_operator.files.removal import GRACE_SECONDS
 from tests.fakes.clock import in_virtual_time
-from tests.unit.operator.keepers_stage import (
+from tests.unit.operator.file_harness import (
     BATCHES,
     FILES,
     Stage,

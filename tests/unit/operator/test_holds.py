@@ -9,11 +9,11 @@ import pytest
 
 from gateway_core.ports.counters import CountersUnavailable, Hold
 from gateway_core.ports.records import Object
-from gateway_operator.janitor import HOLD_SECONDS
+from gateway_operator.tasks.resync import HOLD_SECONDS
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
-from tests.unit.operator.stage import QUOTE, Stage
-from tests.unit.operator.surroundings import TickingCounters
+from tests.unit.operator.environment import TickingCounters
+from tests.unit.operator.harness import QUOTE, Stage
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 

@@ -1,8 +1,8 @@
 """The operator copies when keys were last used into their status, with few writes."""
 
 from gateway_core.ports.records import Outdated
-from gateway_operator.controllers.standing.keys import project_key
-from gateway_operator.controllers.standing.lastuse import LastUse
+from gateway_operator.accounts.keys import project_key
+from gateway_operator.accounts.lastuse import LastUse
 from tests.fakes.counters import FakeCounters
 from tests.fakes.records import FakeRecords, Fault
 from tests.fakes.tables import FakeTable

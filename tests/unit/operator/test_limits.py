@@ -7,8 +7,8 @@ from gateway_core.contract.names import name_to_id
 from gateway_core.ports.counters import Budget, BudgetState
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
-from tests.unit.operator.stage import QUOTE, Stage
-from tests.unit.operator.surroundings import TickingCounters
+from tests.unit.operator.environment import TickingCounters
+from tests.unit.operator.harness import QUOTE, Stage
 
 URL = "https://client.example/hook"
 

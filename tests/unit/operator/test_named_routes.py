@@ -13,7 +13,7 @@ from gateway_core.contract.provider import ProviderSpec
 from gateway_core.ports.upstream import SubmissionGuarantee
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
-from tests.unit.operator.stage import QUOTE, ROUTE, TASKS, Stage
+from tests.unit.operator.harness import QUOTE, ROUTE, TASKS, Stage
 
 KEY, LOOKUP, NONE = (
     SubmissionGuarantee.IDEMPOTENCY_KEY,

@@ -8,7 +8,7 @@ from gateway_core.contract.notices import Notice
 from gateway_core.ports.upstream import JobReport, JobState, UpstreamBusy, UpstreamUnclear
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream
-from tests.unit.operator.stage import Stage
+from tests.unit.operator.harness import Stage
 
 SLOW = (60.0, 60.0)
 

@@ -26,18 +26,17 @@ from gateway_core.ports.upstream import (
     UpstreamRejected,
     UpstreamUnclear,
 )
-from gateway_operator.calls import UpstreamCalls, name_outcome
-from gateway_operator.census import Census, Counted
+from gateway_operator.gauges import Counted, Gauges
 from gateway_operator.heartbeat import Heartbeat
 from gateway_operator.metrics import Metrics
-from gateway_operator.tasktraces import TaskTraces
+from gateway_operator.tasks.calls import TaskTraces, UpstreamCalls, name_outcome
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.moderation import FakeModeration
 from tests.fakes.tracing import FakeSpan, FakeTracer
 from tests.fakes.upstream import FakeUpstream, Outcome
-from tests.unit.operator.batchstage import build_batches
-from tests.unit.operator.stage import Operator, Stage
-from tests.unit.operator.surroundings import read_now
+from tests.unit.operator.batch_harness import build_batches
+from tests.unit.operator.environment import read_now
+from tests.unit.operator.harness import Operator, Stage
 
 TRACE = "a" * 32
 PARENT = f"00-{TRACE}-{'b' * 16}-01"
@@ -70,7 +69,7 @@ class Shown:
 
 def show(operator: Operator) -> Shown:
     census = CollectorRegistry()
-    census.register(Census(list_parts(operator), read_now))
+    census.register(Gauges(list_parts(operator), read_now))
     return Shown(operator.tools.metrics.registry, census)
 
 
@@ -251,7 +250,7 @@ async def test_the_census_tells_of_tasks_by_phase_and_of_those_overdue() -> None
     assert shown.read("gateway_work_queue_tasks", state="scheduled") == 3
     # the controller would end them; a census of the same tasks an hour later
     late = CollectorRegistry()
-    late.register(Census(list_parts(operator), lambda: read_now() + timedelta(hours=1)))
+    late.register(Gauges(list_parts(operator), lambda: read_now() + timedelta(hours=1)))
     assert late.get_sample_value("gateway_tasks_overdue") == 3
     await stage.kill()
 

@@ -15,11 +15,11 @@ from gateway_core.ports.upstream import (
     UpstreamGone,
     UpstreamUnclear,
 )
-from gateway_operator.controllers.tasks import polling
+from gateway_operator.tasks import polling
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import Fault
 from tests.fakes.upstream import FakeUpstream
-from tests.unit.operator.stage import QUOTE, Stage
+from tests.unit.operator.harness import QUOTE, Stage
 
 GONE = UpstreamGone("The provider does not know the job.")
 UNCLEAR = UpstreamUnclear("The provider answered with HTTP status 500.")

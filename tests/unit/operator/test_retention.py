@@ -23,13 +23,12 @@ from gateway_core.ports.records import (
 )
 from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.ledgers import read_ledger
+from gateway_operator.billing.dayclosing import Closing
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.metrics import Metrics
-from gateway_operator.retention.closing import Closing
-from gateway_operator.retention.deletions import PER_SECOND, Deletions
-from gateway_operator.retention.expiry import Expiry
-from gateway_operator.retention.removal import MOST_CANDIDATES, Removal
-from gateway_operator.retention.rules import Rules
+from gateway_operator.retention.bytes import Expiry
+from gateway_operator.retention.deletions import PER_SECOND, Deletions, Rules
+from gateway_operator.retention.tasks import MOST_CANDIDATES, Removal
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects
 from tests.fakes.records import FakeRecords, Fault

@@ -10,13 +10,12 @@ from gateway_core.contract.names import REPLAYS_ANNOTATION, REVOKED_AT_ANNOTATIO
 from gateway_core.ports.objects import StoreUnavailable
 from gateway_core.ports.records import Outdated, RecordOutcomeUnknown, Refused
 from gateway_core.usecases.archive import archive_removed, read_removed
-from gateway_operator.controllers.standing.guardrails import project_guardrail
-from gateway_operator.controllers.standing.keys import project_key
+from gateway_operator.accounts.guardrails import project_guardrail
+from gateway_operator.accounts.keys import project_key
 from gateway_operator.failpoints import Failpoints
-from gateway_operator.retention.deletions import Deletions
-from gateway_operator.retention.expiry import Expiry, RemovedTrim
+from gateway_operator.retention.bytes import Expiry, RemovedTrim
+from gateway_operator.retention.deletions import Deletions, Rules
 from gateway_operator.retention.revokedkeys import RevokedKeys
-from gateway_operator.retention.rules import Rules
 from tests.fakes.objects import FakeObjects
 from tests.fakes.records import FakeRecords, Fault
 from tests.fakes.tables import FakeTable

@@ -10,7 +10,7 @@ from gateway_operator.metrics import Metrics
 from gateway_operator.shards import Shards
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream
-from tests.unit.operator.stage import QUOTE, TASKS, Operator, Stage
+from tests.unit.operator.harness import QUOTE, TASKS, Operator, Stage
 
 
 def names(count: int, owns: Callable[[str], bool]) -> list[str]:

@@ -8,11 +8,11 @@ import pytest
 
 from gateway_core.ports.records import RecordOutcomeUnknown, RecordUnavailable
 from gateway_core.ports.upstream import JobInput, SubmissionGuarantee, UpstreamBusy, UpstreamUnclear
-from gateway_operator.controllers.tasks.attempts import FRESH_SECONDS
+from gateway_operator.tasks.attempts import FRESH_SECONDS
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import Fault
 from tests.fakes.upstream import FakeUpstream, Outcome
-from tests.unit.operator.stage import QUOTE, TASKS, Stage
+from tests.unit.operator.harness import QUOTE, TASKS, Stage
 
 KEY, LOOKUP, NONE = (
     SubmissionGuarantee.IDEMPOTENCY_KEY,

@@ -8,11 +8,11 @@ import pytest
 
 from gateway_core.ports.records import Object, RecordOutcomeUnknown
 from gateway_core.ports.upstream import JobReport, JobState, SubmissionGuarantee
-from gateway_operator.controllers.tasks.controller import MOST_TAKEN_IN
+from gateway_operator.tasks.controller import MOST_TAKEN_IN
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import Fault
 from tests.fakes.upstream import FakeUpstream
-from tests.unit.operator.stage import QUOTE, TASKS, Stage
+from tests.unit.operator.harness import QUOTE, TASKS, Stage
 
 
 class TestFromRest:

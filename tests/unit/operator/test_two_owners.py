@@ -12,7 +12,7 @@ import pytest
 from gateway_core.contract.provider import ProviderSpec
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Job, Outcome
-from tests.unit.operator.stage import ROUTE, TASKS, Operator, Stage
+from tests.unit.operator.harness import ROUTE, TASKS, Operator, Stage
 
 
 def play(test: Callable[..., Any]) -> None:

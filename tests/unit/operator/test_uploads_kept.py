@@ -8,14 +8,15 @@ import pytest
 from gateway_core.contract.names import STORED_FINALIZER
 from gateway_core.contract.stored import part_key
 from gateway_core.usecases.uploads import compose_file
-from gateway_operator.controllers.uploads.settlement import Settlement
 from gateway_operator.failpoints import Failpoints
-from gateway_operator.keepers import Keepers
+from gateway_operator.files.assembly import Keepers
 from gateway_operator.retention.deletions import Deletions
 from gateway_operator.retention.ended import UPLOAD_SECONDS, EndedRemoval
 from gateway_operator.retention.ended import UPLOADS as KIND
+from gateway_operator.uploads.settlement import Settlement
 from tests.fakes.clock import in_virtual_time
-from tests.unit.operator.keepers_stage import (
+from tests.unit.operator.environment import read_now
+from tests.unit.operator.file_harness import (
     BATCHES,
     DAY,
     FILES,
@@ -23,7 +24,6 @@ from tests.unit.operator.keepers_stage import (
     Stage,
     TrippedFailpoints,
 )
-from tests.unit.operator.surroundings import read_now
 
 ENDINGS = ("after-upload-parts", "after-upload-finalizer", "after-upload-settled")
 COMPLETIONS = ("after-upload-file", "after-upload-move", *ENDINGS)

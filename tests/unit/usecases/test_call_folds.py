@@ -39,8 +39,8 @@ from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.callfolds import divide_objects, fold_calls
 from gateway_core.usecases.ledgers import read_ledger
 from gateway_core.usecases.usage import FoldDeferred
-from gateway_operator.retention.closing import Closing
-from gateway_operator.retention.rules import Rules
+from gateway_operator.billing.dayclosing import Closing
+from gateway_operator.retention.deletions import Rules
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects
 from tests.fakes.records import FakeRecords, Fault

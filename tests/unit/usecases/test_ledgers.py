@@ -25,8 +25,8 @@ from gateway_core.usecases.backlog import Backlog
 from gateway_core.usecases.callfolds import divide_objects, fold_calls
 from gateway_core.usecases.ledgers import read_ledger, rebuild_ledger
 from gateway_core.usecases.usage import FoldDeferred, fold_runs
-from gateway_operator.retention.closing import Closing
-from gateway_operator.retention.rules import Rules
+from gateway_operator.billing.dayclosing import Closing
+from gateway_operator.retention.deletions import Rules
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import FakeCounters
 from tests.fakes.objects import FakeObjects

@@ -1,0 +1,139 @@
+"""Whether providers and models can be used."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from gateway_core.contract.conditions import Reason
+from gateway_core.contract.model import GatewayModel, KeyedRoute
+from gateway_core.contract.provider import GatewayProvider
+from gateway_core.domain.catalog import Catalog, Problem, build_catalog
+from gateway_core.domain.operations import OPERATIONS
+from gateway_core.ports.caches import Table
+from gateway_core.ports.moderation import ModerationUpstream
+from gateway_core.ports.upstream import SubmissionGuarantee, Upstream
+from gateway_core.usecases.providers import Providers
+from gateway_operator.accounts.readiness import Finding, Ref, refer
+
+RECHECK_SECONDS = 30.0
+"""After how long a provider is looked at again: its Secret or its adapter may have changed."""
+_IDENTITIES = "models"
+
+
+@dataclass(frozen=True, slots=True)
+class ProvidersInUse:
+    """Providers with jobs, and those that answer at once."""
+
+    with_jobs: Providers[Upstream]
+    at_once: Providers[ModerationUpstream]
+
+    def of_type(self, type_: str) -> Providers[Upstream] | Providers[ModerationUpstream]:
+        """Those that a provider of a type is among."""
+        return self.at_once if type_ == "openai" else self.with_jobs
+
+    def for_model(self, model: GatewayModel) -> Providers[Upstream] | Providers[ModerationUpstream]:
+        """Those that a model's routes have to lead to."""
+        operation = OPERATIONS.get(model.spec.action)
+        makes_tasks = operation is None or operation.makes_tasks
+        return self.with_jobs if makes_tasks else self.at_once
+
+
+class ProviderKind:
+    """A provider can be used where its upstream can be made."""
+
+    kind = GatewayProvider
+    contested = ""
+
+    def __init__(self, table: Table[GatewayProvider], providers: ProvidersInUse) -> None:
+        self.table = table
+        self._providers = providers
+
+    def list_references(self, obj: GatewayProvider) -> Iterable[Ref]:
+        """None: its Secret is no object of ours."""
+        return ()
+
+    async def check(self, obj: GatewayProvider) -> Finding:
+        """What the calls to it would find."""
+        problem = await self._providers.of_type(obj.spec.type).check(obj.metadata.name)
+        return Finding(problem, again_in=RECHECK_SECONDS)
+
+
+class Models:
+    """A model can be used if it is in the catalog and one of its routes leads to a provider."""
+
+    kind = GatewayModel
+    contested = _IDENTITIES
+
+    def __init__(self, table: Table[GatewayModel], providers: ProvidersInUse) -> None:
+        self.table = table
+        self._providers = providers
+        self._known: dict[str, Problem] | None = None
+        self._generations: dict[str, int] = {}
+        table.subscribe(self._forget)
+
+    def list_references(self, obj: GatewayModel) -> Iterable[Ref]:
+        """The providers of its routes, and what other models of the same id have in common."""
+        spec = obj.spec
+        routes = [refer(GatewayProvider, route.provider_name) for route in spec.routes]
+        return [*routes, f"{_IDENTITIES}/{spec.service}/{spec.action}/{spec.model_id}"]
+
+    async def check(self, obj: GatewayModel) -> Finding:
+        """Whether the catalog takes it, and then its routes."""
+        if self._known is None:
+            _, self._known = build_catalog(entry for _, entry in self.table.items())
+        known = self._known.get(obj.metadata.name)
+        problem = known or await self._check_routes(obj)
+        route = None if problem else await self._find_keyed_route(obj)
+        if route == obj.status.keyed_route:
+            return Finding(problem)
+        shown = None if route is None else route.model_dump(by_alias=True)
+        return Finding(problem, {"keyedRoute": shown})
+
+    async def _find_keyed_route(self, model: GatewayModel) -> KeyedRoute | None:
+        """The first usable route, if a repeated submission there is the same job."""
+        if self._providers.for_model(model) is not self._providers.with_jobs:
+            return None
+        for route in model.spec.routes:
+            upstream = await self._providers.with_jobs.find(route.provider_name)
+            if upstream is None:
+                continue
+            if upstream.guarantee is not SubmissionGuarantee.IDEMPOTENCY_KEY:
+                return None
+            name, upstream_model = route.provider_name, route.upstream_model
+            return KeyedRoute(provider_name=name, upstream_model=upstream_model)
+        return None
+
+    def _forget(self, name: str) -> None:
+        """Has the catalog built anew, unless the model's status alone has changed."""
+        obj = self.table.get(name)
+        before = self._generations.pop(name, None)
+        if obj is not None:
+            self._generations[name] = obj.metadata.generation
+        if obj is None or obj.metadata.generation != before:
+            self._known = None
+
+    async def _check_routes(self, model: GatewayModel) -> Problem | None:
+        """A model is ready if one of its routes is; the first route's problem is shown if not."""
+        first: Problem | None = None
+        providers = self._providers.for_model(model)
+        for route in model.spec.routes:
+            problem = await providers.check(route.provider_name)
+            if problem is None:
+                return None
+            if problem.reason is not Reason.PROVIDER_NOT_FOUND:
+                text = f"provider {route.provider_name} is not ready: {problem.message}"
+                problem = Problem(Reason.PROVIDER_NOT_READY, text)
+            first = first or problem
+        return first
+
+
+def follow_catalog(models: Table[GatewayModel]) -> Callable[[], Catalog]:
+    """The catalog of the table's models, built anew after one has changed."""
+    current: list[Catalog] = []
+    models.subscribe(lambda _name: current.clear())
+
+    def read() -> Catalog:
+        if not current:
+            current.append(build_catalog(entry for _, entry in models.items())[0])
+        return current[0]
+
+    return read

@@ -1,0 +1,131 @@
+"""Folds ended runs into usage objects, many at a time: what the closing of a run waits for.
+
+The first of an account's day is written at once, what comes within a pause after it together: a
+lone task is closed without delay, and a busy account costs one write in that time. Where a write
+takes long, as the object of an account with a thousand keys in use does, the pause is longer too.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+
+from gateway_core.domain.usage import has_charge, read_charge
+from gateway_core.ports.records import Object, Records
+from gateway_core.usecases.usage import MOST_FOLDED, FoldDeferred, fold_runs, is_folded
+from gateway_operator.metrics import Metrics
+
+_MOST_PAUSE = 10.0
+_MOST_BATCHES = 1000
+"""Accounts and days kept in memory between two batches of theirs."""
+
+
+class UsageAggregator:
+    """Group commit: of those that wait, one writes for all."""
+
+    def __init__(
+        self,
+        records: Records,
+        metrics: Metrics,
+        now: Callable[[], datetime],
+        *,
+        pause_seconds: float,
+        most: int = MOST_FOLDED,
+    ) -> None:
+        self._records = records
+        self._metrics = metrics
+        self._now = now
+        self._pause = pause_seconds
+        self._most = min(most, MOST_FOLDED)
+        self._batches: dict[tuple[str, str], _Batch] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many ended tasks wait for a write."""
+        return sum(len(batch.waiting) for batch in self._batches.values())
+
+    async def fold(self, task: Object) -> None:
+        """Returns once the ended run's charge is in its account's usage. FoldDeferred.
+
+        A batch that has not run a line has nothing to be told of.
+        """
+        if is_folded(task) or not has_charge(task):
+            return
+        charge = read_charge(task)
+        batch = self._find_batch(charge.account, charge.day)
+        waiting = batch.waiting
+        waiting[charge.uid] = task
+        batch.users += 1
+        if len(waiting) >= self._most:
+            batch.full.set()
+        try:
+            while charge.uid in waiting:
+                async with batch.turn:
+                    if charge.uid in waiting:
+                        await self._write(charge.account, charge.day, batch)
+            if charge.uid in batch.failures:
+                raise FoldDeferred(batch.failures.pop(charge.uid))
+        finally:
+            waiting.pop(charge.uid, None)
+            batch.failures.pop(charge.uid, None)
+            batch.users -= 1
+
+    def acknowledge(self, task: Object) -> None:
+        """Tells that the run is marked: its name may be dropped with the next write."""
+        if not has_charge(task):
+            return
+        charge = read_charge(task)
+        batch = self._batches.get((charge.account, charge.day))
+        if batch is not None:
+            batch.marked.add(charge.uid)
+
+    async def _write(self, account: str, day: str, batch: "_Batch") -> None:
+        """One batch of what waits; those that failed with it are told so."""
+        loop = asyncio.get_running_loop()
+        if not batch.full.is_set():
+            try:
+                pause = max(self._pause, min(_MOST_PAUSE, 4 * batch.took))
+                async with asyncio.timeout(batch.written + pause - loop.time()):
+                    await batch.full.wait()
+            except TimeoutError:
+                pass
+        chosen = dict(list(batch.waiting.items())[: self._most])
+        marked = set(batch.marked)
+        begun = loop.time()
+        try:
+            done = await fold_runs(
+                self._records, account, day, list(chosen.values()), marked, self._now()
+            )
+        except Exception as error:  # all that waited for this write are told
+            done = set(chosen)
+            text = f"not folded: {type(error).__name__}: {error}"
+            batch.failures.update(dict.fromkeys(chosen, text))
+        else:
+            batch.marked -= marked
+            self._metrics.folded.inc(len(done))
+        batch.written = loop.time()
+        batch.took = batch.written - begun
+        for uid in done:
+            batch.waiting.pop(uid, None)
+        if len(batch.waiting) < self._most:
+            batch.full.clear()
+
+    def _find_batch(self, account: str, day: str) -> "_Batch":
+        key = account, day
+        if key not in self._batches and len(self._batches) >= _MOST_BATCHES:
+            # what was acknowledged there is found out again, should its room be needed
+            self._batches = {k: batch for k, batch in self._batches.items() if batch.users}
+        return self._batches.setdefault(key, _Batch())
+
+
+class _Batch:
+    """What waits for one account's day, and whose turn it is to write."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, Object] = {}
+        self.failures: dict[str, str] = {}
+        self.marked: set[str] = set()
+        self.turn = asyncio.Lock()
+        self.full = asyncio.Event()
+        self.written = float("-inf")
+        self.took = 0.0
+        self.users = 0

@@ -1,0 +1,147 @@
+"""Moves days of usage that are long past into the sum of past days, oldest first.
+
+First the day is closed: nothing can be added from then on. That waits for runs that are not marked
+yet, and until nothing of the usage journal is left for the day, since only the day's object tells
+how far that is in it. Then it is kept whole in the object store, for reports. Then its sums and its
+name go into the account's `…-before` object in one compare-and-set, and last its own object is
+deleted. Whoever is killed in between, or does the same again, finds the step that is due from what
+is there.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import structlog
+
+from gateway_core.contract.usage import MOST_PENDING, GatewayUsage, usage_name
+from gateway_core.domain.usage import absorb_day, drop_pending, list_pending
+from gateway_core.ports.objects import ObjectStore
+from gateway_core.ports.records import (
+    Missing,
+    Object,
+    Outdated,
+    RecordError,
+    RecordOutcomeUnknown,
+    Records,
+)
+from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.callfolds import divide_objects
+from gateway_core.usecases.pastdays import keep_day
+from gateway_core.usecases.usage import find_marked, open_usage
+from gateway_operator.retention.deletions import Rules
+
+_log = structlog.get_logger(__name__)
+
+
+class Closing:
+    """Sweeps over the usage objects of all accounts."""
+
+    def __init__(
+        self, records: Records, store: ObjectStore, rules: Rules, now: Callable[[], datetime]
+    ) -> None:
+        self._records = records
+        self._store = store
+        self._backlog = Backlog(store)
+        self._rules = rules
+        self._now = now
+
+    async def sweep(self) -> int:
+        """Moves the days that are due; how many. Raises what the ports raise.
+
+        What fails for one account is raised after all the others have been seen to.
+        """
+        last = self._now().astimezone(UTC).date() - timedelta(days=self._rules.usage_days + 1)
+        moved = 0
+        due = await self._list_days(last.isoformat())
+        waiting = await self._list_waiting() if due else set[str]()
+        failed: dict[str, RecordError] = {}
+        for _, name, account in due:
+            if name in waiting or account in failed:
+                continue
+            try:
+                moved += await self._move(await self._records.get(GatewayUsage.plural, name))
+            except (Outdated, Missing, RecordOutcomeUnknown) as error:
+                _log.info("a day of usage is left to the next sweep", error=str(error))
+            except RecordError as error:
+                _log.warning("a day of usage is not moved", usage=name, error=str(error))
+                failed[account] = error
+        if moved:
+            _log.info("days of usage moved away", days=moved)
+        if failed:
+            raise next(iter(failed.values()))
+        return moved
+
+    async def _list_waiting(self) -> set[str]:
+        """Names of the usage objects of which something is in the journal, folded or not."""
+        # one that cannot be read is folded nowhere, so it is in no day's mark
+        found = await self._backlog.read_whole()
+        return {usage_name(part.account, part.day) for part in divide_objects(found.objects)}
+
+    async def _list_days(self, last: str) -> list[tuple[str, str, str]]:
+        """Days up to `last`, the names of their objects, and of whom they are, oldest first.
+
+        No objects: those of all accounts fall due at the same midnight.
+        """
+        found: list[tuple[str, str, str]] = []
+        token = None
+        while True:
+            page = await self._records.list_page(GatewayUsage.plural, limit=100, token=token)
+            specs = ((obj["spec"], obj["metadata"]["name"]) for obj in page.items)
+            days = ((spec.get("day"), name, spec["accountName"]) for spec, name in specs)
+            found += [entry for entry in days if entry[0] and entry[0] <= last]
+            token = page.next_token
+            if token is None:
+                return sorted(found)
+
+    async def _move(self, day: Object) -> bool:
+        closed = await self._close(day)
+        if closed is None:
+            return False
+        await keep_day(self._store, closed)
+        await self._absorb(closed)
+        meta = closed["metadata"]
+        await self._records.delete(GatewayUsage.plural, meta["name"], uid=meta["uid"])
+        return True
+
+    async def _close(self, day: Object) -> Object | None:
+        """The day with nothing to be added any more; None while a run named in it is not marked."""
+        status = day.get("status") or {}
+        if status.get("closed"):
+            return day
+        pending = list_pending(status)
+        left = drop_pending(status, await find_marked(self._records, pending))
+        if list_pending(left):
+            return None
+        change = {**left, "closed": True}
+        return await self._records.patch_status(GatewayUsage.plural, day, change)
+
+    async def _absorb(self, day: Object) -> None:
+        """Adds a closed day to the sum of past days, unless that names it or the day has gone.
+
+        The day is looked for after the sum has been read: one that is there and not named in the
+        sum has never been added, since a name goes only after the day's object.
+        """
+        before = await open_usage(self._records, day["spec"]["accountName"], None)
+        meta = day["metadata"]
+        found = await self._records.get(GatewayUsage.plural, meta["name"])
+        if found["metadata"]["uid"] != meta["uid"]:
+            raise Missing(f"{meta['name']} is another day's object by now")
+        status = before.get("status") or {}
+        pending = list_pending(status)
+        if meta["uid"] in pending:
+            return
+        if len(pending) >= MOST_PENDING // 2:
+            status = drop_pending(status, await self._find_gone(pending))
+        await self._records.patch_status(GatewayUsage.plural, before, absorb_day(status, day))
+
+    async def _find_gone(self, pending: dict[str, str]) -> set[str]:
+        gone: set[str] = set()
+        for uid, name in pending.items():
+            try:
+                found = await self._records.get(GatewayUsage.plural, name)
+            except Missing:
+                gone.add(uid)
+            else:
+                if found["metadata"]["uid"] != uid:
+                    gone.add(uid)
+        return gone

@@ -1,1 +1,0 @@
-"""One module for each kind that the operator works on."""

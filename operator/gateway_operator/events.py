@@ -1,0 +1,47 @@
+"""What an admin must act on, as Events: a provider that refuses the gateway's credentials, an
+account whose callbacks cannot be signed.
+"""
+
+import time
+
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.provider import GatewayProvider
+from gateway_core.contract.task import GatewayTask
+from gateway_core.ports.records import RecordError, Records
+from gateway_core.ports.upstream import UpstreamDenied
+
+QUIET_SECONDS = 600.0
+
+
+class AdminEvents:
+    """Reports each object at most once in ten minutes."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._last: dict[tuple[str, str], float] = {}
+
+    async def report_denial(self, task: GatewayTask, error: UpstreamDenied) -> None:
+        """Tells that the task's provider refuses the credentials; lost if the API is away."""
+        if task.status.upstream is not None:
+            await self.report_refusal(task.status.upstream.provider_name, error)
+
+    async def report_refusal(self, provider: str, error: UpstreamDenied) -> None:
+        """Tells that a provider refuses the credentials; lost if the API is away."""
+        await self._report(GatewayProvider.plural, provider, "CredentialsRefused", error.message)
+
+    async def report_missing_key(self, task: GatewayTask, problem: str) -> None:
+        """Tells that callbacks of the task's account wait for a secret to be signed with."""
+        account = task.spec.request.account_name
+        text = f"callbacks are waiting: {problem}"
+        await self._report(GatewayAccount.plural, account, "WebhookSecretMissing", text)
+
+    async def _report(self, plural: str, name: str, reason: str, message: str) -> None:
+        now = time.monotonic()
+        if now - self._last.get((plural, name), float("-inf")) < QUIET_SECONDS:
+            return
+        self._last[plural, name] = now
+        try:
+            obj = await self._records.get(plural, name)
+        except RecordError:
+            return
+        await self._records.report_event(obj, reason=reason, message=message)

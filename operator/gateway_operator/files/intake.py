@@ -1,0 +1,172 @@
+"""Takes a file in: what an admin made is labelled, or told why not, and `Ready` says what is there.
+
+The API and the operator make files with all that they need. One that kubectl made, or that was put
+back from a backup, has neither shard nor finalizer until it is found to be in order.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from gateway_core.contract.conditions import ConditionType, Reason, update_conditions
+from gateway_core.contract.file import GatewayFile
+from gateway_core.contract.ids import Ownership
+from gateway_core.contract.names import FILE_PREFIX, name_to_id
+from gateway_core.contract.upload import GatewayUpload
+from gateway_core.domain.catalog import Problem
+from gateway_core.domain.lifecycle import format_time
+from gateway_core.domain.storedkeys import find_foreign
+from gateway_core.domain.uploads import is_settled
+from gateway_core.ports.objects import ObjectMissing
+from gateway_core.ports.records import Object
+from gateway_operator.files.storage import FileStorage, find_lacking
+from gateway_operator.uploads.settlement import name_file
+
+AT_ONCE = 4
+"""Files whose bytes are looked at at one time."""
+HEADS_AT_ONCE = 8
+WHOLE = "all bytes are there"
+
+
+def read_ready(obj: Object) -> dict[str, Any] | None:
+    """The condition `Ready` as it stands."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((c for c in conditions if c["type"] == ConditionType.READY), None)
+
+
+def is_taken_in(obj: Object) -> bool:
+    """Whether `Ready` was ever written, and what the gateway needs is there if it is True."""
+    ready = read_ready(obj)
+    return ready is not None and (ready["status"] != "True" or not find_lacking(obj))
+
+
+class Intake:
+    """Checks files and says in `Ready` what it found."""
+
+    def __init__(self, tools: FileStorage) -> None:
+        self._tools = tools
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    async def take_in(self, obj: Object) -> Object:
+        """Labels it and tells whether its bytes are there; the new object.
+
+        One whose Upload was settled with another object is one that came too late, and goes.
+        Raises Outdated, Missing, StoreUnavailable, RecordUnavailable.
+        """
+        async with self._places:
+            if await self._is_late(obj):
+                meta = obj["metadata"]
+                await self._tools.records.delete(GatewayFile.plural, meta["name"], uid=meta["uid"])
+                return obj
+            problem = self._check(obj)
+            lacking = find_lacking(obj)
+            if problem is None and lacking:
+                obj = await self._tools.records.patch(
+                    GatewayFile.plural, obj, {"metadata": lacking}
+                )
+            return await self.show(obj, problem or await self.find_missing(obj))
+
+    async def find_missing(self, obj: Object) -> Problem | None:
+        """What of a file's bytes is not there, or of another size. StoreUnavailable."""
+        segments = obj["spec"]["request"]["segments"]
+        wrong: list[str] = []
+        for start in range(0, len(segments), HEADS_AT_ONCE):
+            part = segments[start : start + HEADS_AT_ONCE]
+            wrong += filter(None, await asyncio.gather(*map(self._look_at, part)))
+        if not wrong:
+            return None
+        first = f"{wrong[0]} ({len(wrong)} of {len(segments)} parts)"
+        return Problem(Reason.BYTES_MISSING, first)
+
+    async def show(self, obj: Object, problem: Problem | None) -> Object:
+        """Writes `Ready` where it says something else; the new object, with an event if it is bad.
+
+        Outdated, Missing.
+        """
+        status = "False" if problem else "True"
+        reason = problem.reason if problem else Reason.AVAILABLE
+        message = problem.message if problem else WHOLE
+        ready = read_ready(obj)
+        if ready and (ready["status"], ready["reason"], ready["message"]) == (
+            status,
+            reason,
+            message,
+        ):
+            return obj
+        conditions = update_conditions(
+            (obj.get("status") or {}).get("conditions") or (),
+            [(ConditionType.READY, status, reason, message)],
+            generation=obj["metadata"].get("generation", 1),
+            now=format_time(self._tools.now()),
+        )
+        change = {
+            "observedGeneration": obj["metadata"].get("generation", 1),
+            "conditions": conditions,
+        }
+        new = await self._tools.records.patch_status(GatewayFile.plural, obj, change)
+        if problem is not None:
+            await self._tools.records.report_event(
+                obj, reason=problem.reason.value, message=problem.message
+            )
+        return new
+
+    def _check(self, obj: Object) -> Problem | None:
+        """Why a file cannot be the account's, if something is wrong with it."""
+        name, account = obj["metadata"]["name"], obj["spec"]["request"]["accountName"]
+        if self._tools.accounts.get(account) is None:
+            return Problem(Reason.ACCOUNT_NOT_FOUND, f"there is no account {account}")
+        minted = self._tools.mint.check(FILE_PREFIX, account, name_to_id(name))
+        if minted is not Ownership.MINTED:
+            text = f"{name} was not minted for {account}: nobody can ask for it"
+            return Problem(Reason.NAME_NOT_MINTED, text)
+        foreign = find_foreign(obj)
+        if foreign:
+            text = f"{_join(foreign)}: these lie in no place of this file's own"
+            return Problem(Reason.INVALID_FIELD, text)
+        return None
+
+    async def _is_late(self, obj: Object) -> bool:
+        """Whether its Upload was settled with another object of its name, which is gone.
+
+        An Upload is settled with a File's end after the bytes are gone. Where any are there the
+        File was put back from a backup: the Upload's mark is made to name this object.
+        """
+        upload_name = obj["spec"]["request"].get("uploadName")
+        if upload_name is None:
+            return False
+        upload = await self._tools.find(GatewayUpload.plural, upload_name)
+        if upload is None or not is_settled(upload):
+            return False
+        completion = upload["spec"].get("completion") or {}
+        uid = upload["status"].get("fileUid")
+        is_its = completion.get("fileName") == obj["metadata"]["name"]
+        if not (is_its and uid and uid != obj["metadata"]["uid"]):
+            return False
+        if not await self._has_bytes(obj):
+            return True
+        await self._tools.records.patch_status(GatewayUpload.plural, upload, name_file(obj))
+        return False
+
+    async def _has_bytes(self, obj: Object) -> bool:
+        """Whether any of the file's bytes are there. StoreUnavailable."""
+        for segment in obj["spec"]["request"]["segments"]:
+            try:
+                await self._tools.store.head(segment["key"])
+            except ObjectMissing:
+                continue
+            return True
+        return False
+
+    async def _look_at(self, segment: dict[str, Any]) -> str | None:
+        try:
+            found = await self._tools.store.head(segment["key"])
+        except ObjectMissing:
+            return f"{segment['key']} is not in the object store"
+        if found.bytes != segment["bytes"]:
+            return f"{segment['key']} has {found.bytes} bytes, not {segment['bytes']}"
+        return None
+
+
+def _join(keys: Iterable[str]) -> str:
+    listed = list(keys)
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")

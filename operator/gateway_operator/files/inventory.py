@@ -1,0 +1,126 @@
+"""What the record says of all files and uploads, as little of each as a comparison needs.
+
+Memory grows with the number of objects, by less than 300 bytes for each.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway_core.contract.file import GatewayFile
+from gateway_core.contract.upload import GatewayUpload
+from gateway_core.domain.files import find_expiry
+from gateway_core.domain.lifecycle import parse_time
+from gateway_core.domain.storedkeys import pool_of
+from gateway_core.domain.uploads import is_settled, read_expiry, read_member
+from gateway_core.ports.records import Object, Records
+from gateway_core.ports.storage import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """A file: whose, what it takes, and a digest of where its bytes lie and how many each has.
+
+    Times are Unix seconds; `leaving` is since when it is being deleted. `is_good` is what `Ready`
+    says.
+    """
+
+    account: str
+    purpose: str
+    pool: Pool
+    bytes: int
+    digest: int
+    created: float
+    expiry: int | None
+    leaving: float | None
+    is_good: bool
+
+    def is_there(self, now: float) -> bool:
+        """Whether clients are shown it, and its bytes are counted."""
+        return self.leaving is None and (self.expiry is None or now < self.expiry)
+
+
+@dataclass(frozen=True, slots=True)
+class UploadFacts:
+    """An Upload that is not settled: the member that stands for it, and what it will become."""
+
+    account: str
+    bytes: int
+    created: float
+    expiry: int
+    member: str | None
+    file: str | None
+
+
+@dataclass(slots=True)
+class Inventory:
+    """All files, the file of each Upload that is one, and the uploads with work left, by name."""
+
+    files: dict[str, FileFacts] = field(default_factory=dict)
+    by_upload: dict[str, str] = field(default_factory=dict)
+    uploads: dict[str, UploadFacts] = field(default_factory=dict)
+
+
+def digest_places(places: dict[str, int]) -> int:
+    """A digest of keys and the bytes at each; of this process alone, and whatever their order."""
+    return hash(frozenset(places.items()))
+
+
+async def take_inventory(records: Records) -> Inventory:
+    """Reads all pages. Uploads first: one that is completed meanwhile is there as its file.
+
+    Raises RecordUnavailable, and WatchExpired where a page took minutes.
+    """
+    survey = Inventory()
+    async for obj in list_objects(records, GatewayUpload.plural):
+        if not is_settled(obj):
+            survey.uploads[obj["metadata"]["name"]] = _read_upload(obj)
+    async for obj in list_objects(records, GatewayFile.plural):
+        name = obj["metadata"]["name"]
+        survey.files[name] = _read_file(obj)
+        upload = obj["spec"]["request"].get("uploadName")
+        if upload:
+            survey.by_upload[upload] = name
+    return survey
+
+
+async def list_objects(records: Records, plural: str, **selectors: Any) -> AsyncIterator[Object]:
+    """All objects of a kind, page by page."""
+    token = None
+    while True:
+        page = await records.list_page(plural, token=token, **selectors)
+        for obj in page.items:
+            yield obj
+        token = page.next_token
+        if token is None:
+            return
+
+
+def _read_file(obj: Object) -> FileFacts:
+    meta, request = obj["metadata"], obj["spec"]["request"]
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    leaving = meta.get("deletionTimestamp")
+    return FileFacts(
+        account=request["accountName"],
+        purpose=request["purpose"],
+        pool=pool_of(obj),
+        bytes=request["bytes"],
+        digest=digest_places({part["key"]: part["bytes"] for part in request["segments"]}),
+        created=parse_time(meta["creationTimestamp"]).timestamp(),
+        expiry=find_expiry(obj),
+        leaving=parse_time(leaving).timestamp() if leaving else None,
+        is_good=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
+    )
+
+
+def _read_upload(obj: Object) -> UploadFacts:
+    request = obj["spec"]["request"]
+    member = read_member(obj)
+    return UploadFacts(
+        account=request["accountName"],
+        bytes=request["bytes"],
+        created=parse_time(obj["metadata"]["creationTimestamp"]).timestamp(),
+        expiry=read_expiry(obj),
+        member=member[0] if member else None,
+        file=(obj["spec"].get("completion") or {}).get("fileName"),
+    )

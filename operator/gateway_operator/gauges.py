@@ -1,0 +1,136 @@
+"""How much there is of everything in this process, counted when Prometheus asks.
+
+Used by `compose`. What is asked costs a moment for each task in memory, and nothing in between.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from gateway_core.concurrency import Places
+from gateway_core.domain.ledger import TERMINAL_PHASES
+from gateway_core.domain.lifecycle import parse_time
+from gateway_core.ports.records import Object
+from gateway_operator.batches.controller import BatchController
+from gateway_operator.billing.aggregator import UsageAggregator
+from gateway_operator.callbacks.limiter import Lanes
+from gateway_operator.heartbeat import Heartbeat
+from gateway_operator.tasks.cache import TaskCache
+from gateway_operator.workqueue import WorkQueue
+
+PENDING = "Pending"
+"""What a task without a phase is called: nobody has taken it in yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The parts that are asked."""
+
+    live: TaskCache
+    queue: WorkQueue
+    folding: UsageAggregator
+    copies: Places
+    lanes: Lanes
+    heartbeat: Heartbeat
+    batches: BatchController
+
+
+class Gauges(Collector):
+    """Gauges of the parts of the operator."""
+
+    def __init__(self, parts: Counted, now: Callable[[], datetime]) -> None:
+        self._parts = parts
+        self._now = now
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """The names, without figures."""
+        return _make_gauges().values()
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """What there is now."""
+        gauges, parts = _make_gauges(), self._parts
+        self._count_tasks(gauges)
+        queue = gauges["gateway_work_queue_tasks"]
+        queue.add_metric(("working",), len(parts.queue))
+        queue.add_metric(("scheduled",), parts.queue.scheduled)
+        queue.add_metric(("failing",), parts.queue.failing)
+        gauges["gateway_usage_fold_waiting"].add_metric((), parts.folding.waiting)
+        for name, gate in (("copies", parts.copies), ("callbacks", parts.lanes)):
+            gauges[f"gateway_{name}_waiting"].add_metric((), gate.waiting)
+            gauges[f"gateway_{name}_running"].add_metric((), gate.running)
+        batches = gauges["gateway_batches"]
+        batches.add_metric(("running",), parts.batches.running)
+        batches.add_metric(("other",), max(0, parts.batches.open - parts.batches.running))
+        checkpoint = gauges["gateway_batch_checkpoint_age_seconds"]
+        checkpoint.add_metric((), parts.batches.oldest_checkpoint)
+        gauges["gateway_feed_heartbeat_age_seconds"].add_metric((), parts.heartbeat.age)
+        return gauges.values()
+
+    def _count_tasks(self, gauges: dict[str, GaugeMetricFamily]) -> None:
+        now = self._now()
+        counts = dict.fromkeys((PENDING, "Submitting", "Running", "Completed", "Failed"), 0)
+        oldest: dict[str, str] = {}
+        overdue = 0
+        for obj in self._parts.live.objects():
+            phase = (obj.get("status") or {}).get("phase") or PENDING
+            # what kubectl may have written there is no label
+            phase = phase if phase in counts else PENDING
+            counts[phase] += 1
+            created = obj["metadata"]["creationTimestamp"]
+            # such times are ordered as texts are
+            oldest[phase] = min(created, oldest.get(phase, created))
+            overdue += phase not in TERMINAL_PHASES and _deadline(obj) < now
+        for phase, count in counts.items():
+            age = (now - parse_time(oldest[phase])).total_seconds() if count else 0.0
+            gauges["gateway_tasks"].add_metric((phase,), count)
+            gauges["gateway_task_oldest_age_seconds"].add_metric((phase,), max(0.0, age))
+        gauges["gateway_tasks_overdue"].add_metric((), overdue)
+
+
+def _deadline(obj: Object) -> datetime:
+    seconds = obj["spec"].get("deadlineSeconds", 3600)
+    return parse_time(obj["metadata"]["creationTimestamp"]) + timedelta(seconds=seconds)
+
+
+def _make_gauges() -> dict[str, GaugeMetricFamily]:
+    words: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+        (
+            "gateway_tasks",
+            "Tasks being worked on by phase; Completed and Failed ones wait for their callback or"
+            " for being closed.",
+            ("phase",),
+        ),
+        ("gateway_task_oldest_age_seconds", "Since the oldest of them was made.", ("phase",)),
+        ("gateway_tasks_overdue", "Unfinished tasks whose deadline is over.", ()),
+        (
+            "gateway_work_queue_tasks",
+            "Tasks in the work queue: working, scheduled for later, or failing (their last look"
+            " failed; they are scheduled too).",
+            ("state",),
+        ),
+        ("gateway_usage_fold_waiting", "Ended tasks that wait to be folded into usage.", ()),
+        ("gateway_copies_waiting", "Outputs that wait for their turn to be copied.", ()),
+        ("gateway_copies_running", "Outputs that are being copied.", ()),
+        ("gateway_callbacks_waiting", "Attempts at callbacks that wait for a free lane.", ()),
+        ("gateway_callbacks_running", "Attempts at callbacks that are under way.", ()),
+        (
+            "gateway_batches",
+            "Open batches: running, or being validated, finalized, closed or waiting.",
+            ("state",),
+        ),
+        (
+            "gateway_batch_checkpoint_age_seconds",
+            "Since the oldest result of a batch ended that is not in the store yet; 0 without one.",
+            (),
+        ),
+        (
+            "gateway_feed_heartbeat_age_seconds",
+            "Since the feed of tasks last showed this replica's heartbeat, which is every 10 s;"
+            " infinite before the first.",
+            (),
+        ),
+    )
+    return {name: GaugeMetricFamily(name, text, labels=labels) for name, text, labels in words}

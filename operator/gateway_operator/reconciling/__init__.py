@@ -1,1 +1,0 @@
-"""Holds the record, the object store and the storage ledger against each other."""

@@ -1,0 +1,127 @@
+"""Removes finished tasks: after a time, or beyond a number the oldest first.
+
+What may go is known from metadata alone: the label that says when a task was archived and folded
+is there only once nothing of it can be lost, and `status.work` is Settled once its callback is.
+Each is deleted at the very version that was listed, so one that is in use again stays.
+"""
+
+import heapq
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import datetime
+
+import structlog
+
+from gateway_core.contract.names import FOLDED_LABEL
+from gateway_core.contract.task import GatewayTask
+from gateway_core.domain.lifecycle import parse_label_time
+from gateway_core.ports.records import Records, WatchExpired
+from gateway_operator.metrics import Metrics
+from gateway_operator.retention.deletions import Deletions, Listed, Rules
+
+PAGE = 500
+MOST_CANDIDATES = 20_000
+"""Tasks beyond the number kept that one look at all of them removes; the next look goes on."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Removal:
+    """Sweeps over all finished tasks. Safe to run twice at a time and to be cut short."""
+
+    def __init__(
+        self,
+        records: Records,
+        rules: Rules,
+        metrics: Metrics,
+        deletions: Deletions,
+        now: Callable[[], datetime],
+        *,
+        most_candidates: int = MOST_CANDIDATES,
+    ) -> None:
+        self._records = records
+        self._rules = rules
+        self._metrics = metrics
+        self._deletions = deletions
+        self._now = now
+        self._most_candidates = most_candidates
+
+    async def sweep(self) -> int:
+        """Removes what is due; how many. Goes on while there is more of it and some of it goes."""
+        total, more = 0, True
+        while more:
+            removed, more = await self._look()
+            total += removed
+            more = more and removed > 0
+        return total
+
+    async def _look(self) -> tuple[int, bool]:
+        """One list and what follows from it: how many were removed, whether more are due.
+
+        Memory is that of a page and of `MOST_CANDIDATES`.
+        """
+        kept, removed = 0, 0
+        oldest: list[tuple[float, Listed]] = []
+        try:
+            async for page in self._list():
+                due, rest = self._divide(page)
+                removed += await self._remove(due)
+                kept += len(rest)
+                for task, may_go in rest:
+                    if may_go:
+                        heapq.heappush(oldest, (-task.since.timestamp(), task))
+                        if len(oldest) > self._most_candidates:
+                            heapq.heappop(oldest)
+        except WatchExpired:
+            # the list has aged while its tasks were removed; the next one goes on
+            _log.info("finished tasks are listed anew", removed=removed)
+            return removed, True
+        beyond = max(0, kept - self._rules.most)
+        more = len(oldest) == self._most_candidates < beyond
+        chosen = sorted(task for _, task in oldest)[:beyond]
+        removed += await self._remove(chosen)
+        self._metrics.finished.set(kept - len(chosen))
+        if removed:
+            _log.info("finished tasks removed", removed=removed, kept=kept - len(chosen))
+        return removed, more
+
+    def _divide(self, page: Iterable[Listed]) -> tuple[list[Listed], list[tuple[Listed, bool]]]:
+        """Those whose time is over, and the others with whether a lack of room may end theirs."""
+        now, rules = self._now(), self._rules
+        due: list[Listed] = []
+        rest: list[tuple[Listed, bool]] = []
+        for task in page:
+            age = (now - task.since).total_seconds()
+            if age >= max(rules.finished, rules.least):
+                due.append(task)
+            else:
+                rest.append((task, age >= rules.least))
+        return due, rest
+
+    async def _remove(self, tasks: list[Listed]) -> int:
+        removed = await self._deletions.delete(GatewayTask.plural, tasks)
+        self._metrics.removed.inc(removed)
+        return removed
+
+    async def _list(self) -> AsyncIterator[list[Listed]]:
+        """Pages of the tasks that were archived and folded, and have nothing left to do."""
+        token = None
+        while True:
+            page = await self._records.list_page(
+                GatewayTask.plural,
+                limit=PAGE,
+                token=token,
+                label_selector=FOLDED_LABEL,
+                field_selector="status.work=Settled",
+                metadata_only=True,
+            )
+            found = []
+            for item in page.items:
+                meta = item["metadata"]
+                since = parse_label_time(meta["labels"][FOLDED_LABEL])
+                # a finalizer: its callback is about to be sent once more
+                if since is not None and not meta.get("finalizers"):
+                    found.append(Listed.read(meta, since))
+            yield found
+            token = page.next_token
+            if token is None:
+                return

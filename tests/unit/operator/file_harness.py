@@ -1,0 +1,321 @@
+"""The keepers of files and uploads on fakes, in virtual time; they can be killed and started anew.
+
+The record, the object store and the storage ledger outlive them, as they do in earnest.
+"""
+
+import asyncio
+import copy
+import hashlib
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.batch import GatewayBatch
+from gateway_core.contract.file import GatewayFile
+from gateway_core.contract.ids import IdMint
+from gateway_core.contract.names import (
+    ACCOUNT_LABEL,
+    FILE_PREFIX,
+    PART_PREFIX,
+    SHARD_LABEL,
+    STORED_FINALIZER,
+    UPLOAD_PREFIX,
+    id_to_name,
+    shard_of,
+)
+from gateway_core.contract.stored import file_key, part_key, receipt_key
+from gateway_core.contract.upload import GatewayUpload
+from gateway_core.domain.lifecycle import format_time
+from gateway_core.ports.records import Change, Object
+from gateway_core.usecases.files import FileRecorder
+from gateway_operator.failpoints import Failpoints
+from gateway_operator.files.assembly import Keepers
+from gateway_operator.files.orphans import OrphanRemoval
+from gateway_operator.files.quotacheck import QuotaCheck
+from gateway_operator.files.storage import FileStorage
+from gateway_operator.handlers import Followed
+from gateway_operator.metrics import Metrics
+from tests.fakes.objects import FakeObjects
+from tests.fakes.records import has_fields
+from tests.fakes.storage import FakeStorage
+from tests.fakes.tables import FakeTable
+from tests.unit.operator.environment import RemoteRecords, read_now
+
+FILES, UPLOADS, BATCHES = GatewayFile.plural, GatewayUpload.plural, GatewayBatch.plural
+MINT = IdMint(b"i" * 32)
+LIMIT = 5_368_709_120
+DAY = 86_400.0
+
+
+class Killed(Exception):
+    """The process has ended at a step."""
+
+
+class TrippedFailpoints(Failpoints):
+    """Ends the process at one step, once."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__()
+        self.step = step
+        self.passed = False
+
+    def reach(self, name: str) -> None:
+        assert name in self.names
+        if name == self.step and not self.passed:
+            self.passed = True
+            raise Killed(name)
+
+
+class Ledger(FakeStorage):
+    """A ledger on virtual time, which passes on its own."""
+
+    @property
+    def now(self) -> float:  # type: ignore[override]
+        return read_now().timestamp()
+
+    @now.setter
+    def now(self, _: float) -> None:
+        """The loop's time is the only one."""
+
+
+class Stage:
+    """Everything around the keepers."""
+
+    def __init__(self) -> None:
+        self.records = RemoteRecords(clock=lambda: format_time(read_now()))
+        self.store = FakeObjects()
+        self.store.now = read_now
+        self.ledger = Ledger()
+        self.accounts = FakeTable(self.records, "gatewayaccounts", GatewayAccount.model_validate)
+        self.failpoints = Failpoints()
+        self.metrics = Metrics()
+        self.keepers: Keepers | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._followed: list[tuple[Followed, dict[str, Object]]] = []
+        self.put_account("demo")
+        for kind in (FILES, UPLOADS):
+            self.records.listen(kind, lambda change, kind=kind: self._follow(kind, change))  # type: ignore[misc]
+
+    @property
+    def tools(self) -> FileStorage:
+        """What the keepers are given."""
+        return FileStorage(
+            records=self.records,
+            store=self.store,
+            ledger=self.ledger,
+            files=FileRecorder(self.records, self.ledger),
+            accounts=self.accounts,
+            mint=MINT,
+            failpoints=self.failpoints,
+            metrics=self.metrics,
+            now=read_now,
+        )
+
+    def put_account(self, name: str) -> None:
+        """Applies a GatewayAccount."""
+        owner = {"name": "Dana", "email": "dana@example.com"}
+        spec = {"displayName": name, "owner": owner, "funds": {"paidMicros": 0}}
+        self.records.put("gatewayaccounts", {"metadata": {"name": name}, "spec": spec})
+
+    async def boot(self) -> Keepers:
+        """Starts the keepers, the ledger being known."""
+        for account in ("demo", "other"):
+            for pool in ("files", "temporary"):
+                await self.ledger.mark_stale(account, pool)  # type: ignore[arg-type]
+                token = await self.ledger.begin_rebuild(account, pool)  # type: ignore[arg-type]
+                assert token is not None
+                await self.ledger.finish_rebuild(account, pool, token, {})  # type: ignore[arg-type]
+        return await self.start()
+
+    async def start(self) -> Keepers:
+        """Starts keepers on what is there."""
+        keepers = self.keepers = Keepers(self.tools)
+        self._running = asyncio.create_task(keepers.run())
+        self._followed = [(followed, {}) for followed in keepers.followed]
+        for followed, shown in self._followed:
+            for obj in self.records.list_objects(followed.kind.plural):
+                if has_fields(obj, followed.fields):
+                    shown[obj["metadata"]["name"]] = copy.deepcopy(obj)
+                    followed.observe(None, copy.deepcopy(obj))
+        return keepers
+
+    async def kill(self) -> None:
+        """Ends the keepers wherever they are."""
+        self._followed = []
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        self.keepers = self._running = None
+
+    def _follow(self, plural: str, change: Change) -> None:
+        for followed, shown in self._followed:
+            if followed.kind.plural != plural:
+                continue
+            obj, name = copy.deepcopy(change.object), change.object["metadata"]["name"]
+            if change.kind != "DELETED" and has_fields(obj, followed.fields):
+                shown[name] = copy.deepcopy(obj)
+                followed.observe("MODIFIED", obj)
+            elif shown.pop(name, None) is not None:
+                followed.observe("DELETED", obj)
+
+    def name_file(self, account: str = "demo") -> str:
+        """A name as the gateway mints it."""
+        moment = int(read_now().timestamp() * 1000)
+        return MINT.mint_ordered(FILE_PREFIX, account, moment)
+
+    async def add_file(
+        self,
+        data: bytes = b"some bytes",
+        *,
+        account: str = "demo",
+        name: str | None = None,
+        claimed: bool = True,
+        **request: Any,
+    ) -> str:
+        """A File as the API makes it: bytes, claim, object; its name."""
+        name = name or self.name_file(account)
+        pool = "temporary" if request.get("purpose") == "temporary" else "files"
+        await self.store.put(file_key(account, name), data)
+        if claimed:
+            assert await self.ledger.claim(account, pool, name, len(data), LIMIT)  # type: ignore[arg-type]
+        await self.records.create(FILES, self.build_file(name, data, account=account, **request))
+        return name
+
+    def build_file(
+        self, name: str, data: bytes, *, account: str = "demo", **request: Any
+    ) -> dict[str, Any]:
+        """A File's object."""
+        segment = {
+            "key": file_key(account, name),
+            "bytes": len(data),
+            "sha256": hashlib.sha256(data).hexdigest(),
+        }
+        base = {
+            "accountName": account,
+            "purpose": "user_data",
+            "filename": "a.txt",
+            "bytes": len(data),
+            "segments": [segment],
+        }
+        return {
+            "metadata": {
+                "name": name,
+                "labels": {ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(name))},
+                "finalizers": [STORED_FINALIZER],
+            },
+            "spec": {"request": {**base, **request}},
+        }
+
+    async def add_upload(
+        self,
+        *parts: bytes,
+        account: str = "demo",
+        name: str | None = None,
+        purpose: str = "user_data",
+        outcome: str = "Pending",
+        **spec: Any,
+    ) -> str:
+        """An Upload as the API makes it, with its parts in the store; its name."""
+        name = name or id_to_name(MINT.mint_random(UPLOAD_PREFIX, account))
+        size = sum(map(len, parts)) or 1
+        assert await self.ledger.claim(account, "files", name, size, LIMIT)
+        request = {
+            "accountName": account,
+            "purpose": purpose,
+            "filename": "a.txt",
+            "mediaType": "text/plain",
+            "bytes": size,
+        }
+        meta = {
+            "name": name,
+            "labels": {ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(name))},
+            "finalizers": [STORED_FINALIZER],
+        }
+        obj = {"metadata": meta, "spec": {"request": request, "outcome": outcome, **spec}}
+        await self.records.create(UPLOADS, obj)
+        for part in parts:
+            await self.add_part(name, part, account=account)
+        return name
+
+    async def add_part(self, upload: str, data: bytes, *, account: str = "demo") -> str:
+        """A part with its receipt; its id."""
+        part = MINT.mint_random(PART_PREFIX, account)
+        await self.store.put(part_key(account, upload, part), data)
+        await self.store.put(receipt_key(account, upload, part), b"{}")
+        return part
+
+    def list_parts(self, upload: str, account: str = "demo") -> list[str]:
+        """Ids of the parts in the store, sorted."""
+        head = f"uploads/{account}/{upload}/"
+        keys = [key.removeprefix(head) for key in self.store.contents if key.startswith(head)]
+        return sorted(key for key in keys if not key.endswith(".json"))
+
+    async def complete(self, upload: str, *parts: str, account: str = "demo") -> str:
+        """The compare-and-set that wins; the File's name."""
+        name = self.name_file(account)
+        listed = []
+        for part in parts:
+            data = self.store.contents[part_key(account, upload, part)]
+            digest = hashlib.sha256(data).hexdigest()
+            listed.append({"id": part, "bytes": len(data), "sha256": digest})
+        completion = {"fileName": name, "parts": listed, "time": format_time(read_now())}
+        patch = {"spec": {"outcome": "Completed", "completion": completion}}
+        await self.change(UPLOADS, upload, patch)
+        return name
+
+    async def change(self, plural: str, name: str, patch: dict[str, Any]) -> None:
+        """Changes an object as an admin does."""
+        await self.records.patch(plural, await self.records.get(plural, name), patch)
+
+    def find(self, plural: str, name: str) -> Any:
+        """The object as it is now, None where it is gone."""
+        return copy.deepcopy(self.records.find(plural, name))
+
+    def ready(self, name: str) -> tuple[str, str]:
+        """Status and reason of a File's `Ready`; empty where it was not written."""
+        conditions = ((self.find(FILES, name) or {}).get("status") or {}).get("conditions") or ()
+        return next(((c["status"], c["reason"]) for c in conditions), ("", ""))
+
+    def is_settled(self, upload: str) -> bool:
+        """Whether the Upload is there, and nothing is left to do for it."""
+        obj = self.find(UPLOADS, upload) or {}
+        return (obj.get("status") or {}).get("work") == "Settled"
+
+    async def used(self, account: str = "demo") -> int:
+        """Bytes of all members of the account's pool of files."""
+        return (await self.ledger.read_used(account, "files")).bytes
+
+    async def wait(
+        self, condition: Callable[[], Any], *, seconds: float = 120, what: str = "condition"
+    ) -> None:
+        """Lets time pass until `condition` is true."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while not condition():
+            assert loop.time() < end, f"{what} did not come true in {seconds} s"
+            await asyncio.sleep(max(0.05, seconds / 1000))
+
+    async def reconcile(self, orphan_seconds: float = DAY) -> int:
+        """One pass over the store; how many orphans it removed."""
+        return await OrphanRemoval(self.tools, orphan_seconds).sweep()
+
+    async def prove(self, claim_seconds: float = 120.0) -> int:
+        """One pass over the ledger; how many differences it mended."""
+        assert self.keepers is not None
+        proof = QuotaCheck(
+            self.tools,
+            self.keepers.files.take_up,
+            self.keepers.uploads.take_up,
+            claim_seconds=claim_seconds,
+        )
+        return await proof.sweep()
+
+    def count(self, name: str, **labels: str) -> float:
+        """A counter of the keepers."""
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def later(seconds: float) -> str:
+    """A time of the record."""
+    return format_time(read_now() + timedelta(seconds=seconds))

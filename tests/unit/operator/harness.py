@@ -1,0 +1,449 @@
+"""The task controller on fakes, in virtual time: an operator that can be killed and started again.
+
+The record, the counters, the store and the provider outlive it, as they do in earnest.
+"""
+
+import asyncio
+import copy
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.ids import IdMint
+from gateway_core.contract.limits import list_subjects
+from gateway_core.contract.media import MediaSigner
+from gateway_core.contract.model import GatewayModel
+from gateway_core.contract.names import (
+    ACCOUNT_LABEL,
+    SHARD_LABEL,
+    TASK_FINALIZER,
+    TASK_PREFIX,
+    id_to_name,
+    shard_of,
+)
+from gateway_core.contract.provider import GatewayProvider, ProviderSpec
+from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.user import GatewayUser
+from gateway_core.domain.callbacks import SCHEDULE
+from gateway_core.domain.catalog import build_catalog
+from gateway_core.domain.ledger import TERMINAL_PHASES
+from gateway_core.domain.lifecycle import format_time, parse_time
+from gateway_core.ports.counters import Hold
+from gateway_core.ports.records import Change, Object
+from gateway_core.ports.tracing import NO_TRACER, Tracer
+from gateway_core.ports.upstream import Upstream
+from gateway_core.usecases.archive import read_archived
+from gateway_core.usecases.backlog import Backlog
+from gateway_core.usecases.inputs import store_input
+from gateway_core.usecases.ledgers import Rebuilder, rebuild_ledger
+from gateway_core.usecases.providers import Providers
+from gateway_operator.accounts.guardrails import project_guardrail
+from gateway_operator.accounts.keys import project_key
+from gateway_operator.billing.aggregator import UsageAggregator
+from gateway_operator.callbacks.client import CallbackClient
+from gateway_operator.callbacks.signing import Keyring
+from gateway_operator.events import AdminEvents
+from gateway_operator.failpoints import Failpoints
+from gateway_operator.metrics import Metrics
+from gateway_operator.shards import Shards
+from gateway_operator.tasks.cache import TaskCache
+from gateway_operator.tasks.calls import TaskTraces
+from gateway_operator.tasks.controller import TaskController
+from gateway_operator.tasks.credentials import follow_policies
+from gateway_operator.tasks.delivery import (
+    SELECTOR,
+    Redeliveries,
+    project_wanted,
+)
+from gateway_operator.tasks.outputs import Outputs
+from gateway_operator.tasks.resync import Resync
+from gateway_operator.tasks.statuswriter import StatusWriter
+from gateway_operator.tasks.tools import Tools
+from gateway_operator.workqueue import WorkQueue
+from tests.fakes.callbacks import FakeSender
+from tests.fakes.clock import START
+from tests.fakes.counters import FakeCounters
+from tests.fakes.objects import FakeObjects
+from tests.fakes.tables import FakeTable
+from tests.fakes.upstream import FakeUpstream
+from tests.unit.operator.environment import (
+    BEGIN,
+    TASKS,
+    Feed,
+    RemoteRecords,
+    SlowObjects,
+    TickingCounters,
+    read_now,
+)
+
+QUOTE = 300_000
+WEBHOOK_SECRET = "whsec_" + "c2VjcmV0IG9mIHRoZSBzdGFnZSE4MTY0ODE2NDgxNjQ="
+OPEN_AT_END = ("work", "callback", "conditions", "observedGeneration")
+"""What may change in the status of a task that has ended: none of it is its client's answer."""
+ROUTE = {"providerName": "simulated", "upstreamModel": "q4"}
+"""The stage's only route, as a task's request names it."""
+ALL_SHARDS = Shards()
+SIGNER = MediaSigner(b"m" * 32)
+MINT = IdMint(b"i" * 32)
+
+
+class Operator:
+    """One process's worth of the operator; `kill` leaves nothing of it."""
+
+    def __init__(self, stage: "Stage", lag: float, shards: Shards = ALL_SHARDS) -> None:
+        self.live = TaskCache()
+        self.queue = WorkQueue(lambda name: self.controller.reconcile(name))
+        self.providers = Providers(
+            stage.providers, stage.records, stage.build_upstream, lambda _: None
+        )
+        metrics = Metrics()
+        self.tools = Tools(
+            shards=shards,
+            records=stage.records,
+            store=stage.store,
+            counters=stage.counters,
+            rebuilder=Rebuilder(stage.records, Backlog(stage.store), stage.counters),
+            accounts=stage.accounts,
+            users=stage.users,
+            keys=stage.keys,
+            policies=follow_policies(stage.keys, stage.guardrails),
+            catalog=lambda: build_catalog(model for _, model in stage.models.items())[0],
+            providers=self.providers,
+            outputs=Outputs(stage.store, SIGNER, "https://media.example"),
+            journal=StatusWriter(stage.records, self.live),
+            folding=UsageAggregator(stage.records, metrics, read_now, pause_seconds=1.0),
+            live=self.live,
+            queue=self.queue,
+            alarms=AdminEvents(stage.records),
+            courier=CallbackClient(
+                stage.receivers, Keyring(stage.accounts, stage.records, read_now), read_now
+            ),
+            callback_schedule=stage.callback_schedule,
+            mint=MINT,
+            failpoints=stage.failpoints,
+            metrics=metrics,
+            now=read_now,
+            traces=TaskTraces(stage.tracer),
+            notify_address=lambda notice: stage.notify_url and stage.notify_url + notice.name,
+        )
+        self.controller = TaskController(self.tools)
+        wanted = FakeTable(
+            stage.records,
+            TASKS,
+            partial(project_wanted, shards=shards),
+            field_selector=SELECTOR,
+        )
+        Redeliveries(wanted, self.live, self.queue)
+        for obj in stage.records.list_objects(TASKS):
+            wanted.offer(copy.deepcopy(obj))
+        self.janitor = Resync(self.tools, 60)
+        self.feed = Feed(stage.records, self.controller, lag, shards)
+        self._parts = [asyncio.create_task(part()) for part in (self.queue.run, self.janitor.run)]
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended a part of it that should have gone on."""
+        return next((part.exception() for part in self._parts if part.done()), None)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether all its parts go on."""
+        return not any(part.done() for part in self._parts)
+
+    async def end(self) -> None:
+        """Ends it as SIGTERM does."""
+        self.feed.ended = True
+        await self.controller.end()
+        await self.kill()
+
+    async def kill(self) -> None:
+        """Ends it wherever it is."""
+        self.feed.ended = True
+        for part in self._parts:
+            part.cancel()
+        await asyncio.gather(*self._parts, return_exceptions=True)
+
+
+class Stage:
+    """Everything around an operator, and what has happened to each task."""
+
+    def __init__(self, upstream: FakeUpstream | None = None, *, lag: float = 0.01) -> None:
+        self.lag = lag
+        self.upstream = upstream or FakeUpstream()
+        self.notify_url: str | None = None
+        self.tracer: Tracer = NO_TRACER
+        self.annotations: dict[str, str] = {}
+        """What the tasks of `admit` have."""
+        self.records = RemoteRecords(clock=lambda: format_time(read_now()))
+        self.store: FakeObjects = FakeObjects()
+        self.counters: FakeCounters = TickingCounters()
+        self.accounts = FakeTable(self.records, "gatewayaccounts", GatewayAccount.model_validate)
+        self.users = FakeTable(self.records, "gatewayusers", GatewayUser.model_validate)
+        self.keys = FakeTable(self.records, "gatewaykeys", project_key)
+        self.guardrails = FakeTable(self.records, "gatewayguardrails", project_guardrail)
+        self.models = FakeTable(self.records, "gatewaymodels", GatewayModel.model_validate)
+        self.providers = FakeTable(self.records, "gatewayproviders", GatewayProvider.model_validate)
+        self.failpoints = Failpoints()
+        self.receivers = FakeSender()
+        self.callback_schedule = SCHEDULE
+        self.records.secrets["demo-webhook"] = {"secret": WEBHOOK_SECRET.encode()}
+        self.history: dict[str, list[Object]] = defaultdict(list)
+        self.operator: Operator | None = None
+        self.twin: Operator | None = None
+        self.replicas: list[Operator] = []
+        self.records.listen(TASKS, self._remember)
+        self.put_account()
+        self.put_model()
+        self.put_provider()
+
+    def build_upstream(self, _spec: ProviderSpec, _credential: str | None) -> Upstream:
+        """What the operator reaches the provider through."""
+        return self.upstream
+
+    async def boot(self) -> Operator:
+        """Starts an operator, the account's money being known."""
+        await self.open_books("demo")
+        return await self.boot_without_books()
+
+    async def boot_without_books(self) -> Operator:
+        """Starts an operator while the counters know nothing."""
+        self.operator = Operator(self, self.lag)
+        return self.operator
+
+    async def kill(self) -> None:
+        """Ends the operator wherever it is, and its twin."""
+        for operator in (self.operator, self.twin, *self.replicas):
+            if operator is not None:
+                await operator.kill()
+        self.operator = self.twin = None
+        self.replicas = []
+
+    def boot_twin(self, lag: float) -> None:
+        """Starts another operator beside the one that runs, which it is not meant to be."""
+        self.twin = self.twin or Operator(self, lag)
+
+    def boot_replicas(self, count: int) -> list[Operator]:
+        """Starts so many operators that divide the shards."""
+        self.replicas += [
+            Operator(self, self.lag, Shards.divide(count, ordinal)) for ordinal in range(count)
+        ]
+        return self.replicas
+
+    async def restart(self) -> Operator:
+        """Kills the operator, and starts another."""
+        await self.kill()
+        return await self.boot_without_books()
+
+    async def open_books(self, account: str) -> None:
+        """Gives an account its money in the counters, as far as the record tells."""
+        await rebuild_ledger(self.records, Backlog(self.store), self.counters, account)
+
+    def put_account(self, name: str = "demo", **spec: Any) -> None:
+        """Applies a GatewayAccount with ten dollars."""
+        base = {
+            "displayName": name,
+            "owner": {"name": "Dana", "email": "dana@example.com"},
+            "funds": {"paidMicros": 10_000_000},
+            "webhookSecretRef": {"name": f"{name}-webhook", "key": "secret"},
+        }
+        obj = {"metadata": {"name": name}, "spec": {**base, **spec}}
+        self.records.put("gatewayaccounts", obj)
+
+    def put_model(self, name: str = "sim-q4", **spec: Any) -> None:
+        """Applies a GatewayModel of 0.06 USD a second at 720p."""
+        base = {
+            "modelId": name,
+            "service": "sim",
+            "action": "reference_to_video",
+            "routes": [{"name": "main", "providerName": "simulated", "upstreamModel": "q4"}],
+            "prices": [
+                {"perSecond": [{"resolution": "720p", "micros": 60_000}, {"micros": 100_000}]}
+            ],
+        }
+        obj = {"metadata": {"name": name}, "spec": {**base, **spec}}
+        self.records.put("gatewaymodels", obj)
+
+    def put_key(self, name: str = "key-a", **spec: Any) -> None:
+        """Applies a GatewayKey of the account; its token opens nothing here."""
+        token = {"id": "abcdefgh", "digest": "0" * 64, "hint": "sk-ab…yz"}
+        base = {"accountName": "demo", "displayName": name, "tokens": [token]}
+        self.records.put("gatewaykeys", {"metadata": {"name": name}, "spec": {**base, **spec}})
+
+    def put_user(self, name: str, role: str | None, **spec: Any) -> None:
+        """Applies a GatewayUser with a role in the account, or none."""
+        memberships = [{"accountName": "demo", "role": role}] if role else []
+        base = {"displayName": name, "email": "v@example.com", "memberships": memberships}
+        self.records.put("gatewayusers", {"metadata": {"name": name}, "spec": {**base, **spec}})
+
+    def put_guardrail(self, name: str, *keys: str, **spec: Any) -> None:
+        """Applies a GatewayGuardrail of the account over these keys."""
+        base = {"accountName": "demo", "displayName": name[4:], "keyNames": list(keys)}
+        obj = {"metadata": {"name": name}, "spec": {**base, **spec}}
+        self.records.put("gatewayguardrails", obj)
+
+    def put_provider(self, name: str = "simulated", **spec: Any) -> None:
+        """Applies a GatewayProvider."""
+        obj = {"metadata": {"name": name}, "spec": {"type": "fake", **spec}}
+        self.records.put("gatewayproviders", obj)
+
+    def spec(self, *, deadline: int = 600, **request: Any) -> dict[str, Any]:
+        """A task's spec; `request` changes members of `spec.request`."""
+        values = {
+            "prompt": "a cat",
+            "reference_image_urls": ["https://example.com/a.png"],
+            "aspect_ratio": "16:9",
+            "audio": True,
+            "duration_seconds": 5,
+            "output_resolution": "720p",
+        }
+        base = {
+            "accountName": "demo",
+            "service": "sim",
+            "action": "reference_to_video",
+            "modelId": "sim-q4",
+            "input": json.dumps(values),
+        }
+        made = {name: v for name, v in {**base, **request}.items() if v is not None}
+        return {"request": made, "desiredState": "Completed", "deadlineSeconds": deadline}
+
+    async def admit(self, *, reserved: int = QUOTE, deadline: int = 600, **request: Any) -> str:
+        """A task as the API makes it: money held, labels and finalizer on it; its name."""
+        name = id_to_name(MINT.mint_random(TASK_PREFIX, "demo"))
+        if "demo" in await self.counters.list_accounts():
+            await self.counters.hold("demo", Hold(name, reserved, list_subjects(request)))
+        spec = self.spec(
+            deadline=deadline, fingerprint="f" * 64, reservedMicros=reserved, **request
+        )
+        labels = {ACCOUNT_LABEL: "demo", SHARD_LABEL: str(shard_of(name))}
+        metadata = {"name": name, "labels": labels, "finalizers": [TASK_FINALIZER]}
+        metadata |= {"annotations": dict(self.annotations)} if self.annotations else {}
+        await self.records.create(TASKS, {"metadata": metadata, "spec": spec})
+        return name
+
+    async def admit_stored(self, canonical: bytes) -> str:
+        """A task as the API makes it of an input over 8 KiB."""
+        member = await store_input(self.store, "demo", "input", canonical.ljust(9000))
+        return await self.admit(input=None, **member)
+
+    def slow_store(self, seconds: float) -> SlowObjects:
+        """Has reading from the store take so long from now on."""
+        self.store = slow = SlowObjects(seconds)
+        return slow
+
+    def show(self, name: str) -> None:
+        """Shows the task to the operator now, however late its feed is."""
+        assert self.operator is not None
+        self.operator.feed.show_now(name)
+
+    def newest_intent(self, name: str) -> float:
+        """When the newest intent was written down, in the loop's time."""
+        written = parse_time(self.status(name)["upstream"]["intentTime"])
+        return (written - BEGIN).total_seconds() + START
+
+    async def apply(self, name: str = "task-made-by-hand", **request: Any) -> str:
+        """A task as `kubectl create -f` makes it; its name."""
+        obj = {"metadata": {"name": name}, "spec": self.spec(**request)}
+        await self.records.create(TASKS, obj)
+        return name
+
+    async def change(self, name: str, patch: dict[str, Any]) -> None:
+        """Changes a task as an admin does."""
+        await self.records.patch(TASKS, await self.records.get(TASKS, name), patch)
+
+    async def cancel(self, name: str) -> None:
+        """Cancels a task as an admin does."""
+        await self.change(name, {"spec": {"desiredState": "Cancelled"}})
+
+    def status(self, name: str) -> dict[str, Any]:
+        """The task's newest status, also of one that is gone."""
+        return dict(self.history[name][-1].get("status") or {})
+
+    def age_at_end(self, name: str) -> float:
+        """Seconds from the task's creation to its end."""
+        begun = parse_time(self.history[name][0]["metadata"]["creationTimestamp"])
+        return (parse_time(self.status(name)["completionTime"]) - begun).total_seconds()
+
+    def is_there(self, name: str) -> bool:
+        """Whether the task's object is there."""
+        return any(o["metadata"]["name"] == name for o in self.records.list_objects(TASKS))
+
+    def is_ended(self, name: str) -> bool:
+        """Whether the task has ended."""
+        return self.status(name).get("phase") in TERMINAL_PHASES
+
+    def is_closed(self, name: str) -> bool:
+        """Whether nothing is left to do for the task."""
+        last = self.history[name][-1]["metadata"]
+        return self.is_ended(name) and (
+            not self.is_there(name) or TASK_FINALIZER not in last.get("finalizers", [])
+        )
+
+    async def wait(
+        self,
+        condition: Callable[[], Any],
+        *,
+        seconds: float = 60,
+        what: str = "condition",
+        step: float = 0.004,
+    ) -> None:
+        """Lets time pass until `condition` is true; it is looked at every `step` seconds."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while not condition():
+            assert loop.time() < end, f"{what} did not come true in {seconds} s"
+            await asyncio.sleep(step)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Lets time pass."""
+        await asyncio.sleep(seconds)
+
+    async def finish(self, name: str, *, seconds: float = 60) -> dict[str, Any]:
+        """Waits until the task is closed; its status."""
+        await self.wait(lambda: self.is_closed(name), seconds=seconds, what=f"{name}'s end")
+        return self.status(name)
+
+    async def balance(self) -> tuple[int, int]:
+        """What the account was charged, and what is held."""
+        spending = await self.counters.read_spending("demo", format_time(read_now())[:10])
+        return spending.charged, spending.held
+
+    def uid(self, name: str) -> str:
+        """The task's uid, by which the provider knows it."""
+        return str(self.history[name][0]["metadata"]["uid"])
+
+    def count_jobs(self, name: str) -> int:
+        """How many jobs the provider made for the task."""
+        return sum(job.reference == self.uid(name) for job in self.upstream.jobs)
+
+    def check_history(self) -> None:
+        """No phase went back, and no end changed (I3), in any version of any task."""
+        rank = {None: 0, "Submitting": 1, "Running": 2, "Completed": 3, "Failed": 3}
+        for name, versions in self.history.items():
+            phases = [rank[(obj.get("status") or {}).get("phase")] for obj in versions]
+            assert phases == sorted(phases), f"{name} went back: {phases}"
+            ends = [obj["status"] for obj in versions if has_ended(obj)]
+            told = [{k: v for k, v in end.items() if k not in OPEN_AT_END} for end in ends]
+            assert all(end == told[0] for end in told), f"I3: {name} ended twice: {ends}"
+            for obj in versions:
+                GatewayTask.model_validate(obj)
+
+    async def check_archive(self) -> None:
+        """Every task that has ended can be read once its object is gone (I9)."""
+        for name, versions in self.history.items():
+            archived = await read_archived(self.store, "demo", name)
+            assert archived is not None
+            assert archived["status"] == versions[-1]["status"]
+
+    def _remember(self, change: Change) -> None:
+        obj = copy.deepcopy(change.object)
+        name = obj["metadata"]["name"]
+        if change.kind != "DELETED" or not self.history[name]:
+            self.history[name].append(obj)
+
+
+def has_ended(obj: Object) -> bool:
+    """Whether a version of a task is terminal."""
+    return (obj.get("status") or {}).get("phase") in TERMINAL_PHASES

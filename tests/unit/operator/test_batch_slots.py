@@ -1,0 +1,247 @@
+"""What all batches of a process share: places and bytes, of which nobody keeps the others'."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from itertools import count
+from unittest.mock import patch
+
+import pytest
+
+from gateway_operator.batches import slots as slots_module
+from gateway_operator.batches.slots import SLICE_SECONDS, Slots
+from gateway_operator.batches.window import Budget, Window
+from tests.fakes.clock import in_virtual_time
+from tests.unit.operator.batch_harness import BatchOperator, BatchStage, Judge, make_lines
+
+
+class Crowd:
+    """Batches that hold a place, or wait for one, until they are told to go."""
+
+    def __init__(self, turns: Slots) -> None:
+        self.turns = turns
+        self.inside: list[str] = []
+        self.refused: list[str] = []
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.numbers = count()
+
+    async def come(self, account: str, number: int, seconds: float | None = None) -> list[str]:
+        """Who of them is inside at once."""
+        for _ in range(number):
+            name = f"{account}-{next(self.numbers)}"
+            self.tasks[name] = asyncio.create_task(self._stay(account, name, seconds))
+        return await self.look(account)
+
+    async def look(self, account: str) -> list[str]:
+        await asyncio.sleep(0.01)
+        return [name for name in self.inside if name.startswith(account)]
+
+    async def go(self, name: str) -> None:
+        self.tasks.pop(name).cancel()
+        await asyncio.sleep(0.01)
+
+    async def _stay(self, account: str, name: str, seconds: float | None) -> None:
+        async with self.turns.take(account, name, seconds) as has_place:
+            if not has_place:
+                self.refused.append(name)
+                return
+            self.inside.append(name)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.inside.remove(name)
+
+
+@asynccontextmanager
+async def open_crowd(places: int) -> AsyncIterator[Crowd]:
+    crowd = Crowd(Slots(places))
+    yield crowd
+    for task in crowd.tasks.values():
+        task.cancel()
+    await asyncio.gather(*crowd.tasks.values(), return_exceptions=True)
+    assert crowd.inside == []
+
+
+@in_virtual_time
+async def test_an_account_with_many_batches_leaves_places_for_others() -> None:
+    async with open_crowd(4) as crowd:
+        assert len(await crowd.come("many", 100)) == 2
+        assert len(await crowd.come("few", 1)) == 1
+        # and as one is free, it is of who has least
+        await crowd.go(crowd.inside[0])
+        assert len(await crowd.look("many")) == 2
+        assert len(await crowd.come("new", 1)) == 1
+
+
+@in_virtual_time
+async def test_who_waits_is_woken_by_a_change_and_by_the_end_of_its_time() -> None:
+    async with open_crowd(2) as crowd:
+        [first] = await crowd.come("a", 3, seconds=50)
+        woken = next(name for name in crowd.tasks if name != first)
+        crowd.turns.wake(woken)
+        crowd.turns.wake(first)
+        await asyncio.sleep(1)
+        assert crowd.refused == [woken]
+        await asyncio.sleep(50)
+        assert len(crowd.refused) == 2
+        assert crowd.inside == [first]
+        await crowd.come("a", 2)
+        crowd.turns.wake_all()
+        await asyncio.sleep(1)
+        assert len(crowd.refused) == 4
+        # none of those who have gone has kept a place
+        await crowd.go(first)
+        assert len(await crowd.come("a", 1)) == 1
+
+
+@in_virtual_time
+async def test_the_oldest_of_who_has_most_makes_way_where_others_wait() -> None:
+    async with open_crowd(8) as crowd:
+        await crowd.come("lone", 1)
+        await asyncio.sleep(1)
+        await crowd.come("many", 2)
+        await asyncio.sleep(SLICE_SECONDS)
+        assert [name for name in crowd.inside if crowd.turns.is_due(name)] == [], "nobody waits"
+        await crowd.come("many", 3)
+        assert len(crowd.inside) == 5, "half of what the other leaves"
+        due = [name for name in crowd.inside if crowd.turns.is_due(name)]
+        assert due == ["many-1"], "one for the one that waits, and told once"
+        assert not any(map(crowd.turns.is_due, crowd.inside))
+        await crowd.go("many-1")
+        assert len(await crowd.look("many")) == 4
+        assert not any(map(crowd.turns.is_due, crowd.inside))
+        await crowd.come("many", 1)
+        assert [name for name in crowd.inside if crowd.turns.is_due(name)] == ["many-2"]
+        await crowd.come("many", 1)
+        assert not any(map(crowd.turns.is_due, crowd.inside)), "the others have only come"
+        await asyncio.sleep(SLICE_SECONDS)
+        crowd.turns.note_leaving(crowd.inside[-1])
+        assert not any(map(crowd.turns.is_due, crowd.inside)), "two wait, and two go"
+
+
+@pytest.fixture
+def one_place() -> Iterator[Callable[[BatchStage], Awaitable[None]]]:
+    """Boots a stage whose account has one run at a time, for a few seconds where others wait."""
+
+    async def boot(stage: BatchStage) -> None:
+        operator = await stage.boot()
+        assert isinstance(operator, BatchOperator)
+        operator.batches._tools.runs = Slots(2)
+
+    with patch.object(slots_module, "SLICE_SECONDS", 4.0):
+        yield boot
+
+
+Boot = Callable[[BatchStage], Awaitable[None]]
+
+
+def test_runs_take_turns_and_ask_for_nothing_twice(one_place: Boot) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        stage = BatchStage(Judge(latency=0.8))
+        stage.put_provider(requestsPerSecond=20)
+        await one_place(stage)
+        names = [await stage.submit(make_lines(200, prefix=f"of {n}")) for n in range(3)]
+        seen: set[tuple[str, ...]] = set()
+
+        def look() -> bool:
+            running = [str(stage.batch_status(n).get("phase")) for n in names]
+            seen.add(tuple(running))
+            assert len(stage.operator.batches._runs) <= 1  # type: ignore[attr-defined]
+            return all(map(stage.is_batch_closed, names))
+
+        await stage.wait(look, seconds=300, step=0.5)
+        assert ("InProgress",) * 3 in seen
+        ends = [stage.batch_status(n)["counts"]["completed"] for n in names]
+        assert ends == [200] * 3
+        assert set(stage.judge.asked.values()) == {1}
+        begun = [int(body["input"].split()[1]) for body in stage.judge.bodies]
+        assert begun != sorted(begun), "none is run to its end before the next"
+        assert stage.operator.batches._tools.budget.held == 0  # type: ignore[attr-defined]
+        await stage.kill()
+
+    run()
+
+
+def test_one_that_waits_is_cancelled_at_once(one_place: Boot) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        stage = BatchStage(Judge(latency=100.0))
+        await one_place(stage)
+        names = [await stage.submit(make_lines(20, prefix=f"of {n}")) for n in range(2)]
+        await stage.wait(lambda: len(stage.judge.bodies) > 1)
+        await stage.wait(lambda: all("startTime" in stage.batch_status(n) for n in names))
+        [running] = stage.operator.batches._runs  # type: ignore[attr-defined]
+        waiting = next(name for name in names if name != running)
+        await stage.cancel_batch(waiting)
+        status = await stage.finish_batch(waiting, seconds=10)
+        assert status["counts"] == {"total": 20, "completed": 0, "failed": 20, "sent": 0}
+        assert stage.batch_status(running)["phase"] == "InProgress"
+        # nor does the end of the process wait for those who wait
+        other = await stage.submit(make_lines(2, prefix="other"))
+        await stage.wait(lambda: "startTime" in stage.batch_status(other))
+        assert isinstance(stage.operator, BatchOperator)
+        async with asyncio.timeout(20):
+            await stage.operator.end()
+
+    run()
+
+
+def test_accounts_share_the_bytes_and_each_run_goes_on_with_one_line() -> None:
+    budget, line = Budget(16), 1
+    many = [Window(budget.open("many")) for _ in range(4)]
+    for window in many:
+        for place in range(20):
+            if window.has_room():
+                window.begin(place, line)
+    assert budget.held == 8 + 3, "half of it, and a line of each that has none"
+    few = Window(budget.open("few"))
+    for place in range(20):
+        if few.has_room():
+            few.begin(place, line)
+    assert len(few) == 3
+    few.end(0, 1000)
+    assert few.has_room()
+
+
+@in_virtual_time
+async def test_results_that_wait_for_the_store_are_of_the_same_bytes() -> None:
+    stage = BatchStage(Judge(latency=0.05))
+    operator = await stage.boot()
+    assert isinstance(operator, BatchOperator)
+    tools = operator.batches._tools
+    tools.budget = Budget(100_000)
+    name = await stage.submit(make_lines(2000))
+    await stage.wait(lambda: tools.budget.held > 10_000)
+    stage.store.away = True
+    await stage.pass_time(60)
+    waiting = tools.budget.held
+    assert waiting < 60_000
+    assert 0 < len(stage.judge.bodies) < 1000
+    stage.store.away = False
+    await stage.finish_batch(name, seconds=300)
+    assert tools.budget.held == 0
+    assert set(stage.judge.asked.values()) == {1}
+    await stage.kill()
+
+
+@in_virtual_time
+async def test_checks_and_ends_wait_for_a_place_and_hear_of_a_cancel() -> None:
+    stage = BatchStage()
+    operator = await stage.boot()
+    assert isinstance(operator, BatchOperator)
+    tools = operator.batches._tools
+    tools.checks, tools.endings = Slots(2), Slots(2)
+    async with tools.checks.take("demo", "batch-another"):
+        cancelled, checked = [await stage.submit(make_lines(5)) for _ in range(2)]
+        await stage.pass_time(30)
+        assert not any(stage.batch_status(name) for name in (cancelled, checked))
+        await stage.cancel_batch(cancelled)
+        assert (await stage.finish_batch(cancelled, seconds=5))["phase"] == "Cancelled"
+        assert not stage.batch_status(checked)
+    async with tools.endings.take("demo", "batch-another"):
+        await stage.wait(lambda: stage.batch_status(checked).get("phase") == "Finalizing")
+        await stage.pass_time(30)
+        assert stage.batch_status(checked)["phase"] == "Finalizing"
+    assert (await stage.finish_batch(checked, seconds=5))["phase"] == "Completed"
+    await stage.kill()

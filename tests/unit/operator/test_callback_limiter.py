@@ -1,0 +1,181 @@
+"""Who may send when: bounds at three gates, and none that starves another."""
+
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack
+
+import pytest
+
+from gateway_operator.callbacks import limiter
+from gateway_operator.callbacks.limiter import (
+    IN_ALL,
+    PER_ACCOUNT,
+    PER_ACCOUNT_SLOW,
+    PER_HOST,
+    PER_LATE_HOST,
+    Gate,
+    Lanes,
+)
+
+
+class Crowd:
+    """Attempts that have begun, and stay until they are let go."""
+
+    def __init__(self, lanes):
+        self.lanes = lanes
+        self.inside = []
+        self._tasks = []
+        self._end = asyncio.Event()
+
+    def send(self, account, host, *, slow=False, answers=False):
+        self._tasks.append(asyncio.create_task(self._stay(account, host, slow, answers)))
+
+    async def _stay(self, account, host, slow, answers):
+        async with self.lanes.take(account, host) as lane:
+            self.inside.append((account, host))
+            await self._end.wait()
+            lane.is_slow, lane.answers = slow, answers
+
+    async def settle(self):
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def let_go(self):
+        self._end.set()
+        await asyncio.gather(*self._tasks)
+        self._end.clear()
+        self._tasks.clear()
+        self.inside.clear()
+
+
+@pytest.fixture
+async def crowd():
+    made = Crowd(Lanes())
+    yield made
+    await made.let_go()
+
+
+async def test_a_host_has_so_many_at_once(crowd):
+    for _ in range(PER_HOST + 5):
+        crowd.send("a", "h")
+    await crowd.settle()
+    assert len(crowd.inside) == PER_HOST
+    await crowd.let_go()
+
+
+async def test_a_full_host_holds_up_no_other_host_and_no_other_account(crowd):
+    for _ in range(PER_HOST + 5):
+        crowd.send("a", "dead")
+    crowd.send("a", "alive")
+    crowd.send("b", "dead")
+    await crowd.settle()
+    assert ("a", "alive") in crowd.inside
+    assert ("b", "dead") in crowd.inside
+
+
+async def test_a_slow_host_gets_one_until_it_answers(crowd):
+    crowd.send("a", "h", slow=True)
+    await crowd.settle()
+    await crowd.let_go()
+    for _ in range(3):
+        crowd.send("a", "h")
+    await crowd.settle()
+    assert len(crowd.inside) == 1
+    await crowd.let_go()
+    for _ in range(PER_HOST):
+        crowd.send("a", "h")
+    await crowd.settle()
+    assert len(crowd.inside) == PER_HOST
+
+
+async def test_an_account_with_a_host_for_each_task_has_its_bound(crowd):
+    for number in range(PER_ACCOUNT + 10):
+        crowd.send("a", f"h{number}", slow=True)
+    await crowd.settle()
+    assert len(crowd.inside) == PER_ACCOUNT
+    await crowd.let_go()
+    for number in range(PER_ACCOUNT + 10):
+        crowd.send("a", f"h{number}")
+    for number in range(5):
+        crowd.send("a", f"new{number}")
+    await crowd.settle()
+    assert len(crowd.inside) == PER_ACCOUNT_SLOW + 5, "slow ones have a gate of their own"
+
+
+async def test_hosts_that_answer_late_get_a_few_and_hold_up_none_that_are_quick(crowd):
+    late = [f"late{number}" for number in range(PER_ACCOUNT // PER_HOST)]
+    for host in late:
+        crowd.send("a", host, slow=True, answers=True)
+    await crowd.settle()
+    await crowd.let_go()
+    for host in sorted(late * PER_HOST):
+        crowd.send("a", host, slow=True, answers=True)
+    crowd.send("a", "quick")
+    await crowd.settle()
+    assert ("a", "quick") in crowd.inside
+    assert len(crowd.inside) == PER_ACCOUNT_SLOW + 1
+    assert max(Counter(crowd.inside).values()) == PER_LATE_HOST
+
+
+async def test_accounts_that_wait_for_the_process_take_turns():
+    gate, begun = Gate(1), []
+    await gate.enter("a")
+
+    async def pass_through(account):
+        await gate.enter(account)
+        begun.append(account)
+        gate.leave()
+
+    crowd = [asyncio.create_task(pass_through(account)) for account in "aaaaabbbc"]
+    await asyncio.sleep(0)
+    gate.leave()
+    await asyncio.gather(*crowd)
+    assert "".join(begun) == "abcababaa"
+    assert gate.idle
+
+
+async def test_hosts_remembered_as_slow_are_bounded_though_the_oldest_is_busy(monkeypatch):
+    monkeypatch.setattr(limiter, "MOST_IDLE_HOSTS", 10)
+    lanes = Lanes()
+    async with lanes.take("a", "dead") as dead:
+        for number in range(50):
+            async with lanes.take("a", f"h{number}") as lane:
+                lane.is_slow = True
+        assert len(lanes._lanes) == 11
+        dead.is_slow = True
+    assert ("a", "dead") in lanes._lanes
+    assert ("a", "h49") in lanes._lanes
+    assert len(lanes._lanes) == 10
+
+
+async def test_all_together_have_a_bound(crowd):
+    for number in range(IN_ALL + 10):
+        crowd.send(f"account{number}", "h")
+    await crowd.settle()
+    assert len(crowd.inside) == IN_ALL
+
+
+async def test_who_goes_away_leaves_no_place_taken():
+    gate = Gate(1)
+    await gate.enter()
+    waiting = [asyncio.create_task(gate.enter()) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    await asyncio.sleep(0)
+    gate.leave()
+    waiting[1].cancel()  # its turn has come and it has not noticed yet
+    await asyncio.wait(waiting[:2])
+    await waiting[2]
+    assert gate.inside == 1
+    gate.leave()
+    assert gate.idle
+
+
+async def test_nothing_is_kept_of_hosts_that_are_well():
+    lanes = Lanes()
+    async with AsyncExitStack() as stack:
+        for number in range(50):
+            lane = await stack.enter_async_context(lanes.take("a", f"h{number}"))
+            lane.is_slow = number < 3
+    assert len(lanes._lanes) == 3
+    assert not lanes._accounts

@@ -1,0 +1,602 @@
+"""`Ready` of the standing kinds: it says what the other parts decide by, and what to mend."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gateway_core.adapters.upstreams.registry import build_moderation
+from gateway_core.contract.account import AccountDefaults, GatewayAccount
+from gateway_core.contract.conditions import Reason
+from gateway_core.contract.guardrail import GatewayGuardrail
+from gateway_core.contract.key import GatewayKey
+from gateway_core.contract.model import GatewayModel
+from gateway_core.contract.provider import GatewayProvider
+from gateway_core.contract.user import GatewayUser
+from gateway_core.domain.catalog import Problem
+from gateway_core.ports.moderation import ModerationUpstream
+from gateway_core.ports.records import Outdated, RecordUnavailable, Refused
+from gateway_core.ports.upstream import SubmissionGuarantee
+from gateway_core.usecases.providers import Providers
+from gateway_operator.accounts.accounts import Accounts, Users
+from gateway_operator.accounts.declaredkeys import DeclaredKeys
+from gateway_operator.accounts.guardrails import Guardrails, project_guardrail
+from gateway_operator.accounts.keys import Keys, project_key
+from gateway_operator.accounts.models import (
+    RECHECK_SECONDS,
+    Models,
+    ProviderKind,
+    ProvidersInUse,
+)
+from gateway_operator.accounts.readiness import ReadinessController
+from gateway_operator.failpoints import Failpoints
+from tests.fakes.clock import in_virtual_time
+from tests.fakes.records import FakeRecords, Fault
+from tests.fakes.secrets import FakeSecrets
+from tests.fakes.tables import FakeTable
+from tests.fakes.upstream import FakeUpstream
+
+NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
+
+
+class Scene:
+    """The controller on fakes, with one good object of each kind."""
+
+    def __init__(self) -> None:
+        self.records = FakeRecords()
+        self.now = NOW
+        self.problem: Problem | None = None
+        self.guarantee = SubmissionGuarantee.IDEMPOTENCY_KEY
+        self.running: asyncio.Task[None] | None = None
+        kinds = (
+            *(GatewayAccount, GatewayUser, GatewayKey, GatewayGuardrail),
+            *(GatewayModel, GatewayProvider),
+        )
+        shortened = {GatewayKey: project_key, GatewayGuardrail: project_guardrail}
+        tables: Any = {
+            kind: FakeTable(self.records, kind.plural, shortened.get(kind, kind.model_validate))
+            for kind in kinds
+        }
+        accounts, users, keys = (tables[k] for k in (GatewayAccount, GatewayUser, GatewayKey))
+        self.providers = Providers(
+            tables[GatewayProvider],
+            self.records,
+            lambda *_: FakeUpstream(self.guarantee),
+            lambda _: self.problem,
+        )
+        self.moderations: Providers[ModerationUpstream] = Providers(
+            tables[GatewayProvider], self.records, build_moderation
+        )
+        in_use = ProvidersInUse(self.providers, self.moderations)
+        declared = DeclaredKeys(FakeSecrets(), {1: b"p" * 32}, Failpoints(), lambda: self.now)
+        self.kinds: tuple[Any, ...] = (
+            Accounts(accounts, AccountDefaults(60, 7)),
+            Users(users, accounts),
+            Keys(keys, accounts, users, declared, lambda: self.now),
+            Guardrails(tables[GatewayGuardrail], accounts, keys),
+            ProviderKind(tables[GatewayProvider], in_use),
+            Models(tables[GatewayModel], in_use),
+        )
+        self.controller = ReadinessController(self.records, self.kinds, lambda: self.now)
+        self.put_account()
+        self.put_key()
+        self.put_provider()
+        self.put_model()
+
+    def put(self, plural: str, name: str, spec: dict[str, Any]) -> None:
+        old: dict[str, Any] = self.records.find(plural, name) or {}
+        generation = old.get("metadata", {}).get("generation", 0) + 1
+        metadata = {"name": name, "generation": generation}
+        obj = {"metadata": metadata, "spec": spec, "status": old.get("status", {})}
+        self.records.put(plural, obj)
+
+    def put_account(self, name: str = "demo", **spec: Any) -> None:
+        base = {"displayName": name, "owner": {"name": "D", "email": "d@example.com"}}
+        self.put("gatewayaccounts", name, {**base, **spec})
+
+    def put_key(self, name: str = "key", **spec: Any) -> None:
+        token = {"id": "abcdefgh", "digest": "0" * 64, "hint": "h"}
+        base = {"accountName": "demo", "displayName": name, "tokens": [token]}
+        self.put("gatewaykeys", name, {**base, **spec})
+
+    def put_user(self, name: str = "mia", *accounts: str, **spec: Any) -> None:
+        base = {
+            "displayName": name,
+            "email": f"{name}@example.com",
+            "memberships": [{"accountName": account, "role": "member"} for account in accounts],
+        }
+        self.put("gatewayusers", name, {**base, **spec})
+
+    def put_guardrail(self, name: str, *keys: str, **spec: Any) -> None:
+        base = {"accountName": "demo", "displayName": name, "keyNames": list(keys)}
+        self.put("gatewayguardrails", name, {**base, **spec})
+
+    def put_provider(self, name: str = "simulated", **spec: Any) -> None:
+        self.put("gatewayproviders", name, {"type": "fake", **spec})
+
+    def put_model(self, name: str = "model", **spec: Any) -> None:
+        base = {
+            "modelId": name,
+            "service": "sim",
+            "action": "reference_to_video",
+            "routes": [{"name": "main", "providerName": "simulated", "upstreamModel": "q4"}],
+            "prices": [{"perCallMicros": 1}],
+        }
+        self.put("gatewaymodels", name, {**base, **spec})
+
+    def ready(self, plural: str, name: str) -> dict[str, Any]:
+        obj: dict[str, Any] = self.records.find(plural, name) or {}
+        conditions = (obj.get("status") or {}).get("conditions") or []
+        return next((c for c in conditions if c["type"] == "Ready"), {})
+
+    def keyed_route(self) -> dict[str, Any] | None:
+        """What the model's status names."""
+        obj = self.records.find("gatewaymodels", "model") or {}
+        route: dict[str, Any] | None = (obj.get("status") or {}).get("keyedRoute")
+        return route
+
+    def count_looks(self) -> list[str]:
+        """The objects that are looked at from now on."""
+        looks: list[str] = []
+        for kind in self.kinds:
+
+            async def check(obj: Any, kind: Any = kind, work: Any = kind.check) -> Any:
+                looks.append(f"{kind.kind.plural}/{obj.metadata.name}")
+                return await work(obj)
+
+            kind.check = check
+        return looks
+
+    async def shown(self, plural: str, name: str) -> tuple[str, str, str]:
+        """What Ready says once all changes are followed."""
+        await self.settle()
+        ready = self.ready(plural, name)
+        return ready["status"], ready["reason"], ready["message"]
+
+    async def settle(self) -> None:
+        """Has the controller follow all changes; it is started by the first."""
+        if self.running is None:
+            self.running = asyncio.create_task(self.controller.run())
+        await asyncio.sleep(1)
+        assert not self.running.done()
+
+    @property
+    def writes(self) -> int:
+        return sum(method == "patch_status" for method, _ in self.records.calls)
+
+
+ALL = [
+    ("gatewayaccounts", "demo"),
+    ("gatewaykeys", "key"),
+    ("gatewayproviders", "simulated"),
+    ("gatewaymodels", "model"),
+]
+
+
+@in_virtual_time
+async def test_what_is_good_is_ready() -> None:
+    scene = Scene()
+    for plural, name in ALL:
+        assert await scene.shown(plural, name) == ("True", "Available", "in use")
+
+
+@in_virtual_time
+async def test_nothing_is_written_twice() -> None:
+    scene = Scene()
+    await scene.settle()
+    assert scene.writes == 4
+    for plural, name in ALL:
+        scene.put(plural, name, scene.records.find(plural, name)["spec"])  # type: ignore[index]
+    await scene.settle()
+    assert scene.writes == 8
+
+
+@in_virtual_time
+async def test_a_new_generation_is_observed() -> None:
+    scene = Scene()
+    await scene.settle()
+    scene.put_account(displayName="renamed")
+    await scene.settle()
+    ready = scene.ready("gatewayaccounts", "demo")
+    assert ready["observedGeneration"] == 2
+    assert ready["lastTransitionTime"] == "2026-11-21T10:00:00Z"
+
+
+@in_virtual_time
+async def test_an_account_shows_the_limits_in_effect() -> None:
+    scene = Scene()
+    scene.put_account("own", requestsPerMinute=5, storageBytes=0)
+    await scene.settle()
+    shown = {
+        name: (scene.records.find("gatewayaccounts", name) or {})["status"]
+        for name in ("demo", "own")
+    }
+    assert [shown["demo"][f] for f in ("requestsPerMinute", "storageBytes")] == [60, 7]
+    assert [shown["own"][f] for f in ("requestsPerMinute", "storageBytes")] == [5, 0]
+    writes = scene.writes
+    await scene.settle()
+    assert scene.writes == writes
+    scene.put_account("own", requestsPerMinute=5)
+    await scene.settle()
+    assert (scene.records.find("gatewayaccounts", "own") or {})["status"]["storageBytes"] == 7
+
+
+class TestKeys:
+    @pytest.mark.parametrize(
+        ("spec", "reason"),
+        [
+            ({"revoked": True}, Reason.REVOKED),
+            ({"disabled": True}, Reason.DISABLED),
+            ({"expirationTime": "2026-11-21T10:00:00Z"}, Reason.EXPIRED),
+            ({"expirationTime": "2026-11-21T11:00:00+02:00"}, Reason.EXPIRED),
+            ({"accountName": "nobody"}, Reason.ACCOUNT_NOT_FOUND),
+            ({"allowedModels": [f"m{n}" for n in range(65)]}, Reason.TOO_LARGE),
+            ({"metadata": {"n": "x" * 20_000}}, Reason.TOO_LARGE),
+        ],
+    )
+    def test_one_that_opens_nothing(self, spec: dict[str, Any], reason: Reason) -> None:
+        @in_virtual_time
+        async def run() -> None:
+            scene = Scene()
+            scene.put_key(**spec)
+            status, shown, _ = await scene.shown("gatewaykeys", "key")
+            assert (status, shown) == ("False", reason.value)
+
+        run()
+
+    @in_virtual_time
+    async def test_one_that_runs_out_while_nothing_changes(self) -> None:
+        scene = Scene()
+        scene.put_key(expirationTime="2026-11-21T10:01:00Z")
+        await scene.settle()
+        assert scene.ready("gatewaykeys", "key")["status"] == "True"
+        scene.now = NOW + timedelta(minutes=1)
+        await asyncio.sleep(60)
+        assert scene.ready("gatewaykeys", "key")["reason"] == "Expired"
+
+    @in_virtual_time
+    async def test_one_that_runs_out_in_a_long_while(self) -> None:
+        scene = Scene()
+        scene.put_key(expirationTime="2026-11-21T22:00:00Z")
+        await scene.settle()
+        begin, passed = asyncio.get_running_loop().time(), 0.0
+        while scene.ready("gatewaykeys", "key")["status"] == "True":
+            await asyncio.sleep(60)
+            passed = asyncio.get_running_loop().time() - begin
+            assert passed <= 12 * 3600 + 60
+            scene.now = NOW + timedelta(seconds=passed)
+        assert passed >= 12 * 3600
+
+    @in_virtual_time
+    async def test_one_of_a_suspended_account(self) -> None:
+        scene = Scene()
+        scene.put_account(suspended=True)
+        assert (await scene.shown("gatewayaccounts", "demo"))[1] == "Suspended"
+        assert (await scene.shown("gatewaykeys", "key"))[1] == "Suspended"
+
+    @in_virtual_time
+    async def test_one_whose_creator_is_gone_or_no_member(self) -> None:
+        scene = Scene()
+        scene.put_key(createdBy="mia")
+        assert (await scene.shown("gatewaykeys", "key"))[1] == "UserNotFound"
+        scene.put_user("mia", "other")
+        assert (await scene.shown("gatewaykeys", "key"))[1] == "NotAMember"
+        scene.put_user("mia", "other", "demo")
+        assert (await scene.shown("gatewaykeys", "key"))[0] == "True"
+        scene.put_user("mia", "demo", suspended=True)
+        status, reason, message = await scene.shown("gatewaykeys", "key")
+        assert (status, reason) == ("False", "Suspended")
+        assert "mia" in message
+        scene.records.remove("gatewayusers", "mia")
+        assert (await scene.shown("gatewaykeys", "key"))[1] == "UserNotFound"
+
+
+class TestUsers:
+    @in_virtual_time
+    async def test_one_of_accounts_that_are_there(self) -> None:
+        scene = Scene()
+        scene.put_user("mia", "demo", "later")
+        status, reason, message = await scene.shown("gatewayusers", "mia")
+        assert (status, reason) == ("False", "AccountNotFound")
+        assert "later" in message
+        scene.put_account("later")
+        assert (await scene.shown("gatewayusers", "mia"))[0] == "True"
+        scene.records.remove("gatewayaccounts", "later")
+        assert (await scene.shown("gatewayusers", "mia"))[0] == "False"
+
+    @in_virtual_time
+    async def test_one_who_is_suspended(self) -> None:
+        scene = Scene()
+        scene.put_user("mia", suspended=True)
+        assert (await scene.shown("gatewayusers", "mia"))[1] == "Suspended"
+
+
+class TestGuardrails:
+    @in_virtual_time
+    async def test_one_of_keys_that_are_there(self) -> None:
+        scene = Scene()
+        scene.put_guardrail("grd-a", "key", "key-later")
+        status, reason, message = await scene.shown("gatewayguardrails", "grd-a")
+        assert (status, reason) == ("False", "KeyNotFound")
+        assert "key-later" in message
+        scene.put_key("key-later", accountName="other")
+        assert (await scene.shown("gatewayguardrails", "grd-a"))[1] == "KeyNotFound"
+        scene.put_key("key-later")
+        assert (await scene.shown("gatewayguardrails", "grd-a"))[0] == "True"
+
+    @in_virtual_time
+    async def test_one_without_its_account(self) -> None:
+        scene = Scene()
+        scene.put_guardrail("grd-a", accountName="nobody")
+        assert (await scene.shown("gatewayguardrails", "grd-a"))[1] == "AccountNotFound"
+
+    @in_virtual_time
+    async def test_the_ninth_of_a_key_is_told_until_one_goes(self) -> None:
+        scene = Scene()
+        for number in range(10):
+            scene.records.clock = lambda number=number: f"2026-11-21T10:00:{59 - number}Z"  # type: ignore[misc]
+            scene.put_guardrail(f"grd-{number}", "key")
+        scene.put_guardrail("grd-foreign", "key", accountName="other")
+        await scene.settle()
+        reasons = {n: scene.ready("gatewayguardrails", f"grd-{n}")["reason"] for n in range(10)}
+        # made last are those that were put first: the clock went back
+        too_many = {n for n, reason in reasons.items() if reason == "TooManyGuardrails"}
+        assert too_many == {0, 1}
+        scene.put_guardrail("grd-5")
+        assert (await scene.shown("gatewayguardrails", "grd-1"))[0] == "True"
+        assert (await scene.shown("gatewayguardrails", "grd-0"))[1] == "TooManyGuardrails"
+        scene.records.remove("gatewayguardrails", "grd-6")
+        assert (await scene.shown("gatewayguardrails", "grd-0"))[0] == "True"
+
+
+class TestCost:
+    """What a change costs grows with what depends on the object, not with what there is."""
+
+    @in_virtual_time
+    async def test_a_change_has_its_dependents_looked_at_and_no_other(self) -> None:
+        scene = Scene()
+        for number in range(300):
+            scene.put_account(f"acct-{number}")
+            scene.put_key(f"key-{number}", accountName=f"acct-{number}")
+        looks = scene.count_looks()
+        await scene.settle()
+        # each once, and once more for the echo of its own condition
+        assert len(looks) <= 2 * 604 + 4
+        looks.clear()
+        scene.put_account("acct-7", suspended=True)
+        assert (await scene.shown("gatewaykeys", "key-7"))[1] == "Suspended"
+        assert set(looks) == {"gatewayaccounts/acct-7", "gatewaykeys/key-7"}
+        looks.clear()
+        balance = {"balanceMicros": 5}
+        account: Any = scene.records.find("gatewayaccounts", "acct-8")
+        await scene.records.patch_status("gatewayaccounts", account, balance)
+        await scene.settle()
+        assert looks == ["gatewayaccounts/acct-8"]
+
+    @in_virtual_time
+    async def test_time_alone_has_only_providers_looked_at(self) -> None:
+        scene = Scene()
+        looks = scene.count_looks()
+        await scene.settle()
+        looks.clear()
+        await asyncio.sleep(10 * RECHECK_SECONDS)
+        assert set(looks) == {"gatewayproviders/simulated"}
+        assert len(looks) <= 11
+
+
+class TestModels:
+    @pytest.mark.parametrize(
+        ("spec", "reason"),
+        [
+            ({"disabled": True}, Reason.DISABLED),
+            ({"action": "text_to_video"}, Reason.UNKNOWN_ACTION),
+            ({"prices": None}, Reason.PRICE_MISSING),
+            ({"fields": [{"name": "colour"}]}, Reason.INVALID_FIELD),
+        ],
+    )
+    def test_one_that_cannot_be_called(self, spec: dict[str, Any], reason: Reason) -> None:
+        @in_virtual_time
+        async def run() -> None:
+            scene = Scene()
+            scene.put_model(**spec)
+            assert (await scene.shown("gatewaymodels", "model"))[:2] == ("False", reason.value)
+
+        run()
+
+    @in_virtual_time
+    async def test_one_without_its_provider(self) -> None:
+        scene = Scene()
+        scene.records.remove("gatewayproviders", "simulated")
+        status, reason, message = await scene.shown("gatewaymodels", "model")
+        assert (status, reason) == ("False", "ProviderNotFound")
+        assert "simulated" in message
+
+    @in_virtual_time
+    async def test_one_whose_provider_is_not_ready(self) -> None:
+        scene = Scene()
+        scene.problem = Problem(Reason.INVALID_EXPRESSION, "http.poll.state: bad")
+        assert (await scene.shown("gatewayproviders", "simulated"))[1] == "InvalidExpression"
+        status, reason, message = await scene.shown("gatewaymodels", "model")
+        assert (status, reason) == ("False", "ProviderNotReady")
+        assert message == "provider simulated is not ready: http.poll.state: bad"
+
+    @in_virtual_time
+    async def test_one_good_route_is_enough(self) -> None:
+        scene = Scene()
+        scene.put_model(
+            routes=[
+                {"name": "a", "providerName": "nobody", "upstreamModel": "q4"},
+                {"name": "b", "providerName": "simulated", "upstreamModel": "q4"},
+            ]
+        )
+        assert (await scene.shown("gatewaymodels", "model"))[0] == "True"
+
+    @in_virtual_time
+    async def test_keyed_route_is_the_first_usable_route(self) -> None:
+        scene = Scene()
+        scene.put_model(
+            routes=[
+                {"name": "a", "providerName": "nobody", "upstreamModel": "q3"},
+                {"name": "b", "providerName": "simulated", "upstreamModel": "q4"},
+            ]
+        )
+        await scene.settle()
+        route = {"providerName": "simulated", "upstreamModel": "q4"}
+        assert scene.keyed_route() == route
+        writes = scene.records.calls.count(("patch_status", "gatewaymodels"))
+        await scene.settle()
+        assert scene.records.calls.count(("patch_status", "gatewaymodels")) == writes
+
+    @in_virtual_time
+    async def test_keyed_route_goes_with_the_providers_keys(self) -> None:
+        scene = Scene()
+        await scene.settle()
+        assert scene.keyed_route() is not None
+        scene.guarantee = SubmissionGuarantee.LOOKUP
+        scene.put_provider(config="changed")
+        await scene.settle()
+        assert scene.keyed_route() is None
+
+    @in_virtual_time
+    async def test_keyed_route_goes_with_the_model(self) -> None:
+        scene = Scene()
+        await scene.settle()
+        scene.put_model(disabled=True)
+        await scene.settle()
+        assert scene.keyed_route() is None
+
+    @in_virtual_time
+    async def test_of_two_for_one_id_one_is_told(self) -> None:
+        scene = Scene()
+        scene.put_model("other", modelId="model")
+        assert (await scene.shown("gatewaymodels", "model"))[0] == "True"
+        assert (await scene.shown("gatewaymodels", "other"))[1] == "DuplicateModel"
+
+
+class TestOddities:
+    """One object that cannot be shown stops neither the others nor the operator."""
+
+    @pytest.mark.parametrize(
+        "error", [Refused("422 too long"), RecordUnavailable("away"), ValueError("odd")]
+    )
+    def test_a_write_that_fails(self, error: Exception) -> None:
+        @in_virtual_time
+        async def run() -> None:
+            scene = Scene()
+            scene.records.order_faults("patch_status", Fault(error))
+            await scene.settle()
+            assert scene.ready("gatewaymodels", "model")["status"] == "True"
+            await asyncio.sleep(RECHECK_SECONDS + 1)
+            assert scene.ready("gatewayaccounts", "demo")["status"] == "True"
+            await scene.settle()
+
+        run()
+
+    @in_virtual_time
+    async def test_a_conflict_is_looked_at_again_at_once(self) -> None:
+        scene = Scene()
+        scene.records.order_faults("patch_status", Fault(Outdated("x")))
+        await scene.settle()
+        assert scene.ready("gatewayaccounts", "demo")["status"] == "True"
+
+    @in_virtual_time
+    async def test_a_long_problem_is_cut_to_what_a_condition_holds(self) -> None:
+        scene = Scene()
+        scene.problem = Problem(Reason.INVALID_FIELD, "x" * 10_000)
+        _, _, message = await scene.shown("gatewayproviders", "simulated")
+        assert len(message) <= 4096
+        before = scene.writes
+        await asyncio.sleep(RECHECK_SECONDS + 1)
+        assert scene.writes == before
+
+
+@in_virtual_time
+async def test_lists_of_what_is_revoked_or_beyond_the_bounds_are_not_kept() -> None:
+    """An account may have thousands of these, as large as etcd takes (I11)."""
+    scene = Scene()
+    long = ["x" * 250] * 65
+    scene.put_key("key-revoked", revoked=True, allowedModels=["a"], metadata={"n": "x"})
+    scene.put_key("key-large", allowedModels=long)
+    scene.put_guardrail("grd-large", "key", deniedModels=long)
+    assert (await scene.shown("gatewayguardrails", "grd-large"))[:2] == ("False", "TooLarge")
+    keys, guardrails = scene.kinds[2].table, scene.kinds[3].table
+    for name in ("key-revoked", "key-large"):
+        spec = keys.get(name).spec
+        assert (spec.allowed_models, spec.metadata) == (None, None)
+    spec = guardrails.get("grd-large").spec
+    # what it denied stays denied
+    assert (spec.allowed_models, spec.denied_models, spec.key_names) == ([], None, ["key"])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"deniedModels": ["a\tb"]}, {"deniedModels": [""]}, {"requestsPerMinute": 0}],
+    ids=["unprintable", "empty", "rate"],
+)
+def test_guardrail_that_the_schema_refuses_allows_nothing(spec: dict[str, Any]) -> None:
+    """The operator must not lose a restriction that an older schema took."""
+    base = {"accountName": "demo", "displayName": "d", "keyNames": ["key"]}
+    obj = {"metadata": {"name": "grd-a", "uid": "u"}, "spec": {**base, **spec}}
+    guardrail = project_guardrail(obj)
+    assert guardrail.excess is not None
+    assert (guardrail.spec.allowed_models, guardrail.spec.key_names) == ([], ["key"])
+
+
+@in_virtual_time
+async def test_changes_are_felt_by_others_at_once() -> None:
+    scene = Scene()
+    await scene.settle()
+    scene.put_account(suspended=True)
+    await asyncio.sleep(0.5)
+    assert scene.ready("gatewaykeys", "key")["reason"] == "Suspended"
+    scene.put_account(suspended=False)
+    await asyncio.sleep(0.5)
+    assert scene.ready("gatewaykeys", "key")["status"] == "True"
+
+
+@in_virtual_time
+async def test_own_writes_end_in_peace() -> None:
+    """A condition written is a change too; it must not be answered with another write."""
+    scene = Scene()
+    await scene.settle()
+    await asyncio.sleep(1000)
+    assert scene.writes == 4
+
+
+OPENAI = {"type": "openai", "openai": {"baseUrl": "http://judge.example/v1"}}
+
+
+@in_virtual_time
+async def test_a_moderation_model_is_ready_where_its_provider_answers_at_once() -> None:
+    scene = Scene()
+    scene.put_provider("judge", **OPENAI)
+    route = {"name": "main", "providerName": "judge", "upstreamModel": "omni"}
+    scene.put_model("judging", action="moderations", routes=[route])
+    assert await scene.shown("gatewayproviders", "judge") == ("True", "Available", "in use")
+    assert await scene.shown("gatewaymodels", "judging") == ("True", "Available", "in use")
+
+
+@in_virtual_time
+async def test_models_and_providers_of_different_ways_are_told_apart() -> None:
+    scene = Scene()
+    scene.put_provider("judge", **OPENAI)
+    route = {"name": "main", "providerName": "judge", "upstreamModel": "omni"}
+    scene.put_model("film", prices=[{"perCallMicros": 1}], routes=[route])
+    scene.put_model("judging", action="moderations")
+    _, reason, message = await scene.shown("gatewaymodels", "judging")
+    assert (reason, "serves no moderations" in message) == ("ProviderNotReady", True)
+    scene.put_model("judging", action="moderations", prices=[{"perImageMicros": 1}])
+    _, reason, message = await scene.shown("gatewaymodels", "judging")
+    assert (reason, "are priced by call" in message) == ("InvalidPrice", True)
+
+
+@in_virtual_time
+async def test_an_openai_provider_says_what_is_to_be_mended() -> None:
+    scene = Scene()
+    bad = {"baseUrl": "http://169.254.169.254/v1", "headers": [{"name": "X", "value": "{key}"}]}
+    scene.put_provider("judge", type="openai", openai=bad)
+    _, reason, message = await scene.shown("gatewayproviders", "judge")
+    assert reason == "InvalidField"
+    assert "openai.baseUrl: must not name" in message
+    assert "openai.headers.X" in message

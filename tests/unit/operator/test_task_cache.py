@@ -1,0 +1,189 @@
+"""What the operator knows of its tasks: it never goes back, and nothing comes back to life."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway_core.contract.names import TASK_FINALIZER
+from gateway_operator.tasks import cache
+from gateway_operator.tasks.cache import TaskCache
+
+
+def make(version: int, name: str = "task-a", *, held: bool = True, **more: Any) -> dict[str, Any]:
+    finalizers = [TASK_FINALIZER] if held else []
+    metadata = {"name": name, "resourceVersion": str(version), "finalizers": finalizers}
+    return {"metadata": metadata, **more}
+
+
+def test_a_newer_version_is_taken() -> None:
+    live = TaskCache()
+    assert live.offer(make(1))
+    assert live.offer(make(2))
+    assert live.version("task-a") == 2
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_or_equal_one_is_not(version: int) -> None:
+    """An equal one is the echo of an own write, which changes nothing."""
+    live = TaskCache()
+    live.offer(make(2))
+    assert not live.offer(make(version))
+    assert live.version("task-a") == 2
+
+
+def test_versions_are_numbers() -> None:
+    live = TaskCache()
+    live.offer(make(9))
+    assert live.offer(make(10))
+
+
+def test_what_is_gone_is_not_taken_up_from_an_old_event() -> None:
+    live = TaskCache()
+    live.offer(make(5))
+    live.drop("task-a")
+    assert not live.offer(make(4))
+    assert not live.offer(make(5))
+    assert live.get("task-a") is None
+
+
+def test_a_task_made_anew_under_its_name_is_taken() -> None:
+    live = TaskCache()
+    live.offer(make(5))
+    live.drop("task-a")
+    assert live.offer(make(6))
+
+
+def test_a_deletion_seen_without_its_last_version_is_remembered_under_its_own() -> None:
+    live = TaskCache()
+    live.offer(make(5))
+    assert not live.leave(make(8, held=False))
+    assert not live.offer(make(7))
+    assert live.get("task-a") is None
+
+
+def test_dropping_twice_forgets_nothing() -> None:
+    live = TaskCache()
+    live.offer(make(5))
+    live.drop("task-a")
+    live.drop("task-a")
+    assert not live.offer(make(5))
+
+
+def test_tombstones_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_MOST_GONE", 10)
+    live = TaskCache()
+    for number in range(50):
+        live.offer(make(number + 1, f"task-{number}"))
+        live.drop(f"task-{number}")
+    assert len(live._gone) == 10
+    assert not live.offer(make(50, "task-49"))
+    assert len(live) == 0
+
+
+class TestLeaving:
+    """The watch shows a task that ended as it was before, under the version that ended it."""
+
+    def test_such_a_task_is_to_be_read_and_not_taken(self) -> None:
+        live = TaskCache()
+        running = make(5, status={"phase": "Running"})
+        live.offer(running)
+        assert live.leave(make(6, status={"phase": "Running"}))
+        assert live.is_unread("task-a")
+        assert live.version("task-a") == 5
+
+    def test_reading_it_is_enough(self) -> None:
+        live = TaskCache()
+        live.offer(make(5))
+        live.leave(make(6))
+        assert live.offer(make(6, status={"phase": "Completed"}))
+        assert not live.is_unread("task-a")
+
+    def test_an_older_reading_is_not(self) -> None:
+        live = TaskCache()
+        live.offer(make(5))
+        live.leave(make(8))
+        live.offer(make(7))
+        assert live.is_unread("task-a")
+
+    def test_what_one_has_written_oneself_need_not_be_read(self) -> None:
+        live = TaskCache()
+        ended = make(6, status={"phase": "Completed"})
+        live.offer(ended)
+        assert live.leave(make(6, status={"phase": "Running"}))
+        assert not live.is_unread("task-a")
+        assert live.get("task-a") == ended
+
+    def test_what_has_been_closed_need_not_be_read(self) -> None:
+        live = TaskCache()
+        live.offer(make(7))
+        live.drop("task-a")
+        live.leave(make(6))
+        assert not live.is_unread("task-a")
+
+    def test_what_is_found_gone_is_done_with(self) -> None:
+        live = TaskCache()
+        live.leave(make(6))
+        assert live.is_unread("task-a")
+        live.drop("task-a")
+        assert not live.is_unread("task-a")
+
+
+def test_who_managed_which_field_is_dropped() -> None:
+    live = TaskCache()
+    obj = make(1)
+    obj["metadata"]["managedFields"] = [{}]
+    live.offer(obj)
+    assert "managedFields" not in (live.get("task-a") or {})["metadata"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["offer", "leave", "gone", "drop"]),
+            st.integers(min_value=1, max_value=20),
+        ),
+        max_size=30,
+    )
+)
+def test_whatever_the_order_of_events_the_version_never_goes_back(
+    events: list[tuple[str, int]],
+) -> None:
+    live, highest = TaskCache(), -1
+    for kind, version in events:
+        if kind == "offer":
+            live.offer(make(version))
+        elif kind == "leave":
+            live.leave(make(version))
+        elif kind == "gone":
+            live.leave(make(version, held=False))
+        else:
+            live.drop("task-a")
+        if "task-a" in live.names():
+            assert live.version("task-a") >= highest
+            highest = live.version("task-a")
+
+
+def make_running(name: str, job_id: str) -> dict[str, Any]:
+    return make(1, name, status={"upstream": {"providerName": "sim", "jobId": job_id}})
+
+
+def test_a_job_is_one_live_tasks() -> None:
+    live = TaskCache()
+    live.offer(make_running("task-a", "j1"))
+    assert not live.claim_job("sim", "j1", "task-b")
+    assert live.claim_job("sim", "j1", "task-a")
+    assert live.claim_job("other", "j1", "task-b"), "another provider's ids are its own"
+    live.drop("task-a")
+    assert not live.claim_job("sim", "j1", "task-c"), "a late answer may still name it"
+
+
+def test_jobs_of_the_past_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_MOST_GONE", 2)
+    live = TaskCache()
+    for number in range(3):
+        live.offer(make_running(f"task-{number}", f"j{number}"))
+        live.drop(f"task-{number}")
+    assert live.claim_job("sim", "j0", "task-a")
+    assert not live.claim_job("sim", "j1", "task-a")
