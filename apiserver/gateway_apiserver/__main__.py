@@ -18,8 +18,8 @@ from gateway_apiserver.compose import (
     open_api,
     open_media,
 )
-from gateway_apiserver.departure import Departure
 from gateway_apiserver.media.app import create_media_app, create_media_health_app
+from gateway_apiserver.middleware.drain import Drain
 from gateway_apiserver.server import serve, serve_health
 from gateway_apiserver.settings import ApiSettings, MediaSettings
 
@@ -27,7 +27,7 @@ from gateway_apiserver.settings import ApiSettings, MediaSettings
 async def _serve_api() -> None:
     settings = ApiSettings()  # pyright: ignore[reportCallIssue]
     configure_logging(settings.log_level, settings.log_format)
-    departure = Departure()
+    departure = Drain()
     async with open_api(settings) as parts:
         app, health = create_app(parts, departure), create_health_app(parts, departure)
         async with serve_health(health, settings.health_host, settings.health_port):
@@ -44,7 +44,7 @@ async def _serve_api() -> None:
 async def _serve_media() -> None:
     settings = MediaSettings()  # pyright: ignore[reportCallIssue]
     configure_logging(settings.log_level, settings.log_format)
-    departure = Departure()
+    departure = Drain()
     async with open_media(settings) as parts:
         app, health = create_media_app(parts), create_media_health_app(parts, departure)
         async with serve_health(health, settings.health_host, settings.health_port):

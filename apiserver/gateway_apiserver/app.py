@@ -13,62 +13,63 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway_apiserver.accesslog import AccessLog
-from gateway_apiserver.admission.entrance import Entrance
-from gateway_apiserver.admission.freerates import FreeRates
+from gateway_apiserver.admission.admission import Admission
+from gateway_apiserver.admission.authentication import Authenticator
+from gateway_apiserver.admission.free_rates import FreeRateLimiter
 from gateway_apiserver.admission.intake import Intake
-from gateway_apiserver.admission.keyuse import KeyUse
-from gateway_apiserver.admission.moderations import ModerationAdmission
+from gateway_apiserver.admission.key_use import KeyUse
+from gateway_apiserver.admission.live_calls import LiveCalls
 from gateway_apiserver.admission.policies import PolicyView
-from gateway_apiserver.admission.tasks import TaskAdmission
-from gateway_apiserver.auth import Authenticator
-from gateway_apiserver.catalogs import CatalogView
-from gateway_apiserver.connections.bounds import ConnectionBounds
-from gateway_apiserver.connections.downloads import Downloads
-from gateway_apiserver.connections.metrics import ConnectionMetrics
-from gateway_apiserver.connections.table import ConnectionTable
-from gateway_apiserver.departure import Departure
-from gateway_apiserver.edge import Edge, Witnesses
-from gateway_apiserver.entries import AccountRecord, KeyRecord, TaskRecord, UserRecord
-from gateway_apiserver.errors import render_error, to_gateway_error
+from gateway_apiserver.admission.projections import (
+    AccountRecord,
+    KeyRecord,
+    OwnerIndex,
+    TaskRecord,
+    UserRecord,
+)
+from gateway_apiserver.admission.rates import RateLimiter
+from gateway_apiserver.admission.read_through import ReadThrough
+from gateway_apiserver.catalog import CatalogView
+from gateway_apiserver.concurrency import ListLimiter
+from gateway_apiserver.context import get_context
+from gateway_apiserver.errors import choose_dialect, render_error, to_gateway_error
 from gateway_apiserver.failpoints import Failpoints
-from gateway_apiserver.finder import TaskFinder
-from gateway_apiserver.freshness import ReadThrough
 from gateway_apiserver.health import HealthApp
-from gateway_apiserver.holdings import Holdings
-from gateway_apiserver.livecalls import LiveCalls
-from gateway_apiserver.metrics import ApiMetrics
-from gateway_apiserver.notices import NoticeReceiver
+from gateway_apiserver.middleware.access_log import AccessLog
+from gateway_apiserver.middleware.clients import ConnectionBounds
+from gateway_apiserver.middleware.connections import ConnectionTable
+from gateway_apiserver.middleware.downloads import Downloads
+from gateway_apiserver.middleware.drain import Drain
+from gateway_apiserver.middleware.metrics import ApiMetrics, ConnectionMetrics
+from gateway_apiserver.middleware.requests import Observers, RequestMiddleware
+from gateway_apiserver.middleware.tracing import RequestSpans
 from gateway_apiserver.openapi.document import build_document
-from gateway_apiserver.owners import OwnerIndex
-from gateway_apiserver.pulse import Pulse
-from gateway_apiserver.rates import RateGate
-from gateway_apiserver.recording import TaskRecorder
-from gateway_apiserver.routes.account import AccountRoutes
-from gateway_apiserver.routes.batches.creation import BatchCreation
-from gateway_apiserver.routes.batches.endpoints import BatchRoutes
-from gateway_apiserver.routes.compat.calls import Door
-from gateway_apiserver.routes.compat.router import CompatRoutes
-from gateway_apiserver.routes.files.finder import FileFinder
-from gateway_apiserver.routes.management.assignments import AssignmentRoutes
-from gateway_apiserver.routes.management.budgets import BudgetReader
-from gateway_apiserver.routes.management.guardrails import GuardrailRoutes
-from gateway_apiserver.routes.management.keys import KeyRoutes
-from gateway_apiserver.routes.management.members import MemberRoutes
-from gateway_apiserver.routes.management.quotas import KeyQuota
-from gateway_apiserver.routes.management.router import ManagementRoutes
-from gateway_apiserver.routes.management.tombstones import Tombstones
-from gateway_apiserver.routes.management.usage import UsageRoutes
-from gateway_apiserver.routes.moderations import ModerationRoutes
-from gateway_apiserver.routes.operations import build_operations_router
-from gateway_apiserver.routes.pricing import PricingRoutes
-from gateway_apiserver.routes.tasks import TaskRoutes
+from gateway_apiserver.repository import Repository
 from gateway_apiserver.settings import ApiSettings
-from gateway_apiserver.spans import RequestSpans
-from gateway_apiserver.storing import StoringRoutes
-from gateway_apiserver.surfaces import choose_dialect
-from gateway_apiserver.trace import trace_of
-from gateway_apiserver.turns import Turns
+from gateway_apiserver.surfaces.account import AccountRoutes
+from gateway_apiserver.surfaces.batches.creation import BatchCreation
+from gateway_apiserver.surfaces.batches.routes import BatchRoutes
+from gateway_apiserver.surfaces.calls import Authorizer, CompatRoutes
+from gateway_apiserver.surfaces.files.finder import FileFinder
+from gateway_apiserver.surfaces.management.assignments import AssignmentRoutes
+from gateway_apiserver.surfaces.management.budgets import BudgetReader
+from gateway_apiserver.surfaces.management.guardrails import GuardrailRoutes
+from gateway_apiserver.surfaces.management.keys import KeyRoutes
+from gateway_apiserver.surfaces.management.members import MemberRoutes
+from gateway_apiserver.surfaces.management.quotas import KeyQuota
+from gateway_apiserver.surfaces.management.routes import ManagementRoutes
+from gateway_apiserver.surfaces.management.tombstones import RemovedObjects
+from gateway_apiserver.surfaces.management.usage import UsageRoutes
+from gateway_apiserver.surfaces.moderations import ModerationAdmission, ModerationRoutes
+from gateway_apiserver.surfaces.notices import NoticeReceiver
+from gateway_apiserver.surfaces.operations import build_operations_router
+from gateway_apiserver.surfaces.pricing.routes import PricingRoutes
+from gateway_apiserver.surfaces.storage import StoringRoutes
+from gateway_apiserver.surfaces.tasks import TaskRoutes
+from gateway_apiserver.tasks.api_health import ApiHealth
+from gateway_apiserver.tasks.creation import TaskAdmission
+from gateway_apiserver.tasks.finder import TaskFinder
+from gateway_apiserver.tasks.recording import TaskRecorder
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.errors import GatewayError
 from gateway_core.contract.guardrail import GatewayGuardrail
@@ -147,9 +148,9 @@ class ApiParts:
     """Whether what only the first calls need has been got, or waited for long enough."""
 
 
-def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
+def create_app(parts: ApiParts, departure: Drain | None = None) -> ASGIApp:
     """The whole API on these parts; it is not ready any more once `departure` has begun."""
-    leaving = departure or Departure()
+    leaving = departure or Drain()
     intake = parts.intake or Intake(maintenance=parts.settings.maintenance)
     settings, records = parts.settings, parts.records
     mint, catalog = IdMint(parts.id_key), CatalogView(parts.models)
@@ -169,8 +170,8 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     )
     addresses = AddressPolicy(settings.callback_allowed_cidrs, settings.denied_cidrs)
     rebuild = partial(parts.calls.rebuild, rebuild=parts.rebuilder.rebuild)
-    gate = RateGate(parts.counters, rebuild, replicas=settings.replicas)
-    pulse = Pulse(records)
+    gate = RateLimiter(parts.counters, rebuild, replicas=settings.replicas)
+    pulse = ApiHealth(records)
     finder = TaskFinder(
         parts.tasks,
         ReadThrough(parts.tasks, records, GatewayTask.plural),
@@ -180,7 +181,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         pulse,
     )
     failpoints = Failpoints(settings.failpoints)
-    entrance = Entrance(
+    entrance = Admission(
         authenticator,
         PolicyView(parts.keys, parts.guardrails, records),
         gate,
@@ -205,7 +206,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     others.include_router(AccountRoutes(authenticator, owners, parts.counters, gate).router)
     pricing = PricingRoutes(authenticator, catalog, addresses, anonymous=settings.pricing_anonymous)
     others.include_router(pricing.router)
-    rates = FreeRates(
+    rates = FreeRateLimiter(
         parts.counters,
         {
             "management": settings.management_calls_per_minute,
@@ -213,7 +214,7 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
         },
         replicas=settings.replicas,
     )
-    door = Door(authenticator, rates, intake)
+    door = Authorizer(authenticator, rates, intake)
     downloads = Downloads(settings.download_bounds)
     storing = StoringRoutes(parts, door, mint, metrics, failpoints, downloads)
     others.include_router(storing.build_temporary().router)
@@ -248,10 +249,12 @@ def create_app(parts: ApiParts, departure: Departure | None = None) -> ASGIApp:
     compat = CompatRoutes(files.endpoints, uploads.endpoints, judging.endpoints, batches.endpoints)
     fork = _Fork(tasks, management, compat, notices, others)
     parts.registry.register(ConnectionMetrics(parts.connections, downloads))
-    return Edge(fork, Witnesses(parts.access, metrics, spans), settings.connection_bounds)
+    return RequestMiddleware(
+        fork, Observers(parts.access, metrics, spans), settings.connection_bounds
+    )
 
 
-def create_health_app(parts: ApiParts, departure: Departure) -> ASGIApp:
+def create_health_app(parts: ApiParts, departure: Drain) -> ASGIApp:
     """Probes and metrics of the API process, for a port that clients do not reach."""
     return HealthApp(
         lambda: not departure.begun and _is_ready(parts),
@@ -260,9 +263,9 @@ def create_health_app(parts: ApiParts, departure: Departure) -> ASGIApp:
 
 
 def _build_batches(
-    parts: ApiParts, door: Door, files: FileFinder, mint: IdMint, entrance: Entrance
+    parts: ApiParts, door: Authorizer, files: FileFinder, mint: IdMint, entrance: Admission
 ) -> BatchRoutes:
-    holdings = Holdings(parts.records, mint, {}, Turns())
+    holdings = Repository(parts.records, mint, {}, ListLimiter())
     creation = BatchCreation(
         entrance, holdings, files.find, mint, most_open=parts.settings.open_batches_per_account
     )
@@ -272,18 +275,18 @@ def _build_batches(
 def _build_management(
     parts: ApiParts,
     authenticator: Authenticator,
-    rates: FreeRates,
+    rates: FreeRateLimiter,
     intake: Intake,
-    gate: RateGate,
+    gate: RateLimiter,
     mint: IdMint,
 ) -> ManagementRoutes:
     tables = {GatewayKey.plural: parts.keys, GatewayGuardrail.plural: parts.guardrails}
-    turns = Turns()
-    holdings = Holdings(parts.records, mint, tables, turns)
+    turns = ListLimiter()
+    holdings = Repository(parts.records, mint, tables, turns)
     budgets = BudgetReader(parts.counters, gate)
     quota = KeyQuota(parts.keys, parts.settings.keys_per_account)
     most = parts.settings.guardrails_per_account
-    tombstones = Tombstones(parts.store)
+    tombstones = RemovedObjects(parts.store)
     return ManagementRoutes(
         authenticator,
         rates,
@@ -360,7 +363,7 @@ def _build_others() -> FastAPI:
 
 
 def _render(request: Request, error: Exception) -> Response:
-    known = to_gateway_error(error, trace_of(request.scope).request_id)
+    known = to_gateway_error(error, get_context(request.scope).request_id)
     answer = render_error(known, choose_dialect(request.scope))
     response = Response(answer.body, answer.status)
     response.raw_headers = [*answer.headers, (b"content-length", b"%d" % len(answer.body))]

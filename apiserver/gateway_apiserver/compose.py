@@ -10,19 +10,23 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from gateway_apiserver.accesslog import LOGGER, AccessLog
 from gateway_apiserver.admission.intake import Intake
-from gateway_apiserver.admission.keyuse import KeyUse
+from gateway_apiserver.admission.key_use import KeyUse
+from gateway_apiserver.admission.live_calls import LiveCalls
+from gateway_apiserver.admission.projections import (
+    project_account,
+    project_key,
+    project_task,
+    project_user,
+)
 from gateway_apiserver.app import ApiParts
-from gateway_apiserver.catalogs import project_model, project_provider
-from gateway_apiserver.connections.table import ConnectionTable
-from gateway_apiserver.entries import project_account, project_key, project_task, project_user
-from gateway_apiserver.livecalls import LiveCalls
+from gateway_apiserver.catalog import ProviderWatch, project_model, project_provider
 from gateway_apiserver.media.app import MediaParts
-from gateway_apiserver.providerwatch import ProviderWatch
-from gateway_apiserver.routes.files.finder import LISTED_SELECTOR, project_file
+from gateway_apiserver.middleware.access_log import LOGGER, AccessLog
+from gateway_apiserver.middleware.connections import ConnectionTable
 from gateway_apiserver.settings import ApiSettings, MediaSettings, ProcessSettings
-from gateway_apiserver.tasktable import TaskTable
+from gateway_apiserver.surfaces.files.finder import LISTED_SELECTOR, project_file
+from gateway_apiserver.tasks.cache import TaskTable
 from gateway_core.adapters.fetching import HttpFetcher
 from gateway_core.adapters.kube.connection import NoCluster as NoCluster
 from gateway_core.adapters.kube.connection import find_connection

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.types import Receive, Scope, Send
 
-from gateway_apiserver.trace import Header
+from gateway_apiserver.context import Header
 
 _TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
 _EXPOSITION: Header = (b"content-type", CONTENT_TYPE_LATEST.encode())

@@ -15,10 +15,10 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from gateway_apiserver.connections.bounds import ConnectionBounds
-from gateway_apiserver.connections.protocol import Protocol
-from gateway_apiserver.connections.table import ConnectionTable
-from gateway_apiserver.departure import Departure
+from gateway_apiserver.middleware.clients import ConnectionBounds
+from gateway_apiserver.middleware.connections import ConnectionTable
+from gateway_apiserver.middleware.drain import Drain
+from gateway_apiserver.middleware.protocol import Protocol
 
 DRAIN_SECONDS = 15
 """How long requests under way have after SIGTERM: a create may take 10 s to be known."""
@@ -34,7 +34,7 @@ class _Server(uvicorn.Server):
     After SIGTERM it first lingers; a second signal, like SIGINT, ends that.
     """
 
-    def __init__(self, config: uvicorn.Config, departure: Departure, linger_seconds: float) -> None:
+    def __init__(self, config: uvicorn.Config, departure: Drain, linger_seconds: float) -> None:
         super().__init__(config)
         self._departure = departure
         self._linger_seconds = linger_seconds
@@ -73,7 +73,7 @@ async def serve(
     app: ASGIApp,
     host: str,
     port: int,
-    departure: Departure,
+    departure: Drain,
     linger_seconds: float,
     table: ConnectionTable | None = None,
 ) -> None:

@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 from pydantic_settings import NoDecode
 
-from gateway_apiserver.connections.bounds import ConnectionBounds
-from gateway_apiserver.connections.downloads import DownloadBounds
+from gateway_apiserver.middleware.clients import ConnectionBounds
+from gateway_apiserver.middleware.downloads import DownloadBounds
 from gateway_core.contract.account import (
     ACCOUNT_BYTES,
     PAID_RPM,

@@ -9,23 +9,23 @@ from itertools import count
 
 from starlette.types import Receive, Scope, Send
 
-from gateway_apiserver.admission.entrance import Entrance, Payer
+from gateway_apiserver.admission.admission import Admission, Payer
+from gateway_apiserver.admission.authentication import Authenticator
 from gateway_apiserver.admission.intake import Intake
 from gateway_apiserver.admission.policies import PolicyView
-from gateway_apiserver.answers import Answer, send_answer
+from gateway_apiserver.admission.rates import RateLimiter
+from gateway_apiserver.admission.read_through import ReadThrough
 from gateway_apiserver.app import ApiParts
-from gateway_apiserver.auth import Authenticator
-from gateway_apiserver.calls import read_json_body
 from gateway_apiserver.compose import configure_logging, open_api
-from gateway_apiserver.departure import Departure
-from gateway_apiserver.edge import Edge
+from gateway_apiserver.context import get_context
 from gateway_apiserver.failpoints import Failpoints
-from gateway_apiserver.freshness import ReadThrough
-from gateway_apiserver.metrics import ApiMetrics
-from gateway_apiserver.rates import RateGate
+from gateway_apiserver.middleware.drain import Drain
+from gateway_apiserver.middleware.metrics import ApiMetrics
+from gateway_apiserver.middleware.requests import RequestMiddleware
+from gateway_apiserver.responses import Answer, send_answer
 from gateway_apiserver.server import serve
 from gateway_apiserver.settings import ApiSettings
-from gateway_apiserver.trace import trace_of
+from gateway_apiserver.surfaces.bodies import read_json_body
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.key import GatewayKey
 from gateway_core.contract.user import GatewayUser
@@ -50,7 +50,7 @@ class Routes:
         records = parts.records
         self._parts = parts
         self._numbers = count()
-        self._entrance = Entrance(
+        self._entrance = Admission(
             Authenticator(
                 ReadThrough(parts.keys, records, GatewayKey.plural),
                 ReadThrough(parts.accounts, records, GatewayAccount.plural),
@@ -58,7 +58,7 @@ class Routes:
                 parts.peppers,
             ),
             PolicyView(parts.keys, parts.guardrails, records),
-            RateGate(
+            RateLimiter(
                 parts.counters,
                 Rebuilder(records, Backlog(parts.store), parts.counters).rebuild,
             ),
@@ -75,7 +75,7 @@ class Routes:
             return
         await read_json_body(scope["headers"], receive, 1024)
         if scope["path"] == "/paid":
-            await self._entrance.enter(scope["headers"], trace_of(scope), self._plan)
+            await self._entrance.enter(scope["headers"], get_context(scope), self._plan)
         await send_answer(send, Answer(202, b"{}"))
 
     async def _plan(self, payer: Payer) -> _Plan:
@@ -87,7 +87,9 @@ async def main() -> None:
     settings = ApiSettings()
     configure_logging("warning", settings.log_format)
     async with open_api(settings.model_copy(update={"log_level": "warning"})) as parts:
-        await serve(Edge(Routes(parts)), settings.api_host, settings.api_port, Departure(), 0)
+        await serve(
+            RequestMiddleware(Routes(parts)), settings.api_host, settings.api_port, Drain(), 0
+        )
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ from typing import Any
 
 import psutil
 
-from gateway_apiserver.auth import Authenticator
-from gateway_apiserver.entries import project_account, project_key, project_user
-from gateway_apiserver.freshness import ReadThrough
+from gateway_apiserver.admission.authentication import Authenticator
+from gateway_apiserver.admission.projections import project_account, project_key, project_user
+from gateway_apiserver.admission.read_through import ReadThrough
 from gateway_core.adapters.kube.records import KubeRecords
 from gateway_core.adapters.kube.table import KubeTable
 from gateway_core.adapters.secretfiles import load_key

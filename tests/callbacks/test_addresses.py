@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from gateway_apiserver.drafts import draft_task
+from gateway_apiserver.tasks.drafts import draft_task
 from gateway_core.adapters.callbacks.http import HttpCallbackSender
 from gateway_core.contract.errors import InvalidRequest
 from gateway_core.domain.addresses import AddressPolicy

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway_apiserver.drafts import draft_task, to_input
+from gateway_apiserver.tasks.drafts import draft_task, to_input
 from gateway_core.adapters.upstreams.http import HttpUpstream
 from gateway_core.contract.errors import GatewayError
 from gateway_core.contract.provider import ProviderSpec

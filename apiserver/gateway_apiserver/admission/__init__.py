@@ -1,1 +1,1 @@
-"""The one way in for every paid call, and what each kind of call brings to it."""
+"""Authentication, policies, rates and reservations of calls; free of web frameworks."""

@@ -10,9 +10,9 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from gateway_apiserver.auth import MOST_SILENCE_SECONDS
-from gateway_apiserver.entries import KeyRecord
-from gateway_apiserver.freshness import (
+from gateway_apiserver.admission.authentication import MOST_SILENCE_SECONDS
+from gateway_apiserver.admission.projections import KeyRecord
+from gateway_apiserver.admission.read_through import (
     FAILURE_PAUSE_SECONDS,
     INTERVAL_SECONDS,
     QUIET_SECONDS,

@@ -10,19 +10,19 @@ from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway_apiserver.accesslog import AccessLog
-from gateway_apiserver.answers import Answer, send_answer
-from gateway_apiserver.connections.bounds import ConnectionBounds
-from gateway_apiserver.connections.downloads import DownloadBounds, Downloads
-from gateway_apiserver.connections.metrics import ConnectionMetrics
-from gateway_apiserver.connections.table import ConnectionTable
-from gateway_apiserver.departure import Departure
-from gateway_apiserver.edge import Edge, Witnesses
+from gateway_apiserver.concurrency import MEDIA_SECONDS, StoreTimeout
+from gateway_apiserver.context import Header, get_context
 from gateway_apiserver.health import HealthApp
 from gateway_apiserver.media.sending import Sender
 from gateway_apiserver.media.temporary import TemporaryHost
-from gateway_apiserver.patience import MEDIA_SECONDS, Patience
-from gateway_apiserver.trace import Header, trace_of
+from gateway_apiserver.middleware.access_log import AccessLog
+from gateway_apiserver.middleware.clients import ConnectionBounds
+from gateway_apiserver.middleware.connections import ConnectionTable
+from gateway_apiserver.middleware.downloads import DownloadBounds, Downloads
+from gateway_apiserver.middleware.drain import Drain
+from gateway_apiserver.middleware.metrics import ConnectionMetrics
+from gateway_apiserver.middleware.requests import Observers, RequestMiddleware
+from gateway_apiserver.responses import Answer, send_answer
 from gateway_core.contract.errors import MethodNotAllowed, NotFound
 from gateway_core.contract.media import MediaItem, MediaSigner
 from gateway_core.ports.clock import CLOCK
@@ -57,10 +57,10 @@ def create_media_app(parts: MediaParts, clock: Callable[[], float] = CLOCK.time)
     if parts.registry is not None:
         parts.registry.register(ConnectionMetrics(parts.connections, downloads))
     host = _MediaHost(parts, clock, downloads)
-    return Edge(host, Witnesses(parts.access), parts.connections.bounds)
+    return RequestMiddleware(host, Observers(parts.access), parts.connections.bounds)
 
 
-def create_media_health_app(parts: MediaParts, departure: Departure) -> ASGIApp:
+def create_media_health_app(parts: MediaParts, departure: Drain) -> ASGIApp:
     """Probes and metrics of the media host, for a port that clients do not reach."""
     return HealthApp(lambda: not departure.begun, parts.registry)
 
@@ -68,7 +68,7 @@ def create_media_health_app(parts: MediaParts, departure: Departure) -> ASGIApp:
 class _MediaHost:
     def __init__(self, parts: MediaParts, clock: Callable[[], float], downloads: Downloads) -> None:
         self._store = parts.store
-        self._sender = Sender(parts.store, Patience(MEDIA_SECONDS), downloads)
+        self._sender = Sender(parts.store, StoreTimeout(MEDIA_SECONDS), downloads)
         self._temporary = TemporaryHost(parts.store, parts.addresses, self._sender, clock)
         self._signer = parts.signer
         self._clock = clock
@@ -81,14 +81,14 @@ class _MediaHost:
         if scope["method"] not in _METHODS:
             raise MethodNotAllowed(", ".join(_METHODS))
         if path == "/healthz":
-            trace_of(scope).route = "operations_health"
+            get_context(scope).route = "operations_health"
             answer = Answer(200, b'{"status":"ok"}')
             await send_answer(send, answer, with_body=scope["method"] == "GET")
             return
         item = self._signer.verify(path, self._clock())
         if item is None:
             raise NotFound("Not found.")
-        trace = trace_of(scope)
+        trace = get_context(scope)
         trace.route, trace.template, trace.task_uid = "media", _TEMPLATE, item.task_uid
         await self._send_item(Request(scope, receive), send, item)
 

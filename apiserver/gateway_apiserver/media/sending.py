@@ -6,12 +6,12 @@ from contextlib import aclosing
 from starlette.requests import Request
 from starlette.types import Send
 
-from gateway_apiserver.connections.clients import name_client
-from gateway_apiserver.connections.downloads import Downloads
-from gateway_apiserver.delivery import send_chunks, send_head, send_nothing
+from gateway_apiserver.concurrency import StoreTimeout
+from gateway_apiserver.context import Header
 from gateway_apiserver.media.ranges import RangeNotSatisfiable, read_range
-from gateway_apiserver.patience import Patience
-from gateway_apiserver.trace import Header
+from gateway_apiserver.middleware.clients import name_client
+from gateway_apiserver.middleware.downloads import Downloads
+from gateway_apiserver.responses import send_chunks, send_head, send_nothing
 from gateway_core.contract.errors import NotFound, Unavailable
 from gateway_core.ports.objects import (
     ObjectMissing,
@@ -27,7 +27,7 @@ Stream = Callable[[int, int], AsyncGenerator[bytes, None]]
 class Sender:
     """Sends what does not change: its address is its version."""
 
-    def __init__(self, store: ObjectStore, patience: Patience, downloads: Downloads) -> None:
+    def __init__(self, store: ObjectStore, patience: StoreTimeout, downloads: Downloads) -> None:
         self._store = store
         self._patience = patience
         self._downloads = downloads

@@ -12,10 +12,10 @@ from urllib.parse import quote
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from gateway_apiserver.answers import Answer, send_answer
+from gateway_apiserver.concurrency import StreamLimiter
+from gateway_apiserver.context import Header, get_context
 from gateway_apiserver.media.sending import Sender
-from gateway_apiserver.streams import StreamPlaces
-from gateway_apiserver.trace import Header, trace_of
+from gateway_apiserver.responses import Answer, send_answer
 from gateway_core.concurrency import Places
 from gateway_core.contract.errors import (
     Conflict,
@@ -47,7 +47,7 @@ class TemporaryHost:
         self._store = store
         self._addresses = addresses
         self._sender = sender
-        self._places = StreamPlaces(Places(MOST_STREAMS))
+        self._places = StreamLimiter(Places(MOST_STREAMS))
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,7 +56,7 @@ class TemporaryHost:
         methods = ("PUT",) if is_put_path else ("GET", "HEAD")
         if scope["method"] not in methods:
             raise MethodNotAllowed(", ".join(methods))
-        trace = trace_of(scope)
+        trace = get_context(scope)
         if is_put_path:
             trace.route, trace.template = "media_put", _PUT_TEMPLATE
             ticket = self._addresses.find_put(scope["path"], self._clock())

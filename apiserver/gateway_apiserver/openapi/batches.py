@@ -4,14 +4,14 @@ from typing import Any
 
 from gateway_apiserver.openapi.compat import describe_key, describe_operation
 from gateway_apiserver.openapi.schemas import Schema, close_schema
-from gateway_apiserver.routes.batches.endpoints import MOST_LISTED, USUALLY_LISTED
-from gateway_apiserver.routes.batches.requests import (
+from gateway_apiserver.surfaces.batches.requests import (
     ENDPOINT,
     MOST_KEY,
     MOST_PAIRS,
     MOST_VALUE,
     WINDOW,
 )
+from gateway_apiserver.surfaces.batches.routes import MOST_LISTED, USUALLY_LISTED
 from gateway_core.domain.files import LONGEST_SECONDS, SHORTEST_SECONDS
 
 PATH = "/v1/batches"

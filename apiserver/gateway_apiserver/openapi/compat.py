@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from gateway_apiserver.calls import MOST_KEY_CHARACTERS
 from gateway_apiserver.openapi.answers import FREE_RATE_TEXT, describe_answer, describe_refusal
 from gateway_apiserver.openapi.schemas import NOT_BLANK, Schema, close_schema
+from gateway_apiserver.surfaces.bodies import MOST_KEY_CHARACTERS
 
 ERROR = "CompatError"
 RATE = ("X-RateLimit-Limit-RPM", "X-RateLimit-Remaining-RPM", "X-RateLimit-Reset")

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway_apiserver.calls import MOST_KEY_CHARACTERS
 from gateway_apiserver.openapi.answers import (
     describe_answer,
     describe_headers,
@@ -27,8 +26,9 @@ from gateway_apiserver.openapi.temporary import (
     describe_temporary_shapes,
 )
 from gateway_apiserver.openapi.uploads import describe_upload_shapes, describe_uploads
-from gateway_apiserver.routes.account import ACCOUNT_PATH, BALANCE_PATH
-from gateway_apiserver.routes.pricing import FILTERS, QUOTES_PATH, SCHEDULES_PATH
+from gateway_apiserver.surfaces.account import ACCOUNT_PATH, BALANCE_PATH
+from gateway_apiserver.surfaces.bodies import MOST_KEY_CHARACTERS
+from gateway_apiserver.surfaces.pricing.routes import FILTERS, QUOTES_PATH, SCHEDULES_PATH
 from gateway_core.domain.catalog import Catalog, Model
 from gateway_core.domain.moderations import ACTION
 from gateway_core.domain.operations import OPERATIONS, Operation

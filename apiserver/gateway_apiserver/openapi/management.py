@@ -5,11 +5,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gateway_apiserver.calls import MOST_KEY_CHARACTERS
 from gateway_apiserver.openapi.answers import FREE_RATE_TEXT, describe_answer, describe_refusal
 from gateway_apiserver.openapi.schemas import NOT_BLANK, Schema, close_schema, inline_schema
-from gateway_apiserver.routes.management.calls import ROOT
-from gateway_apiserver.routes.management.requests import (
+from gateway_apiserver.surfaces.bodies import MOST_KEY_CHARACTERS
+from gateway_apiserver.surfaces.management.calls import ROOT
+from gateway_apiserver.surfaces.management.requests import (
     DeleteQuery,
     GuardrailCreate,
     GuardrailPatch,
@@ -21,7 +21,7 @@ from gateway_apiserver.routes.management.requests import (
     Query,
     Rotation,
 )
-from gateway_apiserver.routes.management.shapes import (
+from gateway_apiserver.surfaces.management.responses import (
     Assigned,
     Assignment,
     DeletedGuardrail,
@@ -32,7 +32,7 @@ from gateway_apiserver.routes.management.shapes import (
     Member,
     Unassigned,
 )
-from gateway_apiserver.routes.management.usage import UsageQuery
+from gateway_apiserver.surfaces.management.usage import UsageQuery
 
 _SHAPES: Mapping[str, type[BaseModel]] = {
     "Key": Key,

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from gateway_apiserver.routes.account import Balance, Me
-from gateway_apiserver.routes.pricing import PriceList, QuoteAnswer
+from gateway_apiserver.surfaces.account import Balance, Me
+from gateway_apiserver.surfaces.pricing.routes import PriceList, QuoteAnswer
 from gateway_core.contract.names import TASK_PREFIX
 from gateway_core.domain.catalog import Model
 from gateway_core.domain.operations import MAX_URL, Field, Operation

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from gateway_apiserver.calls import MOST_KEY_CHARACTERS
 from gateway_apiserver.openapi.answers import FREE_RATE_TEXT, describe_answer, describe_refusal
 from gateway_apiserver.openapi.schemas import (
     NOT_BLANK,
@@ -11,14 +10,15 @@ from gateway_apiserver.openapi.schemas import (
     describe_public_url,
     inline_schema,
 )
-from gateway_apiserver.routes.temporary.endpoints import (
+from gateway_apiserver.surfaces.bodies import MOST_KEY_CHARACTERS
+from gateway_apiserver.surfaces.temporary_files.objects import CREATE_PATH
+from gateway_apiserver.surfaces.temporary_files.requests import MOST_FILENAME_CHARACTERS
+from gateway_apiserver.surfaces.temporary_files.routes import (
     CONFIRM_PATH,
     PREPARE_PATH,
     PreparedFile,
     TemporaryFile,
 )
-from gateway_apiserver.routes.temporary.making import CREATE_PATH
-from gateway_apiserver.routes.temporary.requests import MOST_FILENAME_CHARACTERS
 from gateway_core.domain.files import USER_DATA_BYTES
 
 _REFUSALS = (401, 403, 413, 415, 500, 503)

@@ -4,7 +4,7 @@ from typing import Any
 
 from gateway_apiserver.openapi.compat import describe_key, describe_operation
 from gateway_apiserver.openapi.schemas import Schema, close_schema
-from gateway_apiserver.routes.uploads.requests import LONGEST_TYPE
+from gateway_apiserver.surfaces.uploads.requests import LONGEST_TYPE
 from gateway_core.contract.upload import MOST_PARTS
 from gateway_core.domain.files import LONGEST_SECONDS, PURPOSES, SHORTEST_SECONDS
 from gateway_core.domain.uploads import MOST_BYTES

@@ -12,17 +12,22 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_apiserver.accesslog import AccessLog
 from gateway_apiserver.admission.intake import Intake
-from gateway_apiserver.admission.keyuse import KeyUse
+from gateway_apiserver.admission.key_use import KeyUse
+from gateway_apiserver.admission.live_calls import LiveCalls
+from gateway_apiserver.admission.projections import (
+    project_account,
+    project_key,
+    project_task,
+    project_user,
+)
 from gateway_apiserver.app import ApiParts, create_app, create_health_app
-from gateway_apiserver.catalogs import project_model, project_provider
-from gateway_apiserver.departure import Departure
-from gateway_apiserver.entries import project_account, project_key, project_task, project_user
-from gateway_apiserver.livecalls import LiveCalls
-from gateway_apiserver.routes.files.finder import LISTED_SELECTOR, project_file
+from gateway_apiserver.catalog import project_model, project_provider
+from gateway_apiserver.middleware.access_log import AccessLog
+from gateway_apiserver.middleware.drain import Drain
 from gateway_apiserver.settings import ApiSettings
-from gateway_apiserver.tasktable import TaskTable
+from gateway_apiserver.surfaces.files.finder import LISTED_SELECTOR, project_file
+from gateway_apiserver.tasks.cache import TaskTable
 from gateway_core.adapters.sealing import SivSealer
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.keys import KeyClass, digest, mint_key
@@ -197,7 +202,7 @@ class Gateway:
             tracer=tracer,
             clock=lambda: self.clock(),
         )
-        self.departure = Departure()
+        self.departure = Drain()
         self.app = self.departure.wrap(create_app(parts, self.departure))
         self.health = create_health_app(parts, self.departure)
         self.put_model()

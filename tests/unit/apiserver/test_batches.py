@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.routes.batches import endpoints
+from gateway_apiserver.surfaces.batches import routes as endpoints
 from gateway_core.contract.names import id_to_name
 from gateway_core.domain.batches import render_batch
 from gateway_core.ports.records import Object, Page, RecordOutcomeUnknown

@@ -8,10 +8,10 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from gateway_apiserver.connections.bounds import ConnectionBounds
-from gateway_apiserver.connections.protocol import Protocol
-from gateway_apiserver.connections.table import ConnectionTable
-from gateway_apiserver.delivery import send_chunks, send_head
+from gateway_apiserver.middleware.clients import ConnectionBounds
+from gateway_apiserver.middleware.connections import ConnectionTable
+from gateway_apiserver.middleware.protocol import Protocol
+from gateway_apiserver.responses import send_chunks, send_head
 from tests.fakes.clock import in_virtual_time
 from tests.servers.listener import build_protocol, listen
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import pytest
 from starlette.requests import ClientDisconnect
 
-from gateway_apiserver.admission.entrance import Entrance, Payer
+from gateway_apiserver.admission.admission import Admission, Payer
+from gateway_apiserver.admission.authentication import Authenticator
 from gateway_apiserver.admission.intake import Intake
 from gateway_apiserver.admission.policies import PolicyView
-from gateway_apiserver.auth import Authenticator
+from gateway_apiserver.admission.rates import RateLimiter
+from gateway_apiserver.admission.read_through import ReadThrough
+from gateway_apiserver.context import RequestContext
 from gateway_apiserver.failpoints import Failpoints
-from gateway_apiserver.freshness import ReadThrough
-from gateway_apiserver.rates import RateGate
-from gateway_apiserver.trace import Trace
 from gateway_core.contract.errors import (
     CreditLimitExceeded,
     Forbidden,
@@ -45,7 +45,7 @@ class Surface:
 
     def __init__(self, gateway: Gateway, *, maintenance: bool = False) -> None:
         self.gateway = gateway
-        self.trace = Trace("req_x")
+        self.trace = RequestContext("req_x")
         self.plans = 0
         self.counted: list[tuple[str, str]] = []
         records = gateway.records
@@ -56,10 +56,10 @@ class Surface:
         )
         keys, accounts, users = (ReadThrough(table, records, kind) for table, kind in tables)
         rebuild = Rebuilder(records, Backlog(gateway.store), gateway.counters).rebuild
-        self.entrance = Entrance(
+        self.entrance = Admission(
             Authenticator(keys, accounts, users, PEPPERS),
             PolicyView(gateway.keys, gateway.guardrails, records),
-            RateGate(gateway.counters, rebuild),
+            RateLimiter(gateway.counters, rebuild),
             Failpoints(""),
             self,
             Intake(maintenance=maintenance),

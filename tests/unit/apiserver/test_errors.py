@@ -6,9 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_apiserver.answers import Answer
-from gateway_apiserver.errors import render_error
-from gateway_apiserver.surfaces import Dialect, choose_dialect
+from gateway_apiserver.errors import Dialect, choose_dialect, render_error
+from gateway_apiserver.responses import Answer
 from gateway_core.contract import errors
 from tests.unit.apiserver.gateway import PATH, Gateway, call
 
@@ -212,7 +211,7 @@ async def test_a_defect_is_500_without_detail(
     def fail(*_: Any) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("gateway_apiserver.auth._read_bearer", fail)
+    monkeypatch.setattr("gateway_apiserver.admission.authentication._read_bearer", fail)
     method = "POST" if path == PATH else "GET"
     answer = await call(gateway.app, method, path)
     assert answer.status == 500

@@ -5,9 +5,9 @@ from contextlib import suppress
 
 import pytest
 
-from gateway_apiserver.connections import bodies
-from gateway_apiserver.connections.bounds import ConnectionBounds
-from gateway_apiserver.connections.table import ConnectionTable
+from gateway_apiserver.middleware import bodies
+from gateway_apiserver.middleware.clients import ConnectionBounds
+from gateway_apiserver.middleware.connections import ConnectionTable
 from tests.servers.listener import listen
 from tests.unit.apiserver.gateway import PATH, Gateway
 

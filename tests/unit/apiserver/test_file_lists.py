@@ -162,7 +162,7 @@ async def test_a_list_that_takes_too_long_is_told_by_the_table_the_next_time(
         return replace(await real(plural, **options), next_token="there is more")
 
     monkeypatch.setattr(gateway.records, "list_page", list_long)
-    monkeypatch.setattr("gateway_apiserver.routes.files.finder.LIST_SECONDS", 0.1)
+    monkeypatch.setattr("gateway_apiserver.surfaces.files.finder.LIST_SECONDS", 0.1)
     assert (await cabinet.ask("GET", FILES)).status == 503
     assert await cabinet.list() == [made["id"]]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway_apiserver import fullrates
-from gateway_apiserver.fullrates import FullRates
+from gateway_apiserver.admission import rates as fullrates
+from gateway_apiserver.admission.rates import RecentRejections
 from gateway_core.ports.counters import Budget
 
 BUDGETS = (Budget("key/a", requests_per_minute=1),)
@@ -11,7 +11,7 @@ BUDGETS = (Budget("key/a", requests_per_minute=1),)
 
 def test_it_is_remembered_until_the_rate_is_free_again_and_no_longer_than_a_minute() -> None:
     now = 100.0
-    full = FullRates(lambda: now)
+    full = RecentRejections(lambda: now)
     full.note("short", BUDGETS, 5)
     full.note("long", (), 3600)
     assert full.is_noted("short", BUDGETS)
@@ -26,7 +26,7 @@ def test_it_is_remembered_until_the_rate_is_free_again_and_no_longer_than_a_minu
 
 def test_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fullrates, "MOST_PAYERS", 3)
-    full = FullRates(lambda: 0.0)
+    full = RecentRejections(lambda: 0.0)
     for name in ("a", "b", "c", "a", "d"):
         full.note(name, (), 60)
     assert [name for name in "abcd" if full.is_noted(name, ())] == ["a", "c", "d"]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
-from gateway_apiserver.admission.shares import Shares
-from gateway_apiserver.routes.compat import largebodies
-from gateway_apiserver.routes.compat.calls import Call
-from gateway_apiserver.routes.compat.largebodies import LARGE_BYTES, MOST_BYTES, LargeBodies
-from gateway_apiserver.trace import Trace
+from gateway_apiserver.concurrency import AccountLimiter
+from gateway_apiserver.context import RequestContext
+from gateway_apiserver.surfaces import large_bodies
+from gateway_apiserver.surfaces.calls import Call
+from gateway_apiserver.surfaces.large_bodies import LARGE_BYTES, MOST_BYTES, LargeBodies
 from gateway_core.contract.errors import TooLarge, Unavailable
 from tests.fakes.clock import in_virtual_time
 
@@ -31,7 +31,7 @@ class Sender:
         self.goes_on = asyncio.Event()
         self.goes_on.set()
         scope = {"type": "http", "headers": headers}
-        self.call = Call(scope, self._receive, self._send, Trace("r"), ())
+        self.call = Call(scope, self._receive, self._send, RequestContext("r"), ())
 
     async def _receive(self) -> Message:
         await self.goes_on.wait()
@@ -120,20 +120,20 @@ async def test_accounts_of_a_slow_provider_leave_a_place(greedy: tuple[str, ...]
 
 
 async def test_who_sends_slowly_does_not_keep_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(largebodies, "READ_SECONDS", 0.05)
+    monkeypatch.setattr(large_bodies, "READ_SECONDS", 0.05)
     bodies = LargeBodies(most=1, wait_seconds=0.05)
     slow = Sender(fill(LARGE_BYTES + 1), declared=True)
     slow.goes_on.clear()
     async with AsyncExitStack() as places:
         with pytest.raises(Unavailable, match="did not come"):
             await bodies.read(slow.call, "demo", places, measure)
-    monkeypatch.setattr(largebodies, "READ_SECONDS", 60.0)
+    monkeypatch.setattr(large_bodies, "READ_SECONDS", 60.0)
     await read(bodies, fill(LARGE_BYTES + 1), "other")
 
 
 @in_virtual_time
 async def test_an_account_has_half_of_the_places_and_one_at_least() -> None:
-    shares = Shares()
+    shares = AccountLimiter()
     for places, most in ((8, 4), (3, 1), (1, 1)):
         async with AsyncExitStack() as held:
             for _ in range(most):
@@ -148,7 +148,7 @@ async def test_an_account_has_half_of_the_places_and_one_at_least() -> None:
 
 
 async def test_a_share_that_nobody_has_is_forgotten() -> None:
-    shares = Shares()
+    shares = AccountLimiter()
     async with shares.take("judge", "greedy", 4):
         assert len(shares) == 1
     assert len(shares) == 0

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_apiserver.entries import project_key
+from gateway_apiserver.admission.projections import project_key
 from gateway_core.contract.limits import MOST_OBJECT_BYTES
 from gateway_core.domain.guardrails import measure_fields
 from tests.unit.apiserver.gateway import Gateway, body

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.turns import Turns
+from gateway_apiserver.concurrency import ListLimiter
 from gateway_core.contract.names import UNCHECKED_ANNOTATION
 from gateway_core.ports.counters import BudgetState
 from gateway_core.ports.records import Change, RecordOutcomeUnknown
@@ -88,7 +88,7 @@ async def test_a_name_is_there_once_in_an_account(office: Office) -> None:
 
 def slow_lists(office: Office, patch: pytest.MonkeyPatch) -> None:
     """Has each list take long enough for others to write after it, as other processes do."""
-    patch.setattr(Turns, "take", lambda *_: nullcontext())
+    patch.setattr(ListLimiter, "take", lambda *_: nullcontext())
     records = office.gateway.records
     list_page = records.list_page
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from gateway_apiserver.routes.management import quotas
+from gateway_apiserver.surfaces.management import quotas
 from gateway_core.contract.keys import parse_key
 from gateway_core.ports.records import RecordOutcomeUnknown, RecordUnavailable
 from gateway_core.usecases.archive import archive_removed

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.pages import find_position
-from gateway_apiserver.routes.management.budgets import BudgetView
-from gateway_apiserver.routes.management.shapes import Key, render_key
+from gateway_apiserver.paging import find_position
+from gateway_apiserver.surfaces.management.budgets import BudgetView
+from gateway_apiserver.surfaces.management.responses import Key, render_key
 from gateway_core.contract.names import SEQUENCE_ANNOTATION
 from gateway_core.ports.records import WatchExpired
 from tests.fakes.records import Fault

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_apiserver.routes.compat.largebodies import MOST_AT_ONCE
+from gateway_apiserver.surfaces.large_bodies import MOST_AT_ONCE
 from gateway_core.domain.journal import CallRecord, decode_object
 from gateway_core.ports.counters import CountersStale
 from gateway_core.ports.upstream import (

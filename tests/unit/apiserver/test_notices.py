@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.edge import Edge
-from gateway_apiserver.notices import (
+from gateway_apiserver.middleware.requests import RequestMiddleware
+from gateway_apiserver.surfaces.notices import (
     LONGEST_PAUSE,
     MOST_BYTES,
     PATIENCE_SECONDS,
@@ -60,7 +60,7 @@ async def post(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await Edge(app)(scope, stream.__anext__, send)
+    await RequestMiddleware(app)(scope, stream.__anext__, send)
     return sent[0]
 
 

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver import patience
-from gateway_apiserver.media.app import MediaParts, create_media_app
-from gateway_apiserver.patience import (
+from gateway_apiserver import concurrency as patience
+from gateway_apiserver.concurrency import (
     ARCHIVE_SECONDS,
     INPUT_SECONDS,
     MEDIA_SECONDS,
-    MOST_WAITING,
-    Patience,
+    MOST_STORE_WAITERS,
+    StoreTimeout,
 )
+from gateway_apiserver.media.app import MediaParts, create_media_app
 from gateway_core.adapters.sealing import SivSealer
 from gateway_core.contract.media import MediaItem, MediaSigner
 from gateway_core.ports.objects import StoreUnavailable
@@ -76,7 +76,7 @@ async def test_what_needs_no_store_is_answered_as_ever() -> None:
     stop(gateway.store)
     waiting = [
         asyncio.create_task(gateway.poll(random_id(gateway.mint)))
-        for _ in range(MOST_WAITING + 100)
+        for _ in range(MOST_STORE_WAITERS + 100)
     ]
     await asyncio.sleep(0.1)
     answer, seconds = await time_answer(gateway.poll(ended))
@@ -102,8 +102,8 @@ async def test_a_video_that_cannot_be_read_is_503_in_time() -> None:
 
 @in_virtual_time
 async def test_a_crowd_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "MOST_WAITING", 2)
-    bound = Patience(2.0)
+    monkeypatch.setattr(patience, "MOST_STORE_WAITERS", 2)
+    bound = StoreTimeout(2.0)
 
     async def wait() -> None:
         async with bound.bound():

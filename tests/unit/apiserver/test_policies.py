@@ -5,8 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_apiserver.errors import render_error
-from gateway_apiserver.surfaces import Dialect
+from gateway_apiserver.errors import Dialect, render_error
 from gateway_core.contract.errors import CreditLimitExceeded, Forbidden, GatewayError
 from gateway_core.contract.limits import MOST_GUARDRAILS
 from gateway_core.ports.records import RecordUnavailable

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_apiserver import drafts
-from gateway_apiserver.drafts import draft_task, find_model, price_draft
-from gateway_apiserver.quotes import QuoteCall, quote_call
+from gateway_apiserver.surfaces.pricing.quotes import QuoteCall, quote_call
+from gateway_apiserver.tasks import drafts
+from gateway_apiserver.tasks.drafts import draft_task, find_model, price_draft
 from gateway_core.contract.money import ceil_cents
 from gateway_core.domain.addresses import AddressPolicy
 from gateway_core.domain.catalog import Catalog, build_catalog

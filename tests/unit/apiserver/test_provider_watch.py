@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 import structlog
 
-from gateway_apiserver.catalogs import project_provider
-from gateway_apiserver.metrics import ApiMetrics
-from gateway_apiserver.providerwatch import ProviderWatch
+from gateway_apiserver.catalog import ProviderWatch, project_provider
+from gateway_apiserver.middleware.metrics import ApiMetrics
 from gateway_core.ports.records import NotPermitted, RecordUnavailable
 from gateway_core.usecases import providers as usecase
 from gateway_core.usecases.providers import Providers

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from gateway_apiserver import pulse
-from gateway_apiserver.pulse import Pulse
+from gateway_apiserver.tasks import api_health as pulse
+from gateway_apiserver.tasks.api_health import ApiHealth
 from gateway_core.contract.errors import Unavailable
 from gateway_core.ports.records import AlreadyExists, RecordUnavailable
 from tests.fakes.clock import in_virtual_time
@@ -32,12 +32,12 @@ def records() -> Hanging:
     return Hanging()
 
 
-def make_pulse(records: Hanging) -> Pulse:
+def make_pulse(records: Hanging) -> ApiHealth:
     """One whose clock is the loop's, which a test may have run by itself."""
-    return Pulse(records, clock=asyncio.get_running_loop().time)
+    return ApiHealth(records, clock=asyncio.get_running_loop().time)
 
 
-async def fail(heart: Pulse) -> None:
+async def fail(heart: ApiHealth) -> None:
     with pytest.raises(RecordUnavailable):
         async with heart.listen():
             raise RecordUnavailable("away")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.entries import AccountRecord
-from gateway_apiserver.rates import LAPSE_PAUSE_SECONDS, MOST_LAPSES, RateGate
+from gateway_apiserver.admission.projections import AccountRecord
+from gateway_apiserver.admission.rates import LAPSE_PAUSE_SECONDS, MOST_LAPSES, RateLimiter
 from gateway_core.contract.errors import Unavailable
 from gateway_core.ports.counters import (
     AdmissionAnswer,
@@ -166,14 +166,14 @@ class TestLostMoney:
     async def test_another_replica_is_not_waited_for_forever(
         self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gateway_apiserver.rates.REBUILD_WAIT_SECONDS", 0.1)
+        monkeypatch.setattr("gateway_apiserver.admission.rates.REBUILD_WAIT_SECONDS", 0.1)
         await gateway.counters.begin_rebuild("demo")
         assert (await gateway.create()).status == 503
 
     async def test_an_unlimited_account_goes_on_without_a_hold(
         self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gateway_apiserver.rates.REBUILD_WAIT_SECONDS", 0.1)
+        monkeypatch.setattr("gateway_apiserver.admission.rates.REBUILD_WAIT_SECONDS", 0.1)
         gateway.put_account("demo", unlimited=True)
         await gateway.counters.begin_rebuild("demo")
         assert (await gateway.create()).status == 202
@@ -181,7 +181,7 @@ class TestLostMoney:
     async def test_a_rebuild_is_not_waited_for_forever(
         self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gateway_apiserver.rates.REBUILD_WAIT_SECONDS", 0.05)
+        monkeypatch.setattr("gateway_apiserver.admission.rates.REBUILD_WAIT_SECONDS", 0.05)
         gate = asyncio.Event()
         list_page = gateway.records.list_page
 
@@ -226,7 +226,7 @@ class TestGateInAnOutage:
         self.now = 1000.0
         self.counters = FakeCounters()
         self.counters.away = True
-        self.gate = RateGate(self.counters, self._rebuild, clock=lambda: self.now)
+        self.gate = RateLimiter(self.counters, self._rebuild, clock=lambda: self.now)
 
     async def _rebuild(self, _: str) -> bool:
         return True
@@ -294,7 +294,7 @@ class TestGateInAnOutage:
         assert not answer.rate_exceeded
 
     async def test_each_rate_is_counted_by_its_part_and_all_or_none(self) -> None:
-        gate = RateGate(self.counters, self._rebuild, replicas=2, clock=lambda: self.now)
+        gate = RateLimiter(self.counters, self._rebuild, replicas=2, clock=lambda: self.now)
         account = record(requests_per_minute=12)
         key, pool = (
             Budget("key/a", requests_per_minute=4),
@@ -351,7 +351,7 @@ class TestGateInAnOutage:
             return await self.counters.finish_rebuild("a", token, Ledger(0))
 
         account = record(requests_per_minute=9)
-        answer = await RateGate(self.counters, finish).admit(account, Hold("t", 1))
+        answer = await RateLimiter(self.counters, finish).admit(account, Hold("t", 1))
         assert (answer.held, answer.rate.remaining, len(calls)) == (True, 8, 2)
         assert (await self.gate.admit(account, None)).rate.remaining == 7
 
@@ -367,7 +367,7 @@ class TestGateInAnOutage:
             self.counters.away = True
             return True
 
-        gate = RateGate(self.counters, leave, clock=lambda: self.now)
+        gate = RateLimiter(self.counters, leave, clock=lambda: self.now)
         self.counters.away = False
         answer = await gate.admit(record(), Hold("t", 1))
         assert (answer.held, answer.rate.remaining) == (False, 1)
@@ -388,7 +388,7 @@ async def test_a_rebuild_that_is_always_too_slow_ends_until_the_next_call() -> N
         await asyncio.sleep(30)
         raise RebuildLapsed("too slow")
 
-    gate = RateGate(FakeCounters(), lapse)
+    gate = RateLimiter(FakeCounters(), lapse)
     assert not await gate.rebuild("demo")
     await asyncio.sleep(3600)
     assert len(begun) == MOST_LAPSES
@@ -408,7 +408,7 @@ async def test_a_rebuild_of_another_replica_is_looked_at_ever_more_seldom() -> N
         return False
 
     counters = FakeCounters()
-    gate = RateGate(counters, leave_it)
+    gate = RateLimiter(counters, leave_it)
     waiting = asyncio.create_task(gate.rebuild("demo"))
     await asyncio.sleep(4)
     assert looks < 20

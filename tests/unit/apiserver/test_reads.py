@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_apiserver.tasktable import TaskTable
+from gateway_apiserver.tasks.cache import TaskTable
 from gateway_core.contract.names import id_to_name
 from gateway_core.usecases.archive import archive_task
 from tests.unit.apiserver.gateway import (

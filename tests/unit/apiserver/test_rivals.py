@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.admission import entrance
+from gateway_apiserver.admission import admission as entrance
 from gateway_core.contract.limits import list_subjects
 from gateway_core.ports.counters import AdmissionAnswer, AdmissionCall, Hold
 from gateway_core.ports.objects import StoreUnavailable

@@ -5,14 +5,14 @@ import signal
 
 import uvicorn
 
-from gateway_apiserver.departure import Departure
+from gateway_apiserver.middleware.drain import Drain
 from gateway_apiserver.server import _Server
 from tests.servers.world import wait_for
 
 
 async def test_sigterm_that_comes_again_does_not_cut_short_what_follows_the_server() -> None:
     loop = asyncio.get_running_loop()
-    departure = Departure()
+    departure = Drain()
     server = _Server(uvicorn.Config(departure.wrap(None)), departure, 0)  # type: ignore[arg-type]
     try:
         with server.capture_signals():

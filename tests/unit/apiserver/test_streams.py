@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.connections.bodies import (
+from gateway_apiserver.concurrency import (
+    MOST_STREAM_WAITERS,
+    STREAM_WAIT_SECONDS,
+    StreamLimiter,
+)
+from gateway_apiserver.middleware.bodies import (
     IDLE_SECONDS,
     SLOWEST_BYTES,
     BodyMemory,
     RequestBody,
 )
-from gateway_apiserver.streams import MOST_WAITING, WAIT_SECONDS, StreamPlaces
 from gateway_core.concurrency import Places
 from gateway_core.contract.errors import Unavailable
 from gateway_core.ports.objects import MOST_STREAMS
@@ -71,7 +75,7 @@ async def test_a_body_that_comes_steadily_may_take_long() -> None:
 
 @in_virtual_time
 async def test_no_few_accounts_have_all_places() -> None:
-    places, clock = StreamPlaces(Places(MOST_STREAMS)), asyncio.get_running_loop().time
+    places, clock = StreamLimiter(Places(MOST_STREAMS)), asyncio.get_running_loop().time
     async with AsyncExitStack() as held:
         for account in ("a", "b", "c", "d"):
             with suppress(Unavailable):
@@ -84,20 +88,23 @@ async def test_no_few_accounts_have_all_places() -> None:
 
 @in_virtual_time
 async def test_who_finds_no_place_is_told_in_time() -> None:
-    places, clock = StreamPlaces(OwnPlaces(2)), asyncio.get_running_loop().time
+    places, clock = StreamLimiter(OwnPlaces(2)), asyncio.get_running_loop().time
     async with places.take("a"), places.take("a"):
         began = clock()
         with pytest.raises(Unavailable) as caught:
             async with places.take("a"):
                 pytest.fail("has a third")
-        assert (clock() - began, caught.value.retry_after) == (pytest.approx(WAIT_SECONDS), 5)
+        assert (clock() - began, caught.value.retry_after) == (
+            pytest.approx(STREAM_WAIT_SECONDS),
+            5,
+        )
         async with places.take("b"):
-            assert clock() - began == pytest.approx(WAIT_SECONDS)
+            assert clock() - began == pytest.approx(STREAM_WAIT_SECONDS)
 
 
 @in_virtual_time
 async def test_a_stream_too_many_begins_when_another_ends() -> None:
-    places, clock = StreamPlaces(OwnPlaces(1)), asyncio.get_running_loop().time
+    places, clock = StreamLimiter(OwnPlaces(1)), asyncio.get_running_loop().time
 
     async def stream() -> float:
         async with places.take("a"):
@@ -114,18 +121,18 @@ async def test_a_stream_too_many_begins_when_another_ends() -> None:
 
 @in_virtual_time
 async def test_parts_on_a_slow_line_wait_for_each_other() -> None:
-    places = StreamPlaces(Places(MOST_STREAMS))
+    places = StreamLimiter(Places(MOST_STREAMS))
 
     async def send() -> None:
         async with places.take("a"):
             await asyncio.sleep(50)
 
-    await asyncio.gather(*(send() for _ in range(MOST_STREAMS // 2 + MOST_WAITING)))
+    await asyncio.gather(*(send() for _ in range(MOST_STREAMS // 2 + MOST_STREAM_WAITERS)))
 
 
 @in_virtual_time
 async def test_so_many_of_an_account_wait_and_no_more() -> None:
-    places, clock = StreamPlaces(OwnPlaces(1)), asyncio.get_running_loop().time
+    places, clock = StreamLimiter(OwnPlaces(1)), asyncio.get_running_loop().time
 
     async def send(account: str) -> float:
         began = clock()
@@ -136,7 +143,9 @@ async def test_so_many_of_an_account_wait_and_no_more() -> None:
             return clock() - began
         return -1
 
-    told = await asyncio.gather(*(send(n) for n in "ab" for _ in range(1 + MOST_WAITING + 2)))
+    told = await asyncio.gather(
+        *(send(n) for n in "ab" for _ in range(1 + MOST_STREAM_WAITERS + 2))
+    )
     assert [seconds for seconds in told if seconds >= 0] == [0, 0] * 2
 
 

@@ -476,7 +476,7 @@ class TestPrepared:
         foreign = await bench.post(body, PATH + "/confirm", key=bench.gateway.other_key)
         unknown = await bench.post({"signed_id": "A" * 99}, PATH + "/confirm")
         monkeypatch.setattr(
-            "gateway_apiserver.routes.temporary.endpoints.TICKET_SECONDS", -TICKET_SECONDS
+            "gateway_apiserver.surfaces.temporary_files.routes.TICKET_SECONDS", -TICKET_SECONDS
         )
         late = await bench.post(body, PATH + "/confirm")
         assert {a.status for a in (foreign, unknown, late)} == {404}

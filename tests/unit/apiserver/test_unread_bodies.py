@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from gateway_apiserver.answers import Answer, send_answer
-from gateway_apiserver.connections.bounds import ConnectionBounds
-from gateway_apiserver.connections.protocol import MOST_DRAINED_BYTES
-from gateway_apiserver.connections.table import ConnectionTable
+from gateway_apiserver.middleware.clients import ConnectionBounds
+from gateway_apiserver.middleware.connections import ConnectionTable
+from gateway_apiserver.middleware.protocol import MOST_DRAINED_BYTES
+from gateway_apiserver.responses import Answer, send_answer
 from tests.servers.listener import listen
 
 BLOCK = b"a" * 65_536

@@ -9,7 +9,7 @@ import structlog
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from gateway_apiserver.series import BOUNDS, RequestSeries
+from gateway_apiserver.middleware.metrics import BOUNDS, RequestSeries
 from gateway_core.adapters.logs.lines import LineWriter
 from gateway_core.contract.names import TRACEPARENT_ANNOTATION
 from tests.fakes.tracing import FakeTracer

@@ -12,13 +12,13 @@ import orjson
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from gateway_apiserver.answers import Answer, send_answer
-from gateway_apiserver.connections import bodies, protocol
-from gateway_apiserver.connections.bounds import ConnectionBounds
-from gateway_apiserver.connections.table import ConnectionTable
-from gateway_apiserver.edge import Edge
-from gateway_apiserver.surfaces import Dialect
-from gateway_apiserver.trace import trace_of
+from gateway_apiserver.context import get_context
+from gateway_apiserver.errors import Dialect
+from gateway_apiserver.middleware import bodies, protocol
+from gateway_apiserver.middleware.clients import ConnectionBounds
+from gateway_apiserver.middleware.connections import ConnectionTable
+from gateway_apiserver.middleware.requests import RequestMiddleware
+from gateway_apiserver.responses import Answer, send_answer
 from tests.servers.listener import listen
 
 GOOD = b"GET /good HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -28,7 +28,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     """`/good` answers, `/early` answers without a look at the body, `/body` reads it whole."""
     size = 0
     if scope["path"] == "/body":
-        trace_of(scope).account = "tenant"
+        get_context(scope).account = "tenant"
         more = True
         while more:
             message = await receive()
@@ -84,7 +84,7 @@ class Port:
 async def serve(**bounds: object) -> AsyncIterator[Port]:
     chosen = ConnectionBounds(**bounds)  # type: ignore[arg-type]
     table = ConnectionTable(chosen)
-    async with listen(Edge(app, bounds=chosen), table) as number:
+    async with listen(RequestMiddleware(app, bounds=chosen), table) as number:
         yield Port(number, table)
 
 
@@ -203,7 +203,7 @@ async def test_a_slow_body_ends_in_the_dialect_of_its_surface(
     async def read(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, "path": "/body"}, receive, send)
 
-    async with listen(Edge(read), ConnectionTable(ConnectionBounds())) as number:
+    async with listen(RequestMiddleware(read), ConnectionTable(ConnectionBounds())) as number:
         reader, writer = await asyncio.open_connection("127.0.0.1", number)
         writer.write(
             b"POST " + path + b" HTTP/1.1\r\nAuthorization: a\r\nContent-Length: 9\r\n\r\na"
@@ -222,7 +222,8 @@ async def test_a_slow_body_ends_in_the_dialect_of_its_surface(
 async def test_unfinished_json_bodies_have_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one tenant, and small bodies pass while large ones hold everything."""
     monkeypatch.setattr(
-        "gateway_apiserver.edge.BodyMemory", lambda: bodies.BodyMemory(3_000_000, 2_000_000)
+        "gateway_apiserver.middleware.requests.BodyMemory",
+        lambda: bodies.BodyMemory(3_000_000, 2_000_000),
     )
     head = b"POST /body HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     async with serve() as port, AsyncExitStack() as stack:

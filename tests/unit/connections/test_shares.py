@@ -1,10 +1,9 @@
-"""Shares of a bounded amount: one holder never has all of it."""
+"""AccountLimiter of a bounded amount: one holder never has all of it."""
 
-from gateway_apiserver.connections.downloads import DownloadBounds, Downloads
-from gateway_apiserver.connections.shares import DynamicShares
+from gateway_apiserver.middleware.downloads import DownloadBounds, Downloads, DynamicLimiter
 
 
-def fill(shares: DynamicShares, holder: str) -> int:
+def fill(shares: DynamicLimiter, holder: str) -> int:
     count = 0
     while shares.may_take(holder):
         shares.take(holder)
@@ -13,7 +12,7 @@ def fill(shares: DynamicShares, holder: str) -> int:
 
 
 def test_a_holder_alone_has_its_bound_and_leaves_some_for_others() -> None:
-    shares = DynamicShares(640, 560)
+    shares = DynamicLimiter(640, 560)
     assert fill(shares, "a") == 560
     second = fill(shares, "b")
     assert 60 < second < 80
@@ -25,13 +24,13 @@ def test_a_holder_alone_has_its_bound_and_leaves_some_for_others() -> None:
 
 
 def test_a_bound_over_the_total_is_the_total() -> None:
-    shares = DynamicShares(5, 9)
+    shares = DynamicLimiter(5, 9)
     assert fill(shares, "a") == 5
     assert not shares.may_take("b")
 
 
 def test_sizes_count() -> None:
-    shares = DynamicShares(100, 60)
+    shares = DynamicLimiter(100, 60)
     assert not shares.may_take("a", 61)
     shares.take("a", 60)
     assert not shares.may_take("b", 40)

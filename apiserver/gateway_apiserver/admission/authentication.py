@@ -1,0 +1,237 @@
+"""Who calls: credentials to an account and a role, by the rules of contract §0.10 and §9.2.
+
+Keys, accounts and users come from watch-fed tables. While a watch is silent they are read by name,
+and when that fails what is cached goes on for five minutes.
+"""
+
+import asyncio
+import hmac
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import structlog
+
+from gateway_apiserver.admission.projections import (
+    AccountRecord,
+    KeyRecord,
+    TokenRecord,
+    UserRecord,
+)
+from gateway_apiserver.admission.read_through import ReadThrough
+from gateway_apiserver.context import Header
+from gateway_core.contract.errors import Forbidden, Unauthenticated, Unavailable
+from gateway_core.contract.keys import digest, parse_key
+from gateway_core.contract.user import Role
+from gateway_core.domain.roles import Act, act_as, refuse_key
+from gateway_core.ports.caches import Table
+from gateway_core.ports.clock import CLOCK
+from gateway_core.ports.records import RecordUnavailable
+
+T = TypeVar("T")
+
+MOST_SILENCE_SECONDS = 300.0
+_DUMMY_DIGEST = "0" * 64
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A caller who may go on: the account that pays, the key, and the role it acts with now.
+
+    `creator` is who made the key; None for a declared one.
+    """
+
+    account: AccountRecord
+    key: KeyRecord
+    role: Role
+    creator: UserRecord | None
+
+
+_Found = tuple[KeyRecord | None, AccountRecord | None, UserRecord | None]
+
+
+class KeyIndex:
+    """Keys by the ids of their tokens; follows the table of keys."""
+
+    def __init__(self, table: Table[KeyRecord]) -> None:
+        self._table = table
+        self._by_token: dict[str, dict[str, TokenRecord]] = {}
+        self._tokens_of: dict[str, tuple[str, ...]] = {}
+        for name in dict(table.items()):
+            self._follow(name)
+        table.subscribe(self._follow)
+
+    def find(self, token_id: str) -> Iterable[tuple[str, TokenRecord]]:
+        """Names of the keys that have a token of this id, with the token. Mostly one or none."""
+        return self._by_token.get(token_id, {}).items()
+
+    def _follow(self, name: str) -> None:
+        for token_id in self._tokens_of.pop(name, ()):
+            names = self._by_token[token_id]
+            del names[name]
+            if not names:
+                del self._by_token[token_id]
+        record = self._table.get(name)
+        if record is not None:
+            self._tokens_of[name] = tuple(token.id for token in record.tokens)
+            for token in record.tokens:
+                self._by_token.setdefault(token.id, {})[name] = token
+
+
+class Authenticator:
+    """Resolves a request's credentials to a principal."""
+
+    def __init__(
+        self,
+        keys: ReadThrough[KeyRecord],
+        accounts: ReadThrough[AccountRecord],
+        users: ReadThrough[UserRecord],
+        peppers: Mapping[int, bytes],
+        *,
+        note_use: Callable[[str, str], None] = lambda _account, _key: None,
+        clock: Callable[[], float] = CLOCK.time,
+    ) -> None:
+        """`note_use` is called with account and key of each authenticated request."""
+        self._note_use = note_use
+        self._keys = keys
+        self._accounts = accounts
+        self._users = users
+        self._index = KeyIndex(keys.table)
+        self._peppers = peppers
+        self._dummy_pepper = peppers[max(peppers)]
+        self._clock = clock
+
+    async def authenticate(self, headers: Iterable[Header], act: Act = Act.READ) -> Principal:
+        """The caller, if the credential is good and allows `act`.
+
+        Raises:
+            Unauthenticated: none, malformed, unknown, disabled, revoked, expired, or suspended; or
+                who made it is suspended, gone, or no member any more.
+            Forbidden: a good credential of the other class, or of too low a role.
+            Unavailable: the keys are not known well enough to tell.
+        """
+        plaintext = _read_bearer(headers)
+        parsed = parse_key(plaintext)
+        if parsed is None:
+            raise _invalid()
+        if not all(known.table.synced for known in (self._keys, self._accounts, self._users)):
+            raise Unavailable("The gateway is starting.", retry_after=1)
+        name = self._match(parsed.id, plaintext)
+        if any(known.is_quiet for known in (self._keys, self._accounts, self._users)):
+            key, account, user = await self._read_through(name)
+            if self._match(parsed.id, plaintext) != name:
+                raise _invalid()
+        else:
+            key, account, user = self._look_up(name)
+        if key is None or not self._is_open(key, parsed.id):
+            raise _invalid()
+        if account is None or account.suspended:
+            raise _invalid()
+        role = _find_role(key, user)
+        if role is None:
+            raise _invalid()
+        self._note_use(key.account, key.name)
+        _check_act(act, key, role)
+        return Principal(account, key, role, user)
+
+    def _look_up(self, name: str | None) -> _Found:
+        """The key of this name, its account and its creator, as the tables have them."""
+        key = None if name is None else self._keys.table.get(name)
+        if key is None:
+            return None, None, None
+        creator = None if key.creator is None else self._users.table.get(key.creator)
+        return key, self._accounts.table.get(key.account), creator
+
+    async def _read_through(self, name: str | None) -> _Found:
+        """The same, read by name where a watch is silent."""
+        known, _, _ = self._look_up(name)
+        payer, creator = (known.account, known.creator) if known else (None, None)
+        finding_key = _find_current(self._keys, name)
+        finding_account = _find_current(self._accounts, payer)
+        key, account = await asyncio.gather(finding_key, finding_account)
+        user: UserRecord | None = None
+        if creator is not None:
+            user = await _find_current(self._users, creator)
+        if key is not None and (key.account, key.creator) != (payer, creator):
+            raise Unavailable("Credentials cannot be checked now.", retry_after=1)
+        return key, account, user
+
+    def _match(self, token_id: str, plaintext: str) -> str | None:
+        """The name of the key that `plaintext` opens; the same work where there is none."""
+        found = None
+        tried = False
+        for name, token in self._index.find(token_id):
+            tried = True
+            if self._is_match(token, plaintext):
+                found = name
+        if not tried:
+            hmac.compare_digest(digest(plaintext, self._dummy_pepper), _DUMMY_DIGEST)
+        return found
+
+    def _is_match(self, token: TokenRecord, plaintext: str) -> bool:
+        pepper = self._peppers.get(token.pepper_version)
+        if pepper is None:
+            _log.warning("a key wants a pepper that is not mounted", version=token.pepper_version)
+        computed = digest(plaintext, pepper or self._dummy_pepper)
+        return hmac.compare_digest(computed, token.digest) and pepper is not None
+
+    def _is_open(self, key: KeyRecord, token_id: str) -> bool:
+        """Whether the key, as it is now, still opens by this token at this time."""
+        now = self._clock()
+        return (
+            key.usable
+            and key.expires_at > now
+            and any(token.id == token_id and token.expires_at > now for token in key.tokens)
+        )
+
+
+def _find_role(key: KeyRecord, creator: UserRecord | None) -> Role | None:
+    """The role that the key acts with; None if it opens nothing, since who made it may nothing."""
+    if key.creator is None:
+        return act_as(key.key_class, None)
+    role = None
+    if creator is not None and not creator.suspended:
+        role = creator.find_role(key.account)
+    return None if role is None else act_as(key.key_class, role)
+
+
+def _check_act(act: Act, key: KeyRecord, role: Role) -> None:
+    refusal = refuse_key(act, key.key_class, role)
+    if refusal == "wrong_credential_class":
+        word = "a management" if key.key_class == "Management" else "a standard"
+        raise Forbidden(f"This operation cannot be called with {word} key.", code=refusal)
+    if refusal is not None:
+        raise Forbidden(f"The role of this key, {role}, does not allow this.", code=refusal)
+
+
+async def _find_current(fresh: ReadThrough[T], name: str | None) -> T | None:
+    """The table's entry, read by name while the watch is silent."""
+    table = fresh.table
+    if not fresh.is_quiet:
+        return None if name is None else table.get(name)
+    if name is not None:
+        try:
+            return await fresh.read(name)
+        except RecordUnavailable:
+            pass
+    if table.silence > MOST_SILENCE_SECONDS:
+        raise Unavailable("Credentials cannot be checked now.")
+    return None if name is None else table.get(name)
+
+
+def _read_bearer(headers: Iterable[Header]) -> str:
+    """The key in the one `Authorization` header: scheme in any case, exactly one space."""
+    given = [value for name, value in headers if name == b"authorization"]
+    if not given:
+        raise Unauthenticated(
+            "An API key is required: Authorization: Bearer <key>.", code="missing_api_key"
+        )
+    if len(given) > 1 or given[0][:7].lower() != b"bearer ":
+        raise _invalid()
+    return given[0][7:].decode("latin-1")
+
+
+def _invalid() -> Unauthenticated:
+    """One text for all of them: what is wrong with a key is its owner's to know."""
+    return Unauthenticated("The API key is not valid.")

@@ -1,0 +1,226 @@
+"""Projections of keys, accounts, users and tasks that the API keeps in memory.
+
+A process holds one entry for each live object, so entries are small.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from sys import intern
+from typing import Any
+
+from gateway_core.contract.account import AccountDefaults
+from gateway_core.contract.keys import KeyClass
+from gateway_core.contract.names import name_to_id
+from gateway_core.contract.user import Role
+from gateway_core.domain.guardrails import NO_RULES, Rules, find_excess, read_rules
+from gateway_core.domain.ledger import TERMINAL_PHASES
+from gateway_core.domain.representations import render_terminal
+from gateway_core.ports.caches import Table
+
+_DEFAULTS = AccountDefaults()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """One token of a key. `expires_at` is Unix seconds."""
+
+    id: str
+    digest: str
+    pepper_version: int
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """An API key. `usable` is false once disabled or revoked; `expires_at` is Unix seconds.
+
+    `creator` names the GatewayUser with whose role it acts; None for one that nobody made. `rules`
+    are its own restrictions, beside those of its guardrails. One that is revoked, or beyond the
+    bounds of contract §9.0, has neither tokens nor rules: it opens nothing, like an unknown one.
+    """
+
+    name: str
+    account: str
+    key_class: KeyClass
+    creator: str | None
+    usable: bool
+    revoked: bool
+    expires_at: float
+    tokens: tuple[TokenRecord, ...]
+    rules: Rules
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRecord:
+    """An account. Ids are integers below 2^53, made of the object's uid; funds are micros."""
+
+    name: str
+    id: int
+    owner_id: int
+    display_name: str
+    owner_name: str
+    owner_email: str
+    paid_micros: int
+    bonus_micros: int
+    unlimited: bool
+    suspended: bool
+    requests_per_minute: int
+    storage_bytes: int
+
+    @property
+    def funds(self) -> int:
+        """Micro-dollars ever paid in."""
+        return self.paid_micros + self.bonus_micros
+
+
+@dataclass(frozen=True, slots=True)
+class UserRecord:
+    """A person. `id` as an account's; `created_at` is RFC 3339; `roles` are (account, role)."""
+
+    name: str
+    id: int
+    display_name: str
+    email: str
+    suspended: bool
+    created_at: str
+    roles: tuple[tuple[str, Role], ...]
+
+    def find_role(self, account: str) -> Role | None:
+        """What they are in the account; None for nothing."""
+        return next((role for name, role in self.roles if name == account), None)
+
+
+class TaskRecord:
+    """A task. `terminal` is the whole body of its GET once it has ended, None before."""
+
+    __slots__ = ("account", "action", "has_callback", "service", "terminal")
+
+    def __init__(
+        self, account: str, service: str, action: str, has_callback: bool, terminal: bytes | None
+    ) -> None:
+        self.account = account
+        self.service = service
+        self.action = action
+        self.has_callback = has_callback
+        self.terminal = terminal
+
+
+def project_key(obj: Mapping[str, Any]) -> KeyRecord:
+    """The record of a GatewayKey."""
+    spec = obj["spec"]
+    opens = not spec.get("revoked") and find_excess(spec) is None
+    tokens = spec.get("tokens") or (obj.get("status") or {}).get("tokens") or ()
+    return KeyRecord(
+        name=obj["metadata"]["name"],
+        account=intern(spec["accountName"]),
+        key_class=spec.get("class", "Standard"),
+        creator=spec.get("createdBy"),
+        usable=opens and not spec.get("disabled"),
+        revoked=spec.get("revoked", False),
+        expires_at=_expiry(spec),
+        tokens=tuple(
+            TokenRecord(
+                id=token["id"],
+                digest=token["digest"],
+                pepper_version=token.get("pepperVersion", 1),
+                expires_at=_expiry(token),
+            )
+            for token in tokens
+            if opens
+        ),
+        rules=read_rules(spec) if opens else NO_RULES,
+    )
+
+
+def project_account(
+    obj: Mapping[str, Any], *, defaults: AccountDefaults = _DEFAULTS
+) -> AccountRecord:
+    """The record of a GatewayAccount, with the limits that hold for it."""
+    meta, spec = obj["metadata"], obj["spec"]
+    funds = spec.get("funds") or {}
+    return AccountRecord(
+        name=meta["name"],
+        id=_to_integer(meta["uid"]),
+        owner_id=_to_integer("owner/" + meta["uid"]),
+        display_name=spec["displayName"],
+        owner_name=spec["owner"]["name"],
+        owner_email=spec["owner"]["email"],
+        paid_micros=funds.get("paidMicros", 0),
+        bonus_micros=funds.get("bonusMicros", 0),
+        unlimited=spec.get("unlimited", False),
+        suspended=spec.get("suspended", False),
+        requests_per_minute=defaults.choose_rate(spec.get("requestsPerMinute")),
+        storage_bytes=defaults.choose_storage(spec.get("storageBytes")),
+    )
+
+
+def project_user(obj: Mapping[str, Any]) -> UserRecord:
+    """The record of a GatewayUser."""
+    meta, spec = obj["metadata"], obj["spec"]
+    return UserRecord(
+        name=meta["name"],
+        id=_to_integer(meta["uid"]),
+        display_name=spec["displayName"],
+        email=spec["email"],
+        suspended=spec.get("suspended", False),
+        created_at=meta["creationTimestamp"],
+        roles=tuple(
+            (intern(entry["accountName"]), entry["role"]) for entry in spec.get("memberships") or ()
+        ),
+    )
+
+
+def project_task(obj: Mapping[str, Any]) -> TaskRecord:
+    """The record of a GatewayTask, in the table or the archive."""
+    request = obj["spec"]["request"]
+    status = obj.get("status") or {}
+    ended = status.get("phase") in TERMINAL_PHASES
+    return TaskRecord(
+        intern(request["accountName"]),
+        intern(request["service"]),
+        intern(request["action"]),
+        "callbackUrl" in request,
+        render_terminal(name_to_id(obj["metadata"]["name"]), status) if ended else None,
+    )
+
+
+def _expiry(part: Mapping[str, Any]) -> float:
+    text = part.get("expirationTime")
+    return datetime.fromisoformat(text).timestamp() if text else float("inf")
+
+
+def _to_integer(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") >> 3
+
+
+class OwnerIndex:
+    """Owners by account; follows the table of users."""
+
+    def __init__(self, table: Table[UserRecord]) -> None:
+        self._table = table
+        self._owners: dict[str, set[str]] = {}
+        self._accounts_of: dict[str, tuple[str, ...]] = {}
+        for name in dict(table.items()):
+            self._follow(name)
+        table.subscribe(self._follow)
+
+    def find(self, account: str) -> UserRecord | None:
+        """The oldest user who owns the account now; None if nobody does."""
+        found = [self._table.get(name) for name in self._owners.get(account, ())]
+        owners = [owner for owner in found if owner is not None]
+        return min(owners, key=lambda owner: (owner.created_at, owner.name), default=None)
+
+    def _follow(self, name: str) -> None:
+        for account in self._accounts_of.pop(name, ()):
+            names = self._owners[account]
+            names.discard(name)
+            if not names:
+                del self._owners[account]
+        record = self._table.get(name)
+        owned = tuple(a for a, role in record.roles if role == "owner") if record else ()
+        if owned:
+            self._accounts_of[name] = owned
+        for account in owned:
+            self._owners.setdefault(account, set()).add(name)

@@ -1,0 +1,298 @@
+"""The counters at the door: one call to them, and what is done while they are lost or away.
+
+Used by `admission` alone. Contract §12 gives the rules, §12.5 those without a counter store.
+"""
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import structlog
+
+from gateway_apiserver.admission.projections import AccountRecord
+from gateway_core.contract.errors import RateState, Unavailable
+from gateway_core.ports.clock import CLOCK
+from gateway_core.ports.counters import (
+    AdmissionAnswer,
+    AdmissionCall,
+    Budget,
+    Counters,
+    CountersRefused,
+    CountersStale,
+    CountersUnavailable,
+    FreeRate,
+    Hold,
+    RateUse,
+)
+from gateway_core.ports.objects import StoreUnavailable
+from gateway_core.ports.records import RecordError
+from gateway_core.usecases.ledgers import RebuildLapsed
+
+WINDOW_SECONDS = 60.0
+MOST_OUTAGE_SECONDS = 60.0
+OUTAGE_GAP_SECONDS = 30.0
+"""Failures further apart than this are not taken for one outage: nobody has asked in between."""
+REBUILD_WAIT_SECONDS = 5.0
+REBUILD_PAUSE_SECONDS = 0.05
+MOST_REBUILD_PAUSE_SECONDS = 0.5
+"""Between the first and later looks at another replica's rebuild."""
+MOST_LAPSES = 3
+LAPSE_PAUSE_SECONDS = 2.0
+"""After a rebuild that was too slow, the longer the more of them."""
+_RETRY_SECONDS = 5
+
+_log = structlog.get_logger(__name__)
+
+Rebuild = Callable[[str], Awaitable[bool]]
+"""Puts an account's ledger in place; False where another replica is at it. RebuildLapsed."""
+
+
+@dataclass(slots=True)
+class _Window:
+    """The calls of the last minute, and how many of them this process may let in."""
+
+    limit: int
+    part: int
+    calls: deque[float]
+    now: float
+
+    @property
+    def left(self) -> int:
+        """Calls that it has room for; below 0 where its limit has been lowered."""
+        return self.part - len(self.calls)
+
+    @property
+    def free_at(self) -> float:
+        """When one more has room than now."""
+        leaver = max(0, -self.left)
+        return (self.calls[leaver] if self.calls else self.now) + WINDOW_SECONDS
+
+
+class LocalWindows:
+    """Trailing minutes of accounts and budgets in this process, for the time without counters."""
+
+    def __init__(self, replicas: int, clock: Callable[[], float]) -> None:
+        self._replicas = replicas
+        self._clock = clock
+        self._calls: dict[tuple[str, str], deque[float]] = {}
+
+    def admit(
+        self, account: AccountRecord, budgets: Sequence[Budget] = (), rate: RateUse = "count"
+    ) -> AdmissionAnswer:
+        """Counts one call against this process's part of each limit, or against none."""
+        now = self._clock()
+        windows = [self._open(account.name, "", account.requests_per_minute, now)]
+        windows += [
+            self._open(account.name, budget.subject, budget.requests_per_minute, now)
+            for budget in budgets
+            if budget.requests_per_minute is not None
+        ]
+        full = [window for window in windows if window.left <= 0]
+        if full:
+            last = max(full, key=lambda window: window.free_at)
+            state = RateState(last.limit, 0, math.ceil(last.free_at))
+            wait = max(1, math.ceil(last.free_at - now))
+            return AdmissionAnswer(rate=state, rate_exceeded=True, retry_after=wait)
+        if rate == "count":
+            for window in windows:
+                window.calls.append(now)
+        tightest = min(windows, key=lambda window: (window.left, -window.free_at))
+        return AdmissionAnswer(
+            RateState(tightest.limit, tightest.left, math.ceil(tightest.free_at))
+        )
+
+    def count(self, account: str, rate: FreeRate, limit: int) -> int:
+        """As `ports.counters.Counters.count`, against this process's part of the limit."""
+        now = self._clock()
+        window = self._open(account, rate, limit, now)
+        if window.left <= 0:
+            return max(1, math.ceil(window.free_at - now))
+        window.calls.append(now)
+        return 0
+
+    def _open(self, account: str, subject: str, limit: int, now: float) -> "_Window":
+        calls = self._calls.setdefault((account, subject), deque())
+        while calls and calls[0] <= now - WINDOW_SECONDS:
+            calls.popleft()
+        return _Window(limit, max(1, limit // self._replicas), calls, now)
+
+    def clear(self) -> None:
+        """Forgets everything: the shared counters are back."""
+        self._calls.clear()
+
+
+class RateLimiter:
+    """Counts paid calls and takes their holds."""
+
+    def __init__(
+        self,
+        counters: Counters,
+        rebuild: Rebuild,
+        *,
+        replicas: int = 1,
+        clock: Callable[[], float] = CLOCK.time,
+    ) -> None:
+        self._counters = counters
+        self._rebuild = rebuild
+        self._clock = clock
+        self._local = LocalWindows(replicas, clock)
+        self._outage_began: float | None = None
+        self._failed_at = -math.inf
+        self._rebuilds: dict[str, asyncio.Task[bool]] = {}
+
+    async def admit(
+        self,
+        account: AccountRecord,
+        hold: Hold | None,
+        budgets: tuple[Budget, ...] = (),
+        rate: RateUse = "count",
+    ) -> AdmissionAnswer:
+        """The counters' answer; `stale` in it means that no hold could be taken.
+
+        Raises Unavailable where a call of this account, within these budgets of its key and
+        guardrails, cannot be served without the counters.
+        """
+        funds = None if account.unlimited else account.funds
+        call = AdmissionCall(account.name, account.requests_per_minute, hold, funds, rate, budgets)
+        try:
+            answer = await self._counters.admit(call)
+        except CountersUnavailable as error:
+            return self._admit_alone(account, budgets, rate, error)
+        if self._outage_began is not None:
+            self._outage_began = None
+            self._local.clear()
+            _log.info("the counters are back")
+        if not answer.stale:
+            return answer
+        try:
+            # nothing is counted of a call whose money could not be looked at
+            if await self.rebuild(account.name):
+                answer = await self._counters.admit(call)
+            if answer.stale:
+                counted = await self._counters.admit(replace(call, hold=None))
+                answer = replace(counted, stale=True)
+        except CountersUnavailable as error:
+            return self._admit_alone(account, budgets, rate, error)
+        return answer
+
+    async def rebuild(self, account: str) -> bool:
+        """Whether the account's money is back, rebuilt from the record within 5 s.
+
+        One rebuild at a time for an account, another replica's waited for like an own one; it goes
+        on when the wait is over, but not where the record is read too slowly time and again: the
+        next call begins another.
+        """
+        task = self._rebuilds.get(account)
+        if task is None:
+            task = asyncio.create_task(self._run_rebuild(account))
+            self._rebuilds[account] = task
+            task.add_done_callback(lambda _: self._rebuilds.pop(account, None))
+        try:
+            async with asyncio.timeout(REBUILD_WAIT_SECONDS):
+                return await asyncio.shield(task)
+        except TimeoutError:
+            return False
+
+    async def release(self, account: str, task: str) -> None:
+        """Gives back a hold that no task will use. What fails is left to the sweeper."""
+        try:
+            await self._counters.settle(account, task, 0, self._now())
+        except (CountersUnavailable, CountersStale):
+            _log.warning("a hold was not released", account=account, task=task)
+
+    async def _run_rebuild(self, account: str) -> bool:
+        lapses, pause = 0, REBUILD_PAUSE_SECONDS
+        try:
+            while True:
+                wait = pause
+                try:
+                    if await self._rebuild(account):
+                        return True
+                    pause = min(2 * pause, MOST_REBUILD_PAUSE_SECONDS)
+                except RebuildLapsed:
+                    lapses += 1
+                    if lapses == MOST_LAPSES:
+                        raise
+                    wait = LAPSE_PAUSE_SECONDS * lapses
+                await asyncio.sleep(wait)
+                with suppress(CountersStale):
+                    await self._counters.read_spending(account, self._now().date().isoformat())
+                    return True
+        except (RecordError, StoreUnavailable, CountersUnavailable) as error:
+            _log.warning("money was not rebuilt", account=account, error=str(error))
+            return False
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock(), UTC)
+
+    def _admit_alone(
+        self,
+        account: AccountRecord,
+        budgets: tuple[Budget, ...],
+        rate: RateUse,
+        error: CountersUnavailable,
+    ) -> AdmissionAnswer:
+        if isinstance(error, CountersRefused):
+            _log.error("the counters refuse a call", account=account.name, error=str(error))
+            raise _refuse() from error
+        now = self._clock()
+        if self._outage_began is None or now - self._failed_at > OUTAGE_GAP_SECONDS:
+            self._outage_began = now
+            _log.warning("the counters are away", error=str(error))
+        self._failed_at = now
+        limited = not account.unlimited or any(budget.limit is not None for budget in budgets)
+        if limited or now - self._outage_began > MOST_OUTAGE_SECONDS:
+            raise _refuse() from error
+        return self._local.admit(account, budgets, rate)
+
+
+def _refuse() -> Unavailable:
+    return Unavailable("The gateway cannot check limits now.", retry_after=_RETRY_SECONDS)
+
+
+MOST_SECONDS = 60.0
+MOST_PAYERS = 10_000
+
+Payer = tuple[str, tuple[Budget, ...]]
+
+
+class RecentRejections:
+    """Accounts, with the budgets that were asked for, whose rates are probably used up now."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: dict[Payer, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def note(self, account: str, budgets: Sequence[Budget], seconds: float) -> None:
+        """A call was refused by its rate, for so many seconds as far as is known."""
+        payer = account, tuple(budgets)
+        # the newest comes last, so that the oldest makes room
+        self._until.pop(payer, None)
+        if len(self._until) >= MOST_PAYERS:
+            del self._until[next(iter(self._until))]
+        self._until[payer] = self._clock() + min(seconds, MOST_SECONDS)
+
+    def forget(self, account: str, budgets: Sequence[Budget]) -> None:
+        """There is room again."""
+        self._until.pop((account, tuple(budgets)), None)
+
+    def is_noted(self, account: str, budgets: Sequence[Budget]) -> bool:
+        """Whether a call would probably be refused."""
+        if not self._until:
+            return False
+        payer = account, tuple(budgets)
+        until = self._until.get(payer)
+        if until is None:
+            return False
+        if until > self._clock():
+            return True
+        del self._until[payer]
+        return False

@@ -1,0 +1,115 @@
+"""Models and providers that this process can call now."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from gateway_core.concurrency import Supervisor
+from gateway_core.contract.conditions import Reason
+from gateway_core.contract.errors import Unavailable
+from gateway_core.contract.model import GatewayModel
+from gateway_core.contract.provider import GatewayProvider
+from gateway_core.domain.catalog import Catalog, Problem, build_catalog
+from gateway_core.ports.caches import Table
+from gateway_core.ports.records import RecordUnavailable
+from gateway_core.usecases.providers import Providers
+
+_log = structlog.get_logger(__name__)
+
+
+def project_model(obj: Mapping[str, Any]) -> GatewayModel | None:
+    """The model of an object, None where it is none that this release can read."""
+    try:
+        return GatewayModel.model_validate(obj)
+    except ValidationError as error:
+        _log.warning("a model cannot be read", name=obj["metadata"]["name"], error=str(error))
+        return None
+
+
+def project_provider(obj: Mapping[str, Any]) -> GatewayProvider | None:
+    """The provider of an object, None where it is none that this release can read."""
+    try:
+        return GatewayProvider.model_validate(obj)
+    except ValidationError as error:
+        # the input may be a header's value
+        texts = [problem["msg"] for problem in error.errors(include_input=False)]
+        _log.warning("a provider cannot be read", name=obj["metadata"]["name"], error=texts)
+        return None
+
+
+class CatalogView:
+    """What can be called now."""
+
+    def __init__(self, models: Table[GatewayModel]) -> None:
+        self._models = models
+        self._catalog: Catalog | None = None
+        models.subscribe(self._forget)
+
+    @property
+    def current(self) -> Catalog:
+        """The catalog; a new one after each change. Unavailable before the first list."""
+        if self._catalog is None:
+            if not self._models.synced:
+                raise Unavailable("The gateway is starting.", retry_after=1)
+            self._catalog, _ = build_catalog(model for _, model in self._models.items())
+        return self._catalog
+
+    def _forget(self, _: str) -> None:
+        self._catalog = None
+
+
+LOOK_SECONDS = 5.0
+"""`Providers` reads a Secret half a minute after the last time, however often it is asked."""
+
+
+class ProviderWatch:
+    """Looks at all of `providers` while `run` runs."""
+
+    def __init__(self, providers: Providers[Any], supervisor: Supervisor | None = None) -> None:
+        self._supervisor = supervisor or Supervisor()
+        self._providers = providers
+        self._problems: dict[str, Problem | None] = {}
+
+    @property
+    def states(self) -> Mapping[str, bool]:
+        """By name, whether a provider can be used."""
+        return {name: problem is None for name, problem in self._problems.items()}
+
+    async def run(self) -> None:
+        """Looks again and again until cancelled."""
+        while True:
+            with self._supervisor.guard("providers"):
+                await self.look()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Looks at each provider once. While one cannot be told, what was known of it stands."""
+        names = [name for name, _ in self._providers.table.items()]
+        for name in self._problems.keys() - set(names):
+            del self._problems[name]
+        for name in names:
+            try:
+                problem = await self._providers.check(name)
+            except RecordUnavailable:
+                continue
+            if problem is not None and problem.reason is Reason.PROVIDER_NOT_FOUND:
+                continue  # it has gone meanwhile
+            self._tell(name, problem)
+
+    def _tell(self, name: str, problem: Problem | None) -> None:
+        known = self._problems.get(name)
+        self._problems[name] = problem
+        if problem == known:
+            return
+        if problem is None:
+            _log.info("a provider can be used again", provider=name)
+            return
+        _log.warning(
+            "a provider cannot be used",
+            provider=name,
+            reason=str(problem.reason),
+            problem=problem.message,
+        )

@@ -1,1 +1,0 @@
-"""Client connections: their number, their pace, and who the peer is."""

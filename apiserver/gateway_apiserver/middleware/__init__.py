@@ -1,0 +1,1 @@
+"""Around every request: request id, log, metrics, traces; limits of connections and bodies."""

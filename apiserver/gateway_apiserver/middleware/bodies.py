@@ -1,0 +1,116 @@
+"""The pace of request bodies and the memory of JSON bodies, on every route; applied by `edge`."""
+
+import asyncio
+
+from starlette.types import Message, Receive, Scope
+
+from gateway_apiserver.context import get_context
+from gateway_apiserver.middleware.downloads import DynamicLimiter
+from gateway_core.contract.errors import Unavailable
+
+IDLE_SECONDS = 60.0
+"""How long the next bytes of a body may take to come, and all of them beside what they earn."""
+SLOWEST_BYTES = 8 * 1024
+"""Bytes that earn one second more: less than any line gives, as a slow one takes its account's own
+places alone."""
+
+JSON_MEMORY_BYTES = 96 * 1024 * 1024
+"""Bytes of JSON bodies that one process holds at once."""
+JSON_ALONE_BYTES = 64 * 1024 * 1024
+"""Of these, what a single account may have, or all clients without a key together."""
+FREE_BYTES = 16 * 1024
+"""A body up to this size needs no share: most calls pass while others hold everything."""
+MOST_COUNTED_BYTES = 1024 * 1024
+"""A longer JSON body is streamed or has a place of its own (`longbodies`, `largebodies`)."""
+
+
+class BodyMemory:
+    """What the JSON bodies of one process take, by account."""
+
+    def __init__(self, total: int = JSON_MEMORY_BYTES, alone: int = JSON_ALONE_BYTES) -> None:
+        self._shares = DynamicLimiter(total, alone)
+
+    def take(self, holder: str, size: int) -> None:
+        """Counts `size` bytes more. Unavailable where there is no room for them."""
+        if not self._shares.may_take(holder, size):
+            raise Unavailable("Too many large bodies are under way, of this account or of all.")
+        self._shares.take(holder, size)
+
+    def give_back(self, holder: str, size: int) -> None:
+        """Ends the count of `size` bytes."""
+        self._shares.give_back(holder, size)
+
+
+class RequestBody:
+    """Receives a body for as long as it comes fast enough: 60 s, and a second for each 8 KiB.
+
+    Only the time counts in which this process waits for its client. After the end of the body it
+    is the plain `receive`, which waits for the client to leave. A JSON body, which routes keep
+    whole, is counted in `memory` until `close`.
+    """
+
+    __slots__ = ("_counted", "_ended", "_got", "_holder", "_left", "_memory", "_receive", "_scope")
+
+    def __init__(self, receive: Receive, scope: Scope, memory: BodyMemory) -> None:
+        self._receive = receive
+        self._scope = scope
+        self._memory = memory
+        self._left = IDLE_SECONDS
+        self._ended = False
+        self._got = 0
+        self._counted = 0
+        self._holder: str | None = None
+
+    def close(self) -> None:
+        """Ends what is counted of the body, which nobody keeps any more."""
+        if self._counted:
+            self._memory.give_back(self._holder or "", self._counted)
+            self._counted = 0
+
+    async def __call__(self) -> Message:
+        """The next message, as ASGI has it. Unavailable where it does not come in time."""
+        if self._ended:
+            return await self._receive()
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        try:
+            async with asyncio.timeout(max(0.0, min(IDLE_SECONDS, self._left))):
+                message = await self._receive()
+        except TimeoutError:
+            raise _too_slow() from None
+        size = len(message.get("body", b""))
+        self._got += size
+        if self._got > FREE_BYTES:
+            self._count(size)
+        if not message.get("more_body"):
+            self._ended = True
+            return message
+        self._left += size / SLOWEST_BYTES - (clock() - began)
+        if self._left <= 0:
+            raise _too_slow()
+        return message
+
+    def _count(self, size: int) -> None:
+        if self._holder is None:
+            if not _is_json(self._scope):
+                # only bodies that are streamed
+                self._holder, self._got = "", -(1 << 62)
+                return
+            # a route authenticates before it reads (contract §0.9)
+            self._holder = get_context(self._scope).account or "anonymous"
+        size = min(size, MOST_COUNTED_BYTES - self._counted)
+        if size > 0:
+            self._memory.take(self._holder, size)
+            self._counted += size
+
+
+def _is_json(scope: Scope) -> bool:
+    return any(
+        name == b"content-type" and value.lower().startswith(b"application/json")
+        for name, value in scope["headers"]
+    )
+
+
+def _too_slow() -> Unavailable:
+    # not the client's mistake: its line may be better the next time, and SDKs try again
+    return Unavailable("The rest of the body did not come in time.")

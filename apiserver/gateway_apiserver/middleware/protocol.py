@@ -1,0 +1,300 @@
+"""One HTTP/1.1 connection, bounded in time and memory before and after authentication.
+
+uvicorn's protocol with the bounds of `bounds`: the size and time of a head, idle time, pipelined
+requests, the rest of a body that was answered early, and a client that takes nothing of its
+response. Refusals that never become a request are JSON with a request id (contract §0.8).
+"""
+
+import asyncio
+import socket
+from typing import Any, Literal, NoReturn
+
+import orjson
+import structlog
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gateway_apiserver.middleware.connections import ConnectionTable
+from gateway_core.contract.ids import mint_request_id
+
+MOST_DRAINED_BYTES = 4 * 1024 * 1024
+"""Of a body that was answered before its end: read on, as a client that is still sending may not
+see the answer otherwise, and then no further."""
+DRAIN_SECONDS = 10.0
+"""How long the rest of such a body may take."""
+HEAD_PIECE_BYTES = 16 * 1024
+MOST_PIPELINED = 8
+"""Requests that wait for the response to one before them; uvicorn holds any number."""
+MOST_REFUSED = 128
+"""Refused connections that are kept open until their request can be answered with 503."""
+REFUSED_SECONDS = 2.0
+RETRY_SECONDS = 5
+
+SEND_BUFFER_BYTES = 64 * 1024
+"""Of the kernel for each connection, which would take megabytes of a slow reader's response. The
+kernel counts twice as much for its own records."""
+
+_Wait = Literal["head", "idle", "drain", "refused"]
+_PHRASES = {
+    408: "Request Timeout",
+    400: "Bad Request",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+
+_log = structlog.get_logger(__name__)
+
+
+class _OverBound(Exception):
+    """A head, the trailers of a body or the pipelined requests are over a bound."""
+
+
+class Protocol(HttpToolsProtocol):
+    """One connection of those in `table`."""
+
+    def __init__(self, *args: Any, table: ConnectionTable, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._table = table
+        self._bounds = table.bounds
+        self._refused = False
+        self._head_begun = False
+        self._over_bound = False
+        self._in_body = False
+        self._head_bytes = 0
+        """Bytes of the head and the trailers of one message, as parsed."""
+        self._raw_bytes = 0
+        """Bytes received since the parser last gave something out."""
+        self._drained_bytes = 0
+        self._wait: _Wait | None = None
+        """What the connection waits for its client to do; None while a request is under way."""
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Takes the connection in, if there is a place for it."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)
+        raw = transport.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        host = self.client[0] if self.client else ""
+        if self._table.admit(self, host):
+            self._set_wait("idle", self._bounds.idle_seconds)
+            return
+        self._refused = True
+        if self._table.pending_refusals >= MOST_REFUSED:
+            transport.abort()
+            return
+        self._table.pending_refusals += 1
+        self._set_wait("refused", REFUSED_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends the timers with the connection."""
+        self._table.remove(self)
+        if self._wait == "refused":
+            self._table.pending_refusals -= 1
+        self._wait = None
+        self._cancel_timer()
+        self._end_stall()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parses what has come, and refuses a head that is too large."""
+        if self._refused:
+            self._refuse(503, "Too many connections.")
+            return
+        while data:
+            # of a head in pieces: what follows the last header that the parser gave out is counted
+            # only with the next piece
+            size = len(data) if self._in_body else HEAD_PIECE_BYTES
+            piece, data = data[:size], data[size:]
+            self._raw_bytes += len(piece)
+            super().data_received(piece)
+            if self.transport.is_closing():
+                return
+            # the parser keeps an unfinished header to itself, in heads and in trailers
+            if self._raw_bytes > self._bounds.head_bytes and (self._head_begun or self._in_body):
+                self._refuse(431, "The headers are too large.")
+                return
+        self._note_state()
+
+    def pause_writing(self) -> None:
+        """Has the application wait for its client, for a bounded time without progress."""
+        super().pause_writing()
+        self._watch_stall(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """Has the application go on."""
+        self._end_stall()
+        super().resume_writing()
+
+    # httptools
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        self._head_begun = True
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Counts a piece of the request's target."""
+        self._count_head(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Counts a header, or a trailer, which uvicorn appends to the headers."""
+        self._raw_bytes = 0
+        self._count_head(len(name) + len(value) + 4)
+        if len(self.headers) >= self._bounds.headers:
+            self._stop_parsing()
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """A request begins."""
+        self._head_begun, self._in_body = False, True
+        self._raw_bytes = self._drained_bytes = 0
+        if len(self.pipeline) >= MOST_PIPELINED:
+            self._stop_parsing()
+        self._table.set_busy(self)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Takes more of a body in; closes where it was answered and too much of it is left."""
+        self._raw_bytes = 0
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._drained_bytes += len(body)
+            if self._drained_bytes > MOST_DRAINED_BYTES:
+                self.transport.close()
+
+    def on_message_complete(self) -> None:
+        """The next head may come."""
+        self._in_body = False
+        self._raw_bytes = 0
+        super().on_message_complete()
+
+    # uvicorn
+
+    def on_response_complete(self) -> None:
+        """The connection waits for its next request, or for the rest of the body."""
+        super().on_response_complete()
+        if not self.transport.is_closing() and not self._is_busy():
+            self._table.set_waiting(self)
+            self._note_state()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers what the parser refused."""
+        if self._over_bound:
+            self._refuse(431, "The headers are too large.")
+        else:
+            self._refuse(400, "The request is not valid HTTP.")
+
+    def evict(self) -> None:
+        """Closes the connection for another one; it has no request under way."""
+        if self.transport.get_write_buffer_size():
+            # its client does not take the last response: the buffer would stay
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    def _is_busy(self) -> bool:
+        """Whether a request is under way."""
+        return self.cycle is not None and (not self.cycle.response_complete or bool(self.pipeline))
+
+    def _count_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > self._bounds.head_bytes:
+            self._stop_parsing()
+
+    def _stop_parsing(self) -> NoReturn:
+        """Ends the parser from within; uvicorn calls `send_400_response` then."""
+        self._over_bound = True
+        raise _OverBound
+
+    def _note_state(self) -> None:
+        """Chooses what the connection waits for; drops of data do not put a deadline off."""
+        wait: _Wait | None
+        if self._head_begun:
+            wait, seconds = "head", self._bounds.head_seconds
+        elif self._is_busy():
+            wait, seconds = None, 0.0
+        elif self._in_body:
+            wait, seconds = "drain", DRAIN_SECONDS
+        else:
+            wait, seconds = "idle", self._bounds.idle_seconds
+        if wait != self._wait:
+            self._set_wait(wait, seconds)
+
+    def _set_wait(self, wait: _Wait | None, seconds: float) -> None:
+        self._wait = wait
+        if wait is None:
+            # the timer stays: most requests end before it
+            return
+        self._deadline = self.loop.time() + seconds
+        if self._timer is not None and self._timer.when() > self._deadline:
+            self._cancel_timer()
+        if self._timer is None:
+            self._timer = self.loop.call_at(self._deadline, self._check_deadline)
+
+    def _check_deadline(self) -> None:
+        self._timer = None
+        if self._wait is None or self.transport.is_closing():
+            return
+        if self.loop.time() < self._deadline:
+            self._timer = self.loop.call_at(self._deadline, self._check_deadline)
+        elif self._wait != "head":
+            self.evict()
+        elif self._is_busy():
+            # the response to the request before must not be broken by another one
+            self._set_wait("head", self._bounds.head_seconds)
+        else:
+            self._refuse(408, "The head of the request did not come in time.")
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _watch_stall(self, waiting: int) -> None:
+        self._end_stall()
+        self._stall = self.loop.call_later(self._bounds.stall_seconds, self._check_stall, waiting)
+
+    def _end_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+    def _check_stall(self, waiting: int) -> None:
+        """Cuts a client off that has taken none of the bytes that were waiting."""
+        left = self.transport.get_write_buffer_size()
+        if left < waiting:
+            self._watch_stall(left)
+            return
+        _log.info("cut off", reason="the client takes nothing", bytes=left)
+        self.transport.abort()
+
+    def _refuse(self, status: int, text: str) -> None:
+        """Answers in place of the application and closes."""
+        transport: asyncio.Transport | None = self.transport
+        if transport is None or transport.is_closing():
+            return
+        if self._is_busy():
+            # a second response would stand in the middle of the first
+            transport.close()
+            return
+        request_id, body = mint_request_id(), orjson.dumps({"error": text})
+        retry = f"retry-after: {RETRY_SECONDS}\r\n" if status == 503 else ""
+        head = (
+            f"HTTP/1.1 {status} {_PHRASES[status]}\r\n"
+            "content-type: application/json\r\n"
+            "cache-control: no-store\r\n"
+            f"content-length: {len(body)}\r\n"
+            f"x-request-id: {request_id}\r\n"
+            f"{retry}"
+            "connection: close\r\n\r\n"
+        )
+        transport.write(head.encode() + body)
+        transport.close()
+        _log.info("refused", request_id=request_id, status=status)

@@ -1,0 +1,115 @@
+"""The outermost layer of every HTTP process: request id, errors as answers, log line, count, span.
+
+Pure ASGI. Whatever happens inside, a client gets one answer in its dialect with an `X-Request-Id`
+that is fresh and never copied from it (contract §0.8).
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bind_contextvars
+
+from gateway_apiserver.context import SCOPE_KEY, RequestContext
+from gateway_apiserver.errors import (
+    choose_dialect,
+    may_be_read_by_any_origin,
+    render_error,
+    to_gateway_error,
+)
+from gateway_apiserver.middleware.access_log import AccessLog
+from gateway_apiserver.middleware.bodies import BodyMemory, RequestBody
+from gateway_apiserver.middleware.clients import ConnectionBounds, ProxiedClients
+from gateway_apiserver.middleware.tracing import NO_SPANS, RequestSpans
+from gateway_apiserver.responses import send_answer
+from gateway_core.contract.errors import Internal
+from gateway_core.contract.ids import mint_request_id
+
+_log = structlog.get_logger(__name__)
+
+_ANY_ORIGIN = (b"access-control-allow-origin", b"*")
+_CLIENT_GONE = 499
+"""The status that is logged and counted where the client left before the end of its answer."""
+
+
+class RequestCounter(Protocol):
+    """What the edge tells of each answer."""
+
+    def count_request(
+        self, route: str, method: str, status: int, account: str | None, seconds: float
+    ) -> None:
+        """Counts one answer that took so long."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Observers:
+    """Who is told of each request."""
+
+    access: AccessLog
+    counter: RequestCounter | None = None
+    spans: RequestSpans = NO_SPANS
+
+
+class RequestMiddleware:
+    """Wraps an ASGI application that raises `GatewayError` for what it refuses."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        witnesses: Observers | None = None,
+        bounds: ConnectionBounds | None = None,
+    ) -> None:
+        told = witnesses or Observers(AccessLog())
+        self._app = app
+        self._clients = ProxiedClients(bounds or ConnectionBounds())
+        self._memory = BodyMemory()
+        self._access, self._counter, self._spans = told.access, told.counter, told.spans
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request; other kinds of connection are let go."""
+        if scope["type"] != "http":
+            return
+        began = time.perf_counter()
+        trace = RequestContext(mint_request_id(), self._spans.begin(scope))
+        scope[SCOPE_KEY] = trace
+        if may_be_read_by_any_origin(scope["path"]):
+            trace.headers.append(_ANY_ORIGIN)
+        # for whatever else is logged on the way
+        bind_contextvars(request_id=trace.request_id)
+        status = 0
+
+        async def send_marked(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                marks = (b"x-request-id", trace.request_id.encode())
+                message["headers"] = [*message["headers"], *trace.headers, marks]
+            await send(message)
+
+        body = RequestBody(receive, scope, self._memory)
+        try:
+            with self._clients.enter(scope):
+                await self._app(scope, body, send_marked)
+        except ClientDisconnect:
+            # nobody is there to be answered
+            status = _CLIENT_GONE
+        except Exception as error:
+            known = to_gateway_error(error, trace.request_id)
+            if isinstance(known, Internal) or status:
+                _log.exception("request failed")
+            if not status:
+                answer = render_error(known, choose_dialect(scope))
+                await send_answer(send_marked, answer, with_body=scope["method"] != "HEAD")
+        finally:
+            body.close()
+            seconds = time.perf_counter() - began
+            if self._counter is not None:
+                self._counter.count_request(
+                    trace.route, scope["method"], status, trace.account, seconds
+                )
+            self._access.note(scope, trace, status, seconds)
+            self._spans.end(scope, trace, status)

@@ -1,0 +1,70 @@
+"""The span of each request, where tracing is on; used by `edge`."""
+
+from typing import Literal
+
+from starlette.types import Scope
+
+from gateway_apiserver.context import RequestContext
+from gateway_apiserver.middleware.access_log import find_template
+from gateway_core.domain.tracecontext import TraceContext, parse_traceparent
+from gateway_core.ports.tracing import NO_SPAN, NO_TRACER, Span, SpanKind, Tracer
+
+ClientTraces = Literal["link", "parent", "ignore"]
+"""What a client's own `traceparent` is taken for."""
+
+_PROBES = frozenset({"/healthz", "/readyz"})
+
+
+class RequestSpans:
+    """Begins and ends the spans of requests.
+
+    A client's trace is linked to unless it is to be the parent: whoever sends `traceparent` could
+    otherwise decide what is recorded, and put what he likes into others' traces.
+    """
+
+    def __init__(self, tracer: Tracer, client_traces: ClientTraces = "link") -> None:
+        self._tracer = tracer
+        self._client_traces = client_traces
+
+    def begin(self, scope: Scope) -> Span:
+        """The span of a request."""
+        if not self._tracer.is_on or scope["path"] in _PROBES:
+            return NO_SPAN
+        told = None if self._client_traces == "ignore" else _read_context(scope)
+        is_parent = self._client_traces == "parent"
+        return self._tracer.start(
+            scope["method"],
+            kind=SpanKind.SERVER,
+            parent=told if is_parent else None,
+            link=None if is_parent else told,
+        )
+
+    def end(self, scope: Scope, trace: RequestContext, status: int) -> None:
+        """Says what has become of the request, and ends its span."""
+        span = trace.span
+        if span is NO_SPAN:
+            return
+        route = find_template(scope, trace)
+        span.rename(f"{scope['method']} {route}")
+        facts: dict[str, str | int | float | bool] = {
+            "http.request.method": scope["method"],
+            "http.route": route,
+            "http.response.status_code": status,
+            "gateway.request_id": trace.request_id,
+        }
+        if trace.account is not None:
+            facts["gateway.account"] = trace.account
+        if trace.task is not None:
+            facts["gateway.task"] = trace.task
+        span.tell(facts)
+        if status >= 500:
+            span.fail(f"answered {status}")
+        span.end()
+
+
+NO_SPANS = RequestSpans(NO_TRACER)
+
+
+def _read_context(scope: Scope) -> TraceContext | None:
+    values = [value for name, value in scope["headers"] if name == b"traceparent"]
+    return parse_traceparent(values[0].decode("latin-1")) if len(values) == 1 else None

@@ -1,0 +1,400 @@
+"""An account's keys, guardrails and batches in the record: found, listed, made and changed.
+
+Everything is read from the Kubernetes API, consistently, and written with compare-and-set: another
+replica's last write is never overwritten and never missed. What was written is put into this
+replica's tables at once.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import structlog
+
+from gateway_apiserver.concurrency import ListLimiter
+from gateway_apiserver.paging import Order, Position, find_position, take_page
+from gateway_core.contract.batch import TERMINAL_PHASES, GatewayBatch
+from gateway_core.contract.errors import Internal, NotFound, OutcomeUnknown, Unavailable
+from gateway_core.contract.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
+from gateway_core.contract.ids import IdMint, Ownership
+from gateway_core.contract.key import KEY_PREFIX, GatewayKey
+from gateway_core.contract.names import BATCH_PREFIX, REQUEST_ID_ANNOTATION, id_to_name
+from gateway_core.ports.caches import Table
+from gateway_core.ports.records import (
+    AlreadyExists,
+    Missing,
+    Object,
+    Outdated,
+    Page,
+    RecordOutcomeUnknown,
+    Records,
+    RecordUnavailable,
+    Refused,
+    WatchExpired,
+)
+
+GIVE_UP_SECONDS = 10.0
+READS_AT_ONCE = 16
+"""Whole objects that are read for lists at a time: one may have hundreds of KiB."""
+_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 0.5
+_MOST_LISTS = 3
+_log = structlog.get_logger(__name__)
+
+Shown = TypeVar("Shown")
+Decide = Callable[[Object], Mapping[str, Any] | None]
+"""The merge patch that an object needs, None for none; asked again where it has changed since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind that accounts hold. `selector` leaves out what is not governed here.
+
+    `owner` is where the account's name stands. `listed` are the fields of the spec that lists keep,
+    all of them where it is None: an account may have thousands of objects of 16 KiB.
+    """
+
+    plural: str
+    prefix: str
+    title: str
+    selector: str = ""
+    owner: tuple[str, ...] = ("spec", "accountName")
+    plural_title: str = ""
+    listed: frozenset[str] | None = None
+
+
+KEYS = Kind(
+    GatewayKey.plural,
+    KEY_PREFIX,
+    "Key",
+    ",spec.class=Standard",
+    listed=frozenset({"accountName", "displayName", "revoked", "disabled", "expirationTime"}),
+)
+GUARDRAILS = Kind(
+    GatewayGuardrail.plural,
+    GUARDRAIL_PREFIX,
+    "Guardrail",
+    listed=frozenset({"accountName", "displayName", "keyNames"}),
+)
+BATCHES = Kind(
+    GatewayBatch.plural,
+    BATCH_PREFIX,
+    "Batch",
+    owner=("spec", "request", "accountName"),
+    plural_title="Batches",
+)
+OPEN_BATCHES = replace(
+    BATCHES, selector="".join(f",status.phase!={phase}" for phase in TERMINAL_PHASES)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All of one kind by name, and the version of the record that shows them."""
+
+    objects: dict[str, Object]
+    version: str
+
+
+class Repository:
+    """What all accounts hold; whose it is is asked at each call."""
+
+    def __init__(
+        self, records: Records, mint: IdMint, tables: Mapping[str, Table[Any]], turns: ListLimiter
+    ) -> None:
+        self._records = records
+        self._mint = mint
+        self._tables = tables
+        self._turns = turns
+        self._reads = asyncio.Semaphore(READS_AT_ONCE)
+
+    async def find(self, kind: Kind, account: str, wire_id: str) -> Object:
+        """The account's object of this id. NotFound, the same for one of another's; Unavailable."""
+        name = self.check_id(kind, account, wire_id)
+        if name is None:
+            raise unknown(kind)
+        named = self._mint.check(kind.prefix, account, wire_id) is Ownership.NAMED
+        obj = await (self._find_named(kind, account, name) if named else self.look_up(kind, name))
+        if obj is None or not _is_held(kind, account, obj):
+            raise unknown(kind)
+        return obj
+
+    def check_id(self, kind: Kind, account: str, wire_id: str) -> str | None:
+        """The object's name, None where an id cannot be the account's, whatever there is."""
+        rest = wire_id.removeprefix(kind.prefix + "_")
+        shaped = rest != wire_id and len(rest) <= 58 and rest.replace("-", "a").isalnum()
+        if not (shaped and rest.isascii() and rest == rest.lower() and rest[-1] != "-"):
+            return None
+        if self._mint.check(kind.prefix, account, wire_id) is Ownership.FOREIGN:
+            return None
+        return id_to_name(wire_id)
+
+    async def look_up(self, kind: Kind, name: str) -> Object | None:
+        """The object of this name, whosever it is. Unavailable."""
+        async with _answering(kind):
+            try:
+                return await self._records.get(kind.plural, name)
+            except Missing:
+                return None
+
+    async def _find_named(self, kind: Kind, account: str, name: str) -> Object | None:
+        """The account's object that an admin named; Unavailable."""
+        # the bytes of another account's object would make its 404 measurably slower than others
+        fields = f"{'.'.join(kind.owner)}={account},metadata.name={name}"
+        async with _answering(kind):
+            page = await self._records.list_page(kind.plural, field_selector=fields)
+            return page.items[0] if page.items else None
+
+    async def show_each(
+        self, kind: Kind, account: str, names: Iterable[str], render: Callable[[Object], Shown]
+    ) -> list[Shown]:
+        """What `render` makes of each that is still there, in their order. Unavailable.
+
+        Of the objects themselves only a few are held at a time, in all calls together.
+        """
+
+        async def show(name: str) -> Shown | None:
+            async with self._reads:
+                obj = await self.look_up(kind, name)
+                return None if obj is None else render(obj)
+
+        async with _answering(kind), self._turns.take(account):
+            shown = await asyncio.gather(*map(show, names))
+        return [each for each in shown if each is not None]
+
+    async def list_all(
+        self, kind: Kind, account: str, *, names_only: bool = False, at_version: str = ""
+    ) -> Listing:
+        """All the account has of a kind, now or as of a version of the record. Unavailable.
+
+        Of each object its metadata and what of its spec the kind has `listed`; with `names_only`
+        its metadata alone.
+        """
+        async with _answering(kind), self._turns.take(account):
+            for _ in range(_MOST_LISTS):
+                try:
+                    return await self._read_pages(kind, account, names_only, at_version)
+                except WatchExpired:
+                    continue
+            raise RecordUnavailable(f"{kind.plural} cannot be listed in time")
+
+    async def list_names(
+        self, kind: Kind, account: str, *, after: Position | None, limit: int, order: Order
+    ) -> tuple[list[str], bool]:
+        """Names of the account's objects after a position; and whether there are more. Unavailable.
+
+        Objects whose deletion has begun are left out. Memory: one page of metadata and `limit`
+        positions, however many objects there are.
+        """
+        async with _answering(kind), self._turns.take(account):
+            for _ in range(_MOST_LISTS):
+                found: list[Position] = []
+                more = False
+                try:
+                    async for page in self._walk(kind, account, names_only=True):
+                        found += [
+                            find_position(obj)
+                            for obj in page.items
+                            if not obj["metadata"].get("deletionTimestamp")
+                        ]
+                        found, beyond = take_page(
+                            found, lambda each: each, after=after, limit=limit, order=order
+                        )
+                        more = more or beyond
+                except WatchExpired:
+                    continue
+                return [name for _, _, name in found], more
+            raise RecordUnavailable(f"{kind.plural} cannot be listed in time")
+
+    async def read_version(self, kind: Kind) -> str:
+        """The version of the record now. Unavailable."""
+        async with _answering(kind):
+            page = await self._records.list_page(kind.plural, limit=1, metadata_only=True)
+            return page.resource_version
+
+    async def create(self, kind: Kind, obj: Object) -> tuple[Object, bool]:
+        """Creates `obj`; what stands under its name, and whether this call has made it.
+
+        Raises OutcomeUnknown where it was sent and not acknowledged within 10 s, Unavailable.
+        """
+        name, sent = obj["metadata"]["name"], False
+        async for left in _attempts():
+            try:
+                async with asyncio.timeout(left):
+                    made = await self._records.create(kind.plural, obj)
+            except AlreadyExists:
+                found = await self.look_up(kind, name)
+                if found is None:
+                    continue
+                return found, _request_id(found) == _request_id(obj)
+            except (RecordOutcomeUnknown, TimeoutError):
+                sent = True
+                continue
+            except RecordUnavailable as error:
+                if not sent:
+                    raise _unavailable(kind) from error
+                continue
+            except Refused as error:
+                raise _refused(name, error) from error
+            self._show(kind, made)
+            return made, True
+        raise _not_done(kind, sent=sent)
+
+    async def change(self, kind: Kind, account: str, wire_id: str, decide: Decide) -> Object:
+        """Changes the account's object as `decide` says; as it stands then.
+
+        `decide` may raise. Where the answer to a write is lost it is asked again, and so must know
+        its own change. Raises as `find` and `create` do.
+        """
+        sent = False
+        async for left in _attempts():
+            obj = await self.find(kind, account, wire_id)
+            patch = decide(obj)
+            if patch is None:
+                return obj
+            try:
+                async with asyncio.timeout(left):
+                    changed = await self._records.patch(kind.plural, obj, patch)
+            except (Outdated, Missing):
+                continue
+            except (RecordOutcomeUnknown, TimeoutError):
+                sent = True
+                continue
+            except RecordUnavailable as error:
+                if not sent:
+                    raise _unavailable(kind) from error
+                continue
+            except Refused as error:
+                raise _refused(obj["metadata"]["name"], error) from error
+            self._show(kind, changed)
+            return changed
+        raise _not_done(kind, sent=sent)
+
+    async def remove(self, kind: Kind, obj: Object) -> bool:
+        """Deletes this version of the object; False where it has changed since. Unavailable."""
+        meta = obj["metadata"]
+        async with _answering(kind):
+            try:
+                await self._records.delete(
+                    kind.plural, meta["name"], uid=meta["uid"], version=meta["resourceVersion"]
+                )
+            except Outdated:
+                return False
+        return True
+
+    async def retract(self, kind: Kind, obj: Object, is_kept: Callable[[Object], bool]) -> bool:
+        """Takes away what was just made, in whatever version it is; whether it is to be kept.
+
+        `is_kept` is asked of each version before it is deleted. Unavailable.
+        """
+        meta = obj["metadata"]
+        async for _ in _attempts():
+            current = await self.look_up(kind, meta["name"])
+            if current is None or current["metadata"]["uid"] != meta["uid"]:
+                return False
+            if is_kept(current):
+                return True
+            if await self.remove(kind, current):
+                return False
+        raise _not_done(kind, sent=False)
+
+    def _show(self, kind: Kind, obj: Object) -> None:
+        if (table := self._tables.get(kind.plural)) is not None:
+            table.offer(obj)
+
+    async def _read_pages(
+        self, kind: Kind, account: str, names_only: bool, at_version: str
+    ) -> Listing:
+        found: dict[str, Object] = {}
+        version = ""
+        async for page in self._walk(kind, account, names_only, at_version):
+            version = version or page.resource_version
+            found |= {obj["metadata"]["name"]: _shorten(kind, obj) for obj in page.items}
+        return Listing(found, version)
+
+    async def _walk(
+        self, kind: Kind, account: str, names_only: bool, at_version: str = ""
+    ) -> AsyncIterator[Page]:
+        """The pages of one list of all that the account has of a kind."""
+        token: str | None = None
+        while True:
+            page = await self._records.list_page(
+                kind.plural,
+                token=token,
+                field_selector=f"{'.'.join(kind.owner)}={account}{kind.selector}",
+                metadata_only=names_only,
+                at_version="" if token else at_version,
+            )
+            yield page
+            token = page.next_token
+            if token is None:
+                return
+
+
+def _shorten(kind: Kind, obj: Object) -> Object:
+    """The object as lists keep it."""
+    obj["metadata"].pop("managedFields", None)
+    if kind.listed is None or "spec" not in obj:
+        return obj
+    spec = {name: value for name, value in obj["spec"].items() if name in kind.listed}
+    return {"metadata": obj["metadata"], "spec": spec}
+
+
+def unknown(kind: Kind) -> NotFound:
+    """The one 404 for unknown and foreign ids (contract §0.5)."""
+    return NotFound(f"{kind.title} not found.")
+
+
+async def _attempts() -> AsyncIterator[float]:
+    """Attempts for ten seconds, each with the seconds left.
+
+    There are pauses between, which keep those who want the same apart.
+    """
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    pause = _PAUSE_SECONDS
+    while (left := deadline - time.monotonic()) > 0:
+        yield left
+        await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+        pause = min(_LONGEST_PAUSE_SECONDS, pause * 1.5)
+
+
+@asynccontextmanager
+async def _answering(kind: Kind) -> AsyncIterator[None]:
+    """Goes around what is told by the Kubernetes API, which may be away."""
+    try:
+        async with asyncio.timeout(GIVE_UP_SECONDS):
+            yield
+    except (RecordUnavailable, RecordOutcomeUnknown, TimeoutError) as error:
+        raise _unavailable(kind) from error
+
+
+def _is_held(kind: Kind, account: str, obj: Object) -> bool:
+    governed = kind is not KEYS or obj["spec"].get("class", "Standard") == "Standard"
+    owner: Any = obj
+    for part in kind.owner:
+        owner = owner[part]
+    return governed and bool(owner == account)
+
+
+def _request_id(obj: Object) -> str | None:
+    return (obj["metadata"].get("annotations") or {}).get(REQUEST_ID_ANNOTATION)
+
+
+def _unavailable(kind: Kind) -> Unavailable:
+    title = kind.plural_title or f"{kind.title}s"
+    return Unavailable(f"{title} cannot be read or written now.", retry_after=1)
+
+
+def _not_done(kind: Kind, *, sent: bool) -> OutcomeUnknown | Unavailable:
+    if sent:
+        return OutcomeUnknown("The change was not acknowledged in time; it may have been made.")
+    return Unavailable(f"The {kind.title.lower()} is being changed by others.", retry_after=1)
+
+
+def _refused(name: str, error: Refused) -> Internal:
+    _log.error("an object was refused", object=name, error=str(error))
+    return Internal(f"The Kubernetes API refuses {name}.")

@@ -1,1 +1,0 @@
-"""What is served on which path, one module for each surface."""

@@ -1,0 +1,107 @@
+"""`/api/v1/me` and `/api/v1/me/balance` (contract §2.4). Not counted in the rate."""
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+
+from gateway_apiserver.admission.authentication import Authenticator, Principal
+from gateway_apiserver.admission.projections import AccountRecord, OwnerIndex
+from gateway_apiserver.admission.rates import RateLimiter
+from gateway_apiserver.context import get_context
+from gateway_core.contract.errors import Unavailable
+from gateway_core.contract.money import ceil_cents, floor_cents
+from gateway_core.ports.clock import CLOCK
+from gateway_core.ports.counters import Counters, CountersStale, CountersUnavailable, Spending
+
+ACCOUNT_PATH = "/api/v1/me"
+BALANCE_PATH = "/api/v1/me/balance"
+
+
+class AccountReference(BaseModel):
+    """The account a key belongs to."""
+
+    id: int
+    name: str
+
+
+class Me(BaseModel):
+    """The person behind a key, and the account."""
+
+    id: int
+    name: str
+    email: str
+    account: AccountReference
+
+
+class Balance(BaseModel):
+    """An account's money in whole cents."""
+
+    balance_cents: int = Field(description="Left after charges and open reservations.")
+    paid_balance_cents: int = Field(description="What is left of the money paid in.")
+    bonus_balance_cents: int = Field(description="What is left of the bonus, which goes first.")
+    spent_cents_today: int = Field(description="Charged on this UTC day.")
+    spent_cents_total: int = Field(description="Charged ever.")
+
+
+class AccountRoutes:
+    """Both routes, as a router of `app`'s."""
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        owners: OwnerIndex,
+        counters: Counters,
+        gate: RateLimiter,
+    ) -> None:
+        self._authenticator = authenticator
+        self._owners = owners
+        self._counters = counters
+        self._gate = gate
+        self.router = APIRouter()
+        self.router.add_api_route(ACCOUNT_PATH, self.show_me, methods=["GET"])
+        self.router.add_api_route(BALANCE_PATH, self.show_balance, methods=["GET"])
+
+    async def show_me(self, request: Request, response: Response) -> Me:
+        """Who made the key; the account's owner for one that nobody made."""
+        caller = await self._identify(request, response)
+        account = caller.account
+        reference = AccountReference(id=account.id, name=account.display_name)
+        person = caller.creator or self._owners.find(account.name)
+        if person is None:
+            name, email = account.owner_name, account.owner_email
+            return Me(id=account.owner_id, name=name, email=email, account=reference)
+        return Me(id=person.id, name=person.display_name, email=person.email, account=reference)
+
+    async def show_balance(self, request: Request, response: Response) -> Balance:
+        """What the account has left. Unavailable while the counters are."""
+        account = (await self._identify(request, response)).account
+        today = CLOCK.now().date().isoformat()
+        try:
+            try:
+                spending = await self._counters.read_spending(account.name, today)
+            except CountersStale:
+                await self._gate.rebuild(account.name)
+                spending = await self._counters.read_spending(account.name, today)
+        except (CountersStale, CountersUnavailable) as error:
+            raise Unavailable("The balance cannot be read now.") from error
+        return work_out_balance(account, spending)
+
+    async def _identify(self, request: Request, response: Response) -> Principal:
+        trace = get_context(request.scope)
+        trace.route = "account"
+        caller = await self._authenticator.authenticate(request.scope["headers"])
+        trace.account = caller.account.name
+        response.headers["Cache-Control"] = "no-store"
+        return caller
+
+
+def work_out_balance(account: AccountRecord, spending: Spending) -> Balance:
+    """The five figures: bonus is spent first, and only sums are rounded (contract §2.4)."""
+    bonus_left = max(0, account.bonus_micros - spending.charged)
+    paid_left = account.paid_micros - max(0, spending.charged - account.bonus_micros)
+    return Balance(
+        balance_cents=floor_cents(paid_left + bonus_left) - ceil_cents(spending.held),
+        paid_balance_cents=floor_cents(paid_left),
+        bonus_balance_cents=floor_cents(bonus_left),
+        spent_cents_today=floor_cents(spending.charged_today),
+        spent_cents_total=floor_cents(spending.charged),
+    )

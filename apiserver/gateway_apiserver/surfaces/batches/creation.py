@@ -1,0 +1,190 @@
+"""Creating a Batch: a paid call that holds no money yet, and an object (contract §5.1, §2.2).
+
+What its lines cost is held by the operator once it has counted them.
+"""
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gateway_apiserver.admission.admission import Admission, Payer
+from gateway_apiserver.repository import BATCHES, OPEN_BATCHES, Repository
+from gateway_apiserver.surfaces.batches.requests import ENDPOINT, WINDOW, BatchDraft, read_draft
+from gateway_apiserver.surfaces.bodies import invalid, read_idempotency_key, read_object
+from gateway_apiserver.surfaces.calls import Call
+from gateway_apiserver.surfaces.ids import unknown
+from gateway_apiserver.tasks.recording import KeyReused
+from gateway_core.contract.batch import GatewayBatch
+from gateway_core.contract.errors import Conflict
+from gateway_core.contract.ids import IdMint
+from gateway_core.contract.names import (
+    ACCOUNT_LABEL,
+    BATCH_FINALIZER,
+    BATCH_PREFIX,
+    REQUEST_ID_ANNOTATION,
+    SEQUENCE_ANNOTATION,
+    SHARD_LABEL,
+    id_to_name,
+    name_to_id,
+    shard_of,
+)
+from gateway_core.contract.resource import skeleton
+from gateway_core.domain.validation import fingerprint
+from gateway_core.ports.records import Object
+
+PATH = "/v1/batches"
+MOST_COPIED = 16
+"""Segments of a File that a Batch takes over; of more the operator reads the File, which stays
+until no unsettled Batch names it. A thousand of them in each Batch would fill the record."""
+
+
+class FindFile(Protocol):
+    """How a File is found by its id."""
+
+    def __call__(
+        self, account: str, wire_id: str, *, param: str | None = None
+    ) -> Awaitable[Object]:
+        """The GatewayFile. NotFound, Unavailable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """A Batch that is there already is shown."""
+
+    obj: Object
+    hold: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Creation:
+    """A Batch is made of a File; `version` is the record's, from before that was looked up."""
+
+    name: str
+    draft: BatchDraft
+    file: Object
+    version: str
+    hold: None = None
+
+
+class BatchCreation:
+    """Makes Batches."""
+
+    def __init__(
+        self,
+        entrance: Admission,
+        holdings: Repository,
+        find_file: FindFile,
+        mint: IdMint,
+        *,
+        most_open: int,
+    ) -> None:
+        self._entrance = entrance
+        self._holdings = holdings
+        self._find_file = find_file
+        self._mint = mint
+        self._most_open = most_open
+
+    async def create(self, call: Call) -> Object:
+        """The Batch, new or of an earlier call with the Idempotency-Key.
+
+        Raises every GatewayError that a paid call may come to, NotFound and InvalidRequest for its
+        File, KeyReused, Conflict where the account has as many under way as it may.
+        """
+        drafts: list[BatchDraft] = []
+
+        async def plan(payer: Payer) -> _Replay | _Creation:
+            # a body can be read once, and a plan be asked for again
+            if not drafts:
+                drafts.append(read_draft(await read_object(call)))
+            return await self._plan(call, payer, drafts[0])
+
+        with self._entrance.decide(call.trace) as decision:
+            payer, planned = await self._entrance.enter(call.headers, call.trace, plan)
+            obj, is_new = await self._make(call, payer, planned)
+            decision.outcome = "created" if is_new else "replayed"
+        return obj
+
+    async def _plan(self, call: Call, payer: Payer, draft: BatchDraft) -> _Replay | _Creation:
+        account, key = payer.account.name, read_idempotency_key(call.headers)
+        if key is None:
+            name = id_to_name(self._mint.mint_random(BATCH_PREFIX, account))
+        else:
+            name = id_to_name(self._mint.mint_keyed(BATCH_PREFIX, account, PATH, key))
+            found = await self._holdings.look_up(BATCHES, name)
+            if found is not None:
+                check_same(found, draft)
+                return _Replay(found)
+        # first: a deletion that begins after the look at the File waits as long as a create takes
+        version = await self._holdings.read_version(BATCHES)
+        file = await self._find_file(account, draft.input_file_id, param="input_file_id")
+        if file["spec"]["request"]["purpose"] != "batch":
+            raise invalid(
+                "input_file_id",
+                "must name a File of purpose 'batch'",
+                code="invalid_file_purpose",
+            )
+        await self._check_room(account)
+        return _Creation(name, draft, file, version)
+
+    async def _check_room(self, account: str) -> None:
+        """Raises Conflict; calls at the very same time may pass the bound by as many."""
+        listing = await self._holdings.list_all(OPEN_BATCHES, account, names_only=True)
+        if len(listing.objects) >= self._most_open:
+            raise Conflict(
+                f"The account has {len(listing.objects)} batches that have not ended; at most"
+                f" {self._most_open} are allowed.",
+                code="batch_state_conflict",
+            )
+
+    async def _make(
+        self, call: Call, payer: Payer, planned: _Replay | _Creation
+    ) -> tuple[Object, bool]:
+        """The object, and whether this call has made it."""
+        if isinstance(planned, _Replay):
+            return planned.obj, False
+        obj = _compose(call, payer, planned)
+        made, is_own = await self._holdings.create(BATCHES, obj)
+        if not is_own:
+            check_same(made, planned.draft)
+        return made, is_own
+
+
+def check_same(obj: Object, draft: BatchDraft) -> None:
+    """Raises KeyReused where the Batch was made of another body, NotFound where it is going."""
+    if obj["metadata"].get("deletionTimestamp"):
+        raise unknown(BATCH_PREFIX, name_to_id(obj["metadata"]["name"]))
+    if obj["spec"]["request"].get("fingerprint") != fingerprint(draft.values):
+        raise KeyReused
+
+
+def _compose(call: Call, payer: Payer, planned: _Creation) -> Object:
+    draft, account = planned.draft, payer.account.name
+    request: dict[str, Any] = {
+        "accountName": account,
+        "keyName": payer.policy.key_name,
+        "endpoint": ENDPOINT,
+        "completionWindow": WINDOW,
+        "inputFileName": planned.file["metadata"]["name"],
+        "fingerprint": fingerprint(draft.values),
+    }
+    segments = planned.file["spec"]["request"]["segments"]
+    if len(segments) <= MOST_COPIED:
+        request["segments"] = segments
+    if payer.policy.guardrail_names:
+        request["guardrailNames"] = list(payer.policy.guardrail_names)
+    if draft.metadata is not None:
+        request["metadata"] = dict(draft.metadata)
+    if draft.life is not None:
+        request["outputExpiresAfterSeconds"] = draft.life
+    head = skeleton(
+        GatewayBatch,
+        planned.name,
+        labels={ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(planned.name))},
+        annotations={
+            REQUEST_ID_ANNOTATION: call.trace.request_id,
+            SEQUENCE_ANNOTATION: planned.version,
+        },
+        finalizers=[BATCH_FINALIZER],
+    )
+    return {**head, "spec": {"request": request}}

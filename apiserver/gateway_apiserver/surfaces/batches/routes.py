@@ -1,0 +1,127 @@
+"""`/v1/batches`: create, list, retrieve, cancel (contract §5)."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from gateway_apiserver.paging import find_position, wrap_page
+from gateway_apiserver.repository import BATCHES, Repository
+from gateway_apiserver.surfaces.batches.creation import BatchCreation
+from gateway_apiserver.surfaces.bodies import read_object
+from gateway_apiserver.surfaces.calls import Authorizer, Call, Endpoint, Endpoints
+from gateway_apiserver.surfaces.ids import unknown
+from gateway_apiserver.surfaces.queries import read_list_query, read_query
+from gateway_core.contract.errors import Conflict, NotFound
+from gateway_core.contract.names import BATCH_PREFIX, CANCELLED_AT_ANNOTATION, name_to_id
+from gateway_core.domain.batches import has_ended, read_status, render_batch
+from gateway_core.domain.lifecycle import format_time
+from gateway_core.domain.roles import Act
+from gateway_core.ports.clock import CLOCK
+from gateway_core.ports.records import Object
+
+MOST_LISTED, USUALLY_LISTED = 100, 20
+
+
+class BatchRoutes:
+    """All of a surface's endpoints."""
+
+    def __init__(
+        self,
+        door: Authorizer,
+        creation: BatchCreation,
+        holdings: Repository,
+        clock: Callable[[], datetime] = CLOCK.now,
+    ) -> None:
+        self._door = door
+        self._creation = creation
+        self._holdings = holdings
+        self._clock = clock
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """What serves them."""
+        return {
+            "batches": {
+                "POST": Endpoint("batch_create", self.create),
+                "GET": Endpoint("batch_list", self.list),
+            },
+            "batches/{batch_id}": {"GET": Endpoint("batch_read", self.show)},
+            "batches/{batch_id}/cancel": {"POST": Endpoint("batch_cancel", self.cancel)},
+        }
+
+    async def create(self, call: Call) -> None:
+        """A new Batch, `validating`."""
+        await call.reply(render_batch(await self._creation.create(call)))
+
+    async def show(self, call: Call) -> None:
+        """The Batch as it is."""
+        caller = await self._door.admit(call, Act.READ)
+        await call.reply(render_batch(await self._find(caller.account.name, call.ids[0])))
+
+    async def list(self, call: Call) -> None:
+        """A page of the account's Batches, the newest first."""
+        caller = await self._door.admit(call, Act.READ)
+        account = caller.account.name
+        query = read_list_query(read_query(call.query), most=MOST_LISTED, default=USUALLY_LISTED)
+        after = None
+        if query.after is not None:
+            after = find_position(await self._find_cursor(account, query.after))
+        names, has_more = await self._holdings.list_names(
+            BATCHES, account, after=after, limit=query.limit, order=query.order
+        )
+        page = await self._holdings.show_each(BATCHES, account, names, render_batch)
+        await call.reply(wrap_page(page, has_more))
+
+    async def cancel(self, call: Call) -> None:
+        """The Batch, which ends early; one that was cancelled before is shown."""
+        caller = await self._door.admit(call, Act.CREATE)
+        await read_object(call, optional=True)
+        wire_id = call.ids[0]
+
+        def decide(obj: Object) -> Mapping[str, Any] | None:
+            if not _is_shown(obj):
+                raise _unknown(wire_id)
+            status = read_status(obj)
+            if status in ("cancelling", "cancelled"):
+                return None
+            if has_ended(obj):
+                raise Conflict(
+                    f"Batch {name_to_id(obj['metadata']['name'])} is already {status}.",
+                    code="batch_state_conflict",
+                )
+            moment = format_time(self._clock())
+            return {
+                "metadata": {"annotations": {CANCELLED_AT_ANNOTATION: moment}},
+                "spec": {"desiredState": "Cancelled"},
+            }
+
+        try:
+            obj = await self._holdings.change(BATCHES, caller.account.name, wire_id, decide)
+        except NotFound:
+            raise _unknown(wire_id) from None
+        await call.reply(render_batch(obj))
+
+    async def _find_cursor(self, account: str, wire_id: str) -> Object:
+        """The Batch of a cursor; one whose deletion has begun is one still. NotFound."""
+        try:
+            return await self._holdings.find(BATCHES, account, wire_id)
+        except NotFound:
+            raise _unknown(wire_id, param="after") from None
+
+    async def _find(self, account: str, wire_id: str) -> Object:
+        try:
+            obj = await self._holdings.find(BATCHES, account, wire_id)
+        except NotFound:
+            raise _unknown(wire_id) from None
+        if not _is_shown(obj):
+            raise _unknown(wire_id)
+        return obj
+
+
+def _is_shown(obj: Object) -> bool:
+    return not obj["metadata"].get("deletionTimestamp")
+
+
+def _unknown(wire_id: str, *, param: str | None = None) -> NotFound:
+    """No such Batch, or another account's (§0.5)."""
+    return unknown(BATCH_PREFIX, wire_id, param=param)

@@ -1,0 +1,273 @@
+"""Multipart forms with one file, read as they come: the file's bytes are passed on, never gathered.
+
+Fields may stand before the file or after it (contract §3.1), so what they say is known for sure
+only at the end. python-multipart finds the boundaries; what the parts mean is read here.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Collection, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
+
+from gateway_apiserver.context import Header
+from gateway_apiserver.surfaces.bodies import invalid
+from gateway_core.contract.errors import InvalidRequest, TooLarge, UnsupportedMediaType
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
+
+FORM_TYPE = "multipart/form-data"
+MOST_ENVELOPE_BYTES = 1024 * 1024
+"""Of a body, all that is not the file."""
+MOST_FIELD_BYTES = 64 * 1024
+MOST_PARTS = 64
+_MOST_HEADER_BYTES = 16 * 1024
+_MOST_BOUNDARY_BYTES = 200
+_IDENTITY = (b"", b"identity")
+_PLAIN_ENCODINGS = ("", "7bit", "8bit", "binary")
+_PARAMETER = re.compile(r';\s*([^\s=;"]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)', re.DOTALL)
+_ESCAPED = re.compile(r'\\(["\\])')
+_EXTENDED = re.compile(r"(utf-8|iso-8859-1)'[^']*'(.*)", re.DOTALL | re.IGNORECASE)
+
+
+class Form:
+    """A form under way: `find_file`, then `stream` to the end; `fields` grow meanwhile.
+
+    `file_field` is the name of the one part that is a file; `is_named` says that it has to have a
+    `filename`. Of other parts those called as in `known` are kept, all else is passed over (§0.2).
+    """
+
+    def __init__(
+        self,
+        headers: Sequence[Header],
+        receive: Receive,
+        file_field: str,
+        *,
+        known: Collection[str] = (),
+        is_named: bool = True,
+    ) -> None:
+        self.fields: dict[str, str] = {}
+        self.filename: str | None = None
+        self.media_type: str | None = None
+        self._receive = receive
+        self._file_field = file_field
+        self._known = known
+        self._is_named = is_named
+        self._parts = _Parts(self)
+        self._chunks: list[bytes] = []
+        self._has_file = False
+        self._body_ended = False
+        self._envelope = 0
+        self._parser = MultipartParser(
+            _read_boundary(headers),
+            self._parts.callbacks,
+            max_header_size=_MOST_HEADER_BYTES,
+        )
+
+    async def find_file(self) -> bool:
+        """Reads on to the file's beginning; False if the form ends without one.
+
+        Raises InvalidRequest, TooLarge, ClientDisconnect.
+        """
+        while not self._has_file and not self._body_ended:
+            await self._read()
+        if not self._has_file:
+            self._check_end()
+        return self._has_file
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """The file's bytes; ends once the whole form has been read and is sound.
+
+        Raises InvalidRequest, TooLarge, ClientDisconnect.
+        """
+        while True:
+            if self._chunks:
+                data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+                self._chunks.clear()
+                yield data
+            elif self._body_ended:
+                break
+            else:
+                await self._read()
+        self._check_end()
+
+    def begin_file(self, filename: str | None, media_type: str | None) -> None:
+        """The file's part begins. InvalidRequest if it is the second, or has no name."""
+        if self._has_file:
+            raise invalid(self._file_field, "must be given once")
+        if filename is None and self._is_named:
+            raise invalid(self._file_field, "must be a file: a part with a filename")
+        self._has_file, self.filename, self.media_type = True, filename, media_type
+
+    def take_bytes(self, data: bytes) -> None:
+        """More of the file."""
+        self._chunks.append(data)
+
+    def take_field(self, name: str, value: bytes) -> None:
+        """A field has ended. InvalidRequest."""
+        if name not in self._known:
+            return
+        if name in self.fields:
+            raise invalid(name, "must be given once")
+        try:
+            self.fields[name] = value.decode()
+        except UnicodeDecodeError:
+            raise invalid(name, "must be UTF-8") from None
+
+    def is_file(self, name: str) -> bool:
+        """Whether a part of that name is the file."""
+        return name == self._file_field
+
+    async def _read(self) -> None:
+        """Takes in the next piece of the body."""
+        message = await self._receive()
+        if message["type"] != "http.request":
+            raise ClientDisconnect
+        data: bytes = message.get("body", b"")
+        self._body_ended = not message.get("more_body", False)
+        if data and not self._parts.ended:
+            self._feed(data)
+        else:
+            self._envelope += len(data)
+        if self._envelope > MOST_ENVELOPE_BYTES:
+            raise TooLarge(f"A form may have at most {MOST_ENVELOPE_BYTES} bytes beside its file.")
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self._parser.write(data)
+        except FormParserError:
+            raise InvalidRequest("The body is not the multipart form that it says it is.") from None
+        self._envelope += len(data) - sum(map(len, self._chunks))
+
+    def _check_end(self) -> None:
+        if not self._parts.ended:
+            raise InvalidRequest("The multipart form is not complete.")
+
+
+class _Parts:
+    """What the parser tells, part by part."""
+
+    def __init__(self, form: Form) -> None:
+        self.ended = False
+        self._form = form
+        self._count = 0
+        self._header_name = b""
+        self._header_value = b""
+        self._headers: dict[str, bytes] = {}
+        self._name = ""
+        self._field: bytearray | None = None
+        self.callbacks: MultipartCallbacks = {
+            "on_part_begin": self._begin,
+            "on_header_field": self._add_header_name,
+            "on_header_value": self._add_header_value,
+            "on_header_end": self._end_header,
+            "on_headers_finished": self._begin_content,
+            "on_part_data": self._add_content,
+            "on_part_end": self._end_content,
+            "on_end": self._end,
+        }
+
+    def _begin(self) -> None:
+        self._count += 1
+        if self._count > MOST_PARTS:
+            raise InvalidRequest(f"A form may have at most {MOST_PARTS} parts.")
+        self._headers = {}
+
+    def _add_header_name(self, data: bytes, start: int, end: int) -> None:
+        self._header_name += data[start:end]
+
+    def _add_header_value(self, data: bytes, start: int, end: int) -> None:
+        self._header_value += data[start:end]
+
+    def _end_header(self) -> None:
+        name = self._header_name.decode("latin-1").lower()
+        if name in self._headers:
+            raise InvalidRequest("A part of the form has a header twice.")
+        self._headers[name] = self._header_value
+        self._header_name = self._header_value = b""
+
+    def _begin_content(self) -> None:
+        disposition, parameters = _read_disposition(self._headers.get("content-disposition", b""))
+        name = parameters.get("name")
+        if disposition != "form-data" or name is None:
+            raise InvalidRequest("A part of the form does not say which field it is.")
+        encoding = self._headers.get("content-transfer-encoding", b"").decode("latin-1")
+        if encoding.strip().lower() not in _PLAIN_ENCODINGS:
+            raise invalid(name, "must come as it is, without a transfer encoding")
+        self._name, self._field = name, None
+        if self._form.is_file(name):
+            media_type = self._headers.get("content-type")
+            self._form.begin_file(
+                parameters.get("filename"),
+                None if media_type is None else media_type.decode("latin-1"),
+            )
+        else:
+            self._field = bytearray()
+
+    def _add_content(self, data: bytes, start: int, end: int) -> None:
+        if self._field is None:
+            self._form.take_bytes(data[start:end])
+            return
+        self._field += data[start:end]
+        if len(self._field) > MOST_FIELD_BYTES:
+            raise TooLarge(f"A field may have at most {MOST_FIELD_BYTES} bytes.")
+
+    def _end_content(self) -> None:
+        if self._field is not None:
+            self._form.take_field(self._name, bytes(self._field))
+        self._field = None
+
+    def _end(self) -> None:
+        self.ended = True
+
+
+def _read_boundary(headers: Sequence[Header]) -> bytes:
+    """The boundary of a form's parts. UnsupportedMediaType, InvalidRequest."""
+    content_type = b""
+    for name, value in headers:
+        if name == b"content-type":
+            content_type = value
+        elif name == b"content-encoding" and value.strip().lower() not in _IDENTITY:
+            raise UnsupportedMediaType(f"{FORM_TYPE}, without a Content-Encoding")
+    media_type, parameters = parse_options_header(content_type)
+    if media_type != FORM_TYPE.encode():
+        raise UnsupportedMediaType(FORM_TYPE)
+    boundary = parameters.get(b"boundary", b"")
+    if not 1 <= len(boundary) <= _MOST_BOUNDARY_BYTES:
+        raise InvalidRequest("Content-Type must name the boundary of the form's parts.")
+    return boundary
+
+
+def _read_disposition(value: bytes) -> tuple[str, dict[str, str]]:
+    """A Content-Disposition: its first word, and its parameters; `filename*` goes first (§3.3)."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = value.decode("latin-1")
+    word, semicolon, rest = text.partition(";")
+    parameters: dict[str, str] = {}
+    for match in _PARAMETER.finditer(semicolon + rest):
+        raw = match[2].strip()
+        if raw.startswith('"'):
+            raw = _ESCAPED.sub(r"\1", raw[1:-1])
+        parameters.setdefault(match[1].lower(), raw)
+    extended = _read_extended(parameters.pop("filename*", None))
+    if extended is not None:
+        parameters["filename"] = extended
+    return word.strip().lower(), parameters
+
+
+def _read_extended(value: str | None) -> str | None:
+    """The text of RFC 5987's form, None where it is none."""
+    match = _EXTENDED.fullmatch(value or "")
+    if match is None:
+        return None
+    try:
+        return unquote_to_bytes(match[2]).decode(match[1])
+    except UnicodeDecodeError:
+        return None

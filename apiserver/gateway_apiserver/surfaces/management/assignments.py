@@ -1,0 +1,178 @@
+"""`/guardrails/{id}/assignments`: which keys a guardrail holds for (contract §9).
+
+They are one list on the guardrail, so all the keys of a call are put or taken in one write.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from gateway_apiserver.paging import find_position, take_page, wrap_page
+from gateway_apiserver.repository import GUARDRAILS, KEYS, Repository, unknown
+from gateway_apiserver.responses import Answer
+from gateway_apiserver.surfaces.bodies import read_idempotency_key
+from gateway_apiserver.surfaces.management.calls import Call, show
+from gateway_apiserver.surfaces.management.replays import (
+    Intent,
+    check_others,
+    drop_note,
+    find_note,
+    make_intent,
+    note,
+)
+from gateway_apiserver.surfaces.management.requests import KeyIds, ListQuery
+from gateway_apiserver.surfaces.management.responses import (
+    Assigned,
+    Assignment,
+    Unassigned,
+    tell_status,
+)
+from gateway_apiserver.surfaces.management.validation import read_query
+from gateway_core.contract.errors import Conflict
+from gateway_core.contract.guardrail import MOST_KEYS
+from gateway_core.contract.limits import MOST_GUARDRAILS
+from gateway_core.contract.names import id_to_name, name_to_id
+from gateway_core.ports.clock import CLOCK
+from gateway_core.ports.records import Object
+
+Merge = Callable[[str, list[str], list[str], Iterable[Object]], list[str]]
+"""A guardrail's next keys: of its name, its keys, those of the call, and all guardrails."""
+
+
+class AssignmentRoutes:
+    """The handlers; whoever calls them may."""
+
+    def __init__(self, holdings: Repository) -> None:
+        self._holdings = holdings
+
+    async def list_assignments(self, call: Call) -> Answer:
+        """A page of the keys that the guardrail holds for, in the order they were made in."""
+        query = read_query(ListQuery, call.query)
+        guardrail = await self._holdings.find(GUARDRAILS, call.account, call.wire_id)
+        keys = (await self._holdings.list_all(KEYS, call.account)).objects
+        after = None
+        if query.after is not None:
+            name = self._holdings.check_id(KEYS, call.account, query.after)
+            cursor = None if name is None else keys.get(name)
+            if cursor is None:
+                raise unknown(KEYS)
+            after = find_position(cursor)
+        named = [keys[name] for name in guardrail["spec"].get("keyNames") or () if name in keys]
+        page, more = take_page(
+            named, find_position, after=after, limit=query.limit, order=query.order
+        )
+        now = CLOCK.now()
+        shown = [
+            Assignment(
+                key_id=name_to_id(key["metadata"]["name"]),
+                key_name=key["spec"]["displayName"],
+                key_status=tell_status(key["spec"], now),
+            ).model_dump()
+            for key in page
+        ]
+        return show(wrap_page(shown, more, "key_id"))
+
+    async def assign(self, call: Call) -> Answer:
+        """Has the guardrail hold for the keys, all or none; how many it holds for now of them."""
+        given, replayed = await self._change(call, _add)
+        return show(Assigned(assigned_count=given), replayed=replayed)
+
+    async def remove(self, call: Call) -> Answer:
+        """Takes the keys out, all or none; how many of them it holds for no more."""
+        given, replayed = await self._change(call, _take)
+        return show(Unassigned(unassigned_count=given), replayed=replayed)
+
+    async def _change(self, call: Call, merge: Merge) -> tuple[int, bool]:
+        body = await call.read_body(KeyIds)
+        idempotency_key = read_idempotency_key(call.headers)
+        guardrails = (await self._holdings.list_all(GUARDRAILS, call.account)).objects
+        intent = None
+        if idempotency_key is not None:
+            values = {"id": call.wire_id, "key_ids": sorted(body.key_ids)}
+            intent = make_intent(call, idempotency_key, values)
+            check_others(guardrails.values(), id_to_name(call.wire_id), intent)
+            own = guardrails.get(id_to_name(call.wire_id))
+            if own is not None and find_note(own, intent):
+                return len(body.key_ids), True
+        names = await self._check_keys(call, body.key_ids)
+
+        def decide(obj: Object) -> Mapping[str, Any] | None:
+            if intent is not None and find_note(obj, intent):
+                return None
+            known = obj["spec"].get("keyNames") or []
+            merged = merge(obj["metadata"]["name"], known, names, guardrails.values())
+            if merged == known and intent is None:
+                return None
+            return {"metadata": {"annotations": note(obj, intent)}, "spec": {"keyNames": merged}}
+
+        changed = await self._holdings.change(GUARDRAILS, call.account, call.wire_id, decide)
+        noted = None if intent is None else find_note(changed, intent)
+        replayed = noted not in (None, call.request_id)
+        if merge is _add and not replayed:
+            before = guardrails.get(changed["metadata"]["name"], changed)
+            await self._check_room(call, changed, before, names, intent)
+        return len(names), replayed
+
+    async def _check_room(
+        self, call: Call, changed: Object, before: Object, names: list[str], intent: Intent | None
+    ) -> None:
+        """Takes the keys out again where others gave one of them its last place meanwhile.
+
+        What counts is the record as it was when `changed` was written: of those who want the last
+        place at once the first one has it. Conflict.
+        """
+        then = await self._holdings.list_all(
+            GUARDRAILS, call.account, at_version=changed["metadata"]["resourceVersion"]
+        )
+        own = changed["metadata"]["name"]
+        try:
+            _add(own, [], names, then.objects.values())
+        except Conflict:
+            known = set(before["spec"].get("keyNames") or ())
+            added = [name for name in names if name not in known]
+
+            def give_back(obj: Object) -> Mapping[str, Any] | None:
+                now = obj["spec"].get("keyNames") or []
+                left = [name for name in now if name not in added]
+                noted = intent is not None and find_note(obj, intent)
+                if left == now and not noted:
+                    return None
+                return {
+                    "metadata": {"annotations": drop_note(obj, intent)},
+                    "spec": {"keyNames": left},
+                }
+
+            await self._holdings.change(GUARDRAILS, call.account, call.wire_id, give_back)
+            raise
+
+    async def _check_keys(self, call: Call, wire_ids: Iterable[str]) -> list[str]:
+        """The keys' object names. NotFound if one is not the account's."""
+        await self._holdings.find(GUARDRAILS, call.account, call.wire_id)
+        keys = (await self._holdings.list_all(KEYS, call.account, names_only=True)).objects
+        names = [self._holdings.check_id(KEYS, call.account, wire_id) for wire_id in wire_ids]
+        known = [name for name in names if name is not None and name in keys]
+        if len(known) < len(names):
+            raise unknown(KEYS)
+        return known
+
+
+def _add(own: str, known: list[str], names: list[str], guardrails: Iterable[Object]) -> list[str]:
+    """The keys of the guardrail `own` with more. Conflict where it or a key has too many then."""
+    for name in names:
+        others = sum(
+            name in (guardrail["spec"].get("keyNames") or ())
+            for guardrail in guardrails
+            if guardrail["metadata"]["name"] != own
+        )
+        if others >= MOST_GUARDRAILS:
+            raise Conflict(
+                f"Key {name_to_id(name)} has {MOST_GUARDRAILS} guardrails, which is the most."
+            )
+    merged = list(dict.fromkeys([*known, *names]))
+    if len(merged) > MOST_KEYS:
+        raise Conflict(f"A guardrail holds for at most {MOST_KEYS} keys.")
+    return merged
+
+
+def _take(_: str, known: list[str], names: list[str], __: Iterable[Object]) -> list[str]:
+    """The keys of a guardrail without some."""
+    return [name for name in known if name not in names]

@@ -1,0 +1,99 @@
+"""What keys and guardrails have spent, for those who look: from the counters, else as last seen."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from gateway_apiserver.admission.rates import RateLimiter
+from gateway_core.contract.limits import Window
+from gateway_core.domain.windows import Buckets, find_reset
+from gateway_core.ports.counters import (
+    Budget,
+    BudgetState,
+    Counters,
+    CountersStale,
+    CountersUnavailable,
+)
+
+_TRAILING: tuple[Window, ...] = ("1h", "1d", "7d")
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetView:
+    """Micro-dollars used, and left below the limit with holds taken off; None: not known, no limit.
+
+    `reset` is when less is used without anything done; None for never, or where nothing is used.
+    """
+
+    used: int | None
+    left: int | None
+    reset: datetime | None
+
+
+class BudgetReader:
+    """Reads budgets of one account at a time."""
+
+    def __init__(self, counters: Counters, gate: RateLimiter) -> None:
+        self._counters = counters
+        self._gate = gate
+
+    async def read(
+        self, account: str, subjects: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, BudgetView]:
+        """By subject (`contract.limits`), of objects of keys and guardrails.
+
+        While the counters are away: what the operator has last seen, which is in their statuses.
+        """
+        budgets = [make_budget(subject, obj["spec"]) for subject, obj in subjects.items()]
+        if not budgets:
+            return {}
+        states = await self._ask(account, budgets)
+        if states is None:
+            return {subject: view_status(obj) for subject, obj in subjects.items()}
+        return {state.budget.subject: view_state(state) for state in states}
+
+    async def _ask(self, account: str, budgets: Sequence[Budget]) -> list[BudgetState] | None:
+        try:
+            try:
+                return await self._counters.read_budgets(account, budgets)
+            except CountersStale:
+                await self._gate.rebuild(account)
+                return await self._counters.read_budgets(account, budgets)
+        except (CountersStale, CountersUnavailable) as error:
+            _log.warning("budgets cannot be read", account=account, error=str(error))
+            return None
+
+
+def make_budget(subject: str, spec: Mapping[str, Any]) -> Budget:
+    """The budget of a spec; without a limit what was ever spent is asked for."""
+    limit = spec.get("limit") or {}
+    return Budget(subject, limit.get("micros"), limit.get("window", "lifetime"))
+
+
+def view_unused(spec: Mapping[str, Any], now: datetime) -> BudgetView:
+    """The budget of a spec of which nothing was ever used."""
+    budget = make_budget("", spec)
+    reset = find_reset(Buckets(), budget.window or "lifetime", now)
+    return BudgetView(0, budget.limit, None if budget.window in _TRAILING else reset)
+
+
+def view_state(state: BudgetState) -> BudgetView:
+    """A budget as the counters have it."""
+    limit, window = state.budget.limit, state.budget.window
+    idle = window in _TRAILING and not state.used
+    reset = None if idle or state.reset is None else datetime.fromtimestamp(state.reset, UTC)
+    left = None if limit is None else max(0, limit - state.used - state.held)
+    return BudgetView(state.used, left, reset)
+
+
+def view_status(obj: Mapping[str, Any]) -> BudgetView:
+    """A budget as its object's status has it."""
+    status, limit = obj.get("status") or {}, obj["spec"].get("limit")
+    used, reset = status.get("usedMicros"), status.get("resetTime")
+    left = None if limit is None or used is None else max(0, limit["micros"] - used)
+    moment = datetime.fromisoformat(reset).astimezone(UTC) if reset else None
+    return BudgetView(used, left, moment)

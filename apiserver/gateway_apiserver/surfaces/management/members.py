@@ -1,0 +1,46 @@
+"""`/members`: who has a role in the account. A management key reads them only (contract §9.2)."""
+
+from gateway_apiserver.admission.projections import UserRecord
+from gateway_apiserver.paging import take_page, wrap_page
+from gateway_apiserver.responses import Answer
+from gateway_apiserver.surfaces.management.calls import Call, show
+from gateway_apiserver.surfaces.management.requests import ListQuery
+from gateway_apiserver.surfaces.management.responses import render_member
+from gateway_apiserver.surfaces.management.validation import read_query
+from gateway_core.contract.errors import NotFound
+from gateway_core.contract.user import Role
+from gateway_core.ports.caches import Table
+
+
+class MemberRoutes:
+    """The handler; whoever calls it may."""
+
+    def __init__(self, users: Table[UserRecord]) -> None:
+        self._users = users
+
+    async def list_members(self, call: Call) -> Answer:
+        """A page of the account's members, as this process knows them."""
+        query = read_query(ListQuery, call.query)
+        members: dict[str, tuple[UserRecord, Role]] = {
+            str(user.id): (user, role)
+            for _, user in list(self._users.items())
+            if (role := user.find_role(call.account)) is not None
+        }
+        after = None
+        if query.after is not None:
+            if query.after not in members:
+                raise NotFound("Member not found.")
+            after = _find_position(members[query.after][0])
+        page, more = take_page(
+            list(members.values()),
+            lambda member: _find_position(member[0]),
+            after=after,
+            limit=query.limit,
+            order=query.order,
+        )
+        shown = [render_member(user, role).model_dump() for user, role in page]
+        return show(wrap_page(shown, more))
+
+
+def _find_position(user: UserRecord) -> tuple[str, str]:
+    return user.created_at, user.name

@@ -1,0 +1,88 @@
+"""Idempotency-Key on calls that change what is there: noted on the object in the same write.
+
+So the note is there exactly where the change is, whoever is killed when. Digests alone are kept,
+of the last calls of each object. Calls that make something need none: the object's name is made of
+the key (`contract.ids`), and the object carries the digest of its input. Contract §2.2, §9.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from gateway_apiserver.surfaces.management.calls import Call
+from gateway_apiserver.tasks.recording import KeyReused
+from gateway_core.contract.names import FINGERPRINT_ANNOTATION, REPLAYS_ANNOTATION
+from gateway_core.domain.validation import fingerprint
+from gateway_core.ports.records import Object
+
+MOST_NOTES = 64
+"""Calls that are noted on one object; the oldest go first."""
+_DIGEST_CHARACTERS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A call with an Idempotency-Key: which it is and what it asks for, as digests; and by whom."""
+
+    call: str
+    input: str
+    request_id: str
+
+
+def make_intent(call: Call, key: str, values: Mapping[str, Any]) -> Intent:
+    """The intent of a POST of the validated body `values`, ids in the path included."""
+    name = hashlib.sha256(f"{call.template}\0{key}".encode()).hexdigest()
+    given = fingerprint(values)
+    return Intent(name[:_DIGEST_CHARACTERS], given[:_DIGEST_CHARACTERS], call.request_id)
+
+
+def check_made(obj: Object, intent: Intent) -> None:
+    """Raises KeyReused where the object was made by a call with other input."""
+    annotations = obj["metadata"].get("annotations") or {}
+    if annotations.get(FINGERPRINT_ANNOTATION) != intent.input:
+        raise KeyReused
+
+
+def find_note(obj: Object, intent: Intent) -> str | None:
+    """The request id of the call that has changed the object already, if one has. KeyReused."""
+    for call, given, request_id in _read_notes(obj):
+        if call == intent.call:
+            if given != intent.input:
+                raise KeyReused
+            return request_id
+    return None
+
+
+def check_others(objects: Iterable[Object], name: str, intent: Intent) -> None:
+    """Raises KeyReused where the key stands for a change of another object than `name`."""
+    for obj in objects:
+        noted = any(call == intent.call for call, _, _ in _read_notes(obj))
+        if noted and obj["metadata"]["name"] != name:
+            raise KeyReused
+
+
+def note(obj: Object, intent: Intent | None) -> dict[str, str]:
+    """The annotations of the object's next version, in which the call is noted."""
+    if intent is None:
+        return {}
+    notes = [*_read_notes(obj), (intent.call, intent.input, intent.request_id)][-MOST_NOTES:]
+    return {REPLAYS_ANNOTATION: orjson.dumps(notes).decode()}
+
+
+def drop_note(obj: Object, intent: Intent | None) -> dict[str, str]:
+    """The annotations of the object's next version, in which the call is noted no more."""
+    if intent is None:
+        return {}
+    notes = [noted for noted in _read_notes(obj) if noted[0] != intent.call]
+    return {REPLAYS_ANNOTATION: orjson.dumps(notes).decode()}
+
+
+def _read_notes(obj: Object) -> list[tuple[str, str, str]]:
+    text = (obj["metadata"].get("annotations") or {}).get(REPLAYS_ANNOTATION, "[]")
+    try:
+        return [(str(call), str(given), str(by)) for call, given, by in orjson.loads(text)]
+    except (ValueError, TypeError):
+        return []  # an admin has written something else there

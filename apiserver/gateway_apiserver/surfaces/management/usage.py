@@ -1,0 +1,151 @@
+"""`/usage`: what the account was charged, by day, key, model and operation (contract §9)."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from gateway_apiserver.concurrency import ListLimiter, StoreTimeout
+from gateway_apiserver.responses import Answer
+from gateway_apiserver.surfaces.management.calls import Call, show
+from gateway_apiserver.surfaces.management.requests import TIME, Query
+from gateway_apiserver.surfaces.management.validation import read_query, refuse_fields
+from gateway_core.contract.errors import Unavailable
+from gateway_core.contract.money import floor_cents
+from gateway_core.contract.names import id_to_name, name_to_id
+from gateway_core.domain.reports import DIMENSIONS, Dimension, Line, sum_lines
+from gateway_core.ports.clock import CLOCK
+from gateway_core.ports.objects import ObjectStore, StoreUnavailable
+from gateway_core.ports.records import Records, RecordUnavailable
+from gateway_core.usecases.reports import read_lines
+
+MOST_DAYS = 93
+USUAL_DAYS = 30
+REPORT_SECONDS = 10.0
+
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.A)
+
+
+def _check_bound(text: str) -> str:
+    _read_bound(text)
+    return text
+
+
+def _read_bound(text: str) -> date | datetime:
+    """A day, or a moment in UTC."""
+    try:
+        if _DAY.fullmatch(text):
+            return date.fromisoformat(text)
+        if TIME.fullmatch(text):
+            return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError("must be a day such as 2026-11-21, or a date and time with an offset")
+
+
+Bound = Annotated[
+    str,
+    AfterValidator(_check_bound),
+    Field(json_schema_extra={"anyOf": [{"format": "date"}, {"format": "date-time"}]}),
+]
+
+
+class UsageQuery(Query):
+    """Which days, both included, and what is told apart."""
+
+    start: Annotated[
+        Bound | None, Field(description="The first UTC day; without it 30 days up to `end`.")
+    ] = None
+    end: Annotated[
+        Bound | None,
+        Field(description="The last UTC day, or the moment that ends it; without it today."),
+    ] = None
+    group_by: Annotated[
+        list[Dimension],
+        Field(max_length=len(DIMENSIONS), description="What is told apart, with commas between."),
+    ] = Field(default_factory=list)
+    key_id: Annotated[
+        str | None, Field(description="Only of this key; one that is not there has no usage.")
+    ] = None
+
+
+class UsageRoutes:
+    """The handler; whoever calls it may."""
+
+    def __init__(
+        self,
+        records: Records,
+        store: ObjectStore,
+        turns: ListLimiter,
+        clock: Callable[[], datetime] = CLOCK.now,
+    ) -> None:
+        self._records = records
+        self._store = store
+        self._turns = turns
+        self._patience = StoreTimeout(REPORT_SECONDS)
+        self._clock = clock
+
+    async def report(self, call: Call) -> Answer:
+        """The sums of the days that are asked for, what has ended a moment ago included."""
+        query = read_query(UsageQuery, call.query, frozenset({"group_by"}))
+        first, last = self._choose_days(query)
+        try:
+            async with self._patience.bound(), self._turns.take(call.account):
+                lines = await read_lines(
+                    self._records, self._store, call.account, first.isoformat(), last.isoformat()
+                )
+        except (RecordUnavailable, StoreUnavailable) as error:
+            raise Unavailable("The usage cannot be read now.") from error
+        key_name = None
+        if query.key_id is not None:
+            key_name = id_to_name(query.key_id) if query.key_id.startswith("key_") else ""
+        dimensions: list[Dimension] = [name for name in DIMENSIONS if name in query.group_by]
+        shown = [_show_line(line, dimensions) for line in sum_lines(lines, dimensions, key_name)]
+        return show(
+            {
+                "object": "usage",
+                "start": first.isoformat(),
+                "end": last.isoformat(),
+                "group_by": dimensions,
+                "data": shown,
+            }
+        )
+
+    def _choose_days(self, query: UsageQuery) -> tuple[date, date]:
+        last = self._clock().astimezone(UTC).date()
+        if query.end is not None:
+            end = _read_bound(query.end)
+            # a moment is the end of what comes before it: midnight ends the day before
+            last = (end - timedelta(microseconds=1)).date() if isinstance(end, datetime) else end
+        if query.start is not None:
+            start = _read_bound(query.start)
+            first = start.date() if isinstance(start, datetime) else start
+        else:
+            first = last - min(timedelta(USUAL_DAYS - 1), last - date.min)
+        if first > last:
+            raise refuse_fields({"start": ["must not be after end"]})
+        if (last - first).days >= MOST_DAYS:
+            raise refuse_fields(
+                {"end": [f"must be at most {MOST_DAYS} days, with both, from start"]}
+            )
+        return first, last
+
+
+def _show_line(line: Line, dimensions: list[Dimension]) -> dict[str, Any]:
+    names: dict[Dimension, tuple[str, str | None]] = {
+        "day": ("day", line.day),
+        "key": ("key_id", name_to_id(line.key_name) if line.key_name else None),
+        "model": ("model", line.model_id),
+        "operation": ("operation", line.operation),
+    }
+    return {
+        **dict(names[dimension] for dimension in dimensions),
+        "requests": line.requests,
+        "input_tokens": line.input_tokens,
+        "output_tokens": line.output_tokens,
+        "cost_cents": floor_cents(line.micros),
+        "cost_micros": line.micros,
+    }

@@ -1,0 +1,121 @@
+"""POST /notices/...: a provider says that something has become of a job; used by `app`.
+
+What it says is not read. Whether the address is one of ours is in the address; a good one is handed
+to the operator, which asks the provider. Where the operator is away it is answered 503, so that the
+provider repeats it. A flood is held up here: of one task's notices two a second at most go on. One
+that comes too soon is answered 204 and handed on a little later, or when the operator is back.
+"""
+
+import asyncio
+
+import structlog
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from gateway_apiserver.context import get_context
+from gateway_core.contract.errors import NotFound, TooLarge, Unavailable
+from gateway_core.contract.notices import ROOT, Notice, NoticeSigner
+from gateway_core.ports.notices import NoticeSink, NoticeUndelivered
+
+MOST_BYTES = 64 * 1024
+BODY_SECONDS = 10.0
+PAUSE_SECONDS = 0.5
+MOST_TASKS = 4096
+LONGEST_PAUSE = 15.0
+PATIENCE_SECONDS = 600.0
+"""How long one that was answered 204 is tried; an operator that is replaced is back in less."""
+RETRY_SECONDS = 5
+
+_TEMPLATE = ROOT + "{address}"
+_log = structlog.get_logger(__name__)
+
+
+class NoticeReceiver:
+    """A plain ASGI application. Without a sink push is off, and nothing is here."""
+
+    def __init__(self, signer: NoticeSigner, sink: NoticeSink | None) -> None:
+        self._signer = signer
+        self._sink = sink
+        self._recent: dict[str, bool] = {}
+        """Tasks told of within the pause; whether another notice has come meanwhile."""
+        self._followers: set[asyncio.Task[None]] = set()
+
+    def takes(self, path: str) -> bool:
+        """Whether a path is served here."""
+        return path.startswith(ROOT)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """204 for an address of ours, 404 for any other; 413 and 503 as elsewhere."""
+        notice = self._signer.verify(scope["path"]) if self._sink else None
+        # who knows the address may use it
+        scope["path"] = ROOT
+        trace = get_context(scope)
+        trace.route, trace.template = "notices", _TEMPLATE
+        if notice is None or scope["method"] != "POST":
+            raise NotFound("Not found.")
+        await _skip_body(receive)
+        await self._hand_on(notice)
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _hand_on(self, notice: Notice) -> None:
+        if notice.name in self._recent:
+            self._recent[notice.name] = True
+            return
+        if len(self._recent) >= MOST_TASKS:
+            raise Unavailable("Too many notices at once.", retry_after=RETRY_SECONDS)
+        self._recent[notice.name] = False
+        try:
+            await self._deliver(notice)
+        except NoticeUndelivered as error:
+            _log.info("notice not delivered", object=notice.name, error=str(error))
+            text = "The notice could not be handed on."
+            raise Unavailable(text, retry_after=RETRY_SECONDS) from error
+        finally:
+            follower = asyncio.create_task(self._follow(notice))
+            self._followers.add(follower)
+            follower.add_done_callback(self._followers.discard)
+
+    async def _follow(self, notice: Notice) -> None:
+        """Holds further notices up for a pause, and hands on one for all of them."""
+        name, pause, waited = notice.name, PAUSE_SECONDS, 0.0
+        try:
+            while waited < PATIENCE_SECONDS:
+                await asyncio.sleep(pause)
+                waited += pause
+                if not self._recent[name]:
+                    return
+                self._recent[name] = False
+                try:
+                    await self._deliver(notice)
+                except NoticeUndelivered as error:
+                    _log.info("notice not delivered", object=name, error=str(error))
+                    # its sender has his answer, and will not send it again
+                    self._recent[name] = True
+                    pause = min(LONGEST_PAUSE, 2 * pause)
+                else:
+                    pause, waited = PAUSE_SECONDS, 0.0
+        finally:
+            del self._recent[name]
+
+    async def _deliver(self, notice: Notice) -> None:
+        assert self._sink is not None
+        await self._sink.deliver(notice)
+
+
+async def _skip_body(receive: Receive) -> None:
+    """Takes the body in and drops it. TooLarge; ClientDisconnect where it does not come."""
+    left = MOST_BYTES
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                left -= len(message.get("body", b""))
+                if left < 0:
+                    raise TooLarge(f"A notice may have {MOST_BYTES} bytes.")
+                if not message.get("more_body"):
+                    return
+    except TimeoutError:
+        raise ClientDisconnect from None

@@ -1,0 +1,141 @@
+"""What a call would reserve, worked out as admission does it and without being made (§2.7). Pure.
+
+Used by the route of price quotes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from gateway_apiserver.tasks.drafts import check_values, price_values
+from gateway_core.contract.errors import Conflict, InvalidRequest, NotFound
+from gateway_core.domain.addresses import AddressPolicy
+from gateway_core.domain.catalog import Catalog, Model
+from gateway_core.domain.moderations import read_call
+from gateway_core.domain.operations import Operation
+from gateway_core.domain.pricing import floor_moment, select_price
+from gateway_core.domain.schedules import is_free
+from gateway_core.domain.validation import apply_defaults, parse_body
+
+Basis = Literal["exact", "maximum", "default_params"]
+
+
+@dataclass(frozen=True, slots=True)
+class QuoteCall:
+    """Which call is asked about. `params` is None where none are given: the defaults count."""
+
+    service: str
+    action: str
+    model_id: str | None
+    params: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """What the call reserves, in micro-dollars, and what that figure rests on."""
+
+    service: str
+    action: str
+    model_id: str | None
+    free: bool
+    micros: int
+    basis: Basis
+
+
+def read_quote_call(raw: bytes) -> QuoteCall:
+    """The call that a body asks about. InvalidRequest, in either 400 form."""
+    body = parse_body(raw)
+    errors: dict[str, list[str]] = {}
+    for name, kind in (("service", str), ("action", str), ("model", str), ("params", dict)):
+        value = body.get(name)
+        if value is None:
+            if name in ("service", "action"):
+                errors[name] = ["is required"]
+        elif not isinstance(value, kind):
+            errors[name] = ["must be an object" if kind is dict else "must be a string"]
+        elif value == "":
+            errors[name] = ["must not be blank"]
+    for name in body:
+        if name not in ("service", "action", "model", "params"):
+            errors[name] = ["is not a known field"]
+    model_id, params = body.get("model"), body.get("params")
+    if not errors and params:
+        own = params.get("model")
+        if own is not None and model_id is not None and own != model_id:
+            errors["model"] = ["differs from the model in params"]
+        elif isinstance(own, str):
+            model_id = own
+    if errors:
+        raise InvalidRequest(f"The request is invalid: {', '.join(errors)}.", errors=errors)
+    return QuoteCall(body["service"], body["action"], model_id, params or None)
+
+
+def quote_call(catalog: Catalog, call: QuoteCall, addresses: AddressPolicy, at: datetime) -> Quote:
+    """What the call reserves if it is admitted at `at`.
+
+    Without a model it is the most that any model of the path reserves which takes the params.
+
+    Raises:
+        InvalidRequest: the params do not fit the operation, as for a task create.
+        NotFound: nothing is served under these names.
+        Conflict: the model does not support the params, or has no price at `at`.
+    """
+    operation = catalog.find_operation(call.service, call.action)
+    if operation is None:
+        raise NotFound("Nothing is offered under this service and action.")
+    models, given = catalog.models[call.service, call.action], None
+    if call.params is not None:
+        # once, however many models are asked about: a body is as large as anybody likes to send
+        values = dict(call.params)
+        if values.get("model") is None:
+            values["model"] = call.model_id or next(iter(models))
+        given = _check_params(operation, values, addresses)
+    if call.model_id is not None:
+        model = models.get(call.model_id)
+        if model is None:
+            raise NotFound("Nothing is offered under this model.", code="model_not_found")
+        return _quote_model(model, given, at)
+    quotes, refusal = [], None
+    for model in models.values():
+        try:
+            quotes.append(_quote_model(model, given, at))
+        except Conflict as error:
+            refusal = error
+    if not quotes:
+        assert refusal is not None
+        raise refusal
+    dearest = max(quotes, key=lambda found: found.micros)
+    cheapest = min(quotes, key=lambda found: found.micros)
+    basis = dearest.basis if cheapest.micros == dearest.micros else "maximum"
+    free = all(found.free for found in quotes)
+    return Quote(call.service, call.action, None, free, dearest.micros, basis)
+
+
+def _check_params(
+    operation: Operation, values: Mapping[str, Any], addresses: AddressPolicy
+) -> Mapping[str, Any]:
+    """What of the params the price depends on. InvalidRequest, in the validation form."""
+    if operation.makes_tasks:
+        return check_values(operation, values, addresses)
+    try:
+        read_call(values)
+    except InvalidRequest as error:
+        errors = {error.param or "params": [error.message]}
+        raise InvalidRequest(error.message, errors=errors) from None
+    return {}
+
+
+def _quote_model(model: Model, given: Mapping[str, Any] | None, at: datetime) -> Quote:
+    """What a call of the model with these values reserves, or one with its defaults (None)."""
+    complete = apply_defaults(model.operation, given or {}, model.rules)
+    micros = price_values(model, given or {}, complete, at)
+    price = select_price(model.prices, floor_moment(at))
+    return Quote(
+        service=model.service,
+        action=model.operation.action,
+        model_id=model.model_id,
+        free=price is not None and is_free(price),
+        micros=micros,
+        basis="default_params" if given is None else "exact",
+    )

@@ -1,0 +1,268 @@
+"""`/api/v1/price_schedules` and `/api/v1/price_quotes` (contract §2.6, §2.7). Neither is counted.
+
+Anybody may ask where the deployment says so; a credential that is sent has to be good all the same.
+Prices are told in micro-dollars, which is what is charged by, and in whole cents, rounded up. One
+below a cent has no cents: 1 for a hundredth of a cent would be read as a hundred times the price.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Annotated, Literal
+
+import orjson
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+
+from gateway_apiserver.admission.authentication import Authenticator
+from gateway_apiserver.catalog import CatalogView
+from gateway_apiserver.context import get_context
+from gateway_apiserver.surfaces.bodies import read_json_body
+from gateway_apiserver.surfaces.pricing.quotes import Quote, quote_call, read_quote_call
+from gateway_core.contract.errors import InvalidRequest
+from gateway_core.contract.model import Price
+from gateway_core.contract.money import MICROS_PER_CENT, ceil_cents
+from gateway_core.domain.addresses import AddressPolicy
+from gateway_core.domain.catalog import Catalog
+from gateway_core.domain.operations import MAX_BODY_BYTES
+from gateway_core.domain.pricing import Unit, find_cached_price, floor_moment
+from gateway_core.domain.schedules import (
+    CatalogStatus,
+    PricingStatus,
+    Schedule,
+    Strategy,
+    list_schedules,
+)
+from gateway_core.ports.clock import CLOCK
+
+SCHEDULES_PATH = "/api/v1/price_schedules"
+QUOTES_PATH = "/api/v1/price_quotes"
+FILTERS = ("service", "action", "model")
+
+Cents = Annotated[
+    int | None, Field(description="Rounded up; null below one cent: the micros are exact.")
+]
+
+
+class SecondRate(BaseModel):
+    """The price of a second at one resolution."""
+
+    resolution: str
+    micros: int
+
+
+class BillingConfig(BaseModel):
+    """The price in millionths of a dollar: what is charged by."""
+
+    effective_time: str | None = Field(description="Since when; null for always.")
+    per_call_micros: int | None
+    per_second: list[SecondRate] | None
+    per_image_micros: int | None
+    input_per_1m_micros: int | None
+    cache_read_per_1m_micros: int | None
+    output_per_1m_micros: int | None
+
+
+class PriceSchedule(BaseModel):
+    """One model in the price list."""
+
+    service: str
+    action: str
+    model: str | None
+    pricing_status: PricingStatus
+    catalog_status: CatalogStatus
+    currency: Literal["USD"]
+    billing_unit: Unit | None = Field(description="Null if there are several, or no price.")
+    billing_strategy: Strategy | None
+    unit_price_cents: Cents
+    unit_price_micros: int | None = Field(description="Of one unit, in millionths of a dollar.")
+    input_price_per_1m_cents: Cents
+    input_price_per_1m_micros: int | None
+    output_price_per_1m_cents: Cents
+    output_price_per_1m_micros: int | None
+    cache_read_price_per_1m_cents: Cents
+    cache_read_price_per_1m_micros: int | None
+    cache_write_price_per_1m_cents: Cents
+    cache_write_price_per_1m_micros: int | None
+    cache_write_5m_price_per_1m_cents: Cents
+    cache_write_5m_price_per_1m_micros: int | None
+    cache_write_1h_price_per_1m_cents: Cents
+    cache_write_1h_price_per_1m_micros: int | None
+    billing_config: BillingConfig | None
+
+
+class PriceList(BaseModel):
+    """The answer of the price list."""
+
+    as_of: str
+    price_schedules: list[PriceSchedule]
+
+
+class PriceQuote(BaseModel):
+    """What one call reserves."""
+
+    service: str
+    action: str
+    model: str | None
+    pricing_status: PricingStatus
+    currency: Literal["USD"]
+    reservation_amount_cents: int = Field(description="Rounded up to whole cents.")
+    estimate_basis: Literal["exact", "maximum", "default_params"]
+    as_of: str
+
+
+class QuoteAnswer(BaseModel):
+    """The answer with a quote."""
+
+    price_quote: PriceQuote
+
+
+class PricingRoutes:
+    """Both routes, as a router of `app`'s."""
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        catalog: CatalogView,
+        addresses: AddressPolicy,
+        *,
+        anonymous: bool,
+        clock: Callable[[], datetime] = CLOCK.now,
+    ) -> None:
+        self._authenticator = authenticator
+        self._catalog = catalog
+        self._addresses = addresses
+        self._anonymous = anonymous
+        self._clock = clock
+        self._listed: tuple[Catalog, datetime, list[Schedule]] | None = None
+        self.router = APIRouter()
+        self.router.add_api_route(SCHEDULES_PATH, self.show_schedules, methods=["GET"])
+        self.router.add_api_route(QUOTES_PATH, self.make_quote, methods=["POST"])
+
+    async def show_schedules(self, request: Request) -> Response:
+        """The price list, or the part of it that the query names."""
+        await self._identify(request, "price_schedules")
+        wanted = _read_filters(request.query_params.multi_items())
+        moment = floor_moment(self._clock())
+        shown = [
+            _render_schedule(entry)
+            for entry in self._list(moment)
+            if wanted.get("service", entry.service) == entry.service
+            and wanted.get("action", entry.action) == entry.action
+            and wanted.get("model", entry.model_id) == entry.model_id
+        ]
+        return _answer(PriceList(as_of=_render_time(moment), price_schedules=shown))
+
+    async def make_quote(self, request: Request) -> Response:
+        """What a call would reserve if it were made now."""
+        await self._identify(request, "price_quotes")
+        raw = await read_json_body(request.scope["headers"], request.receive, MAX_BODY_BYTES)
+        moment = floor_moment(self._clock())
+        call = read_quote_call(raw)
+        quote = quote_call(self._catalog.current, call, self._addresses, moment)
+        return _answer(QuoteAnswer(price_quote=_render_quote(quote, moment)))
+
+    def _list(self, moment: datetime) -> list[Schedule]:
+        """The whole list of this second; worked out once however often anybody asks."""
+        catalog = self._catalog.current
+        if self._listed is None or self._listed[0] is not catalog or self._listed[1] != moment:
+            self._listed = catalog, moment, list_schedules(catalog, moment)
+        return self._listed[2]
+
+    async def _identify(self, request: Request, route: str) -> None:
+        trace = get_context(request.scope)
+        trace.route = route
+        headers = request.scope["headers"]
+        if self._anonymous and not any(name == b"authorization" for name, _ in headers):
+            return
+        caller = await self._authenticator.authenticate(headers)
+        trace.account = caller.account.name
+
+
+def _read_filters(items: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The filters that have a value. InvalidRequest for what is none, or is there twice."""
+    wanted: dict[str, str] = {}
+    errors: dict[str, list[str]] = {}
+    for name, value in items:
+        if name not in FILTERS:
+            errors[name] = ["is not a known filter"]
+        elif name in wanted:
+            errors[name] = ["must be given once"]
+        else:
+            wanted[name] = value
+    if errors:
+        raise InvalidRequest(f"The request is invalid: {', '.join(errors)}.", errors=errors)
+    return {name: value for name, value in wanted.items() if value}
+
+
+def _render_schedule(entry: Schedule) -> PriceSchedule:
+    config = None if entry.price is None else _render_config(entry, entry.price)
+    input_, output, cached = None, None, None
+    if config is not None:
+        input_, output = config.input_per_1m_micros, config.output_per_1m_micros
+        cached = config.cache_read_per_1m_micros
+    return PriceSchedule(
+        service=entry.service,
+        action=entry.action,
+        model=entry.model_id,
+        pricing_status=entry.pricing_status,
+        catalog_status=entry.catalog_status,
+        currency="USD",
+        billing_unit=entry.unit,
+        billing_strategy=entry.strategy,
+        unit_price_cents=_to_cents(entry.unit_micros),
+        unit_price_micros=entry.unit_micros,
+        input_price_per_1m_cents=_to_cents(input_),
+        input_price_per_1m_micros=input_,
+        output_price_per_1m_cents=_to_cents(output),
+        output_price_per_1m_micros=output,
+        cache_read_price_per_1m_cents=_to_cents(cached),
+        cache_read_price_per_1m_micros=cached,
+        # what is written to a provider's cache costs what other input does
+        cache_write_price_per_1m_cents=None,
+        cache_write_price_per_1m_micros=None,
+        cache_write_5m_price_per_1m_cents=None,
+        cache_write_5m_price_per_1m_micros=None,
+        cache_write_1h_price_per_1m_cents=None,
+        cache_write_1h_price_per_1m_micros=None,
+        billing_config=config,
+    )
+
+
+def _render_config(entry: Schedule, price: Price) -> BillingConfig:
+    seconds = [SecondRate(resolution=name, micros=micros) for name, micros in entry.seconds]
+    return BillingConfig(
+        effective_time=price.effective_time,
+        per_call_micros=price.per_call_micros,
+        per_second=seconds or None,
+        per_image_micros=price.per_image_micros,
+        input_per_1m_micros=price.input_per_million_micros,
+        cache_read_per_1m_micros=find_cached_price(price),
+        output_per_1m_micros=price.output_per_million_micros,
+    )
+
+
+def _render_quote(quote: Quote, moment: datetime) -> PriceQuote:
+    return PriceQuote(
+        service=quote.service,
+        action=quote.action,
+        model=quote.model_id,
+        pricing_status="free" if quote.free else "priced",
+        currency="USD",
+        reservation_amount_cents=ceil_cents(quote.micros),
+        estimate_basis=quote.basis,
+        as_of=_render_time(moment),
+    )
+
+
+def _to_cents(micros: int | None) -> int | None:
+    return None if micros is None or 0 < micros < MICROS_PER_CENT else ceil_cents(micros)
+
+
+def _render_time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _answer(body: BaseModel) -> Response:
+    """Prices are as of the moment they are asked for, so nobody keeps them."""
+    content = orjson.dumps(body.model_dump(mode="json"))
+    return Response(content, media_type="application/json", headers={"Cache-Control": "no-store"})

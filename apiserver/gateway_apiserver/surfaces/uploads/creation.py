@@ -1,0 +1,186 @@
+"""Making an Upload: its storage is claimed, then its object created (contract §4.1, §2.2).
+
+The create is the lock. Calls with one Idempotency-Key share one claim, as the Upload may be any of
+theirs: none of them gives it back, and where no Upload comes of it the operator does.
+"""
+
+import asyncio
+
+import structlog
+
+from gateway_apiserver.admission.authentication import Principal
+from gateway_apiserver.surfaces.uploads.requests import WantedUpload
+from gateway_apiserver.surfaces.uploads.service import take_turns
+from gateway_apiserver.tasks.recording import KeyReused, WinnerUndecided
+from gateway_core.contract.errors import Internal, OutcomeUnknown, Unavailable
+from gateway_core.contract.ids import IdMint
+from gateway_core.contract.names import (
+    ACCOUNT_LABEL,
+    REQUEST_ID_ANNOTATION,
+    SHARD_LABEL,
+    STORED_FINALIZER,
+    UPLOAD_PREFIX,
+    id_to_name,
+    shard_of,
+)
+from gateway_core.contract.resource import skeleton
+from gateway_core.contract.upload import GatewayUpload
+from gateway_core.domain.uploads import is_withdrawn
+from gateway_core.ports.records import (
+    AlreadyExists,
+    Missing,
+    Object,
+    Outdated,
+    RecordOutcomeUnknown,
+    Records,
+    RecordUnavailable,
+    Refused,
+)
+from gateway_core.usecases.storage import StorageFull, StorageGate
+from gateway_core.usecases.uploads import UploadOutcomes
+
+_TEMPLATE = "/v1/uploads"
+_log = structlog.get_logger(__name__)
+
+
+class UploadCreation:
+    """Creates Uploads, or finds those that an equal call made."""
+
+    def __init__(
+        self, records: Records, storage: StorageGate, outcomes: UploadOutcomes, mint: IdMint
+    ) -> None:
+        self._records = records
+        self._storage = storage
+        self._outcomes = outcomes
+        self._mint = mint
+
+    async def create(
+        self,
+        caller: Principal,
+        wanted: WantedUpload,
+        idempotency_key: str | None,
+        request_id: str,
+    ) -> tuple[Object, bool]:
+        """The Upload, and whether another call made it.
+
+        Raises:
+            KeyReused: the Idempotency-Key stands for another Upload.
+            StorageFull: the account has no room.
+            Unavailable: nothing was made.
+            OutcomeUnknown: it was sent and not acknowledged within 10 s.
+        """
+        account = caller.account.name
+        wire_id = (
+            self._mint.mint_random(UPLOAD_PREFIX, account)
+            if idempotency_key is None
+            else self._mint.mint_keyed(UPLOAD_PREFIX, account, "POST", _TEMPLATE, idempotency_key)
+        )
+        name, limit = id_to_name(wire_id), caller.account.storage_bytes
+        if idempotency_key is not None and (found := await self._look_up(name)) is not None:
+            return _check_same(found, wanted), True
+        await self._storage.claim(account, "files", name, wanted.bytes, limit)
+        obj = _compose(caller, name, wanted, request_id)
+        try:
+            stands, is_new = await self._record(obj)
+        except (Unavailable, Internal):
+            if idempotency_key is None:
+                await self._storage.release(account, "files", name)
+            raise
+        if not is_new:
+            if stands["spec"].get("outcome", "Pending") != "Pending":
+                await self._outcomes.end_reservation(stands)
+            return _check_same(stands, wanted), True
+        try:
+            await self._storage.confirm(account, "files", name, wanted.bytes, limit)
+        except StorageFull:
+            await self._withdraw(stands)
+            raise
+        return stands, False
+
+    async def _look_up(self, name: str) -> Object | None:
+        try:
+            async with asyncio.timeout(1):
+                return await self._records.get(GatewayUpload.plural, name)
+        except Missing:
+            return None
+        except (RecordUnavailable, TimeoutError) as error:
+            raise _unavailable() from error
+
+    async def _record(self, obj: Object) -> tuple[Object, bool]:
+        """Creates `obj` or finds the one of its name; whether this call has made it."""
+        sent = False
+        async for left in take_turns():
+            try:
+                async with asyncio.timeout(left):
+                    return await self._try(obj)
+            except (RecordOutcomeUnknown, TimeoutError):
+                sent = True
+            except RecordUnavailable as error:
+                if not sent:
+                    raise _unavailable() from error
+            except Refused as error:
+                _log.error("an upload was refused", error=str(error))
+                if not sent:
+                    raise Internal("The upload could not be recorded.") from error
+        raise OutcomeUnknown("The upload was not acknowledged in time; it may have been created.")
+
+    async def _try(self, obj: Object) -> tuple[Object, bool]:
+        try:
+            return await self._records.create(GatewayUpload.plural, obj), True
+        except AlreadyExists:
+            pass
+        try:
+            found = await self._records.get(GatewayUpload.plural, obj["metadata"]["name"])
+        except Missing as error:
+            raise WinnerUndecided from error
+        return found, _read_request_id(found) == _read_request_id(obj)
+
+    async def _withdraw(self, obj: Object) -> None:
+        """Ends an Upload for which there is no room after all; else its hour does."""
+        try:
+            await self._outcomes.withdraw(obj)
+        except (Outdated, Missing, RecordUnavailable, RecordOutcomeUnknown) as error:
+            _log.warning("an upload was not withdrawn", error=str(error))
+
+
+def _compose(caller: Principal, name: str, wanted: WantedUpload, request_id: str) -> Object:
+    account = caller.account.name
+    head = skeleton(
+        GatewayUpload,
+        name,
+        labels={ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(name))},
+        annotations={REQUEST_ID_ANNOTATION: request_id},
+        finalizers=[STORED_FINALIZER],
+    )
+    request = {
+        "accountName": account,
+        "keyName": caller.key.name,
+        "purpose": wanted.purpose,
+        "filename": wanted.filename,
+        "mediaType": wanted.media_type,
+        "bytes": wanted.bytes,
+        **({} if wanted.life is None else {"expiresAfterSeconds": wanted.life}),
+        "fingerprint": wanted.fingerprint,
+    }
+    return {**head, "spec": {"request": request, "outcome": "Pending"}}
+
+
+def _check_same(found: Object, wanted: WantedUpload) -> Object:
+    """The Upload as it was when it was made, if it is what is asked for.
+
+    Raises KeyReused; StorageFull where that was the answer to who made it.
+    """
+    if found["spec"]["request"].get("fingerprint") != wanted.fingerprint:
+        raise KeyReused
+    if is_withdrawn(found):
+        raise StorageFull
+    return {**found, "spec": {**found["spec"], "outcome": "Pending"}}
+
+
+def _read_request_id(obj: Object) -> str | None:
+    value: str | None = (obj["metadata"].get("annotations") or {}).get(REQUEST_ID_ANNOTATION)
+    return value
+
+
+def _unavailable() -> Unavailable:
+    return Unavailable("The upload cannot be recorded now.", retry_after=1)

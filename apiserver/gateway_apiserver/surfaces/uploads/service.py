@@ -1,0 +1,243 @@
+"""Upload service: requests are judged against an Upload until its outcome stands (§4.2 to §4.5).
+
+Everything is read by name from the Kubernetes API and written by compare-and-set; after a lost
+race the Upload is read and judged again. One whose hour is over is first written as expired, so
+that no response contradicts a later one.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import structlog
+
+from gateway_apiserver.surfaces.ids import check_id, unknown
+from gateway_apiserver.surfaces.uploads.requests import WantedCompletion
+from gateway_core.contract.errors import (
+    Internal,
+    InvalidRequest,
+    NotFound,
+    OutcomeUnknown,
+    Unavailable,
+)
+from gateway_core.contract.ids import IdMint
+from gateway_core.contract.names import FILE_PREFIX, UPLOAD_PREFIX
+from gateway_core.contract.upload import GatewayUpload, PartRef
+from gateway_core.domain.files import FileRecord
+from gateway_core.domain.uploads import (
+    Step,
+    is_pending,
+    judge_cancellation,
+    judge_completion,
+    judge_part,
+)
+from gateway_core.ports.clock import CLOCK
+from gateway_core.ports.objects import ObjectMissing, StoreUnavailable
+from gateway_core.ports.records import (
+    Missing,
+    Object,
+    Outdated,
+    RecordOutcomeUnknown,
+    Records,
+    RecordUnavailable,
+    Refused,
+)
+from gateway_core.usecases.parts import UploadParts
+from gateway_core.usecases.uploads import UploadOutcomes, tell_file
+
+GIVE_UP_SECONDS = 10.0
+_PAUSE_SECONDS = 0.01
+_LONGEST_PAUSE_SECONDS = 0.5
+
+
+async def take_turns() -> AsyncIterator[float]:
+    """Attempts for ten seconds, each with the seconds left; jittered pauses between them."""
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    pause = _PAUSE_SECONDS
+    while (left := deadline - time.monotonic()) > 0:
+        yield left
+        await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+        pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
+
+
+_log = structlog.get_logger(__name__)
+
+Judge = Callable[[Object, float], Step]
+Write = Callable[[Object], Awaitable[Object]]
+
+
+class UploadService:
+    """Uploads of all accounts; another's is as good as unknown (§0.5). `clock`: Unix seconds."""
+
+    def __init__(
+        self,
+        records: Records,
+        outcomes: UploadOutcomes,
+        parts: UploadParts,
+        mint: IdMint,
+        *,
+        clock: Callable[[], float] = CLOCK.time,
+    ) -> None:
+        self._records = records
+        self._outcomes = outcomes
+        self._parts = parts
+        self._mint = mint
+        self._clock = clock
+
+    async def find_open(self, account: str, wire_id: str) -> Object:
+        """The Upload, while it takes parts.
+
+        Raises NotFound, UploadConflict, Unavailable, OutcomeUnknown; so do the others.
+        """
+        return await self._decide(account, wire_id, judge_part, _keep)
+
+    async def cancel(self, account: str, wire_id: str) -> Object:
+        """The Upload, cancelled now or before."""
+        obj = await self._decide(account, wire_id, judge_cancellation, self._outcomes.cancel)
+        # again after a repetition: who won may have been killed before
+        await self._outcomes.end_reservation(obj)
+        return obj
+
+    async def complete(
+        self, account: str, wire_id: str, wanted: WantedCompletion
+    ) -> tuple[Object, FileRecord]:
+        """The Upload, completed by these parts now or before, and what is told of its File.
+
+        Raises further InvalidRequest, after which it is still pending, NotFound for a part, and
+        StoreUnavailable.
+        """
+
+        def judge(obj: Object, now: float) -> Step:
+            return judge_completion(obj, wanted.part_ids, now)
+
+        obj = await self._decide(account, wire_id, judge, _keep)
+        parts: list[PartRef] = []
+        if is_pending(obj):
+            try:
+                parts = await self._weigh(obj, wanted)
+            except (NotFound, InvalidRequest, StoreUnavailable):
+                # The operator removes the parts of an Upload that has ended since it was read, so
+                # what is wrong with the parts counts only while the Upload is still pending.
+                obj = await self._decide(account, wire_id, judge, _keep)
+                if is_pending(obj):
+                    raise
+        if is_pending(obj):
+
+            async def write(current: Object) -> Object:
+                now = self._clock()
+                name = self._mint.mint_ordered(FILE_PREFIX, account, int(now * 1000))
+                return await self._outcomes.complete(current, parts, name, now)
+
+            obj = await self._decide(account, wire_id, judge, write, obj)
+        else:
+            await self._check_again(obj, wanted)
+        return obj, await self._describe_file(obj)
+
+    async def _decide(
+        self, account: str, wire_id: str, judge: Judge, write: Write, known: Object | None = None
+    ) -> Object:
+        """The Upload once `judge` has nothing to be written any more, or `write` has landed.
+
+        `known` is the Upload as it was read just now.
+        """
+        name = check_id(self._mint, UPLOAD_PREFIX, account, wire_id)
+        sent = False
+        async for left in take_turns():
+            try:
+                async with asyncio.timeout(left):
+                    obj, known = known or await self._find(account, wire_id, name), None
+                    step = judge(obj, self._clock())
+                    if step is Step.EXPIRE:
+                        obj = await self._outcomes.expire(obj)
+                        step = judge(obj, self._clock())
+                    return obj if step is Step.REPEAT else await write(obj)
+            except (Outdated, Missing):
+                pass
+            except (RecordOutcomeUnknown, TimeoutError):
+                sent = True
+            except RecordUnavailable as error:
+                if not sent:
+                    raise _unavailable() from error
+            except Refused as error:
+                _log.error("an upload's outcome was refused", upload=name, error=str(error))
+                raise Internal("The upload could not be changed.") from error
+        raise _unknown_outcome() if sent else _unavailable()
+
+    async def _find(self, account: str, wire_id: str, name: str) -> Object:
+        try:
+            found = await self._records.get(GatewayUpload.plural, name)
+        except Missing:
+            raise unknown(UPLOAD_PREFIX, wire_id) from None
+        is_theirs = found["spec"]["request"]["accountName"] == account
+        if not is_theirs or found["metadata"].get("deletionTimestamp"):
+            raise unknown(UPLOAD_PREFIX, wire_id)
+        return found
+
+    async def _weigh(self, obj: Object, wanted: WantedCompletion) -> list[PartRef]:
+        """The wanted parts, if they are what was declared.
+
+        Raises NotFound, InvalidRequest, StoreUnavailable.
+        """
+        parts = await self._parts.weigh(obj, wanted.part_ids)
+        size, declared = sum(part.bytes for part in parts), obj["spec"]["request"]["bytes"]
+        if size != declared:
+            raise InvalidRequest(
+                f"The parts have {size} bytes together; the Upload was made for {declared}.",
+                code="upload_size_mismatch",
+                param="part_ids",
+            )
+        if wanted.md5 is not None:
+            try:
+                digest = await self._parts.digest_md5(obj, wanted.part_ids)
+            except ObjectMissing as error:
+                raise StoreUnavailable("bytes of a part are missing") from error
+            _compare(digest, wanted.md5)
+        return parts
+
+    async def _check_again(self, obj: Object, wanted: WantedCompletion) -> None:
+        """The same of what stands already: only an MD5 that is said is looked at (§4.4)."""
+        if wanted.md5 is None:
+            return
+        try:
+            _compare(await self._parts.digest_md5(obj, wanted.part_ids), wanted.md5)
+        except ObjectMissing:
+            # its File has been deleted since
+            return
+
+    async def _describe_file(self, obj: Object) -> FileRecord:
+        try:
+            try:
+                return await self._outcomes.describe_file(obj)
+            except RecordUnavailable:
+                # it may have been deleted between two looks, which the Upload tells by now
+                current = await self._records.get(GatewayUpload.plural, obj["metadata"]["name"])
+                return await self._outcomes.describe_file(current)
+        except Missing:
+            return tell_file(obj)
+        except RecordUnavailable as error:
+            raise _unavailable() from error
+        except (RecordOutcomeUnknown, Outdated) as error:
+            raise _unknown_outcome() from error
+        except Refused as error:
+            _log.error("a file was refused", upload=obj["metadata"]["name"], error=str(error))
+            raise Internal("The file could not be recorded.") from error
+
+
+def _compare(digest: bytes, said: bytes) -> None:
+    if digest != said:
+        raise InvalidRequest(
+            "The parts together have another MD5.", code="md5_mismatch", param="md5"
+        )
+
+
+async def _keep(obj: Object) -> Object:
+    return obj
+
+
+def _unavailable() -> Unavailable:
+    return Unavailable("Uploads cannot be read or changed now.", retry_after=1)
+
+
+def _unknown_outcome() -> OutcomeUnknown:
+    return OutcomeUnknown("The change was not acknowledged in time; it may have been made.")

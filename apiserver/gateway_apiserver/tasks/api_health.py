@@ -1,0 +1,111 @@
+"""Whether the Kubernetes API answers, so that what cannot be recorded is refused soon, with 503.
+
+A call that hangs tells nothing for as long as it hangs. Once one has failed, or has been out for a
+second in which no other was answered either, the next ones have a small read answered first and are
+refused where it is not: nothing of them has been sent then, so nothing is left unknown. An API that
+is merely slow is not doubted. Used by `recording` and `finder`.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from gateway_core.contract.errors import Unavailable
+from gateway_core.contract.task import GatewayTask
+from gateway_core.ports.records import (
+    Missing,
+    RecordError,
+    RecordOutcomeUnknown,
+    Records,
+    RecordUnavailable,
+)
+from gateway_core.ports.waiting import WaitLimit
+
+SLOW_SECONDS = 1.0
+"""Time without any answer after which the API is in doubt."""
+PROBE_SECONDS = 0.8
+PAUSE_SECONDS = 0.3
+"""Time after a failed probe in which no other is tried."""
+_NAME = "task-pulse"
+
+
+class ApiHealth:
+    """Made once for all calls; while nothing is in doubt it costs next to nothing."""
+
+    def __init__(self, records: Records, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._records = records
+        self._clock = clock
+        self._in_doubt = False
+        self._answered_at = self._failed_at = float("-inf")
+        self._probe: asyncio.Task[bool] | None = None
+
+    async def check(self) -> None:
+        """Returns at once, or in doubt after a probe that all callers share. Unavailable."""
+        if not self._in_doubt:
+            return
+        if self._clock() - self._failed_at < PAUSE_SECONDS:
+            raise _unavailable()
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.create_task(self._ask())
+        # shielded: a caller that goes away must not take the answer from the others
+        if not await asyncio.shield(self._probe):
+            raise _unavailable()
+
+    @asynccontextmanager
+    async def listen(self, *, gives_up: bool = False) -> AsyncIterator[None]:
+        """Goes around a call of the API's and notes whether, and how soon, it is answered.
+
+        `gives_up`: TimeoutError once the API is in doubt because of it.
+        """
+        loop = asyncio.get_running_loop()
+        began = self._clock()
+        timer: asyncio.TimerHandle
+
+        def look() -> None:
+            nonlocal timer
+            # where this process itself was held up, answers may wait to be read
+            on_time = loop.time() - timer.when() < SLOW_SECONDS / 2
+            if on_time and self._answered_at < self._clock() - SLOW_SECONDS:
+                self._in_doubt = True
+                if gives_up:
+                    scope.reschedule(loop.time())
+                    return
+            timer = loop.call_later(SLOW_SECONDS / 2, look)
+
+        timer = loop.call_later(SLOW_SECONDS, look)
+        try:
+            async with asyncio.timeout(None) as scope:
+                yield
+            self._hear()
+        except (RecordUnavailable, RecordOutcomeUnknown, TimeoutError):
+            if self._answered_at < began:
+                self._in_doubt = True
+            raise
+        except RecordError:
+            self._hear()  # an answer too
+            raise
+        finally:
+            timer.cancel()
+
+    def _hear(self) -> None:
+        self._answered_at = self._clock()
+        self._in_doubt = False
+
+    async def _ask(self) -> bool:
+        began = self._clock()
+        try:
+            async with WaitLimit(PROBE_SECONDS):
+                await self._records.get(GatewayTask.plural, _NAME)
+        except Missing:
+            pass
+        except (RecordError, TimeoutError):
+            if self._answered_at < began:
+                self._failed_at = self._clock()
+                return False
+        self._hear()
+        return True
+
+
+def _unavailable() -> Unavailable:
+    return Unavailable("The task cannot be recorded now.", retry_after=1)

@@ -1,0 +1,77 @@
+"""The tasks that this process knows: those with work left from the watch, ended ones as asked for.
+
+Used by the finder and by admission. How many finished tasks there are decides neither how long a
+start takes nor how much memory: the watch leaves them out, and a terminal state never changes
+(I3), so one that was read once can be kept for as long as there is room.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, ItemsView
+
+from gateway_apiserver.admission.projections import TaskRecord, project_task
+from gateway_core.domain.lifecycle import SETTLED
+from gateway_core.ports.caches import Listener, Table
+from gateway_core.ports.records import Object
+
+MOST_ENDED = 20_000
+"""Ended tasks kept, of about 1 kB each; what was not asked for the longest goes first."""
+KEPT_SECONDS = 3600.0
+"""How long one is kept without a look at the record: results are told for 30 days, not for ever."""
+
+
+class TaskTable(Table[TaskRecord]):
+    """`open_tasks` is fed by a watch of the tasks that are not Settled."""
+
+    def __init__(
+        self,
+        open_tasks: Table[TaskRecord],
+        *,
+        most_ended: int = MOST_ENDED,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._open = open_tasks
+        self._most = most_ended
+        self._clock = clock
+        self._ended: OrderedDict[str, tuple[float, TaskRecord]] = OrderedDict()
+
+    @property
+    def synced(self) -> bool:
+        """Whether the open tasks have been read once."""
+        return self._open.synced
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the watch of open tasks last showed any sign of life."""
+        return self._open.silence
+
+    def get(self, name: str) -> TaskRecord | None:
+        """What is known of the task; None is no proof that there is none."""
+        kept = self._ended.get(name)
+        if kept is None:
+            return self._open.get(name)
+        since, record = kept
+        if self._clock() - since > KEPT_SECONDS:
+            del self._ended[name]
+            return self._open.get(name)
+        self._ended.move_to_end(name)
+        return record
+
+    def items(self) -> ItemsView[str, TaskRecord]:
+        """The open tasks; a live view."""
+        return self._open.items()
+
+    def subscribe(self, listener: Listener) -> None:
+        """Has `listener` called for open tasks: an ended one does not change."""
+        self._open.subscribe(listener)
+
+    def offer(self, obj: Object) -> TaskRecord | None:
+        """Takes in a task that was read or written by name; what is known of it now."""
+        if (obj.get("status") or {}).get("work") != SETTLED:
+            self._open.offer(obj)
+            return self.get(obj["metadata"]["name"])
+        record = project_task(obj)
+        self._ended[obj["metadata"]["name"]] = (self._clock(), record)
+        if len(self._ended) > self._most:
+            self._ended.popitem(last=False)
+        return record

@@ -1,0 +1,105 @@
+"""Where a task is found: the watch-fed table, the Kubernetes API by name, the archive.
+
+The order and its reasons are those of the design: an ended task is always answered from memory, a
+running one is read through only where the client could know better.
+"""
+
+import re
+
+import structlog
+
+from gateway_apiserver.admission.projections import TaskRecord, project_task
+from gateway_apiserver.admission.read_through import ReadThrough
+from gateway_apiserver.concurrency import ARCHIVE_SECONDS, StoreTimeout
+from gateway_apiserver.tasks.api_health import ApiHealth
+from gateway_core.contract.errors import NotFound, Unavailable
+from gateway_core.contract.ids import IdMint, Ownership
+from gateway_core.contract.names import TASK_PREFIX, id_to_name
+from gateway_core.contract.task import GatewayTask
+from gateway_core.ports.caches import Table
+from gateway_core.ports.objects import ObjectStore, StoreUnavailable
+from gateway_core.ports.records import Missing, Object, Records, RecordUnavailable
+from gateway_core.usecases.archive import read_archived
+
+_WIRE_ID = re.compile(r"task_[a-z0-9-]{1,57}")
+_log = structlog.get_logger(__name__)
+
+
+class TaskFinder:
+    """Finds one account's tasks; another's are as good as unknown (contract §0.5)."""
+
+    def __init__(
+        self,
+        table: Table[TaskRecord],
+        fresh: ReadThrough[TaskRecord],
+        records: Records,
+        store: ObjectStore,
+        mint: IdMint,
+        pulse: ApiHealth,
+    ) -> None:
+        self._pulse = pulse
+        self._table = table
+        self._fresh = fresh
+        self._records = records
+        self._store = store
+        self._patience = StoreTimeout(ARCHIVE_SECONDS)
+        self._mint = mint
+
+    async def find(self, account: str, wire_id: str) -> TaskRecord:
+        """What a GET answers from. NotFound, Unavailable."""
+        if not _WIRE_ID.fullmatch(wire_id):
+            raise unknown_task()
+        if self._mint.check(TASK_PREFIX, account, wire_id) is Ownership.FOREIGN:
+            raise unknown_task()
+        name = id_to_name(wire_id)
+        known = self._table.get(name)
+        if known is not None and known.account == account:
+            current = known.terminal is not None or not (known.has_callback or self._fresh.is_quiet)
+            if current:
+                return known
+        elif known is not None:
+            # somebody else's: takes the way of an unknown one, so that time tells nothing
+            known = None
+        try:
+            known = await self._fresh.read(name)
+        except RecordUnavailable as error:
+            if known is not None:
+                return known
+            unread: Exception | None = error
+        else:
+            unread = None
+        if known is not None and known.account == account:
+            return known
+        archived = await self._find_archived(account, name)
+        if archived is not None:
+            return project_task(archived)
+        if unread is not None:
+            raise Unavailable("The task cannot be looked up now.", retry_after=1) from unread
+        raise unknown_task()
+
+    async def find_object(self, account: str, name: str) -> Object | None:
+        """The whole object, from the Kubernetes API or the archive. Unavailable.
+
+        A consistent read: what another replica has created a moment ago is found.
+        """
+        await self._pulse.check()
+        try:
+            async with self._pulse.listen(gives_up=True):
+                return await self._records.get(GatewayTask.plural, name)
+        except Missing:
+            return await self._find_archived(account, name)
+        except (RecordUnavailable, TimeoutError) as error:
+            raise Unavailable("The task cannot be looked up now.", retry_after=1) from error
+
+    async def _find_archived(self, account: str, name: str) -> Object | None:
+        try:
+            async with self._patience.bound():
+                return await read_archived(self._store, account, name)
+        except StoreUnavailable as error:
+            _log.warning("the archive cannot be read", error=str(error))
+            raise Unavailable("The task cannot be looked up now.", retry_after=1) from error
+
+
+def unknown_task() -> NotFound:
+    """The one 404 for unknown, foreign and misplaced tasks."""
+    return NotFound("Task not found.")

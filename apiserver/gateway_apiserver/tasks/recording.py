@@ -1,0 +1,158 @@
+"""Creating a task's object until it is known whether it is there (contract §2.1, §2.2).
+
+The create is the lock: of several with one name exactly one succeeds, and the others find it.
+Used by `admission`, once everything else has been decided.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from gateway_apiserver.tasks.api_health import ApiHealth
+from gateway_core.contract.errors import (
+    Conflict,
+    GatewayError,
+    Internal,
+    OutcomeUnknown,
+    Unavailable,
+)
+from gateway_core.contract.names import GIVEN_DIGEST_ANNOTATION, REQUEST_ID_ANNOTATION
+from gateway_core.contract.task import GatewayTask
+from gateway_core.ports.records import (
+    AlreadyExists,
+    Missing,
+    Object,
+    RecordError,
+    RecordOutcomeUnknown,
+    Records,
+    RecordUnavailable,
+    Refused,
+)
+
+GIVE_UP_SECONDS = 10.0
+REFUSE_SECONDS = 0.5
+"""Time to go on trying where nothing has been sent: the client is told to come again soon."""
+PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The object that stands, and whether another call made it."""
+
+    object: Object
+    replayed: bool
+
+
+class KeyReused(Conflict):
+    """The Idempotency-Key stands for a task that asks for something else (contract §2.2)."""
+
+    code = "idempotency_conflict"
+
+    def __init__(self) -> None:
+        super().__init__("Idempotency-Key was already used with different input")
+
+
+class WinnerUndecided(Unavailable):
+    """A call of the same name was first, and its task cannot be seen yet; the hold is its."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Another request with this Idempotency-Key is being decided.", retry_after=1
+        )
+
+
+class TaskRecorder:
+    """Writes task objects."""
+
+    def __init__(
+        self, records: Records, pulse: ApiHealth, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._records = records
+        self._pulse = pulse
+        self._clock = clock
+
+    async def record(self, obj: Object) -> Recorded:
+        """Creates `obj`, or finds the one of its name that an equal call made.
+
+        Raises:
+            KeyReused: one of its name is there that asks for something else.
+            WinnerUndecided: one of its name is there, and could not be read within 10 s.
+            OutcomeUnknown: sent and not acknowledged within 10 s; it may be there.
+            Unavailable: the Kubernetes API is away, and nothing was sent.
+            Internal: the Kubernetes API refuses the object, which is a defect of ours, and nothing
+                was sent before.
+        """
+        begin = self._clock()
+        deadline, refuse_at = begin + GIVE_UP_SECONDS, begin + REFUSE_SECONDS
+        verdict: GatewayError = Unavailable("The task could not be recorded.", retry_after=1)
+        nothing_sent = True
+        attempt = 0
+        while True:
+            try:
+                if nothing_sent:
+                    await self._pulse.check()
+                async with asyncio.timeout(max(0.0, deadline - self._clock())):
+                    return await self._try(obj)
+            except (RecordOutcomeUnknown, TimeoutError):
+                nothing_sent = False
+                verdict = OutcomeUnknown(
+                    "The task was not acknowledged in time; it may have been created."
+                )
+            except WinnerUndecided as undecided:
+                nothing_sent = False
+                if not isinstance(verdict, OutcomeUnknown):
+                    verdict = undecided
+            except (RecordUnavailable, Unavailable):
+                pass
+            except (Refused, RecordError) as error:
+                _log.error("a task was refused", task=obj["metadata"]["name"], error=str(error))
+                # what was sent before may be there, and be what this one is refused for: a quota is
+                # looked at before the name
+                defect = Internal("The task could not be recorded.")
+                raise (defect if nothing_sent else verdict) from error
+            pause = PAUSES[min(attempt, len(PAUSES) - 1)]
+            attempt += 1
+            if self._clock() + pause >= (refuse_at if nothing_sent else deadline):
+                raise verdict
+            await asyncio.sleep(pause)
+
+    async def _try(self, obj: Object) -> Recorded:
+        try:
+            async with self._pulse.listen():
+                created = await self._records.create(GatewayTask.plural, obj)
+            return Recorded(created, replayed=False)
+        except AlreadyExists:
+            pass
+        try:
+            found = await self._records.get(GatewayTask.plural, obj["metadata"]["name"])
+        except (Missing, RecordUnavailable) as error:
+            raise WinnerUndecided from error
+        if _request_id(found) == _request_id(obj):
+            return Recorded(found, replayed=False)
+        given = obj["metadata"]["annotations"][GIVEN_DIGEST_ANNOTATION]
+        if is_same_request(found, given, obj["spec"]["request"]["fingerprint"]):
+            return Recorded(found, replayed=True)
+        raise KeyReused
+
+
+def is_same_request(obj: Object, given_digest: str, fingerprint: str) -> bool:
+    """Whether the task was made by a call with the same validated body (contract §2.2).
+
+    Same with today's defaults, or same as it was sent: what the model says by now is no difference.
+    """
+    annotations = obj["metadata"].get("annotations") or {}
+    return bool(
+        annotations.get(GIVEN_DIGEST_ANNOTATION) == given_digest
+        or obj["spec"]["request"].get("fingerprint") == fingerprint
+    )
+
+
+def _request_id(obj: Object) -> str | None:
+    annotations = obj["metadata"].get("annotations") or {}
+    value: str | None = annotations.get(REQUEST_ID_ANNOTATION)
+    return value
