@@ -1,0 +1,46 @@
+"""Links, anchors and decision records of the documents."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+
+
+def name_path(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def list_anchors(document: Path) -> set[str]:
+    """The anchors that GitHub derives from the headings of a document."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_path)
+def test_links_lead_to_existing_files_and_headings(document: Path) -> None:
+    for target, anchor in LINK.findall(document.read_text()):
+        path = (document.parent / target).resolve() if target else document
+        assert path.exists(), target
+        assert not anchor or anchor in list_anchors(path), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=name_path)
+def test_decision_has_three_sections_in_at_most_300_words(decision: Path) -> None:
+    text = decision.read_text()
+    assert re.match(rf"# {int(decision.name[:4])}\. \w", text)
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
+    assert len([word for word in text.split() if re.search(r"\w", word)]) <= 300
+
+
+def test_index_lists_every_decision_with_its_title() -> None:
+    index = (ROOT / "docs" / "decisions" / "README.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| \[(.+)\]\((.+)\) \|$", index, re.MULTILINE)
+    titles = [path.read_text().splitlines()[0] for path in DECISIONS]
+    assert [f"# {number}. {title}" for number, title, _ in rows] == titles
+    assert [target for *_, target in rows] == [path.name for path in DECISIONS]
