@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from gateway_cli.cluster.selection import SELECTED, Selection
 from gateway_cli.nouns import NounGroup
+from gateway_cli.session import SELECTED, Selection
 
 PLUGIN = "kubectl-modelgateway"
 """What kubectl looks for on PATH when it is called as `kubectl modelgateway`."""

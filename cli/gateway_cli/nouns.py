@@ -36,12 +36,12 @@ NOUNS = {
     "fund": Noun("gateway_cli.admin.funds", "Add money to an account.", ADMIN),
     "usage": Noun("gateway_cli.admin.usage", "What was called and charged.", ADMIN),
     "apply": Noun(
-        "gateway_cli.install.applying",
+        "gateway_cli.install.apply",
         "Apply objects (server-side): make them, or change the fields that the files name.",
         ADMIN,
     ),
     "tasks": Noun(
-        "gateway_cli.tasks", "Make and follow tasks with a key; see all as an admin.", TASKS
+        "gateway_cli.admin.tasks", "Make and follow tasks with a key; see all as an admin.", TASKS
     ),
     "files": Noun("gateway_cli.rest.files", "Bring Files up, fetch and delete them.", STORAGE),
     "uploads": Noun(

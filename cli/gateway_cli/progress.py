@@ -42,6 +42,11 @@ class Reporter:
         """A reporter that says nothing."""
         return cls(Console(quiet=True))
 
+    @classmethod
+    def on_stderr(cls) -> "Reporter":
+        """A reporter beside a result on standard output."""
+        return cls(Console(stderr=True, highlight=False))
+
     def line(self, text: str, style: str = "") -> None:
         """Prints `text` as it is: no markup is read, nothing is wrapped."""
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)

@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway_cli.__main__ import app
-from gateway_cli.cluster.calls import ClusterCalls
-from gateway_cli.cluster.errors import OutcomeUnknown
+from gateway_core.adapters.kube.answers import raise_for
+from gateway_core.adapters.kube.records import KubeRecords
+from gateway_core.ports.records import RecordOutcomeUnknown
 
 
 @dataclass(frozen=True)
@@ -102,21 +103,20 @@ def lose_answers(monkeypatch):
     """
 
     def run(method, part, *fates):
-        send, left = ClusterCalls._send, list(fates)
+        exchange, left = KubeRecords._exchange, list(fates)
 
-        async def lose(self, sent, path, *rest):
+        async def lose(self, sent, path, **options):
             if sent != method or part not in path or not left:
-                return await send(self, sent, path, *rest)
+                return await exchange(self, sent, path, **options)
             fate = left.pop(0)
-            answer = (0, {}) if fate == "not done" else await send(self, sent, path, *rest)
+            answer = b"" if fate == "not done" else await exchange(self, sent, path, **options)
             if fate == "fine":
                 return answer
             if fate == "504":
-                return 504, {"reason": "Timeout", "message": "request did not complete"}
-            assert answer[0] < 300
-            raise OutcomeUnknown("the Kubernetes API does not answer")
+                raise_for(504, b'{"message": "request did not complete"}', writes=True)
+            raise RecordOutcomeUnknown("no answer")
 
-        monkeypatch.setattr(ClusterCalls, "_send", lose)
+        monkeypatch.setattr(KubeRecords, "_exchange", lose)
         return left
 
     return run

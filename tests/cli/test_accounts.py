@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gateway_cli.admin.amounts import format_time
 from gateway_cli.admin.funds import REFERENCES_ANNOTATION
-from gateway_cli.cluster.calls import APPLY_PATCH, MERGE_PATCH, ClusterCalls
-from gateway_cli.cluster.errors import Unreachable
+from gateway_cli.cluster.client import APPLY_PATCH, MERGE_PATCH
+from gateway_cli.options import format_time
+from gateway_core.adapters.kube.records import KubeRecords
 from gateway_core.domain.webhooks import read_secret
+from gateway_core.ports.records import RecordUnavailable
 
 
 def test_an_account_is_made_shown_changed_and_deleted(gatewayctl, read):
@@ -211,17 +212,17 @@ def test_applying_an_account_again_takes_back_nothing_that_was_paid_in(gatewayct
 def test_money_that_is_added_while_an_account_is_applied_stays(
     gatewayctl, read, monkeypatch, account
 ):
-    send, payments = ClusterCalls._send, ["7", "8"]
+    call, payments = KubeRecords.call, [7, 8]
 
-    async def pay_before(self, method, path, body, query, content_type):
-        if content_type == APPLY_PATCH and payments:
-            micros = (await send(self, "GET", path, None, None, "application/json"))[1]
-            funds = (micros["spec"].get("funds") or {}).get("paidMicros", 0)
-            more = {"spec": {"funds": {"paidMicros": funds + int(payments.pop()) * 1_000_000}}}
-            assert (await send(self, "PATCH", path, more, None, MERGE_PATCH))[0] == 200
-        return await send(self, method, path, body, query, content_type)
+    async def pay_before(self, method, path, **options):
+        if options.get("content_type") == APPLY_PATCH and payments:
+            funds = (await call(self, "GET", path))["spec"].get("funds") or {}
+            paid = funds.get("paidMicros", 0) + payments.pop() * 1_000_000
+            more = {"spec": {"funds": {"paidMicros": paid}}}
+            await call(self, "PATCH", path, body=more, content_type=MERGE_PATCH)
+        return await call(self, method, path, **options)
 
-    monkeypatch.setattr(ClusterCalls, "_send", pay_before)
+    monkeypatch.setattr(KubeRecords, "call", pay_before)
     gatewayctl("apply", "-f", "-", stdin=describe_account(account, paidMicros=1))
     assert not payments
     assert read("gatewayaccount", account)["spec"]["funds"]["paidMicros"] == 15_000_000
@@ -244,10 +245,10 @@ def test_a_payment_of_unknown_outcome_is_repeated_by_its_reference_and_added_onc
 
 
 def test_an_api_server_that_nothing_was_sent_to_has_added_nothing(gatewayctl, monkeypatch, account):
-    async def refuse(self, method, path, *rest):
-        raise Unreachable("connection refused")
+    async def refuse(self, method, path, **options):
+        raise RecordUnavailable("the Kubernetes API was not reached")
 
-    monkeypatch.setattr(ClusterCalls, "_send", refuse)
+    monkeypatch.setattr(KubeRecords, "call", refuse)
     assert "not known" not in gatewayctl("fund", account, "5", code=5).refusal
 
 

@@ -174,7 +174,7 @@ def test_a_rotation_keeps_the_old_secret_for_the_overlap_only(gatewayctl, read, 
 def test_the_operator_is_left_to_make_a_key(
     gatewayctl, read, patch_status, account, monkeypatch, control_plane
 ):
-    monkeypatch.setattr("gateway_cli.admin.keymaking.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("gateway_cli.admin.keys.PATIENCE_SECONDS", 0.2)
     said = gatewayctl("keys", "create", account, "--name", "Build Bot", "--secret-name", "bot-key")
     assert said.out == ""
     assert "has not written it into Secret bot-key yet" in said.refusal

@@ -135,7 +135,7 @@ def test_a_key_comes_from_the_environment_or_a_file_and_is_checked_at_once(
     assert key[:-1] not in said.err
     path = tmp_path / "key"
     path.write_text(key + "\n")
-    monkeypatch.setattr("gateway_cli.rest.calls.ATTEMPTS", 1)
+    monkeypatch.setattr("gateway_cli.rest.client.ATTEMPTS", 1)
     said = gatewayctl("tasks", "get", "task_a", *REST, "--key-file", path, code=5)
     assert key not in said.err
     assert "is not answered" in said.refusal

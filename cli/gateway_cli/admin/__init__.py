@@ -1,4 +1,1 @@
-"""What admins do over kubectl credentials: accounts, users, keys, guardrails, funds, usage, tasks.
-
-A module for each noun of the command line; all act on the gateway's objects alone.
-"""
+"""Commands of cluster admins, a module for each noun; all act on the gateway's objects alone."""

@@ -1,21 +1,17 @@
 """`gatewayctl accounts`: who pays, and under which limits."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from gateway_cli.admin.amounts import parse_dollars
-from gateway_cli.admin.documents import describe_account
-from gateway_cli.admin.figures import complete_account
-from gateway_cli.admin.options import AccountName, Namespace, RequestsPerMinute, Yes
-from gateway_cli.admin.session import confirm, on_cluster
+from gateway_cli.admin.documents import complete_account, describe_account
+from gateway_cli.admin.objects import KindView
 from gateway_cli.admin.webhooks import app as webhooks_app
-from gateway_cli.output import Column, Output, print_done, print_list, print_one
+from gateway_cli.options import AccountName, Namespace, RequestsPerMinute, Yes, parse_dollars
+from gateway_cli.output import Column, Output
+from gateway_cli.session import confirm, on_cluster
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.key import GatewayKey
-
-if TYPE_CHECKING:
-    from gateway_cli.admin.objects import GatewayObjects
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 app.add_typer(webhooks_app, name="webhook-secret")
@@ -64,21 +60,19 @@ StorageBytes = Annotated[
 ]
 
 
+VIEW = KindView(GatewayAccount, "account", describe_account, COLUMNS, LINES)
+
+
 @app.command("list")
 def list_accounts(namespace: Namespace = None, output: Output = "table") -> None:
     """All accounts, with their money as of the operator's last look, which is once a minute."""
-    found = on_cluster(namespace, lambda objects: objects.list_all(GatewayAccount))
-    print_list([describe_account(obj) for obj in found], COLUMNS, output, noun="accounts")
+    VIEW.print_all(namespace, output)
 
 
 @app.command()
 def describe(account: AccountName, namespace: Namespace = None, output: Output = "table") -> None:
     """One account: its money, its limits, and what keeps it from being usable."""
-
-    async def run(objects: "GatewayObjects") -> dict[str, Any]:
-        return await complete_account(objects, await objects.get(GatewayAccount, account))
-
-    print_one(describe_account(on_cluster(namespace, run)), LINES, output)
+    VIEW.print_one(account, namespace, output, complete_account)
 
 
 @app.command()
@@ -107,8 +101,8 @@ def create(
         "requestsPerMinute": rpm,
         "storageBytes": storage_bytes,
     }
-    made = on_cluster(namespace, lambda objects: objects.create(GatewayAccount, account, spec))
-    print_done(f"account {account} is there", describe_account(made), output)
+    made = on_cluster(namespace, lambda cluster: cluster.create(GatewayAccount, account, spec))
+    VIEW.print_changed(made, "is there", output)
 
 
 @app.command("set")
@@ -137,11 +131,7 @@ def change(
     spec = {field: value for field, value in given.items() if value is not None}
     if not spec:
         raise typer.BadParameter("name what is to be changed, e.g. --rpm 600 or --suspended")
-    changed = on_cluster(
-        namespace,
-        lambda objects: objects.change(GatewayAccount, account, lambda _: {"spec": spec}),
-    )
-    print_done(f"account {account} is changed", describe_account(changed), output)
+    VIEW.change(account, {"spec": spec}, "is changed", namespace, output)
 
 
 @app.command()
@@ -156,9 +146,8 @@ def delete(
     To shut it for a while, `gatewayctl accounts set ACCOUNT --suspended` is the better way.
     """
     keys = on_cluster(
-        namespace, lambda objects: objects.list_all(GatewayKey, **{"spec.accountName": account})
+        namespace, lambda cluster: cluster.list_all(GatewayKey, **{"spec.accountName": account})
     )
     usable = sum(not key["spec"].get("revoked") for key in keys)
     confirm(f"Delete account {account}, which has {usable} keys that are not revoked?", yes)
-    on_cluster(namespace, lambda objects: objects.delete(GatewayAccount, account))
-    print_done(f"account {account} is deleted", {"name": account, "deleted": True}, output)
+    VIEW.delete(account, namespace, output)

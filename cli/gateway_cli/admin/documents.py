@@ -6,11 +6,21 @@ always there, null where nothing is known. Scripts rely on the names.
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gateway_cli.cluster import Object
+from gateway_cli.cluster.errors import Forbidden
+from gateway_core.contract.account import Funds
+from gateway_core.contract.key import GatewayKey
+from gateway_core.contract.limits import SpendLimit, subject_of_guardrail, subject_of_key
 from gateway_core.contract.money import to_decimal_text
 from gateway_core.contract.names import name_to_id
+from gateway_core.contract.usage import GatewayUsage
+from gateway_core.domain.standings import tell_balance, tell_spending
+from gateway_core.domain.usage import sum_usage
+from gateway_core.ports.records import Object
+
+if TYPE_CHECKING:
+    from gateway_cli.cluster.client import Cluster
 
 Document = dict[str, Any]
 
@@ -146,6 +156,33 @@ def describe_task(obj: Object) -> Document:
     }
 
 
+async def complete_account(cluster: "Cluster", obj: Object) -> Object:
+    """The account with its money as of now in its status, counted from GatewayUsage.
+
+    The operator writes the same figures once a minute. Calls under way hold more until they end,
+    which only the API knows.
+    """
+    usage = await _read_usage(cluster, obj["metadata"]["name"])
+    if usage is None:
+        return obj
+    funds = Funds.model_validate(obj["spec"].get("funds") or {})
+    return _with_status(obj, tell_balance(funds, sum_usage(usage).charged))
+
+
+async def complete_budget(cluster: "Cluster", obj: Object) -> Object:
+    """The key or guardrail with what it has used, and when that becomes less, in its status."""
+    is_key = obj["kind"] == GatewayKey.kind_name
+    subject = (subject_of_key if is_key else subject_of_guardrail)(obj["metadata"]["name"])
+    usage = await _read_usage(cluster, obj["spec"]["accountName"])
+    if usage is None:
+        return obj
+    limit = obj["spec"].get("limit")
+    spent = sum_usage(usage, [subject]).spent[subject]
+    parsed = SpendLimit.model_validate(limit) if limit else None
+    fields = tell_spending(parsed, spent, datetime.now(UTC))
+    return _with_status(obj, fields)
+
+
 def _describe_limit(limit: Mapping[str, Any] | None, status: Mapping[str, Any]) -> Document:
     """A budget, and what the status has used of it."""
     most = limit["micros"] if limit else None
@@ -195,3 +232,15 @@ def _find_key_state(spec: Mapping[str, Any]) -> str:
     if expires and datetime.fromisoformat(expires) <= datetime.now(UTC):
         return "expired"
     return "disabled" if spec.get("disabled") else "active"
+
+
+async def _read_usage(cluster: "Cluster", account: str) -> list[Object] | None:
+    """The account's usage; None where it may not be read: the status is shown as it is."""
+    try:
+        return await cluster.list_all(GatewayUsage, **{"spec.accountName": account})
+    except Forbidden:
+        return None
+
+
+def _with_status(obj: Object, fields: dict[str, Any]) -> Object:
+    return {**obj, "status": {**(obj.get("status") or {}), **fields}}

@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gateway_cli.admin.amounts import format_time
 from gateway_cli.admin.documents import dollars
-from gateway_cli.admin.options import AccountName, Dollars, Namespace
-from gateway_cli.admin.session import on_cluster
-from gateway_cli.cluster.calls import FIELD_MANAGER
+from gateway_cli.cluster.client import FIELD_MANAGER
 from gateway_cli.cluster.errors import ClusterError, OutcomeUnknown
+from gateway_cli.options import AccountName, Dollars, Namespace, format_time
 from gateway_cli.output import Output, print_done, print_note
+from gateway_cli.session import on_cluster
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.money import MAX_MICROS
 from gateway_core.contract.names import GROUP
 
 if TYPE_CHECKING:
-    from gateway_cli.admin.objects import GatewayObjects
+    from gateway_cli.cluster.client import Cluster
 
 REFERENCES_ANNOTATION = f"{GROUP}/fund-references"
 REMEMBERED = timedelta(days=90)
@@ -68,9 +67,9 @@ def fund(
         print_note(f"reference {reference}")
     payment = Payment(reference, pot, amount)
 
-    async def run(objects: "GatewayObjects") -> dict[str, Any]:
+    async def run(cluster: "Cluster") -> dict[str, Any]:
         try:
-            return await objects.change(GatewayAccount, account, payment.decide)
+            return await cluster.change(GatewayAccount, account, payment.decide)
         except OutcomeUnknown as error:
             raise OutcomeUnknown(
                 f"{error}. It is not known whether the {dollars(amount)} USD were added: repeat the"

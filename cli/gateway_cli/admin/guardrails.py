@@ -1,20 +1,15 @@
 """`gatewayctl guardrails`: limits that some keys of an account share."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway_cli.admin.documents import describe_guardrail
-from gateway_cli.admin.figures import complete_budget
-from gateway_cli.admin.limits import (
-    BUDGET_LINES,
-    Clearable,
-    make_limit,
-    merge_given,
-    set_fields,
-    show_limit,
-)
-from gateway_cli.admin.options import (
+from gateway_cli.admin.documents import complete_budget, describe_guardrail
+from gateway_cli.admin.limits import BUDGET_LINES, Clearable, make_limit, merge_given, show_limit
+from gateway_cli.admin.objects import KindView, Patch
+from gateway_cli.admin.tokens import name_declared
+from gateway_cli.cluster.errors import AlreadyThere, ClusterError
+from gateway_cli.options import (
     AccountFilter,
     AccountName,
     Dollars,
@@ -29,18 +24,17 @@ from gateway_cli.admin.options import (
     WindowOption,
     Yes,
 )
-from gateway_cli.admin.session import confirm, on_cluster
-from gateway_cli.admin.tokens import name_declared
-from gateway_cli.cluster.errors import AlreadyThere, ClusterError
-from gateway_cli.output import Column, Output, print_done, print_list, print_one
+from gateway_cli.output import Column, Output
+from gateway_cli.session import confirm, on_cluster
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
 from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.limits import MOST_GUARDRAILS, subject_of_guardrail
+from gateway_core.contract.limits import MOST_GUARDRAILS
 from gateway_core.contract.names import ACCOUNT_LABEL, id_to_name
+from gateway_core.ports.records import Object
 
 if TYPE_CHECKING:
-    from gateway_cli.admin.objects import GatewayObjects
+    from gateway_cli.cluster.client import Cluster
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 limit_app = typer.Typer(
@@ -84,14 +78,15 @@ DeniedProviders = Annotated[
 Description = Annotated[str | None, typer.Option(help="What it is for.")]
 
 
+VIEW = KindView(GatewayGuardrail, "guardrail", describe_guardrail, COLUMNS, LINES)
+
+
 @app.command("list")
 def list_guardrails(
     account: AccountFilter = None, namespace: Namespace = None, output: Output = "table"
 ) -> None:
     """All guardrails, or those of one account, with what was used as of the last minute."""
-    selector = {"spec.accountName": account}
-    found = on_cluster(namespace, lambda objects: objects.list_all(GatewayGuardrail, **selector))
-    print_list([describe_guardrail(obj) for obj in found], COLUMNS, output, noun="guardrails")
+    VIEW.print_all(namespace, output, **{"spec.accountName": account})
 
 
 @app.command()
@@ -99,13 +94,7 @@ def describe(
     guardrail: GuardrailName, namespace: Namespace = None, output: Output = "table"
 ) -> None:
     """One guardrail: what it restricts, which keys share it, and what they have used."""
-
-    async def run(objects: "GatewayObjects") -> dict[str, Any]:
-        name = id_to_name(guardrail)
-        found = await objects.get(GatewayGuardrail, name)
-        return await complete_budget(objects, found, subject_of_guardrail(name))
-
-    print_one(describe_guardrail(on_cluster(namespace, run)), LINES, output)
+    VIEW.print_one(id_to_name(guardrail), namespace, output, complete_budget)
 
 
 @app.command()
@@ -136,9 +125,9 @@ def create(
         "deniedProviders": deny_provider,
     }
 
-    async def run(objects: "GatewayObjects") -> dict[str, Any]:
-        await objects.get(GatewayAccount, account)
-        for other in await objects.list_all(GatewayGuardrail, **{"spec.accountName": account}):
+    async def run(cluster: "Cluster") -> Object:
+        await cluster.get(GatewayAccount, account)
+        for other in await cluster.list_all(GatewayGuardrail, **{"spec.accountName": account}):
             if other["spec"]["displayName"] == display_name:
                 raise AlreadyThere(
                     f"account {account} has a guardrail called {display_name}:"
@@ -146,9 +135,9 @@ def create(
                 )
         name = name_declared(display_name, GUARDRAIL_PREFIX)
         labels = {ACCOUNT_LABEL: account}
-        return await objects.create(GatewayGuardrail, name, spec, labels=labels)
+        return await cluster.create(GatewayGuardrail, name, spec, labels=labels)
 
-    _print_changed(on_cluster(namespace, run), "is there", output)
+    VIEW.print_changed(on_cluster(namespace, run), "is there", output)
 
 
 @app.command("set")
@@ -177,9 +166,8 @@ def change(
         "allowedProviders": provider,
         "deniedProviders": deny_provider,
     }
-    spec = merge_given(given, clear, GatewayGuardrail)
-    changed = set_fields(GatewayGuardrail, id_to_name(guardrail), spec, namespace)
-    _print_changed(changed, "is changed", output)
+    patch = merge_given(given, clear, GatewayGuardrail)
+    VIEW.change(id_to_name(guardrail), patch, "is changed", namespace, output)
 
 
 @limit_app.command("set")
@@ -191,9 +179,13 @@ def set_limit(
     output: Output = "table",
 ) -> None:
     """Let its keys spend at most DOLLARS together in a window."""
-    spec = {"limit": {"micros": amount, "window": window}}
-    changed = set_fields(GatewayGuardrail, id_to_name(guardrail), spec, namespace)
-    _print_changed(changed, f"lets spend {show_limit(describe_guardrail(changed))}", output)
+    VIEW.change(
+        id_to_name(guardrail),
+        {"spec": {"limit": make_limit(amount, window)}},
+        lambda document: f"lets spend {show_limit(document)}",
+        namespace,
+        output,
+    )
 
 
 @limit_app.command("clear")
@@ -201,8 +193,8 @@ def clear_limit(
     guardrail: GuardrailName, namespace: Namespace = None, output: Output = "table"
 ) -> None:
     """Take the pool's limit away; the keys' own stay."""
-    changed = set_fields(GatewayGuardrail, id_to_name(guardrail), {"limit": None}, namespace)
-    _print_changed(changed, "has no limit", output)
+    patch = {"spec": {"limit": None}}
+    VIEW.change(id_to_name(guardrail), patch, "has no limit", namespace, output)
 
 
 @app.command()
@@ -212,23 +204,20 @@ def assign(
     """Have a guardrail hold for KEYS too: all of them, or none where one cannot be."""
     wanted = [id_to_name(key) for key in keys]
 
-    async def run(objects: "GatewayObjects") -> dict[str, Any]:
+    async def run(cluster: "Cluster") -> Object:
         name = id_to_name(guardrail)
-        account = (await objects.get(GatewayGuardrail, name))["spec"]["accountName"]
+        account = (await cluster.get(GatewayGuardrail, name))["spec"]["accountName"]
         for key in wanted:
-            if (await objects.get(GatewayKey, key))["spec"]["accountName"] != account:
+            if (await cluster.get(GatewayKey, key))["spec"]["accountName"] != account:
                 raise ClusterError(f"key {key} is not of account {account}; nothing is assigned")
         _refuse_many(
-            await objects.list_all(GatewayGuardrail, **{"spec.accountName": account}), name, wanted
+            await cluster.list_all(GatewayGuardrail, **{"spec.accountName": account}), name, wanted
         )
-        return await objects.change(
-            GatewayGuardrail,
-            name,
-            lambda obj: _name_keys([*_keys_of(obj), *wanted]),
+        return await cluster.change(
+            GatewayGuardrail, name, lambda obj: _name_keys([*_keys_of(obj), *wanted])
         )
 
-    changed = on_cluster(namespace, run)
-    _print_changed(changed, f"holds for {', '.join(wanted)}", output)
+    VIEW.print_changed(on_cluster(namespace, run), f"holds for {', '.join(wanted)}", output)
 
 
 @app.command()
@@ -237,15 +226,12 @@ def unassign(
 ) -> None:
     """Have a guardrail hold for KEYS no more; what they spent stays in its pool."""
     gone = {id_to_name(key) for key in keys}
-    changed = on_cluster(
-        namespace,
-        lambda objects: objects.change(
-            GatewayGuardrail,
-            id_to_name(guardrail),
-            lambda obj: _name_keys([key for key in _keys_of(obj) if key not in gone]),
-        ),
-    )
-    _print_changed(changed, f"does not hold for {', '.join(sorted(gone))}", output)
+
+    def decide(obj: Object) -> Patch:
+        return _name_keys([key for key in _keys_of(obj) if key not in gone])
+
+    text = f"does not hold for {', '.join(sorted(gone))}"
+    VIEW.change(id_to_name(guardrail), decide, text, namespace, output)
 
 
 @app.command()
@@ -261,8 +247,8 @@ def delete(
     """Delete a guardrail that holds for no key."""
     name = id_to_name(guardrail)
 
-    async def check(objects: "GatewayObjects") -> None:
-        keys = _keys_of(await objects.get(GatewayGuardrail, name))
+    async def check(cluster: "Cluster") -> None:
+        keys = _keys_of(await cluster.get(GatewayGuardrail, name))
         if keys and not force:
             raise ClusterError(
                 f"guardrail {name} holds for {len(keys)} keys: `gatewayctl guardrails unassign`"
@@ -271,19 +257,18 @@ def delete(
 
     on_cluster(namespace, check)
     confirm(f"Delete guardrail {name}?", yes)
-    on_cluster(namespace, lambda objects: objects.delete(GatewayGuardrail, name))
-    print_done(f"guardrail {name} is deleted", {"name": name, "deleted": True}, output)
+    VIEW.delete(name, namespace, output)
 
 
-def _keys_of(obj: dict[str, Any]) -> list[str]:
+def _keys_of(obj: Object) -> list[str]:
     return list(obj["spec"].get("keyNames") or ())
 
 
-def _name_keys(keys: list[str]) -> dict[str, Any]:
+def _name_keys(keys: list[str]) -> Patch:
     return {"spec": {"keyNames": list(dict.fromkeys(keys))}}
 
 
-def _refuse_many(guardrails: list[dict[str, Any]], name: str, keys: list[str]) -> None:
+def _refuse_many(guardrails: list[Object], name: str, keys: list[str]) -> None:
     """ClusterError where a key would have more guardrails than admission holds calls against."""
     others = [obj for obj in guardrails if obj["metadata"]["name"] != name]
     for key in keys:
@@ -292,7 +277,3 @@ def _refuse_many(guardrails: list[dict[str, Any]], name: str, keys: list[str]) -
                 f"key {key} has {MOST_GUARDRAILS} guardrails, the most there may be;"
                 " nothing is assigned"
             )
-
-
-def _print_changed(obj: dict[str, Any], text: str, output: Any) -> None:
-    print_done(f"guardrail {obj['metadata']['name']} {text}", describe_guardrail(obj), output)

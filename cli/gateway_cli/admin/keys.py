@@ -1,21 +1,28 @@
-"""`gatewayctl keys`: what opens the API for an account, and how far."""
+"""`gatewayctl keys`: what opens the API for an account, and how far.
 
+A key is made here, and its secret shown once, or by the operator, which writes it into a Secret.
+"""
+
+import asyncio
+import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway_cli.admin.amounts import parse_period
-from gateway_cli.admin.documents import describe_key
-from gateway_cli.admin.figures import complete_budget
-from gateway_cli.admin.keymaking import create as create_key
-from gateway_cli.admin.keymaking import print_secret
-from gateway_cli.admin.limits import BUDGET_LINES, Clearable, merge_given, set_fields, show_limit
-from gateway_cli.admin.options import (
+from gateway_cli.admin.documents import complete_budget, describe_key
+from gateway_cli.admin.limits import BUDGET_LINES, Clearable, make_limit, merge_given, show_limit
+from gateway_cli.admin.objects import KindView, Patch
+from gateway_cli.admin.tokens import find_key_ring, name_declared, rotate_tokens
+from gateway_cli.cluster.errors import ClusterError
+from gateway_cli.options import (
     AccountFilter,
+    AccountName,
     Dollars,
     Expiration,
     KeyName,
+    LimitDollars,
+    LimitWindow,
     ModelEntries,
     Namespace,
     PepperSecret,
@@ -24,17 +31,25 @@ from gateway_cli.admin.options import (
     SecretsFolder,
     WindowOption,
     Yes,
+    complete_users,
+    parse_pair,
+    parse_period,
 )
-from gateway_cli.admin.session import confirm, on_cluster
-from gateway_cli.admin.tokens import find_key_ring, rotate_tokens
-from gateway_cli.cluster.errors import ClusterError
-from gateway_cli.output import Column, Output, print_done, print_list, print_one
-from gateway_core.contract.key import MOST_OVERLAP_SECONDS, GatewayKey
-from gateway_core.contract.limits import subject_of_key
-from gateway_core.contract.names import id_to_name
+from gateway_cli.output import Column, Format, Output, print_note, print_one, print_plain
+from gateway_cli.session import confirm, on_cluster
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.key import KEY_PREFIX, MOST_OVERLAP_SECONDS, GatewayKey
+from gateway_core.contract.keys import KeyClass
+from gateway_core.contract.names import ACCOUNT_LABEL, id_to_name
+from gateway_core.contract.user import GatewayUser
+from gateway_core.ports.records import Object
 
 if TYPE_CHECKING:
-    from gateway_cli.admin.objects import GatewayObjects
+    from gateway_cli.cluster.client import Cluster
+
+PATIENCE_SECONDS = 30.0
+PAUSE_SECONDS = 0.25
+"""For how long, and how often, the operator is looked at that is to write a secret."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 limit_app = typer.Typer(
@@ -42,7 +57,6 @@ limit_app = typer.Typer(
     no_args_is_help=True,
     help="How much a key may spend, and in which window.",
 )
-app.command("create")(create_key)
 app.add_typer(limit_app, name="limit")
 
 COLUMNS = (
@@ -76,6 +90,78 @@ LINES = (
     Column("Message", "message"),
     Column("Created", "created_at"),
 )
+VIEW = KindView(GatewayKey, "key", describe_key, COLUMNS, LINES)
+
+
+@app.command()
+def create(
+    account: AccountName,
+    display_name: Annotated[str, typer.Option("--name", help="Shown in lists.")] = "Key",
+    management: Annotated[
+        bool, typer.Option("--management", help="A management key (mk-): it creates no tasks.")
+    ] = False,
+    created_by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            help="The GatewayUser with whose role it acts; a member's without one.",
+            autocompletion=complete_users,
+        ),
+    ] = None,
+    secret_name: Annotated[
+        str | None,
+        typer.Option(help="Have the operator make it, and write it into this Secret."),
+    ] = None,
+    limit: LimitDollars = None,
+    window: LimitWindow = None,
+    rpm: RequestsPerMinute = None,
+    model: ModelEntries = None,
+    provider: ProviderEntries = None,
+    expires: Expiration = None,
+    note: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=TEXT", help="A note; may be repeated.")
+    ] = None,
+    pepper_secret: PepperSecret = None,
+    secrets_dir: SecretsFolder = None,
+    namespace: Namespace = None,
+    output: Output = "table",
+) -> None:
+    """Make a key of ACCOUNT and print its secret, which is shown this once.
+
+    Standard output has the secret alone: `KEY=$(gatewayctl keys create acme)`.
+    """
+    key_class: KeyClass = "Management" if management else "Standard"
+    spec = {
+        "accountName": account,
+        "class": key_class,
+        "displayName": display_name,
+        "createdBy": created_by,
+        "secretName": secret_name,
+        "limit": make_limit(limit, window),
+        "requestsPerMinute": rpm,
+        "allowedModels": model,
+        "allowedProviders": provider,
+        "expirationTime": expires,
+        "metadata": dict(parse_pair(entry, "--note") for entry in note or ()) or None,
+    }
+
+    async def run(cluster: "Cluster") -> tuple[Object, str | None]:
+        await cluster.get(GatewayAccount, account)
+        if created_by is not None:
+            await cluster.get(GatewayUser, created_by)
+        labels = {ACCOUNT_LABEL: account}
+        if secret_name is not None:
+            name = name_declared(display_name)
+            await cluster.create(GatewayKey, name, spec, labels=labels)
+            return await _wait_written(cluster, name), None
+        ring = await find_key_ring(cluster, pepper_secret, secrets_dir)
+        plaintext, token = ring.mint(key_class)
+        name = ring.name_object(KEY_PREFIX, account)
+        made = await cluster.create(GatewayKey, name, {**spec, "tokens": [token]}, labels=labels)
+        return made, plaintext
+
+    made, plaintext = on_cluster(namespace, run)
+    _print_secret(made, plaintext, "is made", output)
 
 
 @app.command("list")
@@ -83,20 +169,13 @@ def list_keys(
     account: AccountFilter = None, namespace: Namespace = None, output: Output = "table"
 ) -> None:
     """All keys, or those of one account, with what they have used as of the last minute."""
-    selector = {"spec.accountName": account}
-    found = on_cluster(namespace, lambda objects: objects.list_all(GatewayKey, **selector))
-    print_list([describe_key(obj) for obj in found], COLUMNS, output, noun="keys")
+    VIEW.print_all(namespace, output, **{"spec.accountName": account})
 
 
 @app.command()
 def describe(key: KeyName, namespace: Namespace = None, output: Output = "table") -> None:
     """One key: what it may do, what it has used of its limit, and when that resets."""
-
-    async def run(objects: "GatewayObjects") -> dict[str, Any]:
-        found = await objects.get(GatewayKey, id_to_name(key))
-        return await complete_budget(objects, found, subject_of_key(found["metadata"]["name"]))
-
-    print_one(describe_key(on_cluster(namespace, run)), LINES, output)
+    VIEW.print_one(id_to_name(key), namespace, output, complete_budget)
 
 
 @app.command("set")
@@ -121,8 +200,8 @@ def change(
         "allowedProviders": provider,
         "expirationTime": expires,
     }
-    spec = merge_given(given, clear, GatewayKey)
-    _print_changed(set_fields(GatewayKey, id_to_name(key), spec, namespace), "is changed", output)
+    patch = merge_given(given, clear, GatewayKey)
+    VIEW.change(id_to_name(key), patch, "is changed", namespace, output)
 
 
 @limit_app.command("set")
@@ -134,31 +213,32 @@ def set_limit(
     output: Output = "table",
 ) -> None:
     """Let a key spend at most DOLLARS in a window; over it calls are answered 429."""
-    spec = {"limit": {"micros": amount, "window": window}}
-    changed = set_fields(GatewayKey, id_to_name(key), spec, namespace)
-    text = f"may spend {show_limit(describe_key(changed))}"
-    _print_changed(changed, text, output)
+    VIEW.change(
+        id_to_name(key),
+        {"spec": {"limit": make_limit(amount, window)}},
+        lambda document: f"may spend {show_limit(document)}",
+        namespace,
+        output,
+    )
 
 
 @limit_app.command("clear")
 def clear_limit(key: KeyName, namespace: Namespace = None, output: Output = "table") -> None:
     """Take a key's limit away; those of its guardrails stay."""
-    changed = set_fields(GatewayKey, id_to_name(key), {"limit": None}, namespace)
-    _print_changed(changed, "has no limit of its own", output)
+    patch = {"spec": {"limit": None}}
+    VIEW.change(id_to_name(key), patch, "has no limit of its own", namespace, output)
 
 
 @app.command()
 def disable(key: KeyName, namespace: Namespace = None, output: Output = "table") -> None:
     """Refuse a key until `enable`."""
-    changed = set_fields(GatewayKey, id_to_name(key), {"disabled": True}, namespace)
-    _print_changed(changed, "is disabled", output)
+    VIEW.change(id_to_name(key), {"spec": {"disabled": True}}, "is disabled", namespace, output)
 
 
 @app.command()
 def enable(key: KeyName, namespace: Namespace = None, output: Output = "table") -> None:
     """Let a disabled key open again."""
-    changed = set_fields(GatewayKey, id_to_name(key), {"disabled": False}, namespace)
-    _print_changed(changed, "is enabled", output)
+    VIEW.change(id_to_name(key), {"spec": {"disabled": False}}, "is enabled", namespace, output)
 
 
 @app.command()
@@ -184,28 +264,28 @@ def rotate(
     if overlap > MOST_OVERLAP_SECONDS:
         raise typer.BadParameter("--overlap is at most 7d")
 
-    async def run(objects: "GatewayObjects") -> tuple[dict[str, Any], str | None]:
+    async def run(cluster: "Cluster") -> tuple[Object, str | None]:
         name = id_to_name(key)
-        spec = _refuse_revoked(await objects.get(GatewayKey, name))["spec"]
+        spec = _refuse_revoked(await cluster.get(GatewayKey, name))["spec"]
         if "secretName" in spec:
 
-            def raise_rotations(obj: dict[str, Any]) -> dict[str, Any]:
+            def raise_rotations(obj: Object) -> Patch:
                 rotations = _refuse_revoked(obj)["spec"].get("rotations", 0) + 1
                 return {"spec": {"rotations": rotations, "overlapSeconds": overlap}}
 
-            return await objects.change(GatewayKey, name, raise_rotations), None
-        ring = await find_key_ring(objects, pepper_secret, secrets_dir)
+            return await cluster.change(GatewayKey, name, raise_rotations), None
+        ring = await find_key_ring(cluster, pepper_secret, secrets_dir)
         plaintext, token = ring.mint(spec.get("class", "Standard"))
         until = datetime.now(UTC) + timedelta(seconds=overlap) if overlap else None
 
-        def replace(obj: dict[str, Any]) -> dict[str, Any]:
+        def replace(obj: Object) -> Patch:
             present = _refuse_revoked(obj)["spec"]["tokens"]
             return {"spec": {"tokens": rotate_tokens(present, token, until)}}
 
-        return await objects.change(GatewayKey, name, replace), plaintext
+        return await cluster.change(GatewayKey, name, replace), plaintext
 
     changed, plaintext = on_cluster(namespace, run)
-    print_secret(changed, plaintext, "has a new secret", output)
+    _print_secret(changed, plaintext, "has a new secret", output)
 
 
 @app.command()
@@ -214,15 +294,56 @@ def revoke(
 ) -> None:
     """Shut a key for good: there is no way back. Its usage stays."""
     confirm(f"Revoke key {key} for good?", yes)
-    changed = set_fields(GatewayKey, id_to_name(key), {"revoked": True}, namespace)
-    _print_changed(changed, "is revoked", output)
+    VIEW.change(id_to_name(key), {"spec": {"revoked": True}}, "is revoked", namespace, output)
 
 
-def _refuse_revoked(obj: dict[str, Any]) -> dict[str, Any]:
+def _refuse_revoked(obj: Object) -> Object:
     if obj["spec"].get("revoked"):
         raise ClusterError(f"key {obj['metadata']['name']} is revoked; make another one")
     return obj
 
 
-def _print_changed(obj: dict[str, Any], text: str, output: Any) -> None:
-    print_done(f"key {obj['metadata']['name']} {text}", describe_key(obj), output)
+def _print_secret(obj: Object, plaintext: str | None, text: str, output: Format) -> None:
+    """The secret on standard output, once and alone; what is around it on standard error.
+
+    Without plaintext the operator has it: where it is is told instead.
+    """
+    document = describe_key(obj)
+    if output != "table":
+        print_one({**document, "secret": plaintext}, (), output)
+        return
+    print_note(f"✓ key {document['name']} {text}")
+    if plaintext is not None:
+        print_plain(plaintext)
+        print_note("the secret is shown this once; limits: `gatewayctl keys limit set`")
+        return
+    secret = obj["spec"]["secretName"]
+    if _is_followed(obj):
+        print_note(
+            f"the operator has written it: kubectl get secret {secret} --output"
+            " go-template='{{index .data \"api-key\" | base64decode}}'"
+        )
+    else:
+        print_note(
+            f"the operator has not written it into Secret {secret} yet"
+            f" ({document['message'] or 'it says nothing so far'});"
+            f" `gatewayctl keys describe {document['name']}` tells when"
+        )
+
+
+async def _wait_written(cluster: "Cluster", name: str) -> Object:
+    """The key once the operator has made its secret, or as it is after half a minute."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        obj = await cluster.get(GatewayKey, name)
+        if _is_followed(obj) or time.monotonic() > deadline:
+            return obj
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _is_followed(obj: Object) -> bool:
+    """Whether the operator has written the secret that the spec asks for."""
+    status = obj.get("status") or {}
+    return bool(status.get("tokens")) and (
+        status.get("rotations", 0) >= obj["spec"].get("rotations", 0)
+    )

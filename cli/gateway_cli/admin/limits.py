@@ -5,7 +5,6 @@ from typing import Any
 
 import typer
 
-from gateway_cli.admin.session import on_cluster
 from gateway_cli.output import Column
 from gateway_core.contract.limits import Window
 from gateway_core.contract.resource import Resource
@@ -56,19 +55,10 @@ def show_limit(budget: Any) -> str | None:
     return None if budget["limit"] is None else f"{budget['limit']} {budget['window']}"
 
 
-def set_fields(
-    kind: type[Resource], name: str, spec: dict[str, Any], namespace: str | None
-) -> dict[str, Any]:
-    """The object with those fields of its spec changed; null takes one out."""
-    return on_cluster(
-        namespace, lambda objects: objects.change(kind, name, lambda _: {"spec": spec})
-    )
-
-
 def merge_given(
     given: dict[str, Any], cleared: list[Clearable] | None, present: type[Resource]
 ) -> dict[str, Any]:
-    """The change that options ask for: what is given, and null for what is cleared.
+    """The patch that options ask for: what is given, and null for what is cleared.
 
     A usage error where that is nothing, or a field is both.
     """
@@ -82,7 +72,7 @@ def merge_given(
         change |= dict.fromkeys(fields)
     if not change:
         raise typer.BadParameter("name what is to be changed, e.g. --rpm 60 or --clear rpm")
-    return change
+    return {"spec": change}
 
 
 def _show_entries(entries: list[str] | None) -> Any:

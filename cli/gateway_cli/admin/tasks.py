@@ -1,16 +1,19 @@
-"""`gatewayctl tasks list|describe|cancel|redeliver`: tasks as a cluster admin sees them."""
+"""`gatewayctl tasks`: users make and follow their own over REST, admins see all of a cluster's."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from gateway_cli.admin.documents import describe_task
-from gateway_cli.admin.options import AccountFilter, Namespace, TaskName
-from gateway_cli.admin.session import on_cluster
+from gateway_cli.admin.objects import KindView, Patch
 from gateway_cli.cluster.errors import ClusterError
-from gateway_cli.output import Column, Output, print_done, print_list, print_one
+from gateway_cli.options import AccountFilter, Namespace, TaskName
+from gateway_cli.output import Column, Output, print_done, print_list
+from gateway_cli.rest import tasks as rest
+from gateway_cli.session import on_cluster
 from gateway_core.contract.names import id_to_name
 from gateway_core.contract.task import GatewayTask
+from gateway_core.ports.records import Object
 
 NEW = "Pending"
 """What a task that has no phase yet is called."""
@@ -50,6 +53,17 @@ LINES = (
 )
 
 
+VIEW = KindView(GatewayTask, "task", describe_task, COLUMNS, LINES)
+WITH_KEY = "With an API key, over REST (GATEWAY_BASE_URL, GATEWAY_API_KEY)"
+WITH_KUBECTL = "With kubectl credentials"
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+app.command("create", rich_help_panel=WITH_KEY)(rest.create)
+app.command("get", rich_help_panel=WITH_KEY)(rest.get)
+app.command("wait", rich_help_panel=WITH_KEY)(rest.wait)
+
+
+@app.command("list", rich_help_panel=WITH_KUBECTL)
 def list_tasks(
     account: AccountFilter = None,
     phase: Annotated[Phase | None, typer.Option(help="In this phase only.")] = None,
@@ -58,34 +72,35 @@ def list_tasks(
 ) -> None:
     """Tasks that have objects: all open ones, and those that ended lately."""
     selector = {"spec.request.accountName": account, "status.phase": "" if phase == NEW else phase}
-    found = on_cluster(namespace, lambda objects: objects.list_all(GatewayTask, **selector))
+    found = on_cluster(namespace, lambda cluster: cluster.list_all(GatewayTask, **selector))
     ordered = sorted(found, key=lambda obj: obj["metadata"]["creationTimestamp"])
     print_list([describe_task(obj) for obj in ordered], COLUMNS, output, noun="tasks")
 
 
+@app.command(rich_help_panel=WITH_KUBECTL)
 def describe(task: TaskName, namespace: Namespace = None, output: Output = "table") -> None:
     """One task: how far it is, what went wrong, and how its callback fares."""
-    found = on_cluster(namespace, lambda objects: objects.get(GatewayTask, id_to_name(task)))
-    print_one(describe_task(found), LINES, output)
+    VIEW.print_one(id_to_name(task), namespace, output)
 
 
+@app.command(rich_help_panel=WITH_KUBECTL)
 def cancel(task: TaskName, namespace: Namespace = None, output: Output = "table") -> None:
     """End a task early: its job is cancelled, its hold released. There is no way back."""
 
-    def decide(obj: dict[str, Any]) -> dict[str, Any]:
+    def decide(obj: Object) -> Patch:
         phase = (obj.get("status") or {}).get("phase")
         if phase in ENDED:
             raise ClusterError(f"task {obj['metadata']['name']} has ended: {phase}")
         return {"spec": {"desiredState": "Cancelled"}}
 
-    changed = _change(task, decide, namespace)
-    print_done(f"task {changed['name']} is being cancelled", changed, output)
+    VIEW.change(id_to_name(task), decide, "is being cancelled", namespace, output)
 
 
+@app.command(rich_help_panel=WITH_KUBECTL)
 def redeliver(task: TaskName, namespace: Namespace = None, output: Output = "table") -> None:
     """Deliver a task's callback once more, with the same id and body and a new schedule."""
 
-    def decide(obj: dict[str, Any]) -> dict[str, Any]:
+    def decide(obj: Object) -> Patch:
         name, phase = obj["metadata"]["name"], (obj.get("status") or {}).get("phase")
         if not obj["spec"]["request"].get("callbackUrl"):
             raise ClusterError(f"task {name} has no callback")
@@ -93,11 +108,6 @@ def redeliver(task: TaskName, namespace: Namespace = None, output: Output = "tab
             raise ClusterError(f"task {name} has not ended, so its callback is still to come")
         return {"spec": {"redeliveries": obj["spec"].get("redeliveries", 0) + 1}}
 
-    changed = _change(task, decide, namespace)
-    print_done(f"the callback of {changed['name']} is delivered once more", changed, output)
-
-
-def _change(task: str, decide: Any, namespace: str | None) -> dict[str, Any]:
     name = id_to_name(task)
-    changed = on_cluster(namespace, lambda objects: objects.change(GatewayTask, name, decide))
-    return describe_task(changed)
+    changed = on_cluster(namespace, lambda cluster: cluster.change(GatewayTask, name, decide))
+    print_done(f"the callback of {name} is delivered once more", describe_task(changed), output)

@@ -1,6 +1,7 @@
-"""Tokens of keys that are made with kubectl credentials: minted here, digested under the pepper.
+"""Secrets that the command line makes: tokens of keys, webhook secrets, the installation's own.
 
-The pepper is what the API has: in a Secret of the installation, or in a folder (the local run).
+A token is digested under the pepper that the API has: in a Secret of the installation, or in a
+folder (the local run).
 """
 
 import base64
@@ -13,17 +14,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway_cli.admin.amounts import format_time
 from gateway_cli.cluster.errors import ClusterError, Forbidden
+from gateway_cli.options import format_time
 from gateway_core.contract.ids import IdMint
 from gateway_core.contract.key import KEY_PREFIX
 from gateway_core.contract.keys import KeyClass, digest, mint_key
 from gateway_core.contract.names import id_to_name
+from gateway_core.domain.webhooks import SECRET_PREFIX
 
 if TYPE_CHECKING:
-    from gateway_cli.admin.objects import GatewayObjects
+    from gateway_cli.cluster.client import Cluster
 
 PARTS = {"app.kubernetes.io/part-of": "model-gateway"}
+SECRET_LABELS = {**PARTS, "app.kubernetes.io/managed-by": "gatewayctl"}
 ID_KEY, PEPPER = "id-key", "pepper-"
 LEAST_BYTES = 16
 
@@ -55,7 +58,7 @@ class KeyRing:
 
 
 async def find_key_ring(
-    objects: "GatewayObjects", secret_name: str | None, folder: Path | None
+    cluster: "Cluster", secret_name: str | None, folder: Path | None
 ) -> KeyRing:
     """The key ring of the folder or Secret named, else of the namespace's only one.
 
@@ -69,8 +72,8 @@ async def find_key_ring(
         return KeyRing(id_key, peppers[max(peppers)], max(peppers))
     try:
         if secret_name is not None:
-            return _read(await objects.get_secret(secret_name))
-        found = [secret for secret in await objects.list_secrets(PARTS) if _has_pepper(secret)]
+            return _read(await cluster.get_secret(secret_name))
+        found = [secret for secret in await cluster.list_secrets(PARTS) if _has_pepper(secret)]
     except Forbidden as error:
         raise Forbidden(
             f"{error}. A key that is made here needs the pepper in the API's Secret; with"
@@ -80,10 +83,20 @@ async def find_key_ring(
         names = ", ".join(secret["metadata"]["name"] for secret in found) or "none"
         raise ClusterError(
             f"which Secret holds {ID_KEY} and {PEPPER}1 of the gateway in namespace"
-            f" {objects.namespace}? (found: {names}) Say --pepper-secret NAME, or --secrets-dir"
+            f" {cluster.namespace}? (found: {names}) Say --pepper-secret NAME, or --secrets-dir"
             " FOLDER for a local run; with --secret-name the operator makes the key instead"
         )
     return _read(found[0])
+
+
+def make_secret_key() -> str:
+    """32 random bytes in urlsafe base64."""
+    return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+
+
+def make_webhook_secret() -> str:
+    """A signing secret in the format of Standard Webhooks."""
+    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def name_declared(display_name: str, prefix: str = KEY_PREFIX) -> str:

@@ -11,12 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway_cli.admin.amounts import parse_day
-from gateway_cli.admin.completion import complete_accounts
 from gateway_cli.admin.documents import dollars
-from gateway_cli.admin.options import Namespace
-from gateway_cli.admin.session import on_cluster
+from gateway_cli.options import Namespace, complete_accounts, parse_day
 from gateway_cli.output import Column, Output, print_list, print_note
+from gateway_cli.session import on_cluster
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.usage import GatewayUsage
 
@@ -69,10 +67,10 @@ def usage(
     default = By.DAY if account else By.ACCOUNT
     wanted = list(dict.fromkeys(str(name) for name in by or [default]))
 
-    async def read(objects: Any) -> list[dict[str, Any]]:
+    async def read(cluster: Any) -> list[dict[str, Any]]:
         if account:
-            await objects.get(GatewayAccount, account)
-        found: list[dict[str, Any]] = await objects.list_all(
+            await cluster.get(GatewayAccount, account)
+        found: list[dict[str, Any]] = await cluster.list_all(
             GatewayUsage, **{"spec.accountName": account}
         )
         return found

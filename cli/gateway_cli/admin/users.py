@@ -1,18 +1,28 @@
 """`gatewayctl users`: people, and what they are in which account (contract §9.2)."""
 
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway_cli.admin.completion import complete_accounts
 from gateway_cli.admin.documents import describe_user
-from gateway_cli.admin.options import AccountFilter, Namespace, OfAccount, UserName, Yes
-from gateway_cli.admin.session import confirm, on_cluster
+from gateway_cli.admin.objects import KindView, Patch
 from gateway_cli.cluster.errors import ClusterError
-from gateway_cli.output import Column, Output, print_done, print_list, print_one
+from gateway_cli.options import (
+    AccountFilter,
+    Namespace,
+    OfAccount,
+    UserName,
+    Yes,
+    complete_accounts,
+)
+from gateway_cli.output import Column, Output, print_list
+from gateway_cli.session import confirm, on_cluster
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.user import GatewayUser, Role
+from gateway_core.ports.records import Object
+
+if TYPE_CHECKING:
+    from gateway_cli.cluster.client import Cluster
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -39,7 +49,9 @@ LINES = (
 RoleOption = Annotated[
     Role, typer.Option(help="owner, admin and member may create; a viewer may only look.")
 ]
-Memberships = list[dict[str, str]]
+
+
+VIEW = KindView(GatewayUser, "user", describe_user, COLUMNS, LINES)
 
 
 @app.command("list")
@@ -47,7 +59,7 @@ def list_users(
     account: AccountFilter = None, namespace: Namespace = None, output: Output = "table"
 ) -> None:
     """All users, or those of one account, with their roles."""
-    found = on_cluster(namespace, lambda objects: objects.list_all(GatewayUser))
+    found = on_cluster(namespace, lambda cluster: cluster.list_all(GatewayUser))
     users = [describe_user(obj) for obj in found]
     shown = [user for user in users if account is None or account in user["memberships"]]
     print_list(shown, COLUMNS, output, noun="users")
@@ -56,8 +68,7 @@ def list_users(
 @app.command()
 def describe(user: UserName, namespace: Namespace = None, output: Output = "table") -> None:
     """One user: who it is, and the role in each account."""
-    found = on_cluster(namespace, lambda objects: objects.get(GatewayUser, user))
-    print_one(describe_user(found), LINES, output)
+    VIEW.print_one(user, namespace, output)
 
 
 @app.command()
@@ -77,18 +88,17 @@ def create(
 ) -> None:
     """Make a user, with a role in --account if that is given."""
 
-    async def run(objects: Any) -> dict[str, Any]:
+    async def run(cluster: "Cluster") -> Object:
         if account:
-            await objects.get(GatewayAccount, account)
+            await cluster.get(GatewayAccount, account)
         spec = {
             "displayName": display_name or user,
             "email": email,
             "memberships": [{"accountName": account, "role": role}] if account else None,
         }
-        made: dict[str, Any] = await objects.create(GatewayUser, user, spec)
-        return made
+        return await cluster.create(GatewayUser, user, spec)
 
-    print_done(f"user {user} is there", describe_user(on_cluster(namespace, run)), output)
+    VIEW.print_changed(on_cluster(namespace, run), "is there", output)
 
 
 @app.command()
@@ -101,16 +111,15 @@ def grant(
 ) -> None:
     """Give a user a role in an account, in place of the one they have; their keys follow."""
 
-    async def run(objects: Any) -> dict[str, Any]:
-        await objects.get(GatewayAccount, account)
-        changed: dict[str, Any] = await objects.change(
-            GatewayUser, user, _change_memberships(lambda rest: [*rest, new], account)
-        )
-        return changed
+    async def run(cluster: "Cluster") -> Object:
+        await cluster.get(GatewayAccount, account)
+        return await cluster.change(GatewayUser, user, decide)
 
-    new = {"accountName": account, "role": role}
-    changed = on_cluster(namespace, run)
-    print_done(f"user {user} is {role} of account {account}", describe_user(changed), output)
+    def decide(obj: Object) -> Patch:
+        membership = {"accountName": account, "role": role}
+        return {"spec": {"memberships": [*_list_others(obj, account), membership]}}
+
+    VIEW.print_changed(on_cluster(namespace, run), f"is {role} of account {account}", output)
 
 
 @app.command()
@@ -118,21 +127,26 @@ def revoke(
     user: UserName, account: OfAccount, namespace: Namespace = None, output: Output = "table"
 ) -> None:
     """Take a user out of an account: keys that they made there open nothing any more."""
-    decide = _change_memberships(lambda rest: rest, account, must_be_there=True)
-    changed = on_cluster(namespace, lambda objects: objects.change(GatewayUser, user, decide))
-    print_done(f"user {user} is out of account {account}", describe_user(changed), output)
+
+    def decide(obj: Object) -> Patch:
+        rest = _list_others(obj, account)
+        if len(rest) == len(obj["spec"].get("memberships") or ()):
+            raise ClusterError(f"user {user} is no member of account {account}")
+        return {"spec": {"memberships": rest}}
+
+    VIEW.change(user, decide, f"is out of account {account}", namespace, output)
 
 
 @app.command()
 def suspend(user: UserName, namespace: Namespace = None, output: Output = "table") -> None:
     """Refuse all keys that a user made, in every account, until `resume`."""
-    _set_suspended(user, True, namespace, output)
+    VIEW.change(user, {"spec": {"suspended": True}}, "is suspended", namespace, output)
 
 
 @app.command()
 def resume(user: UserName, namespace: Namespace = None, output: Output = "table") -> None:
     """Let the keys of a suspended user open again."""
-    _set_suspended(user, False, namespace, output)
+    VIEW.change(user, {"spec": {"suspended": False}}, "may act again", namespace, output)
 
 
 @app.command()
@@ -141,30 +155,10 @@ def delete(
 ) -> None:
     """Delete a user: keys that they made open nothing any more."""
     confirm(f"Delete user {user}?", yes)
-    on_cluster(namespace, lambda objects: objects.delete(GatewayUser, user))
-    print_done(f"user {user} is deleted", {"name": user, "deleted": True}, output)
+    VIEW.delete(user, namespace, output)
 
 
-def _set_suspended(user: str, suspended: bool, namespace: str | None, output: Any) -> None:
-    patch = {"spec": {"suspended": suspended}}
-    changed = on_cluster(
-        namespace, lambda objects: objects.change(GatewayUser, user, lambda _: patch)
-    )
-    text = "is suspended" if suspended else "may act again"
-    print_done(f"user {user} {text}", describe_user(changed), output)
-
-
-def _change_memberships(
-    change: Callable[[Memberships], Memberships], account: str, *, must_be_there: bool = False
-) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A patch of the memberships: `change` gets those of all other accounts."""
-
-    def decide(obj: dict[str, Any]) -> dict[str, Any]:
-        present = obj["spec"].get("memberships") or []
-        rest = [membership for membership in present if membership["accountName"] != account]
-        if must_be_there and len(rest) == len(present):
-            name = obj["metadata"]["name"]
-            raise ClusterError(f"user {name} is no member of account {account}")
-        return {"spec": {"memberships": change(rest)}}
-
-    return decide
+def _list_others(obj: Object, account: str) -> list[dict[str, str]]:
+    """The memberships in all other accounts."""
+    present = obj["spec"].get("memberships") or []
+    return [membership for membership in present if membership["accountName"] != account]

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway_cli.admin.amounts import format_time
-from gateway_cli.admin.options import AccountName, Namespace
-from gateway_cli.admin.session import on_cluster
+from gateway_cli.admin.tokens import SECRET_LABELS, make_webhook_secret
 from gateway_cli.cluster.errors import ClusterError, OutcomeUnknown
-from gateway_cli.install.sharedsecrets import LABELS, make_webhook_secret
+from gateway_cli.options import AccountName, Namespace, format_time
 from gateway_cli.output import Output, print_note, print_one, print_plain
+from gateway_cli.session import on_cluster
 from gateway_core.contract.account import GatewayAccount
 from gateway_core.contract.names import ACCOUNT_LABEL
 
 if TYPE_CHECKING:
-    from gateway_cli.admin.objects import GatewayObjects
+    from gateway_cli.cluster.client import Cluster
 
 OVERLAP = timedelta(hours=24)
 ENTRY = "secret"
@@ -39,15 +38,15 @@ app = typer.Typer(
 def show(account: AccountName, namespace: Namespace = None, output: Output = "table") -> None:
     """Print the signing secret, for whoever writes the receiver."""
 
-    async def read(objects: "GatewayObjects") -> dict[str, Any]:
-        spec = (await objects.get(GatewayAccount, account))["spec"]
+    async def read(cluster: "Cluster") -> dict[str, Any]:
+        spec = (await cluster.get(GatewayAccount, account))["spec"]
         ref = spec.get("webhookSecretRef")
         if ref is None:
             raise ClusterError(
                 f"account {account} has no webhook secret;"
                 f" `gatewayctl accounts webhook-secret rotate {account}` makes one"
             )
-        data = (await objects.get_secret(ref["name"])).get("data") or {}
+        data = (await cluster.get_secret(ref["name"])).get("data") or {}
         if ref["key"] not in data:
             raise ClusterError(f"Secret {ref['name']} has no entry {ref['key']}")
         value = base64.b64decode(data[ref["key"]]).decode(errors="replace").strip()
@@ -74,12 +73,12 @@ def rotate(
 ) -> None:
     """Make a new signing secret and print it; the old one signs as well for 24 hours."""
 
-    async def run(objects: "GatewayObjects") -> dict[str, Any]:
+    async def run(cluster: "Cluster") -> dict[str, Any]:
         value = make_webhook_secret()
         name = secret_name or f"{account}-webhook-{secrets.token_hex(3)}"
         now = datetime.now(UTC)
-        _refuse_second(await objects.get(GatewayAccount, account), now, force)
-        await objects.create_secret(name, {ENTRY: value}, {**LABELS, ACCOUNT_LABEL: account})
+        _refuse_second(await cluster.get(GatewayAccount, account), now, force)
+        await cluster.create_secret(name, {ENTRY: value}, {**SECRET_LABELS, ACCOUNT_LABEL: account})
 
         def decide(obj: dict[str, Any]) -> dict[str, Any] | None:
             old = obj["spec"].get("webhookSecretRef")
@@ -96,14 +95,14 @@ def rotate(
             }
 
         try:
-            changed = await _refer(objects, account, name, decide)
+            changed = await _refer(cluster, account, name, decide)
         except OutcomeUnknown:
             # it may be what callbacks are signed with
             raise
         except ClusterError:
             # nothing refers to it
             with contextlib.suppress(ClusterError):
-                await objects.delete_secret(name)
+                await cluster.delete_secret(name)
             raise
         return _describe(account, changed["spec"], value)
 
@@ -111,7 +110,7 @@ def rotate(
 
 
 async def _refer(
-    objects: "GatewayObjects",
+    cluster: "Cluster",
     account: str,
     name: str,
     decide: Callable[[dict[str, Any]], dict[str, Any] | None],
@@ -123,10 +122,10 @@ async def _refer(
         ClusterError: the account does not refer to the Secret, and will not.
     """
     try:
-        return await objects.change(GatewayAccount, account, decide)
+        return await cluster.change(GatewayAccount, account, decide)
     except OutcomeUnknown:
         try:
-            return await objects.change(GatewayAccount, account, decide)
+            return await cluster.change(GatewayAccount, account, decide)
         except ClusterError as error:
             raise OutcomeUnknown(
                 f"{error}. It is not known whether account {account} refers to the new Secret"

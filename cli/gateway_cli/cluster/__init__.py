@@ -1,6 +1,1 @@
-"""The Kubernetes API as gatewayctl's commands see it: calls, and what their refusals mean."""
-
-from typing import Any
-
-Object = dict[str, Any]
-"""An object as JSON has it."""
+"""The Kubernetes API for the commands: one client, and refusals that say what to do."""

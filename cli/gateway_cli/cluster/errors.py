@@ -1,23 +1,27 @@
-"""What the Kubernetes API refuses, as errors that say what to do.
+"""Refusals of the Kubernetes API as errors that say what to do.
 
 ClusterError
 ├── AlreadyThere     an object of that name is there
 ├── NotThere         no object of that name
 ├── NotServed        the cluster has no such kind
-├── Conflict         the object was changed meanwhile
+├── Conflict         the object was changed between its reading and its writing
 ├── Forbidden        the credentials lack a right; the text names the verb
-├── Unauthenticated  the credentials are not known
-├── Refused          the object is not as its schema wants it
-├── Overloaded       not now: too many requests, or an error of the server
-└── Unreachable      no answer
-    └── OutcomeUnknown   no answer to a write, or an error of the server: it may have been done
+└── Unreachable      no answer, too many requests, or an error of the server
+    └── OutcomeUnknown   the same to a write: it may have been done, or be done later
 """
 
 import re
 
-EXIT_REFUSED = 4
-EXIT_UNAVAILABLE = 5
-"""Exit codes of `gatewayctl`: what was asked is refused or is not there; nothing answers now."""
+from gateway_cli.session import EXIT_REFUSED, EXIT_UNAVAILABLE, CommandError
+from gateway_core.ports.records import (
+    AlreadyExists,
+    Missing,
+    NotPermitted,
+    Outdated,
+    RecordError,
+    RecordOutcomeUnknown,
+    RecordUnavailable,
+)
 
 _DENIED = re.compile(
     r'cannot (?P<verb>\S+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
@@ -25,8 +29,8 @@ _DENIED = re.compile(
 )
 
 
-class ClusterError(Exception):
-    """The Kubernetes API refused or could not be reached; the text is for the user."""
+class ClusterError(CommandError):
+    """The Kubernetes API refused or could not be reached."""
 
     exit_code = EXIT_REFUSED
 
@@ -51,22 +55,8 @@ class Forbidden(ClusterError):
     """The credentials lack a right."""
 
 
-class Unauthenticated(ClusterError):
-    """The credentials are not known to the cluster."""
-
-
-class Refused(ClusterError):
-    """The object is not as its schema wants it."""
-
-
-class Overloaded(ClusterError):
-    """The API server does not do it now."""
-
-    exit_code = EXIT_UNAVAILABLE
-
-
 class Unreachable(ClusterError):
-    """The API server does not answer."""
+    """The API server does not do it now."""
 
     exit_code = EXIT_UNAVAILABLE
 
@@ -75,35 +65,42 @@ class OutcomeUnknown(Unreachable):
     """Whether a write was done is not known; nor is it known that it will not be done yet."""
 
 
-def read_refusal(call: str, status: int, reason: str, message: str) -> ClusterError:
-    """The error for an answer of the API server: its HTTP status, `reason` and `message`.
-
-    `call` is the method and path, which is told where the message alone says too little.
-    """
-    match status, reason:
-        case 401, _:
-            return Unauthenticated(
+def explain_refusal(error: RecordError, call: str) -> ClusterError:
+    """The error for the user. `call` is the method and path, e.g. `GET /api/v1/…`."""
+    told = f"{call}: {error.status} {error.message}"
+    match error:
+        case RecordError(status=401):
+            return ClusterError(
                 "the cluster does not know these credentials: log in again, or choose others"
                 " with --kubeconfig or --context"
             )
-        case 403, _:
-            return Forbidden(_explain_denial(message))
-        case 404, _ if "could not find the requested resource" in message:
+        case NotPermitted():
+            return Forbidden(_explain_denial(error.message))
+        case Missing() if "could not find the requested resource" in error.message:
             return NotServed(
                 f"{call}: the cluster does not serve this kind. Is the gateway installed there"
                 " (docs/install.md), and is this the right --context?"
             )
-        case 404, _:
-            return NotThere(message)
-        case 409, "AlreadyExists":
-            return AlreadyThere(message)
-        case 409, _:
-            return Conflict(f"{call}: {status} {message}")
-        case _ if status >= 500 and not call.startswith("GET "):
-            return OutcomeUnknown(f"{call}: {status} {message}")
-        case _ if status == 429 or status >= 500:
-            return Overloaded(f"{call}: {status} {message}")
-    return Refused(message or f"{call}: {status}")
+        case Missing():
+            return NotThere(error.message)
+        case AlreadyExists():
+            return AlreadyThere(error.message)
+        case Outdated():
+            return Conflict(told)
+        case RecordOutcomeUnknown():
+            return OutcomeUnknown(told if error.status else explain_silence(error, call))
+        case RecordUnavailable():
+            return Unreachable(told if error.status else explain_silence(error, call))
+    return ClusterError(error.message or told)
+
+
+def explain_silence(error: Exception, call: str) -> str:
+    """The text for a call without an answer that can be read."""
+    cause = error.__cause__ or error
+    return (
+        f"the Kubernetes API does not answer {call} ({cause or type(cause).__name__}). Is this the"
+        " right --kubeconfig and --context, and is the cluster up?"
+    )
 
 
 def _explain_denial(message: str) -> str:

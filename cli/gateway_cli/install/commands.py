@@ -1,24 +1,18 @@
-"""`gatewayctl install …`: the steps of the chart's hook Jobs."""
+"""`gatewayctl install …`: the installation's secrets, and a test of it all."""
 
 import asyncio
-import contextlib
-from collections.abc import Iterator
+import secrets as random
 from typing import Annotated
 
 import typer
 
-from gateway_cli.admin.options import Namespace
-from gateway_cli.cluster.errors import ClusterError
-from gateway_cli.compose import open_cluster
-from gateway_cli.install.sharedsecrets import (
-    ensure_secret,
-    make_redis_content,
-    make_secret_key,
-    make_webhook_secret,
-)
+from gateway_cli.admin.tokens import SECRET_LABELS, make_secret_key, make_webhook_secret
 from gateway_cli.install.trial import Trial, run_trial
-from gateway_cli.local.errors import LocalRunError
-from gateway_cli.progress import Reporter
+from gateway_cli.options import Namespace
+from gateway_cli.output import print_plain
+from gateway_cli.session import EXIT_FAILED, explained
+
+PATIENCE_SECONDS = 60.0
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -34,26 +28,30 @@ def secrets(
     namespace: Namespace = None,
 ) -> None:
     """Create the secrets named that do not exist; those that do are neither read nor changed."""
-    reporter = Reporter()
+    # the Job may create Secrets and read none; they are no part of the Helm release, so neither an
+    # upgrade nor an uninstall touches them
     wanted: dict[str, dict[str, str]] = {}
     if api_keys:
         wanted[api_keys] = {"id-key": make_secret_key(), "pepper-1": make_secret_key()}
     if media_key:
         wanted[media_key] = {"media-key": make_secret_key()}
     if redis:
-        wanted[redis] = make_redis_content(redis_address)
+        password = random.token_hex(32)
+        wanted[redis] = {"password": password, "url": f"redis://:{password}@{redis_address}/0"}
     for name in token or ():
         wanted[name] = {"token": make_secret_key()}
     for name in webhook or ():
         wanted[name] = {"secret": make_webhook_secret()}
 
     async def run() -> None:
-        async with open_cluster(namespace) as cluster:
-            for name, content in wanted.items():
-                made = await ensure_secret(cluster, name, content)
-                reporter.line(f"Secret/{name} {'created' if made else 'is there'}")
+        from gateway_cli.compose import open_cluster
 
-    with _explained(reporter):
+        async with open_cluster(namespace, patience=PATIENCE_SECONDS) as cluster:
+            for name, content in wanted.items():
+                made = await cluster.ensure_secret(name, content, SECRET_LABELS)
+                print_plain(f"Secret/{name} {'created' if made else 'is there'}")
+
+    with explained(exit_code=EXIT_FAILED):
         asyncio.run(run())
 
 
@@ -73,17 +71,6 @@ def run_test(
     ] = None,
 ) -> None:
     """Run one task from POST to its video, and its callback where a host is given."""
-    reporter = Reporter()
     trial = Trial(base_url, service, model, api_key, callback_host, callback_secret)
-    with _explained(reporter):
-        asyncio.run(run_trial(trial, reporter.line))
-
-
-@contextlib.contextmanager
-def _explained(reporter: Reporter) -> Iterator[None]:
-    """Turns the errors a user can act on into text and exit code 1."""
-    try:
-        yield
-    except (ClusterError, LocalRunError) as error:
-        reporter.line(f"✗ {error}", style="red")
-        raise typer.Exit(1) from error
+    with explained(exit_code=EXIT_FAILED):
+        asyncio.run(run_trial(trial, print_plain))

@@ -5,16 +5,19 @@ Runs in a pod of the cluster with the key that the installation made for it.
 
 import asyncio
 import hmac
+import tempfile
 import time
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import orjson
 from aiohttp import web
 
-from gateway_cli.local.client import TaskClient, TaskFailedError
+from gateway_cli.rest.client import TaskApi
+from gateway_cli.rest.sample import ACTION, SampleFailed, create_sample, fetch_video, wait_completed
 
 TASK_SECONDS = 120.0
 CALLBACK_SECONDS = 200.0
@@ -37,19 +40,21 @@ async def run_trial(trial: Trial, say: Callable[[str], None]) -> None:
     """One task to its end; tells `say` of each step.
 
     Raises:
-        TaskFailedError: something is not as it should be.
+        SampleFailed: something is not as it should be.
     """
     async with (
         _listen(trial.callback_host) as (callback_url, received),
-        TaskClient(trial.base_url, trial.service, trial.model, trial.api_key) as client,
+        TaskApi(trial.base_url, trial.api_key, f"{trial.service}/{ACTION}", say) as api,
     ):
         begin = time.monotonic()
-        task_id = await client.create(callback_url)
+        task_id = await create_sample(api, trial.model, callback_url)
         say(f"202: {task_id} is recorded")
-        task = await client.wait_finished(task_id, TASK_SECONDS, lambda _: None)
-        say(f"completed after {time.monotonic() - begin:.1f} s, cost {task.cost} USD")
-        video = await client.download(task.video_url)
-        say(f"video of {len(video)} bytes from {task.video_url}")
+        task = await wait_completed(api, task_id, TASK_SECONDS, lambda _: None)
+        took = time.monotonic() - begin
+        say(f"completed after {took:.1f} s, cost {task['usage']['cost']} USD")
+        with tempfile.TemporaryDirectory() as folder:
+            url, size = await fetch_video(api, task, Path(folder, "video.mp4"))
+        say(f"video of {size} bytes from {url}")
         if callback_url:
             await _check_callback(received, task_id, trial.callback_secret)
             say("the callback arrived")
@@ -92,14 +97,14 @@ async def _check_callback(
             request, body = await received.get()
     except TimeoutError:
         text = f"no callback within {CALLBACK_SECONDS:.0f} s"
-        raise TaskFailedError(text, "operator") from None
+        raise SampleFailed(text, "operator") from None
     answer = orjson.loads(body)
     if answer.get("id") != task_id or answer.get("status") != "completed":
-        raise TaskFailedError(f"the callback is of something else: {answer}", "operator")
+        raise SampleFailed(f"the callback is of something else: {answer}", "operator")
     if secret is None:
         return
     head = f"{request.headers['webhook-id']}.{request.headers['webhook-timestamp']}."
     key = b64decode(secret.removeprefix("whsec_"))
     expected = "v1," + b64encode(hmac.digest(key, head.encode() + body, "sha256")).decode()
     if expected not in request.headers["webhook-signature"].split(" "):
-        raise TaskFailedError("the callback's signature is not the account's", "operator")
+        raise SampleFailed("the callback's signature is not the account's", "operator")

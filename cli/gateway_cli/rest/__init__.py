@@ -1,1 +1,1 @@
-"""What users do with an API key over REST: tasks, files and batches, up, followed and down."""
+"""Commands of users with an API key over REST: tasks, Files, Uploads and Batches."""

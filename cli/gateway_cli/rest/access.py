@@ -1,19 +1,28 @@
-"""Where the REST API is and with which key it is called.
+"""The REST API as its commands reach it: address, key, and what all of them do with errors.
 
-The key comes from the environment or a file, never from the arguments, which others can see.
+The key comes from the environment or a file, never from the arguments, which others can see. The
+client is imported when a command runs: help and completion do without.
 """
 
+import asyncio
 import os
 import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import typer
 
-from gateway_cli.admin.amounts import parse_period
+from gateway_cli.options import parse_period
+from gateway_cli.output import print_note
+from gateway_cli.session import explained
 from gateway_core.contract.keys import parse_key
+
+if TYPE_CHECKING:
+    from gateway_cli.rest.client import StorageApi
 
 KEY_VARIABLE = "GATEWAY_API_KEY"
 
@@ -29,7 +38,6 @@ KeyFile = Annotated[
         help=f"A file with the API key, - for standard input; else ${KEY_VARIABLE}.",
     ),
 ]
-
 Timeout = Annotated[
     int,
     typer.Option(
@@ -38,6 +46,8 @@ Timeout = Annotated[
         help="How long to wait, e.g. 15m; then the exit code is 3.",
     ),
 ]
+Body = dict[str, Any]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +59,12 @@ class Access:
 
     @property
     def key_id(self) -> str:
-        """What tells the key from others, and opens nothing."""
+        """The part of the key that tells it from others, and opens nothing."""
         return self.key[:11]
 
 
 def make_access(base_url: str, key_file: Path | None) -> Access:
-    """What the options say; a usage error where it cannot be."""
+    """The API and key that the options name; a usage error where they name none."""
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.query:
         raise typer.BadParameter(
@@ -67,6 +77,54 @@ def make_access(base_url: str, key_file: Path | None) -> Access:
 def make_operation(service: str, action: str) -> str:
     """The segments of the operation's path."""
     return f"{quote(service, safe='')}/{quote(action, safe='')}"
+
+
+def on_storage(
+    access: Access, work: Callable[["StorageApi"], Awaitable[Result]], interrupted: str = ""
+) -> Result:
+    """Runs `work` on Files, Uploads and Batches. `interrupted` is the note after Ctrl-C."""
+    from gateway_cli.rest.client import RestCalls, StorageApi
+
+    async def run() -> Result:
+        async with RestCalls(access.base_url, access.key, print_note) as calls:
+            return await work(StorageApi(calls))
+
+    with explained(interrupted=interrupted):
+        return asyncio.run(run())
+
+
+async def poll_ended(
+    read: Callable[[], Awaitable[Body]],
+    ended: Sequence[str],
+    seconds: float,
+    pauses: tuple[float, float],
+    show: Callable[[Body], None] = lambda _: None,
+) -> Body:
+    """The task or batch once its status is one of `ended`, or as it is when `seconds` are over.
+
+    `pauses` are the seconds between the first two looks and, as it takes longer, the last two.
+    """
+    deadline = time.monotonic() + seconds
+    pause, longest = pauses
+    while True:
+        found = await read()
+        show(found)
+        left = deadline - time.monotonic()
+        if found["status"] in ended or left <= 0:
+            return found
+        await asyncio.sleep(min(pause, left))
+        pause = min(longest, pause * 1.2)
+
+
+async def take_some(items: AsyncIterator[Result], limit: int) -> list[Result]:
+    """The first `limit` of them; says so where there are more."""
+    found: list[Result] = []
+    async for item in items:
+        if len(found) == limit:
+            print_note(f"there are more than {limit}: --limit shows them")
+            break
+        found.append(item)
+    return found
 
 
 def _read_key(key_file: Path | None) -> str:

@@ -1,21 +1,32 @@
 """`gatewayctl batches`: Batches of moderations, with an API key."""
 
 import asyncio
+import contextlib
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway_cli.admin.amounts import parse_period
+from gateway_cli.options import parse_pair, parse_period
 from gateway_cli.output import Column, Output, print_done, print_list, print_note, print_one
-from gateway_cli.rest.access import Access, BaseUrl, KeyFile, Timeout, make_access
-from gateway_cli.rest.errors import EXIT_ENDED_BADLY, EXIT_UNDER_WAY, RestError
+from gateway_cli.progress import Reporter
+from gateway_cli.rest.access import (
+    Access,
+    BaseUrl,
+    KeyFile,
+    Timeout,
+    make_access,
+    on_storage,
+    poll_ended,
+    take_some,
+)
+from gateway_cli.rest.errors import RestError
 from gateway_cli.rest.files import bring_up, fetch, read_moment
-from gateway_cli.rest.session import on_storage, take_some
+from gateway_cli.session import EXIT_FAILED, EXIT_UNDER_WAY
 
 if TYPE_CHECKING:
-    from gateway_cli.rest.storage import StorageApi
+    from gateway_cli.rest.client import StorageApi
 
 Document = dict[str, Any]
 ENDED = ("completed", "failed", "expired", "cancelled")
@@ -51,6 +62,8 @@ LINES = (
     Column("Idempotency-Key", "idempotency_key"),
 )
 DEFAULT_WAIT_SECONDS = 24 * 3600
+PAUSES = 0.5, 5.0
+"""The counts of a batch change every few seconds."""
 GOES_ON = "the batch goes on; `gatewayctl batches wait` follows it again"
 
 BatchId = Annotated[str, typer.Argument(help="A Batch's id, batch_…", metavar="BATCH_ID")]
@@ -98,12 +111,12 @@ def create(
     It is sent with an Idempotency-Key, which is printed: giving that again after a lost connection
     makes no second batch, nor a second File of the same local one.
     """
-    from gateway_cli.rest.storage import describe_expiry
+    from gateway_cli.rest.client import describe_expiry
 
     access = make_access(base_url, key_file)
     body: Document = {"endpoint": "/v1/moderations", "completion_window": "24h"}
     if metadata:
-        body["metadata"] = dict(map(_read_pair, metadata))
+        body["metadata"] = dict(parse_pair(entry, "--metadata") for entry in metadata)
     if output_expires_after:
         body["output_expires_after"] = describe_expiry(output_expires_after)["expires_after"]
     key = idempotency_key or str(uuid.uuid4())
@@ -208,12 +221,32 @@ def _find_input(access: Access, source: str, key: str) -> str:
 
 
 async def _follow(api: "StorageApi", batch_id: str, seconds: int, folder: Path | None) -> Document:
-    from gateway_cli.rest.batchfollowing import wait_ended
-
-    batch = await wait_ended(api, batch_id, seconds)
+    """The batch at its end, or as it is after `seconds`; with `files` if it was fetched."""
+    batch = await api.get_batch(batch_id)
+    if batch["status"] not in ENDED and seconds > 0:
+        batch = await _wait_ended(api, batch_id, seconds)
     if folder is None or batch["status"] not in ENDED:
         return batch
     return await _fetch_results(api, batch, folder)
+
+
+async def _wait_ended(api: "StorageApi", batch_id: str, seconds: int) -> Document:
+    """As `poll_ended`, with a bar of its requests on a terminal and lines elsewhere."""
+    from gateway_cli.rest.transfers import open_bars
+
+    async with contextlib.AsyncExitStack() as stack:
+        reporter = Reporter.on_stderr()
+        if not reporter.console.is_terminal:
+            await stack.enter_async_context(reporter.stage(f"Waiting for {batch_id}"))
+        progress = stack.enter_context(open_bars(counts=True))
+        row = progress.add_task(batch_id, total=None)
+
+        def show(batch: Document) -> None:
+            counts = batch["request_counts"]
+            done, total = counts["completed"] + counts["failed"], counts["total"] or None
+            progress.update(row, description=batch["status"], completed=done, total=total)
+
+        return await poll_ended(lambda: api.get_batch(batch_id), ENDED, seconds, PAUSES, show)
 
 
 async def _fetch_results(api: "StorageApi", batch: Document, folder: Path) -> Document:
@@ -229,9 +262,8 @@ async def _fetch_results(api: "StorageApi", batch: Document, folder: Path) -> Do
 
 
 def _exit_by(batch: Document) -> None:
-    if batch["status"] == "completed":
-        return
-    raise typer.Exit(EXIT_ENDED_BADLY if batch["status"] in ENDED else EXIT_UNDER_WAY)
+    if batch["status"] != "completed":
+        raise typer.Exit(EXIT_FAILED if batch["status"] in ENDED else EXIT_UNDER_WAY)
 
 
 def _read_end(batch: Any) -> str | None:
@@ -240,10 +272,3 @@ def _read_end(batch: Any) -> str | None:
         if shown:
             return shown
     return None
-
-
-def _read_pair(entry: str) -> tuple[str, str]:
-    name, equals, value = entry.partition("=")
-    if not equals or not name:
-        raise typer.BadParameter(f"--metadata {entry!r} is written NAME=VALUE")
-    return name, value

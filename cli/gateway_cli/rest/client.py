@@ -1,25 +1,136 @@
-"""The task API as one key sees it, and the media host, which never sees the key."""
+"""The REST API as one key sees it, and the media host, which never sees the key.
+
+What may be repeated is repeated (reads, and creates with their Idempotency-Key), and refusals are
+explained.
+"""
 
 import asyncio
 import contextlib
+import io
 import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import Self
+import unicodedata
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import Any, Self
+from urllib.parse import quote
 
 import aiohttp
 
-from gateway_cli.rest.calls import Body, RestCalls
-from gateway_cli.rest.errors import RestError
+from gateway_cli.rest.errors import RestError, read_refusal
 
+CALL_SECONDS = 30.0
+TRANSFER_SECONDS = 600.0
+"""For a call that carries bytes: 8 MiB over the slowest line that is of any use."""
+STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
+"""For a body that is read as it comes: a minute may pass between two pieces of it."""
+ATTEMPTS = 4
+LONGEST_PAUSE = 60.0
 CHUNK = 1 << 16
+FILE_PAGE, BATCH_PAGE = 1000, 100
+
+Body = dict[str, Any]
+
+
+class RestCalls:
+    """One key on one API; use it as a context manager.
+
+    Errors of the server and rate limits are waited out, as long as the server says how long.
+    """
+
+    def __init__(
+        self, base_url: str, api_key: str, say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._say = say
+        timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
+        headers = {"Authorization": f"Bearer {api_key}"}
+        self._session = aiohttp.ClientSession(headers=headers, timeout=timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def insist(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: Body | None = None,
+        form: Callable[[], aiohttp.FormData] | None = None,
+        seconds: float = CALL_SECONDS,
+        repeat: bool = True,
+        member: str = "id",
+    ) -> Body:
+        """The answer's object, which has `member`.
+
+        Each attempt has `seconds` and sends `body`, or the form that `form` makes. `repeat` False:
+        a call whose outcome is not known is not made again.
+
+        Raises:
+            RestError: it is refused, or still not taken after some attempts.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                data = form() if form else None
+                return await self._call(method, path, headers, body, data, seconds, member)
+            except RestError as error:
+                unknown = error.status is None or error.status >= 500
+                if error.retry_after is None or attempt == ATTEMPTS or (unknown and not repeat):
+                    raise
+                pause = min(LONGEST_PAUSE, error.retry_after)
+                self._say(f"{str(error).partition(chr(10))[0]}; once more in {pause:.0f} s")
+            await asyncio.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    def stream(
+        self, path: str, headers: Mapping[str, str]
+    ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """A GET whose body is read as it comes."""
+        return self._session.get(
+            self._base_url + path, headers=headers, timeout=STREAM_TIMEOUT, allow_redirects=False
+        )
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str] | None,
+        body: Body | None,
+        data: aiohttp.FormData | None,
+        seconds: float,
+        member: str,
+    ) -> Body:
+        url = self._base_url + path
+        try:
+            async with self._session.request(
+                method,
+                url,
+                headers=headers,
+                json=body,
+                data=data,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=seconds),
+            ) as answer:
+                content = await answer.read()
+                status, told = answer.status, answer.headers
+                found = await read_json(answer, content)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            text = f"{method} {url} is not answered: {error or type(error).__name__}"
+            raise RestError(
+                f"{text}\n  is GATEWAY_BASE_URL right, and the gateway up?", retry_after=1.0
+            ) from error
+        if status not in (200, 202):
+            raise read_refusal(status, told, found)
+        if not isinstance(found, dict) or member not in found:
+            raise RestError(f"{url} answers {status} with something that is no answer of this API")
+        return found
 
 
 class TaskApi:
-    """Creates and reads tasks of one operation; use it as a context manager.
-
-    What may be repeated is repeated: reads, and creates with their Idempotency-Key.
-    """
+    """Creates and reads tasks of one operation; use it as a context manager."""
 
     def __init__(
         self,
@@ -30,8 +141,7 @@ class TaskApi:
     ) -> None:
         self._path = f"/api/v1/{operation}"
         self._calls = RestCalls(base_url, api_key, say)
-        media_timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
-        self._media = aiohttp.ClientSession(timeout=media_timeout)
+        self._media = aiohttp.ClientSession(timeout=STREAM_TIMEOUT)
 
     async def __aenter__(self) -> Self:
         return self
@@ -84,3 +194,127 @@ class TaskApi:
         finally:
             with contextlib.suppress(OSError):
                 partial.unlink()
+
+
+class StorageApi:
+    """What the commands ask of these three; every call raises RestError as `RestCalls` does."""
+
+    def __init__(self, calls: RestCalls) -> None:
+        self.calls = calls
+
+    async def create_file(
+        self, name: str, content: bytes, purpose: str, expires_after: int | None
+    ) -> Body:
+        """A File of these bytes; repeated only where it is sure that none was made."""
+
+        def form() -> aiohttp.FormData:
+            data = aiohttp.FormData(quote_fields=False)
+            data.add_field("purpose", purpose)
+            for word, value in _expiry(expires_after).items():
+                data.add_field(f"expires_after[{word}]", str(value))
+            _add_bytes(data, "file", content, name)
+            return data
+
+        return await self.calls.insist(
+            "POST", "/v1/files", form=form, seconds=TRANSFER_SECONDS, repeat=False
+        )
+
+    async def get_file(self, file_id: str) -> Body:
+        """A File's object."""
+        return await self.calls.insist("GET", f"/v1/files/{_segment(file_id)}")
+
+    async def delete_file(self, file_id: str) -> Body:
+        """Deletes a File."""
+        return await self.calls.insist("DELETE", f"/v1/files/{_segment(file_id)}")
+
+    def list_files(self, purpose: str | None) -> AsyncIterator[Body]:
+        """All Files, newest first, page by page."""
+        query = f"&purpose={purpose}" if purpose else ""
+        return self._list("/v1/files", FILE_PAGE, query)
+
+    async def create_upload(self, body: Body, idempotency_key: str) -> Body:
+        """An Upload; the same one for the same key."""
+        headers = {"Idempotency-Key": idempotency_key}
+        return await self.calls.insist("POST", "/v1/uploads", headers=headers, body=body)
+
+    async def add_part(self, upload_id: str, content: bytes) -> str:
+        """The id of a new Part. One whose answer is lost stays behind, to no harm."""
+
+        def form() -> aiohttp.FormData:
+            data = aiohttp.FormData(quote_fields=False)
+            _add_bytes(data, "data", content, "part")
+            return data
+
+        path = f"/v1/uploads/{_segment(upload_id)}/parts"
+        part = await self.calls.insist("POST", path, form=form, seconds=TRANSFER_SECONDS)
+        return str(part["id"])
+
+    async def complete_upload(self, upload_id: str, part_ids: Sequence[str], md5: str) -> Body:
+        """The Upload with its File; the same one however often it is asked for."""
+        body: Body = {"part_ids": list(part_ids), "md5": md5}
+        path = f"/v1/uploads/{_segment(upload_id)}/complete"
+        return await self.calls.insist("POST", path, body=body, seconds=TRANSFER_SECONDS)
+
+    async def cancel_upload(self, upload_id: str) -> Body:
+        """Cancels an Upload; one that is cancelled stays so."""
+        return await self.calls.insist("POST", f"/v1/uploads/{_segment(upload_id)}/cancel", body={})
+
+    async def create_batch(self, body: Body, idempotency_key: str) -> Body:
+        """A Batch; the same one for the same key."""
+        headers = {"Idempotency-Key": idempotency_key}
+        return await self.calls.insist("POST", "/v1/batches", headers=headers, body=body)
+
+    async def get_batch(self, batch_id: str) -> Body:
+        """A Batch as it is now."""
+        return await self.calls.insist("GET", f"/v1/batches/{_segment(batch_id)}")
+
+    async def cancel_batch(self, batch_id: str) -> Body:
+        """Cancels a Batch that runs."""
+        return await self.calls.insist("POST", f"/v1/batches/{_segment(batch_id)}/cancel", body={})
+
+    def list_batches(self) -> AsyncIterator[Body]:
+        """All Batches, newest first, page by page."""
+        return self._list("/v1/batches", BATCH_PAGE, "")
+
+    async def _list(self, path: str, limit: int, query: str) -> AsyncIterator[Body]:
+        after = ""
+        while True:
+            url = f"{path}?limit={limit}{query}{after}"
+            page = await self.calls.insist("GET", url, member="data")
+            for item in page["data"]:
+                yield item
+            if not page.get("has_more") or not page["data"]:
+                return
+            after = f"&after={page['data'][-1]['id']}"
+
+
+async def read_json(answer: aiohttp.ClientResponse, content: bytes) -> Any:
+    """The document of an answer; None where it is none."""
+    with contextlib.suppress(ValueError, UnicodeDecodeError):
+        return await answer.json(content_type=None) if content else None
+    return None
+
+
+def describe_expiry(seconds: int | None) -> dict[str, Any]:
+    """`expires_after` of a JSON body; nothing without it."""
+    return {"expires_after": _expiry(seconds)} if seconds else {}
+
+
+def _expiry(seconds: int | None) -> dict[str, Any]:
+    return {"anchor": "created_at", "seconds": seconds} if seconds else {}
+
+
+def _add_bytes(data: aiohttp.FormData, field: str, content: bytes, name: str) -> None:
+    # quoted fields would send a name in percent signs, which servers take as it stands
+    plain = "".join("_" if unicodedata.category(sign) == "Cc" else sign for sign in name)
+    # a view on the bytes: bare ones of this size are warned of
+    data.add_field(
+        field,
+        io.BytesIO(content),
+        filename=PurePath(plain).name,
+        content_type="application/octet-stream",
+    )
+
+
+def _segment(given: str) -> str:
+    return quote(given, safe="")

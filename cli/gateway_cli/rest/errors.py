@@ -1,12 +1,9 @@
-"""What the REST API refuses, as errors that say what to do, and the exit codes of its commands."""
+"""Refusals of the REST API as errors that say what to do."""
 
 from collections.abc import Mapping
 from typing import Any
 
-EXIT_ENDED_BADLY = 1
-EXIT_UNDER_WAY = 3
-EXIT_REFUSED = 4
-EXIT_UNAVAILABLE = 5
+from gateway_cli.session import EXIT_REFUSED, EXIT_UNAVAILABLE, CommandError
 
 _ADVICE = {
     401: "the key is unknown, expired, disabled or revoked, or its maker is no member any more:"
@@ -34,8 +31,8 @@ _OVER_BUDGET = (
 _TOO_FAST = "too many calls in a minute: it may be repeated after {:.0f} s"
 
 
-class RestError(Exception):
-    """The REST API refused or could not be reached; the text is for the user.
+class RestError(CommandError):
+    """The REST API refused or could not be reached.
 
     Attributes:
         status: of the answer; None where there was none.
@@ -55,11 +52,8 @@ class RestError(Exception):
         self.status = status
         self.code = code
         self.retry_after = retry_after
-
-    @property
-    def exit_code(self) -> int:
-        """5 where the same command may succeed later, else 4."""
-        return EXIT_REFUSED if self.retry_after is None else EXIT_UNAVAILABLE
+        # the same command may succeed later, or not
+        self.exit_code = EXIT_REFUSED if retry_after is None else EXIT_UNAVAILABLE
 
 
 def read_refusal(status: int, headers: Mapping[str, str], body: Any) -> RestError:

@@ -8,15 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gateway_cli.admin.amounts import parse_period
-from gateway_cli.admin.session import confirm
+from gateway_cli.options import Yes, parse_period
 from gateway_cli.output import Column, Output, print_done, print_list, print_note, print_one
-from gateway_cli.rest.access import Access, BaseUrl, KeyFile, make_access
+from gateway_cli.rest.access import (
+    Access,
+    BaseUrl,
+    KeyFile,
+    make_access,
+    on_storage,
+    take_some,
+)
 from gateway_cli.rest.errors import RestError
-from gateway_cli.rest.session import on_storage, take_some
+from gateway_cli.session import confirm
 
 if TYPE_CHECKING:
-    from gateway_cli.rest.storage import StorageApi
+    from gateway_cli.rest.client import StorageApi
 
 Document = dict[str, Any]
 
@@ -133,18 +139,15 @@ def download(
 def delete(
     file_id: FileId,
     base_url: BaseUrl,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     key_file: KeyFile = None,
     output: Output = "table",
 ) -> None:
     """Delete a File. A batch that runs on it keeps its own view of the bytes."""
     access = make_access(base_url, key_file)
     confirm(f"Delete {file_id}?", yes)
-    print_done(
-        f"{file_id} is deleted",
-        on_storage(access, lambda api: api.delete_file(file_id)),
-        output,
-    )
+    deleted = on_storage(access, lambda api: api.delete_file(file_id))
+    print_done(f"{file_id} is deleted", deleted, output)
 
 
 def bring_up(
@@ -181,7 +184,7 @@ async def fetch(
     Raises:
         RestError: it cannot be had, or there is such a file and not `force`.
     """
-    from gateway_cli.rest.fetching import fetch_file
+    from gateway_cli.rest.transfers import fetch_file
 
     file = await api.get_file(file_id)
     # the name is the uploader's choice, and must not lead out of the folder

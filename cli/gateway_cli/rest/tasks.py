@@ -5,24 +5,29 @@ import json
 import sys
 import uuid
 from collections.abc import Callable, Coroutine
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
+from gateway_cli.options import parse_pair
 from gateway_cli.output import Column, Output, print_note, print_one
+from gateway_cli.progress import Reporter
 from gateway_cli.rest.access import (
     Access,
     Action,
     BaseUrl,
+    Body,
     KeyFile,
     Service,
     Timeout,
     make_access,
     make_operation,
+    poll_ended,
 )
-from gateway_cli.rest.errors import EXIT_ENDED_BADLY, EXIT_UNDER_WAY
-from gateway_cli.rest.session import explained
+from gateway_cli.rest.errors import RestError
+from gateway_cli.session import EXIT_FAILED, EXIT_UNDER_WAY, explained
 
 if TYPE_CHECKING:
     from gateway_cli.rest.client import TaskApi
@@ -37,6 +42,9 @@ LINES = (
     Column("Replayed", "task_replayed"),
     Column("Idempotency-Key", "idempotency_key"),
 )
+ENDED = ("completed", "failed")
+PAUSES = 0.25, 2.0
+SUFFIXES = (".mp4", ".webm", ".mov")
 GOES_ON = "the task goes on; `gatewayctl tasks wait` follows it again"
 
 TaskId = Annotated[str, typer.Argument(help="A task's id, task_…", metavar="TASK_ID")]
@@ -91,7 +99,7 @@ def create(
     key = idempotency_key or str(uuid.uuid4())
     print_note(f"Idempotency-Key: {key}")
 
-    async def run(api: "TaskApi") -> dict[str, Any]:
+    async def run(api: "TaskApi") -> Body:
         accepted = await api.create(body, key)
         if not (wait or download):
             return {**accepted, "idempotency_key": key}
@@ -137,41 +145,64 @@ def wait(
     _exit_by(task)
 
 
-async def _follow(
-    api: "TaskApi", task_id: str, seconds: int, folder: Path | None
-) -> dict[str, Any]:
+async def _follow(api: "TaskApi", task_id: str, seconds: int, folder: Path | None) -> Body:
     """The task at its end, or as it is after `seconds`; with `files` if it was fetched."""
-    from gateway_cli.rest.following import fetch_videos, wait_ended
-
-    task = await wait_ended(api, task_id, seconds)
+    task = await api.get(task_id)
+    if task["status"] not in ENDED and seconds > 0:
+        async with Reporter.on_stderr().stage(f"Waiting for {task_id}"):
+            task = await poll_ended(lambda: api.get(task_id), ENDED, seconds, PAUSES)
     if folder is None or task["status"] != "completed":
         return task
-    return {**task, "files": await fetch_videos(api, task, folder)}
+    return {**task, "files": await _fetch_videos(api, task, folder)}
+
+
+async def _fetch_videos(api: "TaskApi", task: Body, folder: Path) -> list[str]:
+    """The paths of the task's videos in `folder`, which is made if there is none.
+
+    Raises:
+        RestError: one cannot be had or written; those before it are there.
+    """
+    from gateway_cli.rest.transfers import open_bars
+
+    try:
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+    except OSError as error:
+        raise RestError(f"{folder} cannot be made: {error.strerror}") from error
+    files = []
+    with open_bars() as progress:
+        for number, video in enumerate(task["videos"], 1):
+            suffix = PurePosixPath(urlsplit(video["url"]).path).suffix
+            suffix = suffix if suffix in SUFFIXES else ".mp4"
+            path = folder / f"{task['id']}-{number}{suffix}"
+            row = progress.add_task(path.name, total=None)
+
+            def show(here: int, total: int, row: Any = row) -> None:
+                progress.update(row, completed=here, total=total or None)
+
+            await api.download(video["url"], path, show)
+            files.append(str(path))
+    return files
 
 
 def _on_api(
-    access: Access, operation: str, work: Callable[["TaskApi"], Coroutine[Any, Any, dict[str, Any]]]
-) -> dict[str, Any]:
+    access: Access, operation: str, work: Callable[["TaskApi"], Coroutine[Any, Any, Body]]
+) -> Body:
     from gateway_cli.rest.client import TaskApi
 
-    async def run() -> dict[str, Any]:
+    async def run() -> Body:
         async with TaskApi(access.base_url, access.key, operation, print_note) as api:
             return await work(api)
 
-    with explained(GOES_ON):
+    with explained(interrupted=GOES_ON):
         return asyncio.run(run())
 
 
-def _exit_by(task: dict[str, Any]) -> None:
-    match task["status"]:
-        case "completed":
-            return
-        case "failed":
-            raise typer.Exit(EXIT_ENDED_BADLY)
-    raise typer.Exit(EXIT_UNDER_WAY)
+def _exit_by(task: Body) -> None:
+    if task["status"] != "completed":
+        raise typer.Exit(EXIT_FAILED if task["status"] in ENDED else EXIT_UNDER_WAY)
 
 
-def _read_input(name: str | None) -> dict[str, Any]:
+def _read_input(name: str | None) -> Body:
     if name is None:
         return {}
     try:
@@ -186,9 +217,7 @@ def _read_input(name: str | None) -> dict[str, Any]:
 
 
 def _read_field(entry: str) -> tuple[str, Any]:
-    name, equals, text = entry.partition("=")
-    if not equals or not name:
-        raise typer.BadParameter(f"--field {entry!r} is written NAME=VALUE")
+    name, text = parse_pair(entry, "--field")
     try:
         return name, json.loads(text)
     except ValueError:

@@ -1,28 +1,112 @@
 """Brings a local file up: in one call where it is small, else as an Upload in parts, side by side.
 
-An Upload that was interrupted is gone on with by the same command within its hour: what is known of
-it is in a file of `uploadstate`, written before anything is asked for and after each part.
+An Upload that was interrupted is resumed by the same command within its hour. Its state is a small
+file for each source, key and address below `$XDG_STATE_HOME/gatewayctl/uploads` (`~/.local/state`
+otherwise), written before anything is asked for and after each part. It holds no secret.
 """
 
 import asyncio
 import hashlib
 import math
 import os
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from pydantic import BaseModel
+
+from gateway_cli.files import write_private
 from gateway_cli.rest.access import Access
-from gateway_cli.rest.bars import open_transfers
-from gateway_cli.rest.calls import Body
+from gateway_cli.rest.client import Body, StorageApi, describe_expiry
 from gateway_cli.rest.errors import RestError
-from gateway_cli.rest.storage import StorageApi, describe_expiry
-from gateway_cli.rest.uploadstate import StateFile, UploadState
+from gateway_cli.rest.transfers import open_bars
 
 PART_BYTES = 8 << 20
 AT_ONCE = 4
+SPARE_SECONDS = 60.0
+"""An Upload that ends sooner than this is not resumed."""
+KEPT_SECONDS = 31 * 86_400
+"""How long it is known here what was brought up once: longer than a Batch is there."""
 _SPOILT = ("md5_mismatch", "upload_size_mismatch")
 _ENDED = ("upload_state_conflict", "upload_not_found", "part_not_found")
+_OWN = {"idempotency_key", "upload_id", "expires_at", "parts", "file_id"}
+"""Fields of a state that tell nothing of the source."""
+
+
+class UploadState(BaseModel):
+    """One upload. `parts` has the ids of those that are there, by their place from 0 on.
+
+    `size`, `changed_ns` and `md5` say what the source was; `expires_at` is in epoch seconds, 0 as
+    long as the Upload's creation is not known to have succeeded. `file_id` is kept of what is to be
+    brought up once.
+    """
+
+    base_url: str
+    key_id: str
+    source: str
+    purpose: str
+    name: str
+    size: int
+    changed_ns: int
+    md5: str
+    part_size: int
+    idempotency_key: str
+    expires_after: int | None = None
+    upload_id: str = ""
+    expires_at: float = 0
+    parts: dict[int, str] = {}
+    once: bool = False
+    file_id: str = ""
+
+    def fits(self, other: "UploadState") -> bool:
+        """Whether this is of the same bytes for the same end as `other`, and still in time."""
+        is_open = not self.upload_id or time.time() < self.expires_at - SPARE_SECONDS
+        same = self.model_dump(exclude=_OWN) == other.model_dump(exclude=_OWN)
+        return same and (bool(self.file_id) or is_open)
+
+
+class StateFile:
+    """The state of one source; `read` gives None where there is none that can be read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def of(cls, access: Access, source: Path, purpose: str, once: str | None) -> "StateFile":
+        """The file for a source, a key and an address; `once` is what it is brought up for."""
+        own = () if once is None else (once,)
+        words = "\n".join((access.base_url, access.key_id, str(source), purpose, *own))
+        return cls(_find_folder() / f"{hashlib.sha256(words.encode()).hexdigest()[:32]}.json")
+
+    def read(self) -> UploadState | None:
+        """The state that was kept."""
+        try:
+            return UploadState.model_validate_json(self.path.read_bytes())
+        except (OSError, ValueError):
+            return None
+
+    def write(self, state: UploadState) -> None:
+        """Keeps a state, whole or not at all. OSError."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(self.path, state.model_dump_json().encode())
+
+    def finish(self, state: UploadState) -> None:
+        """Keeps what an upload came to, and forgets what others came to long ago. OSError."""
+        self.write(state)
+        for file, other in _read_all():
+            age = time.time() - file.path.stat().st_mtime
+            if other.file_id and age > KEPT_SECONDS:
+                file.remove()
+
+    def remove(self) -> None:
+        """Forgets it."""
+        self.path.unlink(missing_ok=True)
+
+
+def list_states() -> Iterator[tuple[StateFile, UploadState]]:
+    """All uploads that were not brought to an end here."""
+    return (found for found in _read_all() if not found[1].file_id)
 
 
 class Uploader:
@@ -65,7 +149,7 @@ class Uploader:
         self, source: Path, purpose: str, name: str, expires_after: int | None, once: str | None
     ) -> Body:
         path = await asyncio.to_thread(source.resolve)
-        file = StateFile.of(self._access.base_url, self._access.key_id, path, purpose, once)
+        file = StateFile.of(self._access, path, purpose, once)
         fresh = await asyncio.to_thread(self._look_at, path, purpose, name, expires_after)
         if once is not None:
             # other bytes are another File, for which a Batch of the same key is refused
@@ -166,7 +250,7 @@ class Uploader:
             for place in range(math.ceil(state.size / state.part_size))
             if place not in state.parts
         )
-        with open_transfers() as progress:
+        with open_bars() as progress:
             here = sum(min(state.part_size, state.size - p * state.part_size) for p in state.parts)
             row = progress.add_task(state.name, total=state.size, completed=here)
 
@@ -195,3 +279,17 @@ def _read_piece(path: Path, offset: int, size: int) -> bytes:
     if not content:
         raise RestError(f"{path} changed while it was brought up")
     return content
+
+
+def _find_folder() -> Path:
+    home = os.environ.get("XDG_STATE_HOME")
+    base = Path(home) if home else Path.home() / ".local" / "state"
+    return base / "gatewayctl" / "uploads"
+
+
+def _read_all() -> Iterator[tuple[StateFile, UploadState]]:
+    for path in sorted(_find_folder().glob("*.json")):
+        file = StateFile(path)
+        state = file.read()
+        if state is not None:
+            yield file, state

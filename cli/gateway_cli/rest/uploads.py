@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from gateway_cli.output import Column, Output, print_done, print_list, print_one
-from gateway_cli.rest.access import BaseUrl, KeyFile, make_access
+from gateway_cli.rest.access import BaseUrl, KeyFile, make_access, on_storage
 from gateway_cli.rest.files import (
     COLUMNS,
     ExpiresAfter,
@@ -15,7 +15,6 @@ from gateway_cli.rest.files import (
     bring_up,
     read_moment,
 )
-from gateway_cli.rest.session import on_storage
 
 PENDING = (
     Column("Id", "id"),
@@ -52,7 +51,7 @@ def send(
 @app.command("list")
 def list_pending(output: Output = "table") -> None:
     """The Uploads that were interrupted on this machine and can be gone on with."""
-    from gateway_cli.rest.uploadstate import list_states
+    from gateway_cli.rest.uploading import list_states
 
     found = [
         {
@@ -78,7 +77,7 @@ def cancel(
     output: Output = "table",
 ) -> None:
     """Cancel an Upload: its parts go, and the storage that it reserved is free again."""
-    from gateway_cli.rest.uploadstate import list_states
+    from gateway_cli.rest.uploading import list_states
 
     access = make_access(base_url, key_file)
     found = on_storage(access, lambda api: api.cancel_upload(upload_id))

@@ -17,7 +17,15 @@ FIRST_PAGE = 50
 
 
 class RecordError(Exception):
-    """The record did not do what was asked."""
+    """The record did not do what was asked.
+
+    `status` and `message` are those of the API server's answer; 0 and empty without one.
+    """
+
+    def __init__(self, text: str = "", *, status: int = 0, message: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.message = message
 
 
 class AlreadyExists(RecordError):

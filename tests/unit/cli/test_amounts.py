@@ -7,7 +7,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_cli.admin.amounts import parse_day, parse_dollars, parse_moment, parse_period
+from gateway_cli.options import parse_day, parse_dollars, parse_moment, parse_period
 from gateway_core.contract.money import MAX_MICROS, to_decimal_text
 
 

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gateway_cli.__main__ import app
-from gateway_cli.rest import batchfollowing, calls, uploading
-from gateway_cli.rest.uploadstate import list_states
+from gateway_cli.rest import batches, client, uploading
+from gateway_cli.rest.uploading import list_states
 from gateway_core.contract.keys import mint_key
 from tests.servers.storageserver import KEY, StorageServer
 
@@ -36,8 +36,8 @@ def server(
     monkeypatch.setenv("GATEWAY_BASE_URL", running.url)
     monkeypatch.setenv("GATEWAY_API_KEY", KEY)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(calls, "LONGEST_PAUSE", 0.01)
-    monkeypatch.setattr(batchfollowing, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(client, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(batches, "PAUSES", (0.01, 0.01))
     monkeypatch.setattr(uploading, "PART_BYTES", 1000)
     return running
 
@@ -107,7 +107,7 @@ def test_an_upload_that_was_interrupted_is_gone_on_with(
     run: Run, server: StorageServer, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uploading, "AT_ONCE", 1)
-    monkeypatch.setattr(calls, "ATTEMPTS", 1)
+    monkeypatch.setattr(client, "ATTEMPTS", 1)
     for _ in range(4):
         server.faults.append(("add_part", ""))
     server.faults.clear()
@@ -136,7 +136,7 @@ def test_an_upload_that_was_interrupted_is_gone_on_with(
 def test_what_is_no_longer_the_same_is_begun_anew(
     run: Run, server: StorageServer, source: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    monkeypatch.setattr(calls, "ATTEMPTS", 1)
+    monkeypatch.setattr(client, "ATTEMPTS", 1)
     server.faults.append(("complete", "drop"))
     run("files", "upload", source, code=5)
     (first,) = server.uploads.values()
@@ -192,7 +192,7 @@ def test_a_create_whose_answer_is_lost_is_not_made_twice(
 def test_files_are_listed_page_by_page_and_by_purpose(
     run: Run, server: StorageServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway_cli.rest.storage.FILE_PAGE", 3)
+    monkeypatch.setattr("gateway_cli.rest.client.FILE_PAGE", 3)
     for number in range(8):
         server.add_file(b"x", purpose="batch" if number % 2 else "user_data")
     found = run("files", "list")["items"]
@@ -214,7 +214,7 @@ def test_a_download_goes_on_where_it_was_cut_off(
 ) -> None:
     content = os.urandom(3_000_000)
     file = server.add_file(content, filename="../../evil.bin")
-    monkeypatch.setattr("gateway_cli.rest.fetching.ATTEMPTS", 1)
+    monkeypatch.setattr("gateway_cli.rest.transfers.ATTEMPTS", 1)
     server.faults.append(("content", "cut"))
     run("files", "download", file["id"], "--to", tmp_path, code=5)
     (partial,) = tmp_path.glob(".evil.bin.*.part")
@@ -246,7 +246,7 @@ def test_an_upload_is_cancelled_and_forgotten(
     run: Run, server: StorageServer, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as once:
-        once.setattr(calls, "ATTEMPTS", 1)
+        once.setattr(client, "ATTEMPTS", 1)
         server.faults.append(("complete", "drop"))
         run("files", "upload", source, code=5)
     (pending,) = run("uploads", "list")["items"]
@@ -291,7 +291,7 @@ def test_a_local_file_becomes_one_file_and_one_batch_for_a_key(
 ) -> None:
     again = ("batches", "create", source, "--idempotency-key", "mine")
     with monkeypatch.context() as once:
-        once.setattr(calls, "ATTEMPTS", 1)
+        once.setattr(client, "ATTEMPTS", 1)
         server.faults.append((call, "lose"))
         assert run(*again, code=5)
     batch = run(*again)

@@ -8,9 +8,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway_cli.rest import calls as calls_module
+from gateway_cli.rest import client
 from gateway_cli.rest.client import TaskApi
-from gateway_cli.rest.errors import EXIT_REFUSED, EXIT_UNAVAILABLE, RestError, read_refusal
+from gateway_cli.rest.errors import RestError, read_refusal
+from gateway_cli.session import EXIT_REFUSED, EXIT_UNAVAILABLE
 
 ACCEPTED = {"id": "task_a", "status": "processing"}
 
@@ -97,7 +98,7 @@ async def test_errors_that_do_not_pass_end_it(api: TaskApi, server: tuple[Server
     with pytest.raises(RestError, match="req_1") as refusal:
         await api.get("task_a")
     assert refusal.value.exit_code == EXIT_UNAVAILABLE
-    assert len(told.seen) == calls_module.ATTEMPTS
+    assert len(told.seen) == client.ATTEMPTS
 
 
 @pytest.mark.parametrize("body", [{"status": "processing"}, [], "text", None])
@@ -112,7 +113,7 @@ async def test_an_answer_that_is_no_task_is_not_taken_for_one(
 async def test_nobody_at_the_address_is_told_with_the_variable_to_check(
     unused_tcp_port_of: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls_module, "ATTEMPTS", 1)
+    monkeypatch.setattr(client, "ATTEMPTS", 1)
     base = f"http://127.0.0.1:{unused_tcp_port_of}"
     async with TaskApi(base, "sk-secret", "sim/reference_to_video") as api:
         with pytest.raises(RestError, match="GATEWAY_BASE_URL") as refusal:

@@ -11,6 +11,7 @@ from gateway_core.ports.records import (
     Missing,
     NotPermitted,
     Outdated,
+    RecordError,
     RecordFull,
     RecordOutcomeUnknown,
     RecordUnavailable,
@@ -55,19 +56,22 @@ def raise_for(status: int, raw: bytes, *, writes: bool) -> None:
         reason, message = parsed.get("reason", ""), str(parsed.get("message", ""))
     except (orjson.JSONDecodeError, AttributeError):
         reason, message = "", raw[:200].decode(errors="replace")
-    text = f"{status} {reason}: {message}"[:1000]
-    if status == 404:
-        raise Missing(text)
-    if status == 409:
-        raise (AlreadyExists if reason == "AlreadyExists" else Outdated)(text)
-    if status == 410:
-        raise WatchExpired(text)
-    if status == 403:
-        raise NotPermitted(text)
-    if status in (400, 405, 413, 415, 422):
-        raise Refused(text)
-    if status in (401, 429):
-        raise RecordUnavailable(text)
-    if status == 500 and _NO_SPACE in message:
-        raise RecordFull(text)
-    raise (RecordOutcomeUnknown if writes else RecordUnavailable)(text)
+    kind: type[RecordError]
+    match status:
+        case 404:
+            kind = Missing
+        case 409:
+            kind = AlreadyExists if reason == "AlreadyExists" else Outdated
+        case 410:
+            kind = WatchExpired
+        case 403:
+            kind = NotPermitted
+        case 400 | 405 | 413 | 415 | 422:
+            kind = Refused
+        case 401 | 429:
+            kind = RecordUnavailable
+        case 500 if _NO_SPACE in message:
+            kind = RecordFull
+        case _:
+            kind = RecordOutcomeUnknown if writes else RecordUnavailable
+    raise kind(f"{status} {reason}: {message}"[:1000], status=status, message=message)

@@ -8,7 +8,6 @@ import asyncio
 import time
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Mapping
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -47,7 +46,8 @@ _METADATA_OF_ONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1
 class KubeRecords(Records):
     """One namespace of one cluster. An asynchronous context manager; one for each event loop.
 
-    `note_full` is called for every write that is refused for lack of space.
+    `note_full` is called for every write that is refused for lack of space. A call, with its
+    repetitions after 429, takes `call_seconds` at most.
     """
 
     def __init__(
@@ -57,13 +57,15 @@ class KubeRecords(Records):
         *,
         pool: int = 64,
         note_full: Callable[[], object] = lambda: None,
+        call_seconds: float = CALL_SECONDS,
     ) -> None:
         self._connection = connection
         self._namespace = namespace
         self._pool = pool
         self._note_full = note_full
-        self._root = f"{connection.server}/apis/{GROUP}/{VERSION}/namespaces/{namespace}"
-        self._core = f"{connection.server}/api/v1/namespaces/{namespace}"
+        self._call_seconds = call_seconds
+        self._root = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}"
+        self._core = f"/api/v1/namespaces/{namespace}"
         self._token: tuple[float, str | None] = (-TOKEN_LIFE_SECONDS, None)
         self._session: aiohttp.ClientSession | None = None
         self._pages = PageSizes()
@@ -76,26 +78,21 @@ class KubeRecords(Records):
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=CALL_SECONDS, sock_connect=CONNECT_SECONDS),
+            timeout=aiohttp.ClientTimeout(total=self._call_seconds, sock_connect=CONNECT_SECONDS),
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
 
     async def create(self, plural: str, obj: Mapping[str, Any]) -> Object:
         """Creates; see the port."""
-        return await self._call("POST", f"{self._root}/{plural}", body=obj)
+        return await self.call("POST", f"{self._root}/{plural}", body=obj)
 
     async def get(self, plural: str, name: str) -> Object:
         """The newest object; see the port."""
-        return await self._call("GET", f"{self._root}/{plural}/{quote(name, safe='')}")
+        return await self.call("GET", f"{self._root}/{plural}/{quote(name, safe='')}")
 
     async def list_page(
         self,
@@ -168,10 +165,10 @@ class KubeRecords(Records):
 
     async def replace_status(self, plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
         """Replaces the status, compare-and-set; see the port."""
-        url = f"{self._root}/{plural}/{obj['metadata']['name']}/status"
+        path = f"{self._root}/{plural}/{obj['metadata']['name']}/status"
         # the rest of the answer would be what was sent
         body = {**obj, "status": dict(status)}
-        answer = await self._call("PUT", url, body=body, accept=_METADATA_OF_ONE)
+        answer = await self.call("PUT", path, body=body, accept=_METADATA_OF_ONE)
         return {**body, "metadata": answer["metadata"]}
 
     async def patch(self, plural: str, obj: Object, patch: Mapping[str, Any]) -> Object:
@@ -186,7 +183,7 @@ class KubeRecords(Records):
         preconditions = {field: value for field, value in expected.items() if value}
         body = {"preconditions": preconditions} if preconditions else {}
         try:
-            answer = await self._call(
+            answer = await self.call(
                 "DELETE", f"{self._root}/{plural}/{quote(name, safe='')}", body=body
             )
         except Missing:
@@ -199,9 +196,7 @@ class KubeRecords(Records):
         From its metrics, which have megabytes: read line by line.
         """
         try:
-            async with self._open(
-                "GET", f"{self._connection.server}/metrics", accept="text/plain"
-            ) as response:
+            async with self._open("GET", "/metrics", accept="text/plain") as response:
                 if response.status != 200:
                     raise_for(response.status, await response.read(), writes=False)
                 sizes = [
@@ -222,12 +217,12 @@ class KubeRecords(Records):
 
     async def renew_lease(self, name: str, holder: str) -> None:
         """Creates or renews a Lease; see the port."""
-        url = f"{self._connection.server}/apis/coordination.k8s.io/v1/namespaces/{self._namespace}"
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}"
         renewed = CLOCK.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = {"holderIdentity": holder, "renewTime": renewed}
         body = {"spec": spec}
         try:
-            await self._call("PATCH", f"{url}/leases/{name}", body=body, content_type=_MERGE)
+            await self.call("PATCH", f"{path}/leases/{name}", body=body, content_type=_MERGE)
         except Missing:
             lease = {
                 "apiVersion": "coordination.k8s.io/v1",
@@ -235,7 +230,7 @@ class KubeRecords(Records):
                 "metadata": {"name": name},
                 "spec": spec,
             }
-            await self._call("POST", f"{url}/leases", body=lease)
+            await self.call("POST", f"{path}/leases", body=lease)
 
     async def report_event(self, obj: Object, *, reason: str, message: str) -> None:
         """A Warning event about `obj`; see the port."""
@@ -272,14 +267,14 @@ class KubeRecords(Records):
 
         A PATCH is a merge patch. Raises the errors of the port.
         """
-        url = f"{self._core}/{plural}" + (f"/{quote(name, safe='')}" if name else "")
+        path = f"{self._core}/{plural}" + (f"/{quote(name, safe='')}" if name else "")
         content_type = _MERGE if method == "PATCH" else "application/json"
-        return await self._call(method, url, body=body, content_type=content_type)
+        return await self.call(method, path, body=body, content_type=content_type)
 
     async def _patch(self, path: str, obj: Object, patch: Mapping[str, Any]) -> Object:
         version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
         body = {**patch, "metadata": {**patch.get("metadata", {}), **version}}
-        return await self._call("PATCH", f"{self._root}/{path}", body=body, content_type=_MERGE)
+        return await self.call("PATCH", f"{self._root}/{path}", body=body, content_type=_MERGE)
 
     async def _read_page(
         self, plural: str, limit: int | None, query: Mapping[str, str], *, metadata_only: bool
@@ -305,19 +300,19 @@ class KubeRecords(Records):
                     raise
                 wanted = FIRST_PAGE
 
-    async def _call(
+    async def call(
         self,
         method: str,
-        url: str,
+        path: str,
         *,
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str] | None = None,
         accept: str = "application/json",
         content_type: str = "application/json",
     ) -> Object:
-        """One call and its answer, parsed."""
+        """One call to any path of the API server. Raises the errors of the port."""
         raw = await self._exchange(
-            method, url, body=body, query=query, accept=accept, content_type=content_type
+            method, path, body=body, query=query, accept=accept, content_type=content_type
         )
         answer: Object = orjson.loads(raw)
         return answer
@@ -325,7 +320,7 @@ class KubeRecords(Records):
     async def _exchange(
         self,
         method: str,
-        url: str,
+        path: str,
         *,
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str] | None = None,
@@ -339,12 +334,12 @@ class KubeRecords(Records):
         """
         writes = method != "GET"
         data = None if body is None else orjson.dumps(body)
-        deadline = time.monotonic() + CALL_SECONDS
+        deadline = time.monotonic() + self._call_seconds
         while True:
             sent = time.monotonic()
             try:
                 async with self._open(
-                    method, url, query=query, data=data, accept=accept, content_type=content_type
+                    method, path, query=query, data=data, accept=accept, content_type=content_type
                 ) as response:
                     follow_clock(response, sent)
                     status, raw = response.status, await read_body(response, most)
@@ -368,7 +363,7 @@ class KubeRecords(Records):
     def _open(
         self,
         method: str,
-        url: str,
+        path: str,
         *,
         query: Mapping[str, str] | None = None,
         data: bytes | None = None,
@@ -385,6 +380,7 @@ class KubeRecords(Records):
         if token:
             headers["Authorization"] = f"Bearer {token}"
         options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
+        url = f"{self._connection.server}{path}"
         return self._session.request(
             method, url, params=query, data=data, headers=headers, allow_redirects=False, **options
         )

@@ -1,21 +1,46 @@
-"""Fetches a File's bytes to a local file, going on where an earlier try was cut off."""
+"""A File's bytes to a local file, resumed where an earlier attempt was cut off; progress bars."""
 
 import asyncio
-import fcntl
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 import aiohttp
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
 
-from gateway_cli.rest.bars import open_transfers
-from gateway_cli.rest.calls import ATTEMPTS, Body, read_json
+from gateway_cli.files import try_lock
+from gateway_cli.rest.client import ATTEMPTS, Body, StorageApi, read_json
 from gateway_cli.rest.errors import RestError, read_refusal
-from gateway_cli.rest.storage import StorageApi
 
 PIECE = 1 << 18
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
+
+
+def open_bars(*, counts: bool = False) -> Progress:
+    """Progress bars on standard error where that is a terminal, of bytes or of things to count."""
+    console = Console(stderr=True)
+    columns = (
+        (MofNCompleteColumn(), TimeElapsedColumn())
+        if counts
+        else (DownloadColumn(), TransferSpeedColumn())
+    )
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        *columns,
+        console=console,
+        disable=not console.is_terminal,
+    )
 
 
 async def fetch_file(api: StorageApi, file: Body, path: Path, say: Callable[[str], None]) -> None:
@@ -30,8 +55,9 @@ async def fetch_file(api: StorageApi, file: Body, path: Path, say: Callable[[str
     partial = path.with_name(f".{path.name}.{file['id']}.part")
     try:
         await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
-        with partial.open("ab") as opened, open_transfers() as progress:
-            _lock(opened, path)
+        with partial.open("ab") as opened, open_bars() as progress:
+            if not try_lock(opened):
+                raise RestError(f"another command is fetching {path} just now")
             row = progress.add_task(path.name, total=file["bytes"])
             for attempt in range(1, ATTEMPTS + 1):
                 try:
@@ -50,13 +76,6 @@ async def fetch_file(api: StorageApi, file: Body, path: Path, say: Callable[[str
             partial.replace(path)
     except OSError as error:
         raise RestError(f"{path} cannot be written: {error.strerror}") from error
-
-
-def _lock(opened: BinaryIO, path: Path) -> None:
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise RestError(f"another command is fetching {path} just now") from None
 
 
 async def _fetch_rest(

@@ -1,0 +1,292 @@
+"""The Kubernetes API for admins, for the installation and for the local run.
+
+`gateway_cli.compose` opens it over the client that the gateway's processes use.
+"""
+
+import asyncio
+import difflib
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+from gateway_cli.cluster.errors import (
+    AlreadyThere,
+    ClusterError,
+    Conflict,
+    NotServed,
+    NotThere,
+    Unreachable,
+    explain_refusal,
+    explain_silence,
+)
+from gateway_core.contract.names import API_VERSION
+from gateway_core.contract.resource import Resource
+from gateway_core.ports.records import Object, RecordError
+
+if TYPE_CHECKING:
+    from gateway_core.adapters.kube.records import KubeRecords
+
+FIELD_MANAGER = "gatewayctl"
+MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+MOST_ATTEMPTS = 8
+"""How often a change is decided anew because another writer's came between."""
+PAUSE_SECONDS = 0.5
+SUGGESTIONS = 3
+_PASSING = (Conflict, NotServed, NotThere, Unreachable)
+"""Refusals that may pass while a fresh installation is starting."""
+_STRICT = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+
+Kind = type[Resource]
+Change = dict[str, Any]
+Result = TypeVar("Result")
+
+
+class Cluster:
+    """Objects of one namespace; refusals are ClusterErrors that say what to do.
+
+    `apply` and `create_secret` repeat for `patience` seconds what may yet succeed: the API server
+    may be starting, and a kind be served a moment after its CRD is accepted.
+    """
+
+    def __init__(
+        self, records: "KubeRecords", namespace: str, server: str, patience: float = 0.0
+    ) -> None:
+        self._records = records
+        self.namespace = namespace
+        self.server = server
+        self._patience = patience
+        self._resources: dict[tuple[str, str], tuple[str, bool]] = {}
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Object:
+        """The answer to one request. ClusterError."""
+        with _explaining(f"{method} {path}"):
+            return await self._records.call(
+                method, path, body=body, query=query, content_type=content_type
+            )
+
+    async def get(self, kind: Kind, name: str) -> Object:
+        """The object.
+
+        Raises:
+            NotThere: there is none; the text has names that are like it.
+        """
+        try:
+            return await self.call("GET", f"{self._path(kind)}/{quote(name, safe='')}")
+        except NotThere as error:
+            raise await self._describe_missing(kind, name) from error
+
+    async def list_all(self, kind: Kind, **fields: str | None) -> list[Object]:
+        """All objects whose fields are as given, e.g. `**{"spec.accountName": "acme"}`.
+
+        A field that is None is not asked for; "" is one that is absent.
+        """
+        selector = ",".join(
+            f"{path}={value}" for path, value in fields.items() if value is not None
+        )
+        found: list[Object] = []
+        token: str | None = None
+        with _explaining(f"GET {self._path(kind)}"):
+            while True:
+                page = await self._records.list_page(
+                    kind.plural, token=token, field_selector=selector
+                )
+                found += page.items
+                token = page.next_token
+                if token is None:
+                    return found
+
+    async def create(self, kind: Kind, name: str, spec: Change, **metadata: Any) -> Object:
+        """Makes an object; fields of `spec` that are None are left out. AlreadyThere."""
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": kind.kind_name,
+            "metadata": {"name": name, **metadata},
+            "spec": {key: value for key, value in spec.items() if value is not None},
+        }
+        return await self.call("POST", self._path(kind), body, _STRICT)
+
+    async def change(
+        self, kind: Kind, name: str, decide: Callable[[Object], Change | None]
+    ) -> Object:
+        """The object after the merge patch that `decide` makes of what was read.
+
+        Compare-and-set: it is decided anew where another writer changed the object meanwhile. None
+        changes nothing.
+
+        Raises:
+            NotThere, OutcomeUnknown: as they say.
+            Conflict: others keep changing it.
+        """
+
+        async def attempt() -> Object:
+            obj = await self.get(kind, name)
+            patch = decide(obj)
+            if patch is None:
+                return obj
+            version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+            body = {**patch, "metadata": {**patch.get("metadata", {}), **version}}
+            return await self.call(
+                "PATCH", f"{self._path(kind)}/{name}", body, _STRICT, MERGE_PATCH
+            )
+
+        return await _retry_conflicts(f"{kind.kind_name} {name}", attempt)
+
+    async def delete(self, kind: Kind, name: str) -> None:
+        """Deletes the object. NotThere."""
+        await self.get(kind, name)
+        await self.call("DELETE", f"{self._path(kind)}/{name}")
+
+    async def apply(
+        self, obj: Object, adapt: Callable[[Object | None], Object] | None = None
+    ) -> None:
+        """Server-side apply: makes or changes the fields given, leaves all others.
+
+        With `adapt`, what it makes of the object that is there (or None) is applied in place of
+        `obj`; if that names the version that it was made of, it is made anew after a change.
+
+        Raises:
+            ClusterError: it is refused, or the kind is not served in time.
+        """
+
+        async def send() -> Object:
+            path = f"{await self._find_path(obj)}/{obj['metadata']['name']}"
+
+            async def attempt() -> Object:
+                wanted = adapt(await self._find(path)) if adapt else obj
+                query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+                return await self.call("PATCH", path, wanted, query, APPLY_PATCH)
+
+            return await _retry_conflicts(f"{obj['kind']} {obj['metadata']['name']}", attempt)
+
+        await self._insist(send)
+
+    async def get_secret(self, name: str) -> Object:
+        """A Secret. NotThere."""
+        return await self.call("GET", f"{self._secrets}/{quote(name, safe='')}")
+
+    async def list_secrets(self, labels: Mapping[str, str]) -> list[Object]:
+        """All Secrets that have those labels."""
+        selector = ",".join(f"{name}={value}" for name, value in labels.items())
+        page = await self.call("GET", self._secrets, query={"labelSelector": selector})
+        found: list[Object] = page["items"]
+        return found
+
+    async def create_secret(
+        self, name: str, content: Mapping[str, str], labels: Mapping[str, str]
+    ) -> None:
+        """Makes a Secret. AlreadyThere."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name, "labels": dict(labels)},
+            "type": "Opaque",
+            "stringData": dict(content),
+        }
+        query = {"fieldManager": FIELD_MANAGER}
+        await self._insist(lambda: self.call("POST", self._secrets, body, query))
+
+    async def ensure_secret(
+        self, name: str, content: Mapping[str, str], labels: Mapping[str, str]
+    ) -> bool:
+        """Makes a Secret unless there is one of that name, which is not read; whether it did."""
+        try:
+            await self.create_secret(name, content, labels)
+        except AlreadyThere:
+            return False
+        return True
+
+    async def delete_secret(self, name: str) -> None:
+        """Deletes a Secret. NotThere."""
+        await self.call("DELETE", f"{self._secrets}/{quote(name, safe='')}")
+
+    @property
+    def _secrets(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/secrets"
+
+    def _path(self, kind: Kind) -> str:
+        return f"/apis/{API_VERSION}/namespaces/{self.namespace}/{kind.plural}"
+
+    async def _find(self, path: str) -> Object | None:
+        try:
+            return await self.call("GET", path)
+        except NotThere:
+            return None
+
+    async def _find_path(self, obj: Object) -> str:
+        """The path of the collection that `obj` belongs to, by the API server's discovery."""
+        group, kind = str(obj["apiVersion"]), str(obj["kind"])
+        root = f"/apis/{group}" if "/" in group else f"/api/{group}"
+        if (group, kind) not in self._resources:
+            listed = await self.call("GET", root)
+            for resource in listed.get("resources") or ():
+                if "/" not in resource["name"]:
+                    found = resource["name"], bool(resource["namespaced"])
+                    self._resources[group, resource["kind"]] = found
+        if (group, kind) not in self._resources:
+            raise NotServed(f"the cluster serves no {kind} in {group}")
+        plural, namespaced = self._resources[group, kind]
+        if not namespaced:
+            return f"{root}/{plural}"
+        return f"{root}/namespaces/{obj['metadata'].get('namespace', self.namespace)}/{plural}"
+
+    async def _insist(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """What `work` gives, repeated while its refusal may pass."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                return await work()
+            except _PASSING:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _describe_missing(self, kind: Kind, name: str) -> ClusterError:
+        text = f"there is no {kind.kind_name} {name} in namespace {self.namespace}"
+        try:
+            known = await self.list_all(kind)
+        except NotServed as error:
+            return error
+        except ClusterError:
+            return NotThere(text)
+        return NotThere(text + _suggest(name, known))
+
+
+async def _retry_conflicts(what: str, attempt: Callable[[], Awaitable[Result]]) -> Result:
+    """What `attempt` (read, decide, write) gives, once no other writer comes between."""
+    for _ in range(MOST_ATTEMPTS):
+        try:
+            return await attempt()
+        except Conflict:
+            continue
+    raise Conflict(f"{what} is being changed by others: try again")
+
+
+@contextmanager
+def _explaining(call: str) -> Iterator[None]:
+    try:
+        yield
+    except RecordError as error:
+        raise explain_refusal(error, call) from error
+    except ValueError as error:
+        # the body is no JSON: something else than an API server answers there
+        raise Unreachable(explain_silence(error, call)) from error
+
+
+def _suggest(name: str, known: Iterable[Object]) -> str:
+    """What to try instead: names that are like it, or objects that are shown by that name."""
+    shown = {obj["metadata"]["name"]: obj["spec"].get("displayName") for obj in known}
+    called = [found for found, display in shown.items() if display == name]
+    alike = called or difflib.get_close_matches(name, shown, SUGGESTIONS)
+    if alike:
+        return "; did you mean " + " or ".join(alike[:SUGGESTIONS]) + "?"
+    return "" if shown else "; there is none at all: is this the right --namespace?"

@@ -1,0 +1,173 @@
+"""`gatewayctl apply`: objects from files, as the chart's hook Job and admins apply them.
+
+Applying an account takes back no money that was paid in since its file was written: `spec.funds` is
+everything ever paid in, and both files and `gatewayctl fund` write it. An applied figure that is
+lower than what is there is therefore raised to it, unless lowering is asked for.
+"""
+
+import asyncio
+import copy
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from gateway_cli.admin.documents import dollars
+from gateway_cli.cluster.client import FIELD_MANAGER
+from gateway_cli.cluster.errors import ClusterError
+from gateway_cli.options import Namespace, parse_period
+from gateway_cli.output import Output, print_data, print_note, print_plain
+from gateway_cli.session import explained
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.names import GROUP
+from gateway_core.ports.records import Object
+
+POTS = ("paidMicros", "bonusMicros")
+_FIRST = ("Namespace", "Secret", "ConfigMap", "GatewayProvider", "GatewayModel", "GatewayAccount")
+"""Kinds that others refer to; the processes take any order, but warn of what is missing."""
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def apply(
+    files: Annotated[
+        list[Path],
+        typer.Option("--filename", "-f", help="A YAML file or folder; - is standard input."),
+    ],
+    patience: Annotated[
+        int,
+        typer.Option(
+            parser=parse_period,
+            metavar="PERIOD",
+            help="How long to wait for an API server or a kind that is not there yet.",
+        ),
+    ] = 0,
+    lower_funds: Annotated[
+        bool,
+        typer.Option("--lower-funds", help="Also take from accounts what the files do not name."),
+    ] = False,
+    namespace: Namespace = None,
+    output: Output = "table",
+) -> None:
+    """Apply objects (server-side): make them, or change the fields that the files name.
+
+    Funds of accounts are only raised: money that was added since stays.
+    """
+
+    async def run() -> list[dict[str, str]]:
+        from gateway_cli.compose import open_cluster
+
+        applied = []
+        objects = read_manifests(files)
+        async with open_cluster(namespace, patience=patience) as cluster:
+            for obj in objects:
+                keeping = _is_account(obj) and not lower_funds
+                await cluster.apply(obj, partial(keep_funds, obj, print_note) if keeping else None)
+                applied.append({"kind": obj["kind"], "name": obj["metadata"]["name"]})
+                if output == "table":
+                    print_plain(f"{obj['kind']}/{obj['metadata']['name']} applied")
+        return applied
+
+    with explained():
+        applied = asyncio.run(run())
+    if output != "table":
+        print_data({"items": applied}, output)
+
+
+def read_manifests(paths: Iterable[Path]) -> list[Object]:
+    """Every object of the files, `-` being standard input, and of the folders' *.yaml and *.json.
+
+    Raises:
+        ClusterError: a file cannot be read, or holds something that is no object.
+    """
+    objects = [obj for path in paths for file in _list_files(path) for obj in _read(file)]
+    return sorted(
+        objects, key=lambda obj: _FIRST.index(obj["kind"]) if obj["kind"] in _FIRST else len(_FIRST)
+    )
+
+
+def keep_funds(obj: Object, say: Callable[[str], None], present: Object | None) -> Object:
+    """The account to apply, none of its funds lower than in `present`; tells `say` what it kept.
+
+    Funds that an earlier file named and this one does not stay in it, since what is applied no more
+    is taken away. It bears the version that was read, so that a payment in between is a conflict.
+    """
+    if present is None or not isinstance(obj.get("spec"), dict):
+        return obj
+    there = present["spec"].get("funds") or {}
+    given = obj["spec"].get("funds") or {}
+    if not isinstance(given, dict):
+        return obj
+    applied = _list_applied(present)
+    kept = {
+        pot: there[pot] for pot in POTS if pot in there and _is_lower(given, pot, there, applied)
+    }
+    for pot, micros in kept.items():
+        said = f"names {dollars(given[pot])} USD" if given.get(pot) is not None else "names none"
+        say(
+            f"! {obj['metadata']['name']} keeps its funds.{pot} of {dollars(micros)} USD; the file"
+            f" {said}, and --lower-funds would take the difference away"
+        )
+    adapted = copy.deepcopy(obj)
+    if kept:
+        adapted["spec"]["funds"] = {**given, **kept}
+    version = present["metadata"]["resourceVersion"]
+    adapted["metadata"].setdefault("resourceVersion", version)
+    return adapted
+
+
+def _list_files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.iterdir() if file.suffix in (".yaml", ".yml", ".json"))
+
+
+def _read(path: Path) -> Iterator[Object]:
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text()
+        documents = list(yaml.safe_load_all(text))
+    except (OSError, yaml.YAMLError) as error:
+        raise ClusterError(f"{path}: {error}") from error
+    for document in documents:
+        is_list = isinstance(document, dict) and document.get("kind") == "List"
+        for obj in document.get("items") or () if is_list else [document]:
+            if _is_object(obj):
+                yield obj
+            elif obj is not None:
+                raise ClusterError(f"{path}: each object needs apiVersion, kind, metadata.name")
+
+
+def _is_object(obj: Any) -> bool:
+    if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
+        return False
+    texts = (obj.get("apiVersion"), obj.get("kind"), obj["metadata"].get("name"))
+    return all(isinstance(text, str) and text for text in texts)
+
+
+def _is_account(obj: Object) -> bool:
+    group = str(obj["apiVersion"]).partition("/")[0]
+    return (group, obj["kind"]) == (GROUP, GatewayAccount.kind_name)
+
+
+def _is_lower(given: dict[str, Any], pot: str, there: dict[str, int], applied: set[str]) -> bool:
+    """Whether applying `given` would leave less in the pot than is there."""
+    if given.get(pot) is None:
+        return pot in applied and there[pot] > 0
+    # what is no number is for the API server to refuse
+    return isinstance(given[pot], int) and given[pot] < there[pot]
+
+
+def _list_applied(present: Object) -> set[str]:
+    """The pots that an earlier `gatewayctl apply` named."""
+    return {
+        pot
+        for entry in present["metadata"].get("managedFields") or ()
+        if entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply"
+        for pot in POTS
+        if f"f:{pot}" in entry.get("fieldsV1", {}).get("f:spec", {}).get("f:funds", {})
+    }

@@ -1,0 +1,219 @@
+"""Options that many commands share: their parsers, and the completion of names in the shell."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gateway_cli.session import SELECTED, CommandError, Selection
+from gateway_core.contract.account import GatewayAccount
+from gateway_core.contract.guardrail import GatewayGuardrail
+from gateway_core.contract.key import GatewayKey
+from gateway_core.contract.limits import Window
+from gateway_core.contract.model import GatewayModel
+from gateway_core.contract.money import MAX_MICROS, MICROS_PER_DOLLAR
+from gateway_core.contract.resource import Resource
+from gateway_core.contract.task import GatewayTask
+from gateway_core.contract.user import GatewayUser
+
+_DOLLARS = re.compile(r"\$?(\d{1,10})(?:\.(\d{1,6}))?", re.ASCII)
+_PERIOD = re.compile(r"(\d{1,9})([smhdw]?)", re.ASCII)
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+MOST_SECONDS = 100 * 366 * 86_400
+COMPLETION_SECONDS = 2.0
+
+
+def parse_dollars(text: str) -> int:
+    """Micro-dollars of `12`, `12.50` or `0.000125`. No floats: six decimals, and exactly them."""
+    match = _DOLLARS.fullmatch(text.strip())
+    if match is None:
+        raise typer.BadParameter(
+            f"{text!r} is no amount: dollars are written like 25 or 12.50, with a point, at most"
+            " six decimals, and neither sign nor commas"
+        )
+    micros = int(match[1]) * MICROS_PER_DOLLAR + int((match[2] or "").ljust(6, "0"))
+    if micros > MAX_MICROS:
+        raise typer.BadParameter(f"{text} is more than can be counted")
+    return micros
+
+
+def parse_period(text: str | int) -> int:
+    """Seconds of `90`, `90s`, `15m`, `24h`, `7d` or `2w`; a default in seconds stays."""
+    if isinstance(text, int):
+        return text
+    match = _PERIOD.fullmatch(text.strip().lower())
+    if match is None:
+        raise typer.BadParameter(
+            f"{text!r} is no period: it is written like 90s, 15m, 24h, 7d or 2w"
+        )
+    seconds = int(match[1]) * _UNITS[match[2]]
+    if seconds > MOST_SECONDS:
+        raise typer.BadParameter(f"{text} is more than a century")
+    return seconds
+
+
+def parse_moment(text: str) -> str:
+    """RFC 3339 in UTC of such a time, of a date (its 00:00 UTC), or of a period from now."""
+    if _PERIOD.fullmatch(text.strip().lower()):
+        return format_time(datetime.now(UTC) + timedelta(seconds=parse_period(text)))
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no time: it is written like 2027-01-31, 2027-01-31T18:00:00Z, or 30d"
+            " for a time from now"
+        ) from None
+    if moment.tzinfo is None and "T" in text.upper():
+        raise typer.BadParameter(f"{text!r} lacks its offset: add Z for UTC, or e.g. +02:00")
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if moment <= datetime.now(UTC):
+        raise typer.BadParameter(f"{text} is over")
+    return format_time(moment)
+
+
+def parse_day(text: str) -> str:
+    """A UTC day, `2026-11-21`."""
+    try:
+        return datetime.strptime(text.strip(), "%Y-%m-%d").replace(tzinfo=UTC).date().isoformat()
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no day: it is written like 2026-11-21") from None
+
+
+def format_time(moment: datetime) -> str:
+    """RFC 3339 in UTC, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_pair(entry: str, option: str) -> tuple[str, str]:
+    """Name and value of `NAME=VALUE`."""
+    name, equals, value = entry.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"{option} {entry!r} is written NAME=VALUE")
+    return name, value
+
+
+def _show_display(obj: dict[str, Any]) -> tuple[str, str]:
+    return obj["metadata"]["name"], obj["spec"].get("displayName", "")
+
+
+def _completer(
+    kind: type[Resource], describe: Callable[[dict[str, Any]], tuple[str, str]] = _show_display
+) -> Callable[[typer.Context, str], list[tuple[str, str]]]:
+    """Completes names of the cluster's objects, if it answers at once.
+
+    Any failure completes nothing: a shell that is completing shows no errors.
+    """
+
+    async def list_objects(namespace: str | None) -> list[dict[str, Any]]:
+        from gateway_cli.compose import open_cluster
+
+        async with open_cluster(namespace, call_seconds=COMPLETION_SECONDS) as cluster:
+            return await cluster.list_all(kind)
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+        # the options before the noun name the cluster; their command is not run here
+        options = ctx.find_root().params
+        path = options.get("kubeconfig")
+        SELECTED.set(Selection(Path(path) if path else None, options.get("context")))
+        with contextlib.suppress(CommandError, TimeoutError, OSError):
+            found = asyncio.run(list_objects(ctx.params.get("namespace")))
+            pairs = sorted(describe(obj) for obj in found)
+            return [(name, text) for name, text in pairs if name.startswith(incomplete)]
+        return []
+
+    return complete
+
+
+complete_accounts = _completer(GatewayAccount)
+complete_users = _completer(GatewayUser)
+complete_keys = _completer(GatewayKey)
+complete_guardrails = _completer(GatewayGuardrail)
+complete_models = _completer(
+    GatewayModel, lambda obj: (obj["spec"]["modelId"], obj["spec"].get("service", ""))
+)
+complete_tasks = _completer(
+    GatewayTask,
+    lambda obj: (obj["metadata"]["name"], (obj.get("status") or {}).get("phase") or ""),
+)
+
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", envvar="GATEWAY_NAMESPACE", help="The gateway's namespace."),
+]
+
+AccountName = Annotated[
+    str, typer.Argument(help="A GatewayAccount.", autocompletion=complete_accounts)
+]
+UserName = Annotated[str, typer.Argument(help="A GatewayUser.", autocompletion=complete_users)]
+KeyName = Annotated[
+    str, typer.Argument(help="A GatewayKey, or its id.", autocompletion=complete_keys)
+]
+KeyNames = Annotated[
+    list[str], typer.Argument(help="GatewayKeys, or their ids.", autocompletion=complete_keys)
+]
+GuardrailName = Annotated[
+    str, typer.Argument(help="A GatewayGuardrail, or its id.", autocompletion=complete_guardrails)
+]
+TaskName = Annotated[
+    str, typer.Argument(help="A GatewayTask, or its id.", autocompletion=complete_tasks)
+]
+
+AccountFilter = Annotated[
+    str | None,
+    typer.Option("--account", "-a", help="Of this account only.", autocompletion=complete_accounts),
+]
+OfAccount = Annotated[
+    str, typer.Option("--account", "-a", help="The account.", autocompletion=complete_accounts)
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+Dollars = Annotated[int, typer.Argument(parser=parse_dollars, metavar="DOLLARS")]
+RequestsPerMinute = Annotated[
+    int | None,
+    typer.Option("--rpm", min=1, max=1_000_000, help="Paid calls in any trailing 60 seconds."),
+]
+LimitDollars = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", parser=parse_dollars, metavar="DOLLARS", help="Most it may spend in --window."
+    ),
+]
+_WINDOW_HELP = "1h, 1d and 7d trail the clock; the others begin at 00:00 UTC."
+LimitWindow = Annotated[Window | None, typer.Option("--window", help=_WINDOW_HELP)]
+WindowOption = Annotated[Window, typer.Option("--window", help=_WINDOW_HELP)]
+ModelEntries = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        help="A model allowed, or a beginning such as veo-*; may be repeated.",
+        autocompletion=complete_models,
+    ),
+]
+ProviderEntries = Annotated[
+    list[str] | None,
+    typer.Option("--provider", help="A provider segment allowed; may be repeated."),
+]
+Expiration = Annotated[
+    str | None,
+    typer.Option(
+        "--expires", parser=parse_moment, metavar="TIME", help="A time, or e.g. 30d from now."
+    ),
+]
+PepperSecret = Annotated[
+    str | None,
+    typer.Option(
+        envvar="GATEWAY_PEPPER_SECRET",
+        help="The Secret of id-key and pepper-1; found by itself where there is one.",
+    ),
+]
+SecretsFolder = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="GATEWAY_SECRETS_DIR", help="A folder that has them instead, as the local run's."
+    ),
+]

@@ -1,0 +1,87 @@
+"""One sample task from POST to its video, as `make demo` and `helm test` run it."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gateway_cli.rest.client import Body, TaskApi
+from gateway_cli.rest.errors import RestError
+from gateway_cli.session import CommandError
+
+ACTION = "reference_to_video"
+SAMPLE_INPUT = {
+    "prompt": "A paper boat sails across a calm lake at sunrise",
+    "reference_image_urls": ["https://example.com/paper-boat.png"],
+    "duration_seconds": 5,
+}
+POLL_SECONDS = 0.25
+
+
+class SampleFailed(CommandError):
+    """The task did not end as it should; `process` is where to look first."""
+
+    def __init__(self, text: str, process: str) -> None:
+        self.process = process
+        super().__init__(text)
+
+
+async def create_sample(api: TaskApi, model: str, callback_url: str | None = None) -> str:
+    """Creates a task and returns its id. SampleFailed."""
+    body: Body = {"model": model, **SAMPLE_INPUT}
+    if callback_url:
+        body["callback_url"] = callback_url
+    with _blaming("api"):
+        return str((await api.create(body, str(uuid.uuid4())))["id"])
+
+
+async def wait_completed(
+    api: TaskApi, task_id: str, seconds: float, on_poll: Callable[[str], None]
+) -> Body:
+    """The task once it has completed; `on_poll` gets every status.
+
+    Raises:
+        SampleFailed: it fails or takes longer than `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        with _blaming("api"):
+            task = await api.get(task_id)
+        on_poll(str(task["status"]))
+        if task["status"] == "completed":
+            return task
+        if task["status"] == "failed":
+            raise SampleFailed(f"the task failed: {task['error']}", "operator")
+        if time.monotonic() > deadline:
+            raise SampleFailed(f"the task has not ended after {seconds:.0f} s", "operator")
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def fetch_video(api: TaskApi, task: Body, path: Path) -> tuple[str, int]:
+    """URL and size of the task's video, fetched to `path` without the API key.
+
+    Raises:
+        SampleFailed: it cannot be had or is not an MP4.
+    """
+    url = str(task["videos"][0]["url"])
+    with _blaming("media"):
+        await api.download(url, path, lambda here, total: None)
+    content = await asyncio.to_thread(path.read_bytes)
+    if not is_mp4(content):
+        raise SampleFailed(f"{url} holds no MP4: it begins {content[:16]!r}", "media")
+    return url, len(content)
+
+
+def is_mp4(content: bytes) -> bool:
+    """Whether `content` begins as an ISO base media file does: a `ftyp` box of at least 8 bytes."""
+    return content[4:8] == b"ftyp" and 8 <= int.from_bytes(content[:4], "big") <= len(content)
+
+
+@contextmanager
+def _blaming(process: str) -> Iterator[None]:
+    try:
+        yield
+    except RestError as error:
+        raise SampleFailed(str(error), process) from error

@@ -1,0 +1,82 @@
+"""What every command shares: the cluster chosen, errors as text and exit code, confirmation.
+
+Clients are imported when a command runs: help and completion do without.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import typer
+
+from gateway_cli.output import print_error, print_note
+
+if TYPE_CHECKING:
+    from gateway_cli.cluster.client import Cluster
+
+EXIT_FAILED = 1
+EXIT_UNDER_WAY = 3
+EXIT_REFUSED = 4
+EXIT_UNAVAILABLE = 5
+EXIT_INTERRUPTED = 130
+
+Result = TypeVar("Result")
+
+
+class CommandError(Exception):
+    """An error that ends a command; its text tells the user what to do."""
+
+    exit_code = EXIT_FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The cluster chosen on the command line; None leaves it to the environment."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+
+
+SELECTED: ContextVar[Selection] = ContextVar("SELECTED", default=Selection())  # noqa: B039 - it is frozen
+"""Set once by the entry point, before a command runs."""
+
+
+@contextlib.contextmanager
+def explained(*, interrupted: str | None = None, exit_code: int | None = None) -> Iterator[None]:
+    """Turns a CommandError into its text and exit code.
+
+    `interrupted`: the note after Ctrl-C. `exit_code` replaces that of every error.
+    """
+    try:
+        yield
+    except CommandError as error:
+        print_error(str(error))
+        raise typer.Exit(exit_code or error.exit_code) from error
+    except KeyboardInterrupt as error:
+        if interrupted is None:
+            raise
+        if interrupted:
+            print_note(interrupted)
+        raise typer.Exit(EXIT_INTERRUPTED) from error
+
+
+def on_cluster(namespace: str | None, work: Callable[["Cluster"], Awaitable[Result]]) -> Result:
+    """Runs `work` on the selected cluster."""
+    from gateway_cli.compose import open_cluster
+
+    async def run() -> Result:
+        async with open_cluster(namespace) as cluster:
+            return await work(cluster)
+
+    with explained():
+        return asyncio.run(run())
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Asks before what cannot be undone; without a terminal `--yes` is needed."""
+    if not yes:
+        typer.confirm(question, abort=True, err=True)
