@@ -16,7 +16,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
-from gateway_core.ports.clock import CLOCK
+from gateway_core.kube.clock import CLOCK
 from tests.crash.shares import IS_WHOLE, SHARE
 from tests.crash.tallies import PROPERTY, Tally, format_summary
 from tests.groups import GroupScheduling, rank

@@ -19,7 +19,7 @@ from tools.dashboard import build_dashboard
 from tools.metrics import build_reference
 from tools.reliability import read_runs, render
 
-from gateway_core.contract.crd import KINDS, build_crd
+from gateway_core.api.crd import KINDS, build_crd
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "charts" / "model-gateway"

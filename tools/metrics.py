@@ -14,7 +14,7 @@ from gateway_apiserver.middleware.clients import ConnectionBounds
 from gateway_apiserver.middleware.connections import ConnectionTable
 from gateway_apiserver.middleware.downloads import DownloadBounds, Downloads
 from gateway_apiserver.middleware.metrics import ApiMetrics, ConnectionMetrics
-from gateway_core.adapters.telemetry.process import ProcessMetrics
+from gateway_core.observability.metrics import ProcessMetrics
 from gateway_operator.gauges import Gauges
 from gateway_operator.metrics import Metrics as OperatorMetrics
 

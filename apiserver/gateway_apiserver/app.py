@@ -70,34 +70,31 @@ from gateway_apiserver.tasks.api_health import ApiHealth
 from gateway_apiserver.tasks.creation import TaskAdmission
 from gateway_apiserver.tasks.finder import TaskFinder
 from gateway_apiserver.tasks.recording import TaskRecorder
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.errors import GatewayError
-from gateway_core.contract.guardrail import GatewayGuardrail
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.model import RESERVED_SERVICES, GatewayModel
-from gateway_core.contract.notices import NoticeSigner
-from gateway_core.contract.provider import GatewayProvider
-from gateway_core.contract.task import GatewayTask
-from gateway_core.contract.user import GatewayUser
-from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.domain.files import FileRecord
-from gateway_core.domain.guardrails import Guardrail
-from gateway_core.ports.caches import FollowedTable, Table
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.counters import Counters
-from gateway_core.ports.fetching import Fetcher
-from gateway_core.ports.moderation import ModerationUpstream
-from gateway_core.ports.notices import NoticeSink
-from gateway_core.ports.objects import ObjectStore
-from gateway_core.ports.parts import PartLedger
-from gateway_core.ports.records import Records
-from gateway_core.ports.sealing import Sealer
-from gateway_core.ports.storage import StorageLedger
-from gateway_core.ports.tracing import NO_TRACER, Tracer
-from gateway_core.usecases.ledgers import Rebuilder
-from gateway_core.usecases.moderators import Moderators
-from gateway_core.usecases.providers import Providers
+from gateway_core.accounts.guardrails import Guardrail
+from gateway_core.api.account import GatewayAccount, GatewayUser
+from gateway_core.api.errors import GatewayError
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.ids import IdMint
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.model import RESERVED_SERVICES, GatewayModel
+from gateway_core.api.provider import GatewayProvider
+from gateway_core.api.task import GatewayTask
+from gateway_core.billing.counters import Counters
+from gateway_core.billing.ledger import Rebuilder
+from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.files.addresses import Sealer
+from gateway_core.files.fetching import Fetcher
+from gateway_core.files.files import FileRecord
+from gateway_core.files.parts import PartLedger
+from gateway_core.files.quota_counters import StorageLedger
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.records import FollowedTable, Records, Table
+from gateway_core.observability.tracing import NO_TRACER, Tracer
+from gateway_core.providers.moderators import Moderators
+from gateway_core.providers.notices import NoticeSigner, NoticeSink
+from gateway_core.providers.registry import Providers
+from gateway_core.providers.upstream import ModerationUpstream
+from gateway_core.storage.objects import ObjectStore
 
 _TASKS = "/api/v1/"
 

@@ -7,15 +7,14 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
+from gateway_core.api.conditions import Reason
+from gateway_core.api.errors import Unavailable
+from gateway_core.api.model import GatewayModel
+from gateway_core.api.provider import GatewayProvider
 from gateway_core.concurrency import Supervisor
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.errors import Unavailable
-from gateway_core.contract.model import GatewayModel
-from gateway_core.contract.provider import GatewayProvider
-from gateway_core.domain.catalog import Catalog, Problem, build_catalog
-from gateway_core.ports.caches import Table
-from gateway_core.ports.records import RecordUnavailable
-from gateway_core.usecases.providers import Providers
+from gateway_core.kube.records import RecordUnavailable, Table
+from gateway_core.providers.catalog import Catalog, Problem, build_catalog
+from gateway_core.providers.registry import Providers
 
 _log = structlog.get_logger(__name__)
 

@@ -27,47 +27,41 @@ from gateway_apiserver.middleware.connections import ConnectionTable
 from gateway_apiserver.settings import ApiSettings, MediaSettings, ProcessSettings
 from gateway_apiserver.surfaces.files.finder import LISTED_SELECTOR, project_file
 from gateway_apiserver.tasks.cache import TaskTable
-from gateway_core.adapters.fetching import HttpFetcher
-from gateway_core.adapters.kube.connection import NoCluster as NoCluster
-from gateway_core.adapters.kube.connection import find_connection
-from gateway_core.adapters.kube.records import KubeRecords
-from gateway_core.adapters.kube.table import KubeTable
-from gateway_core.adapters.logs import configure_logging as configure_logging
-from gateway_core.adapters.logs.lines import LineWriter
-from gateway_core.adapters.objectstore.choice import open_store
-from gateway_core.adapters.operatorlink import OperatorLink
-from gateway_core.adapters.redis.counters import RedisCounters
-from gateway_core.adapters.redis.intake import RedisIntakeStop
-from gateway_core.adapters.redis.parts import RedisParts
-from gateway_core.adapters.redis.storage import RedisStorage
-from gateway_core.adapters.sealing import SivSealer
-from gateway_core.adapters.secretfiles import SecretsUnusable as SecretsUnusable
-from gateway_core.adapters.secretfiles import load_key, load_peppers
-from gateway_core.adapters.telemetry.process import ProcessMetrics
-from gateway_core.adapters.tracing import open_tracer
-from gateway_core.adapters.upstreams.registry import OPENAI, build_moderation
+from gateway_core.accounts.guardrails import read_guardrail
+from gateway_core.admission.intake import RedisIntakeStop
+from gateway_core.api.account import GatewayAccount, GatewayUser
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.ids import IdMint
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.model import GatewayModel
+from gateway_core.api.provider import GatewayProvider, ProviderSpec
+from gateway_core.api.task import GatewayTask
+from gateway_core.billing.journal import name_process
+from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.ledger import Rebuilder
+from gateway_core.billing.redis_counters import RedisCounters
+from gateway_core.billing.reservations import LiveHolds
 from gateway_core.concurrency import Supervisor
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.guardrail import GatewayGuardrail
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.media import MediaSigner
-from gateway_core.contract.model import GatewayModel
-from gateway_core.contract.notices import NoticeSigner
-from gateway_core.contract.provider import GatewayProvider, ProviderSpec
-from gateway_core.contract.task import GatewayTask
-from gateway_core.contract.user import GatewayUser
-from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.domain.guardrails import read_guardrail
-from gateway_core.domain.lifecycle import OPEN_SELECTOR
-from gateway_core.ports.moderation import ModerationUpstream
-from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.journal import name_process
-from gateway_core.usecases.ledgers import Rebuilder
-from gateway_core.usecases.liveholds import LiveHolds
-from gateway_core.usecases.providers import Providers
-from gateway_core.usecases.temporaryaddresses import TemporaryAddresses
+from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.files.addresses import MediaSigner, SivSealer, TemporaryAddresses
+from gateway_core.files.fetching import HttpFetcher
+from gateway_core.files.redis_counters import RedisParts, RedisStorage
+from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.connection import NoCluster as NoCluster
+from gateway_core.kube.connection import find_connection
+from gateway_core.kube.informer import KubeTable
+from gateway_core.kube.secrets import SecretsUnusable as SecretsUnusable
+from gateway_core.kube.secrets import load_key, load_peppers
+from gateway_core.observability.logs import LineWriter
+from gateway_core.observability.logs import configure_logging as configure_logging
+from gateway_core.observability.metrics import ProcessMetrics
+from gateway_core.observability.tracing import open_tracer
+from gateway_core.providers.notices import NoticeSigner, OperatorLink
+from gateway_core.providers.registry import OPENAI, Providers, build_moderation
+from gateway_core.providers.upstream import ModerationUpstream
+from gateway_core.storage.choice import open_store
+from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 
 PREPARE_SECONDS = 10.0
 """How long a new process waits for Redis: one that is away keeps nobody from being polled."""

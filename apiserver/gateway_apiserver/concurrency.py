@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
+from gateway_core.api.errors import Unavailable
 from gateway_core.concurrency import NoPlace, Places
-from gateway_core.contract.errors import Unavailable
-from gateway_core.ports.objects import StoreUnavailable
+from gateway_core.storage.objects import StoreUnavailable
 
 ARCHIVE_SECONDS = 2.0
 INPUT_SECONDS = 5.0

@@ -3,7 +3,7 @@
 from collections.abc import MutableMapping
 from typing import Any
 
-from gateway_core.ports.tracing import NO_SPAN, Span
+from gateway_core.observability.tracing import NO_SPAN, Span
 
 SCOPE_KEY = "gateway.trace"
 

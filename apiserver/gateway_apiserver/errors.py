@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from gateway_apiserver.context import Header
 from gateway_apiserver.responses import JSON, NO_STORE, Answer
-from gateway_core.contract.errors import (
+from gateway_core.api.errors import (
     Conflict,
     CreditLimitExceeded,
     Forbidden,

@@ -1,6 +1,6 @@
 """The API's failpoints: steps of creates and of Uploads at which a test kills the process."""
 
-from gateway_core.usecases import failpoints
+from gateway_core import failpoints
 
 NAMES = (
     "before-reserve",

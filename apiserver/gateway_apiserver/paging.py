@@ -4,8 +4,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
-from gateway_core.contract.names import SEQUENCE_ANNOTATION
-from gateway_core.ports.records import Object
+from gateway_core.api.ids import SEQUENCE_ANNOTATION
+from gateway_core.kube.records import Object
 
 T = TypeVar("T")
 Order = Literal["asc", "desc"]

@@ -17,14 +17,12 @@ import structlog
 
 from gateway_apiserver.concurrency import ListLimiter
 from gateway_apiserver.paging import Order, Position, find_position, take_page
-from gateway_core.contract.batch import TERMINAL_PHASES, GatewayBatch
-from gateway_core.contract.errors import Internal, NotFound, OutcomeUnknown, Unavailable
-from gateway_core.contract.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
-from gateway_core.contract.ids import IdMint, Ownership
-from gateway_core.contract.key import KEY_PREFIX, GatewayKey
-from gateway_core.contract.names import BATCH_PREFIX, REQUEST_ID_ANNOTATION, id_to_name
-from gateway_core.ports.caches import Table
-from gateway_core.ports.records import (
+from gateway_core.api.batch import TERMINAL_PHASES, GatewayBatch
+from gateway_core.api.errors import Internal, NotFound, OutcomeUnknown, Unavailable
+from gateway_core.api.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
+from gateway_core.api.ids import BATCH_PREFIX, REQUEST_ID_ANNOTATION, IdMint, Ownership, id_to_name
+from gateway_core.api.key import KEY_PREFIX, GatewayKey
+from gateway_core.kube.records import (
     AlreadyExists,
     Missing,
     Object,
@@ -34,6 +32,7 @@ from gateway_core.ports.records import (
     Records,
     RecordUnavailable,
     Refused,
+    Table,
     WatchExpired,
 )
 

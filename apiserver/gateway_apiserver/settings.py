@@ -13,15 +13,15 @@ from pydantic_settings import NoDecode
 
 from gateway_apiserver.middleware.clients import ConnectionBounds
 from gateway_apiserver.middleware.downloads import DownloadBounds
-from gateway_core.contract.account import (
+from gateway_core.api.account import (
     ACCOUNT_BYTES,
     PAID_RPM,
     AccountDefaults,
     StorageBytes,
 )
-from gateway_core.contract.limits import RequestsPerMinute
-from gateway_core.contract.names import SHARDS
-from gateway_core.ports.stores import StoreSettings
+from gateway_core.api.ids import SHARDS
+from gateway_core.api.limits import RequestsPerMinute
+from gateway_core.storage.objects import StoreSettings
 
 
 def _split_commas(value: object) -> object:

@@ -8,9 +8,9 @@ from pathlib import Path
 from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.session import SELECTED
-from gateway_core.adapters.kube.connection import NoCluster, find_connection
-from gateway_core.adapters.kube.records import KubeRecords
-from gateway_core.adapters.secretfiles import SecretsUnusable, load_key, load_peppers
+from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.connection import NoCluster, find_connection
+from gateway_core.kube.secrets import SecretsUnusable, load_key, load_peppers
 
 CALL_SECONDS = 20.0
 

@@ -11,15 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from gateway_cli.session import SELECTED, CommandError, Selection
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.guardrail import GatewayGuardrail
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.limits import Window
-from gateway_core.contract.model import GatewayModel
-from gateway_core.contract.money import MAX_MICROS, MICROS_PER_DOLLAR
-from gateway_core.contract.resource import Resource
-from gateway_core.contract.task import GatewayTask
-from gateway_core.contract.user import GatewayUser
+from gateway_core.api.account import GatewayAccount, GatewayUser
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.limits import Window
+from gateway_core.api.model import GatewayModel
+from gateway_core.api.money import MAX_MICROS, MICROS_PER_DOLLAR
+from gateway_core.api.resource import Resource
+from gateway_core.api.task import GatewayTask
 
 _DOLLARS = re.compile(r"\$?(\d{1,10})(?:\.(\d{1,6}))?", re.ASCII)
 _PERIOD = re.compile(r"(\d{1,9})([smhdw]?)", re.ASCII)

@@ -8,41 +8,37 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gateway_core.adapters.callbacks.http import HttpCallbackSender
-from gateway_core.adapters.kube.connection import Connection, find_connection
-from gateway_core.adapters.kube.records import KubeRecords
-from gateway_core.adapters.kube.secrets import KubeSecrets
-from gateway_core.adapters.kube.table import KubeTable
-from gateway_core.adapters.logs import configure_logging as configure_logging
-from gateway_core.adapters.objectstore.choice import open_store
-from gateway_core.adapters.redis.counters import RedisCounters
-from gateway_core.adapters.redis.intake import RedisIntakeStop
-from gateway_core.adapters.redis.storage import RedisStorage
-from gateway_core.adapters.secretfiles import load_key, load_peppers
-from gateway_core.adapters.telemetry.process import ProcessMetrics
-from gateway_core.adapters.tracing import open_tracer
-from gateway_core.adapters.upstreams.registry import build_moderation, build_upstream
+from gateway_core.admission.intake import RedisIntakeStop
+from gateway_core.api.account import AccountDefaults, GatewayAccount, GatewayUser
+from gateway_core.api.batch import GatewayBatch
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.ids import IdMint
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.model import GatewayModel
+from gateway_core.api.provider import GatewayProvider, ProviderSpec
+from gateway_core.api.task import GatewayTask
+from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.ledger import Rebuilder
+from gateway_core.billing.redis_counters import RedisCounters
+from gateway_core.callbacks.client import HttpCallbackSender
 from gateway_core.concurrency import Supervisor
-from gateway_core.contract.account import AccountDefaults, GatewayAccount
-from gateway_core.contract.batch import GatewayBatch
-from gateway_core.contract.guardrail import GatewayGuardrail
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.media import MediaSigner
-from gateway_core.contract.model import GatewayModel
-from gateway_core.contract.notices import NoticeSigner
-from gateway_core.contract.provider import GatewayProvider, ProviderSpec
-from gateway_core.contract.task import GatewayTask
-from gateway_core.contract.user import GatewayUser
-from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.domain.lifecycle import OPEN_SELECTOR
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.moderation import ModerationUpstream
-from gateway_core.ports.upstream import Upstream
-from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.files import FileRecorder
-from gateway_core.usecases.ledgers import Rebuilder
-from gateway_core.usecases.providers import Providers
+from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.files.addresses import MediaSigner
+from gateway_core.files.files import FileRecorder
+from gateway_core.files.redis_counters import RedisStorage
+from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.connection import Connection, find_connection
+from gateway_core.kube.informer import KubeTable
+from gateway_core.kube.secrets import KubeSecrets, load_key, load_peppers
+from gateway_core.observability.logs import configure_logging as configure_logging
+from gateway_core.observability.metrics import ProcessMetrics
+from gateway_core.observability.tracing import open_tracer
+from gateway_core.providers.notices import NoticeSigner
+from gateway_core.providers.registry import Providers, build_moderation, build_upstream
+from gateway_core.providers.upstream import ModerationUpstream, Upstream
+from gateway_core.storage.choice import open_store
+from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 from gateway_operator.accounts.accounts import Accounts, Users
 from gateway_operator.accounts.balances import Balances
 from gateway_operator.accounts.declaredkeys import DeclaredKeys

@@ -4,11 +4,11 @@ account whose callbacks cannot be signed.
 
 import time
 
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.provider import GatewayProvider
-from gateway_core.contract.task import GatewayTask
-from gateway_core.ports.records import RecordError, Records
-from gateway_core.ports.upstream import UpstreamDenied
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.provider import GatewayProvider
+from gateway_core.api.task import GatewayTask
+from gateway_core.kube.records import RecordError, Records
+from gateway_core.providers.upstream import UpstreamDenied
 
 QUIET_SECONDS = 600.0
 

@@ -1,6 +1,6 @@
 """The operator's failpoints: the steps at which a test has the process killed."""
 
-from gateway_core.usecases import failpoints
+from gateway_core import failpoints
 
 NAMES = (
     "before-intent",

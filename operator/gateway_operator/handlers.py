@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from gateway_core.api.ids import GROUP, VERSION
+from gateway_core.api.resource import Resource
 from gateway_core.concurrency import Supervisor
-from gateway_core.contract.names import GROUP, VERSION
-from gateway_core.contract.resource import Resource
-from gateway_core.ports.records import Object
+from gateway_core.kube.records import Object
 from gateway_operator.shards import Shards
 
 

@@ -10,7 +10,7 @@ from aiohttp import web
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from gateway_core.contract.notices import ROOT, Notice, NoticeSigner
+from gateway_core.providers.notices import ROOT, Notice, NoticeSigner
 from gateway_operator.metrics import Metrics
 
 

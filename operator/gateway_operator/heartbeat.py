@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from gateway_core.ports.records import RecordError
+from gateway_core.kube.records import RecordError
 
 _log = structlog.get_logger(__name__)
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from gateway_core.contract.conditions import Reason
+from gateway_core.api.conditions import Reason
 
 _CALLS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _TASKS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)

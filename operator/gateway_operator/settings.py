@@ -7,16 +7,16 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from gateway_core.contract.account import (
+from gateway_core.api.account import (
     ACCOUNT_BYTES,
     PAID_RPM,
     AccountDefaults,
     StorageBytes,
 )
-from gateway_core.contract.limits import RequestsPerMinute
-from gateway_core.contract.names import SHARDS
-from gateway_core.domain.callbacks import SCHEDULE
-from gateway_core.ports.stores import StoreSettings
+from gateway_core.api.ids import SHARDS
+from gateway_core.api.limits import RequestsPerMinute
+from gateway_core.callbacks.schedule import SCHEDULE
+from gateway_core.storage.objects import StoreSettings
 from gateway_operator.retention.deletions import DAY_SECONDS, MOST_ENDED, RESULT_DAYS, Rules
 from gateway_operator.shards import Shards
 

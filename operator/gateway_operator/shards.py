@@ -8,7 +8,7 @@ are possible for a while (a change of the number of replicas, a paused process) 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gateway_core.contract.names import SHARD_LABEL, SHARDS, shard_of
+from gateway_core.api.ids import SHARD_LABEL, SHARDS, shard_of
 
 _WORDS = frozenset(map(str, range(SHARDS)))
 

@@ -13,10 +13,10 @@ from itertools import count
 import structlog
 
 from gateway_core.concurrency import back_off
-from gateway_core.ports.counters import CountersStale, CountersUnavailable
-from gateway_core.ports.objects import StoreUnavailable
-from gateway_core.ports.records import RecordError
-from gateway_core.ports.storage import StorageStale, StorageUnavailable
+from gateway_core.files.quota_counters import StorageStale, StorageUnavailable
+from gateway_core.kube.records import RecordError
+from gateway_core.redis.link import CountersStale, CountersUnavailable
+from gateway_core.storage.objects import StoreUnavailable
 
 _log = structlog.get_logger(__name__)
 

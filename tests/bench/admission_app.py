@@ -26,12 +26,11 @@ from gateway_apiserver.responses import Answer, send_answer
 from gateway_apiserver.server import serve
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.surfaces.bodies import read_json_body
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.user import GatewayUser
-from gateway_core.ports.counters import Hold
-from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.ledgers import Rebuilder
+from gateway_core.api.account import GatewayAccount, GatewayUser
+from gateway_core.api.key import GatewayKey
+from gateway_core.billing.counters import Hold
+from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.ledger import Rebuilder
 
 MICROS = 1000
 

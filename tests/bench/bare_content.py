@@ -11,10 +11,10 @@ from pathlib import Path
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from gateway_core.adapters.objectstore.directory import DirectoryStore
-from gateway_core.adapters.objectstore.s3.client import build_client
-from gateway_core.adapters.objectstore.s3.store import S3Store
-from gateway_core.ports.objects import ObjectStore
+from gateway_core.storage.directory import DirectoryStore
+from gateway_core.storage.objects import ObjectStore
+from gateway_core.storage.s3.client import build_client
+from gateway_core.storage.s3.store import S3Store
 from tests.servers.s3_server import REGION
 
 

@@ -16,7 +16,7 @@ import aiohttp
 import psutil
 
 from gateway_cli.local.config import MODERATION_MODEL
-from gateway_core.contract.names import API_VERSION
+from gateway_core.api.ids import API_VERSION
 from tests.bench.report import Report
 from tests.bench.stage import ACCOUNT, count_requests, watch_usage
 from tests.servers.world import World, wait_for

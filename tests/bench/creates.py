@@ -7,8 +7,8 @@ import ssl
 import statistics
 import time
 
-from gateway_core.contract.ids import mint_request_id
-from gateway_core.contract.task import GatewayTask
+from gateway_core.api.ids import mint_request_id
+from gateway_core.api.task import GatewayTask
 from tests.bench.load import Load, build_request, run_load
 from tests.bench.report import Report
 from tests.bench.stage import connect_records, end_operator

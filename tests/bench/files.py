@@ -24,10 +24,10 @@ import psutil
 import xxhash
 
 from gateway_cli.local.ports import Ports
-from gateway_core.adapters.objectstore.directory import DirectoryStore
-from gateway_core.contract.stored import ObjectRef
-from gateway_core.ports.objects import ObjectStore
-from gateway_core.usecases.content import stream_content
+from gateway_core.api.resource import ObjectRef
+from gateway_core.storage.content import stream_content
+from gateway_core.storage.directory import DirectoryStore
+from gateway_core.storage.objects import ObjectStore
 from tests.bench.plain_stores import PlainBucket, PlainDirectory, PlainStore
 from tests.bench.reader import fetch, start_reader
 from tests.bench.report import Report

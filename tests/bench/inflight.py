@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
 
-from gateway_core.contract.names import name_to_id
-from gateway_core.contract.task import GatewayTask
-from gateway_core.ports.records import RecordError
+from gateway_core.api.ids import name_to_id
+from gateway_core.api.task import GatewayTask
+from gateway_core.kube.records import RecordError
 from tests.bench.load import build_request, run_load
 from tests.bench.report import Report
 from tests.bench.stage import Usage, connect_records, count_requests, watch_usage

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 import psutil
 
-from gateway_core.contract.names import ACCOUNT_LABEL, FOLDED_LABEL, SHARD_LABEL, shard_of
-from gateway_core.contract.resource import skeleton
-from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.lifecycle import format_label_time, format_time
+from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL, SHARD_LABEL, shard_of
+from gateway_core.api.resource import skeleton
+from gateway_core.api.task import GatewayTask
+from gateway_core.api.times import format_label_time, format_time
 from tests.bench.report import Report
 from tests.bench.stage import ACCOUNT, connect_records
 from tests.servers.world import World, wait_for

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import psutil
 
-from gateway_core.adapters.kube.connection import load_kubeconfig
-from gateway_core.adapters.kube.records import KubeRecords
-from gateway_core.adapters.secretfiles import load_key
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.keys import digest, mint_key
-from gateway_core.contract.names import ACCOUNT_LABEL
-from gateway_core.contract.resource import skeleton
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.ids import ACCOUNT_LABEL
+from gateway_core.api.key import GatewayKey, digest, mint_key
+from gateway_core.api.resource import skeleton
+from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.connection import load_kubeconfig
+from gateway_core.kube.secrets import load_key
 from tests.servers.world import World
 
 ACCOUNT = "bench"

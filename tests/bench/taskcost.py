@@ -14,8 +14,8 @@ from collections.abc import Mapping
 
 import psutil
 
-from gateway_core.contract.names import FOLDED_LABEL
-from gateway_core.contract.task import GatewayTask
+from gateway_core.api.ids import FOLDED_LABEL
+from gateway_core.api.task import GatewayTask
 from tests.bench.load import build_request, run_load
 from tests.bench.report import Report
 from tests.bench.stage import connect_records

@@ -17,15 +17,13 @@ import psutil
 from gateway_apiserver.admission.authentication import Authenticator
 from gateway_apiserver.admission.projections import project_account, project_key, project_user
 from gateway_apiserver.admission.read_through import ReadThrough
-from gateway_core.adapters.kube.records import KubeRecords
-from gateway_core.adapters.kube.table import KubeTable
-from gateway_core.adapters.secretfiles import load_key
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.keys import digest, mint_key
-from gateway_core.contract.resource import Resource, skeleton
-from gateway_core.contract.user import GatewayUser
-from gateway_core.ports.records import Object
+from gateway_core.api.account import GatewayAccount, GatewayUser
+from gateway_core.api.key import GatewayKey, digest, mint_key
+from gateway_core.api.resource import Resource, skeleton
+from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.informer import KubeTable
+from gateway_core.kube.records import Object
+from gateway_core.kube.secrets import load_key
 from tests.bench.load import build_request, run_load
 from tests.bench.report import Report
 from tests.bench.stage import connect_records, watch_usage

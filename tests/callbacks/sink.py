@@ -11,8 +11,8 @@ import subprocess
 import sys
 from ipaddress import ip_address, ip_network
 
-from gateway_core.adapters.callbacks.http import HttpCallbackSender
-from gateway_core.domain.addresses import AddressPolicy
+from gateway_core.callbacks.client import HttpCallbackSender
+from gateway_core.egress.addresses import AddressPolicy
 from tests.servers.hostile_urls import CORPUS, LyingResolver
 
 PUBLIC = ("http://93.184.216.34/", "http://[2606:4700::1111]/")

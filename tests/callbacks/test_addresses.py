@@ -11,10 +11,10 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from gateway_apiserver.tasks.drafts import draft_task
-from gateway_core.adapters.callbacks.http import HttpCallbackSender
-from gateway_core.contract.errors import InvalidRequest
-from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.domain.operations import OPERATIONS
+from gateway_core.api.errors import InvalidRequest
+from gateway_core.callbacks.client import HttpCallbackSender
+from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.tasks.operations import OPERATIONS
 from tests.crash.shares import share
 from tests.servers.hostile_urls import CORPUS, LyingResolver, catch_connections
 from tests.servers.receivers import Receiver, answer

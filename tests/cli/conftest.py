@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway_cli.__main__ import app
-from gateway_core.adapters.kube.answers import raise_for
-from gateway_core.adapters.kube.records import KubeRecords
-from gateway_core.ports.records import RecordOutcomeUnknown
+from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.connection import raise_for
+from gateway_core.kube.records import RecordOutcomeUnknown
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import pytest
 from gateway_cli.admin.funds import REFERENCES_ANNOTATION
 from gateway_cli.cluster.client import APPLY_PATCH, MERGE_PATCH
 from gateway_cli.options import format_time
-from gateway_core.adapters.kube.records import KubeRecords
-from gateway_core.domain.webhooks import read_secret
-from gateway_core.ports.records import RecordUnavailable
+from gateway_core.callbacks.signing import read_secret
+from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.records import RecordUnavailable
 
 
 def test_an_account_is_made_shown_changed_and_deleted(gatewayctl, read):

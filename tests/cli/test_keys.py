@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gateway_core.contract.ids import IdMint, Ownership
-from gateway_core.contract.keys import digest, parse_key
+from gateway_core.api.ids import IdMint, Ownership
+from gateway_core.api.key import digest, parse_key
 
 
 def make_key(gatewayctl, account, *options):

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from gateway_cli.local.errors import ClusterError
-from gateway_core.contract.keys import mint_key
+from gateway_core.api.key import mint_key
 
 
 def wait_for_right(kubectl, who):

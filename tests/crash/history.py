@@ -3,9 +3,9 @@
 import collections
 from contextlib import asynccontextmanager
 
-from gateway_core.adapters.redis.counters import RedisCounters
-from gateway_core.contract.limits import list_subjects
-from gateway_core.ports.counters import Budget
+from gateway_core.api.limits import list_subjects
+from gateway_core.billing.counters import Budget
+from gateway_core.billing.redis_counters import RedisCounters
 from tests.servers.world import list_tasks, wait_for
 
 SWEEPER_SECONDS = 200

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gateway_cli.local.config import MODERATION_MODEL
-from gateway_core.contract.names import API_VERSION
-from gateway_core.contract.stored import batch_folder
-from gateway_core.domain.batchresults import decode_result
+from gateway_core.api.ids import API_VERSION
+from gateway_core.api.resource import batch_folder
+from gateway_core.batches.results import decode_result
 from tests.crash.shares import share
 from tests.crash.tallies import Tally
 from tests.servers.s3_server import S3Server

@@ -15,12 +15,13 @@ from datetime import UTC, datetime
 import pytest
 from redis import Redis
 
-from gateway_core.adapters.objectstore.directory import DirectoryStore
-from gateway_core.contract.limits import subject_of_guardrail, subject_of_key
-from gateway_core.domain.windows import Buckets, sum_window
-from gateway_core.ports.counters import Budget, CountersStale
-from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.ledgers import read_ledger, rebuild_ledger
+from gateway_core.api.limits import subject_of_guardrail, subject_of_key
+from gateway_core.billing.counters import Budget
+from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.ledger import read_ledger, rebuild_ledger
+from gateway_core.billing.windows import Buckets, sum_window
+from gateway_core.redis.link import CountersStale
+from gateway_core.storage.directory import DirectoryStore
 from tests.bench.stage import connect_records
 from tests.crash.history import check_money, is_closed, open_counters
 from tests.crash.shares import IS_WHOLE, share

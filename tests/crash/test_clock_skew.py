@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway_core.domain.lifecycle import format_time, parse_time
+from gateway_core.api.times import format_time, parse_time
 from tests.crash.conftest import FUNDS
 from tests.crash.history import check_money
 from tests.crash.shares import IS_WHOLE

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 BLOCKING = """
 import time
-from gateway_core.ports.upstream import JobReport, JobState, SubmissionGuarantee, Upstream
+from gateway_core.providers.upstream import JobReport, JobState, SubmissionGuarantee, Upstream
 
 class Blocking(Upstream):
     guarantee = SubmissionGuarantee.NONE

@@ -12,12 +12,12 @@ import psutil
 import pytest
 import yaml
 
-from gateway_core.adapters.kube.connection import load_kubeconfig
-from gateway_core.adapters.kube.records import KubeRecords
-from gateway_core.contract.guardrail import MOST_KEYS
-from gateway_core.contract.key import MOST_REVOKED
-from gateway_core.contract.limits import MOST_GUARDRAILS, MOST_OBJECT_BYTES
-from gateway_core.domain.guardrails import measure_fields
+from gateway_core.accounts.guardrails import measure_fields
+from gateway_core.api.guardrail import MOST_KEYS
+from gateway_core.api.key import MOST_REVOKED
+from gateway_core.api.limits import MOST_GUARDRAILS, MOST_OBJECT_BYTES
+from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.connection import load_kubeconfig
 from tests.servers.replica import Replica
 from tests.servers.tenants import describe_account, describe_token, make_key, unique, wait_status
 from tests.servers.world import ROOT, Client, World, wait_for

@@ -23,8 +23,8 @@ import aiohttp
 import pytest
 import yaml
 
-from gateway_core.adapters.objectstore.directory import DirectoryStore
-from gateway_core.contract.media import MediaItem, MediaSigner
+from gateway_core.files.addresses import MediaItem, MediaSigner
+from gateway_core.storage.directory import DirectoryStore
 from tests.faults.machine import Stopwatch
 from tests.servers.s3_server import S3Server
 from tests.servers.s3_store import open_bucket

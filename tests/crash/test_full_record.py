@@ -14,12 +14,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway_core.adapters.kube.connection import load_kubeconfig
-from gateway_core.adapters.kube.records import KubeRecords
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.task import GatewayTask
-from gateway_core.contract.upload import GatewayUpload
-from gateway_core.ports.records import RecordFull
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.task import GatewayTask
+from gateway_core.api.upload import GatewayUpload
+from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.connection import load_kubeconfig
+from gateway_core.kube.records import RecordFull
 from tests.crash.history import wait_settled
 from tests.servers.tenants import make_key, wait_status
 from tests.servers.world import Answer, Client, World, wait_for

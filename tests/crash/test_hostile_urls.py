@@ -12,13 +12,13 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway_apiserver.tasks.drafts import draft_task, to_input
-from gateway_core.adapters.upstreams.http import HttpUpstream
-from gateway_core.contract.errors import GatewayError
-from gateway_core.contract.provider import ProviderSpec
-from gateway_core.domain.addresses import DECLARED, AddressPolicy, AddressRefused
-from gateway_core.domain.catalog import build_catalog
-from gateway_core.domain.operations import OPERATIONS
-from gateway_core.ports.upstream import JobInput, UpstreamError
+from gateway_core.api.errors import GatewayError
+from gateway_core.api.provider import ProviderSpec
+from gateway_core.egress.addresses import DECLARED, AddressPolicy, AddressRefused
+from gateway_core.providers.catalog import build_catalog
+from gateway_core.providers.http import HttpUpstream
+from gateway_core.providers.upstream import JobInput, UpstreamError
+from gateway_core.tasks.operations import OPERATIONS
 from tests.servers.hostile_urls import CORPUS, LyingResolver, catch_connections
 
 STRICT = AddressPolicy()

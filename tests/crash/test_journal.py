@@ -19,9 +19,10 @@ from pathlib import Path
 import pytest
 
 from gateway_cli.local.processes import describe_gateway
-from gateway_core.adapters.redis.counters import RedisCounters
-from gateway_core.contract.limits import subject_of_key
-from gateway_core.ports.counters import Budget, CountersStale, CountersUnavailable
+from gateway_core.api.limits import subject_of_key
+from gateway_core.billing.counters import Budget
+from gateway_core.billing.redis_counters import RedisCounters
+from gateway_core.redis.link import CountersStale, CountersUnavailable
 from tests.crash.shares import share
 from tests.servers.tenants import open_tenant
 from tests.servers.world import ROOT, Client, World, wait_for

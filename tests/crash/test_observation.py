@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tools.dashboard import list_queries
 from tools.metrics import list_metrics
 
-from gateway_core.contract.names import TRACEPARENT_ANNOTATION
+from gateway_core.api.ids import TRACEPARENT_ANNOTATION
 from tests.chart.queries import OTHERS, check_query
 from tests.servers import otlp
 from tests.servers.leaks import list_secrets

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway_core.contract.names import SHARD_LABEL, SHARDS, shard_of
+from gateway_core.api.ids import SHARD_LABEL, SHARDS, shard_of
 from tests.crash.conftest import FUNDS
 from tests.crash.guarantees import Load, make_models
 from tests.crash.history import check_money, is_closed

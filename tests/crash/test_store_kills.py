@@ -5,7 +5,7 @@ import hashlib
 
 import pytest
 
-from gateway_core.contract.stored import file_key, part_key
+from gateway_core.api.resource import file_key, part_key
 from tests.crash.shares import share
 from tests.servers.s3_server import S3Server
 from tests.servers.s3_store import open_bucket

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.upload import GatewayUpload
-from gateway_core.ports.storage import StorageStale, StorageUnavailable
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.upload import GatewayUpload
+from gateway_core.files.quota_counters import StorageStale, StorageUnavailable
 from tests.crash.shares import share
 from tests.servers.stored import Stored
 from tests.servers.tenants import open_tenant, wait_known

@@ -14,8 +14,8 @@ from contextlib import suppress
 
 import pytest
 
-from gateway_core.contract.names import id_to_name
-from gateway_core.ports.records import Outdated
+from gateway_core.api.ids import id_to_name
+from gateway_core.kube.records import Outdated
 from tests.crash.conftest import FUNDS, lend
 from tests.crash.shares import IS_WHOLE
 from tests.servers.replica import Replica

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway_core.contract.crd import KINDS
-from gateway_core.ports.records import Refused
+from gateway_core.api.crd import KINDS
+from gateway_core.kube.records import Refused
 from tests.crd.casefile import (
     FOLDER,
     find_difference,

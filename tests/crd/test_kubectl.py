@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from gateway_cli.local.errors import ClusterError
-from gateway_core.contract.crd import KINDS
-from gateway_core.contract.resource import Resource
+from gateway_core.api.crd import KINDS
+from gateway_core.api.resource import Resource
 from tests.crd.casefile import merge, name_anew, read_base
 from tests.servers.control_plane import ControlPlane
 

@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
-from gateway_core.ports.callbacks import CallbackAnswer
+from gateway_core.callbacks.client import CallbackAnswer
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,23 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from gateway_core.contract.errors import RateState
-from gateway_core.contract.money import MAX_MICROS
-from gateway_core.domain.windows import Buckets, find_reset, sum_window
-from gateway_core.ports.counters import (
+from gateway_core.api.errors import RateState
+from gateway_core.api.money import MAX_MICROS
+from gateway_core.billing.counters import (
     AdmissionAnswer,
     AdmissionCall,
     Budget,
     BudgetState,
     CallState,
-    CountersStale,
-    CountersUnavailable,
     FreeRate,
     Hold,
     KeptCalls,
     Ledger,
     Spending,
 )
+from gateway_core.billing.windows import Buckets, find_reset, sum_window
+from gateway_core.redis.link import CountersStale, CountersUnavailable
 
 WINDOW = 60.0
 REBUILD_SECONDS = 30.0

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gateway_core.ports.fetching import Fetched, FetchFailed
+from gateway_core.files.fetching import Fetched, FetchFailed
 
 
 class FakeFetcher:

@@ -1,6 +1,6 @@
 """`IntakeStop` in memory, with a clock to set; verified by the port's tests."""
 
-from gateway_core.ports.counters import CountersUnavailable
+from gateway_core.redis.link import CountersUnavailable
 
 
 class FakeIntakeStop:

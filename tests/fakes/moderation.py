@@ -5,9 +5,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from gateway_core.domain.moderations import CATEGORIES, complete_answer, read_call
-from gateway_core.ports.moderation import ModerationUpstream
-from gateway_core.ports.upstream import UpstreamBusy, UpstreamError
+from gateway_core.providers.moderation import CATEGORIES, complete_answer, read_call
+from gateway_core.providers.upstream import ModerationUpstream, UpstreamBusy, UpstreamError
 
 FLAGGED_WORD = "kill"
 """A text with it is flagged as violence."""

@@ -3,9 +3,9 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime
 
-from gateway_core.adapters.objectstore.digests import Digests
-from gateway_core.adapters.objectstore.keys import check_key, check_prefix
-from gateway_core.ports.objects import (
+from gateway_core.storage.content import Digests
+from gateway_core.storage.directory_files import check_key, check_prefix
+from gateway_core.storage.objects import (
     Entry,
     ObjectMissing,
     ObjectTooLarge,

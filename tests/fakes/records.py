@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from gateway_core.ports.records import (
+from gateway_core.kube.records import (
     FIRST_PAGE,
     AlreadyExists,
     Change,

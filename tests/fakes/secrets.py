@@ -4,8 +4,8 @@ import itertools
 from collections import deque
 from dataclasses import replace
 
-from gateway_core.contract.secret import Secret
-from gateway_core.ports.records import AlreadyExists, Missing, Outdated
+from gateway_core.api.key import Secret
+from gateway_core.kube.records import AlreadyExists, Missing, Outdated
 from tests.fakes.records import Fault
 
 

@@ -4,8 +4,8 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gateway_core.ports.parts import PartCaps, PartsStale
-from gateway_core.ports.storage import Claim, Pool, StorageStale, StorageUnavailable, Used
+from gateway_core.files.parts import PartCaps, PartsStale
+from gateway_core.files.quota_counters import Claim, Pool, StorageStale, StorageUnavailable, Used
 
 REBUILD_SECONDS = 30.0
 

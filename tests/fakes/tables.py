@@ -3,8 +3,7 @@
 from collections.abc import Callable, ItemsView
 from typing import Any, Generic, TypeVar
 
-from gateway_core.ports.caches import Listener
-from gateway_core.ports.records import Change
+from gateway_core.kube.records import Change, Listener
 from tests.fakes.records import FakeRecords, has_fields
 
 T = TypeVar("T")

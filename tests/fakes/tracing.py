@@ -3,8 +3,7 @@
 import secrets
 from collections.abc import Iterator
 
-from gateway_core.domain.tracecontext import TraceContext
-from gateway_core.ports.tracing import Facts, Span, SpanKind
+from gateway_core.observability.tracing import Facts, Span, SpanKind, TraceContext
 
 
 class FakeSpan(Span):

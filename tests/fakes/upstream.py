@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
-from gateway_core.ports.upstream import (
+from gateway_core.providers.upstream import (
     Download,
     JobInput,
     JobReport,

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.upload import GatewayUpload
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.upload import GatewayUpload
 from tests.crash.shares import share
 from tests.crash.test_store_kills import check_video
 from tests.crash.test_stored import SOON, create_file

@@ -7,7 +7,7 @@ import zlib
 import pytest
 from multidict import CIMultiDict
 
-from gateway_core.contract.keys import mint_key
+from gateway_core.api.key import mint_key
 from tests.servers.tenants import (
     describe_account,
     describe_key,

@@ -10,8 +10,7 @@ import openai
 import pytest
 
 from gateway_cli.local.state import read_shared_secret
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.names import ACCOUNT_LABEL, shard_of
+from gateway_core.api.ids import ACCOUNT_LABEL, IdMint, shard_of
 from tests.servers.tenants import describe, unique
 from tests.servers.world import wait_for
 

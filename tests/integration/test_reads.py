@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from gateway_cli.local.state import ID_KEY, read_shared_secret
-from gateway_core.contract.ids import IdMint
+from gateway_core.api.ids import IdMint
 from tests.servers.tenants import (
     describe_model,
     describe_task,

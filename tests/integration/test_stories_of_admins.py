@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway_cli.__main__ import app
-from gateway_core.domain.windows import Buckets, find_reset
+from gateway_core.billing.windows import Buckets, find_reset
 from tests.servers.tenants import describe, describe_account, make_key, unique, wait_status
 from tests.servers.world import wait_for
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from gateway_core.adapters.redis import batches, link
+from gateway_core.redis import batches, link
 from tests.ports.counters_stores import CountersStore, FakeStore, RedisStore
 from tests.servers.redis_server import RedisServer
 

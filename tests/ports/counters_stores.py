@@ -8,8 +8,8 @@ from typing import Protocol
 
 from redis import Redis
 
-from gateway_core.adapters.redis.counters import RedisCounters
-from gateway_core.ports.counters import Counters, Ledger
+from gateway_core.billing.counters import Counters, Ledger
+from gateway_core.billing.redis_counters import RedisCounters
 from tests.fakes.counters import FakeCounters
 from tests.servers.redis_server import RedisServer
 

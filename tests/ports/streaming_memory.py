@@ -11,9 +11,8 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from gateway_core.adapters.objectstore.choice import open_store
-from gateway_core.ports.objects import ObjectStore
-from gateway_core.ports.stores import StoreSettings
+from gateway_core.storage.choice import open_store
+from gateway_core.storage.objects import ObjectStore, StoreSettings
 
 MIB = 1024 * 1024
 

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from gateway_core.adapters.objectstore.s3 import client as client_module
-from gateway_core.adapters.objectstore.s3 import store as store_module
-from gateway_core.adapters.objectstore.s3.client import build_client
-from gateway_core.adapters.objectstore.s3.store import S3Store
-from gateway_core.ports.objects import (
+from gateway_core.storage.objects import (
     MOST_STREAMS,
     ObjectMissing,
     ObjectTooLarge,
     StoreUnavailable,
 )
+from gateway_core.storage.s3 import client as client_module
+from gateway_core.storage.s3 import store as store_module
+from gateway_core.storage.s3.client import build_client
+from gateway_core.storage.s3.store import S3Store
 from tests.servers.s3_faults import Call, S3Faults
 from tests.servers.s3_server import S3Server
 from tests.servers.s3_store import open_bucket

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_core.ports.counters import AdmissionCall, Budget
+from gateway_core.billing.counters import AdmissionCall, Budget
 from tests.ports.counters_stores import CountersStore, name_account
 from tests.ports.test_budgets import KEY, OTHER_KEY, PER_EXAMPLE, POOL, ask, start, tell
 

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway_core.contract.limits import Window
-from gateway_core.domain.windows import Buckets, find_reset, sum_window
-from gateway_core.ports.counters import (
+from gateway_core.api.limits import Window
+from gateway_core.billing.counters import (
     AdmissionAnswer,
     AdmissionCall,
     Budget,
     BudgetState,
     Counters,
-    CountersStale,
     Hold,
     Ledger,
     Spending,
 )
+from gateway_core.billing.windows import Buckets, find_reset, sum_window
+from gateway_core.redis.link import CountersStale
 from tests.ports.counters_stores import CountersStore, name_account, rebuild
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

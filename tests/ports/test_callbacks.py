@@ -9,10 +9,9 @@ from typing import Protocol
 import pytest
 from aiohttp import web
 
-from gateway_core.adapters.callbacks.http import HttpCallbackSender
-from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.domain.webhooks import make_headers
-from gateway_core.ports.callbacks import CallbackAnswer, CallbackSender
+from gateway_core.callbacks.client import CallbackAnswer, CallbackSender, HttpCallbackSender
+from gateway_core.callbacks.signing import make_headers
+from gateway_core.egress.addresses import AddressPolicy
 from tests.fakes.callbacks import FakeSender, make_answer
 from tests.servers.receivers import Receiver, answer, hang
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway_core.contract.money import MAX_MICROS
-from gateway_core.ports.counters import (
+from gateway_core.api.money import MAX_MICROS
+from gateway_core.billing.counters import (
     AdmissionAnswer,
     AdmissionCall,
     Budget,
-    CountersStale,
     Hold,
     Ledger,
     Spending,
 )
+from gateway_core.redis.link import CountersStale
 from tests.ports.counters_stores import CountersStore, name_account, rebuild
 
 DAY = "2026-11-21"

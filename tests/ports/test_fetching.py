@@ -12,11 +12,10 @@ from ipaddress import ip_network
 import pytest
 from aiohttp import web
 
-from gateway_core.adapters.egress.lookups import PER_SHARE
-from gateway_core.adapters.fetching import MOST_AT_ONCE, HttpFetcher
-from gateway_core.contract.errors import Unavailable
-from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.ports.fetching import FetchFailed
+from gateway_core.api.errors import Unavailable
+from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.egress.connector import PER_SHARE
+from gateway_core.files.fetching import MOST_AT_ONCE, FetchFailed, HttpFetcher
 from tests.servers.world import ROOT
 
 OPEN = AddressPolicy(allowed=(ip_network("127.0.0.0/8"),))

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from gateway_core.adapters.redis.intake import RedisIntakeStop
-from gateway_core.ports.counters import CountersUnavailable
-from gateway_core.ports.intake import IntakeStop
+from gateway_core.admission.intake import IntakeStop, RedisIntakeStop
+from gateway_core.redis.link import CountersUnavailable
 from tests.fakes.intake import FakeIntakeStop
 from tests.servers.redis_server import RedisServer
 

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway_core.ports.counters import CountersStale, Hold, KeptCalls, Ledger
+from gateway_core.billing.counters import Hold, KeptCalls, Ledger
+from gateway_core.redis.link import CountersStale
 from tests.ports.counters_stores import CountersStore, name_account, rebuild
 
 AT = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from gateway_core.adapters.upstreams import openai
-from gateway_core.adapters.upstreams.registry import build_moderation
-from gateway_core.contract.errors import UpstreamFailed
-from gateway_core.contract.provider import ProviderSpec
-from gateway_core.domain.moderations import CATEGORIES, complete_answer, read_call
-from gateway_core.ports.moderation import ModerationUpstream
-from gateway_core.ports.upstream import (
+from gateway_core.api.errors import UpstreamFailed
+from gateway_core.api.provider import ProviderSpec
+from gateway_core.providers import openai
+from gateway_core.providers.moderation import CATEGORIES, complete_answer, read_call
+from gateway_core.providers.moderators import explain
+from gateway_core.providers.registry import build_moderation
+from gateway_core.providers.upstream import (
+    ModerationUpstream,
     UpstreamBusy,
     UpstreamDenied,
     UpstreamError,
@@ -23,7 +24,6 @@ from gateway_core.ports.upstream import (
     UpstreamTimedOut,
     UpstreamUnclear,
 )
-from gateway_core.usecases.moderators import explain
 from tests.fakes.moderation import FakeModeration
 from tests.servers.moderator import Moderator
 from tests.servers.world import wait_for

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from gateway_core.adapters.objectstore.directory import DirectoryStore
-from gateway_core.adapters.objectstore.s3.store import S3Store
-from gateway_core.ports.objects import (
+from gateway_core.storage.directory import DirectoryStore
+from gateway_core.storage.objects import (
     ObjectMissing,
     ObjectStore,
     ObjectTooLarge,
     StoredObject,
     StoreUnavailable,
 )
+from gateway_core.storage.s3.store import S3Store
 from tests.fakes.objects import FakeObjects
 from tests.servers.s3_server import S3Server
 from tests.servers.s3_store import open_bucket
@@ -35,7 +35,7 @@ CLOCKS = timedelta(seconds=2)
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DirectoryStore]:
-    monkeypatch.setattr("gateway_core.adapters.objectstore.directory.PAGE", SMALL_PAGE)
+    monkeypatch.setattr("gateway_core.storage.directory.PAGE", SMALL_PAGE)
     store = DirectoryStore(tmp_path / "objects")
     yield store
     store.close()
@@ -43,7 +43,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Direc
 
 @pytest.fixture
 def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Store]:
-    monkeypatch.setattr("gateway_core.adapters.objectstore.s3.store.PAGE", SMALL_PAGE)
+    monkeypatch.setattr("gateway_core.storage.s3.store.PAGE", SMALL_PAGE)
     with open_bucket(s3_server) as store:
         yield store
 

@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_core.contract.crd import KINDS
-from gateway_core.contract.names import API_VERSION
-from gateway_core.contract.resource import Resource
-from gateway_core.ports.records import (
+from gateway_core.api.crd import KINDS
+from gateway_core.api.ids import API_VERSION
+from gateway_core.api.resource import Resource
+from gateway_core.kube.records import (
     AlreadyExists,
     Change,
     Missing,

@@ -8,15 +8,10 @@ import pytest
 from redis import Redis
 from redis.crc import key_slot
 
-from gateway_core.adapters.redis.counters import RedisCounters
-from gateway_core.domain.windows import Buckets
-from gateway_core.ports.counters import (
-    AdmissionCall,
-    Budget,
-    CountersStale,
-    Hold,
-    Ledger,
-)
+from gateway_core.billing.counters import AdmissionCall, Budget, Hold, Ledger
+from gateway_core.billing.redis_counters import RedisCounters
+from gateway_core.billing.windows import Buckets
+from gateway_core.redis.link import CountersStale
 from tests.ports.counters_stores import RedisStore, rebuild
 from tests.servers.redis_server import RedisServer
 

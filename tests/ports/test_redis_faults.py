@@ -9,18 +9,16 @@ from datetime import UTC, datetime
 import pytest
 from redis import Redis
 
-from gateway_core.adapters.redis import batches, link
-from gateway_core.adapters.redis.counters import RedisCounters
-from gateway_core.adapters.redis.link import COMMAND_SECONDS
-from gateway_core.adapters.redis.scripts import SCRIPTS
-from gateway_core.ports.counters import (
-    AdmissionCall,
+from gateway_core.billing.counters import AdmissionCall, Hold, Ledger
+from gateway_core.billing.redis_counters import RedisCounters
+from gateway_core.redis import batches, link
+from gateway_core.redis.link import (
+    COMMAND_SECONDS,
     CountersRefused,
     CountersStale,
     CountersUnavailable,
-    Hold,
-    Ledger,
 )
+from gateway_core.redis.scripts import SCRIPTS
 from tests.ports.counters_stores import rebuild
 from tests.servers.redis_server import RedisServer
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gateway_core.adapters.kube.secrets import KubeSecrets
-from gateway_core.contract.secret import Secret
-from gateway_core.ports.records import AlreadyExists, Missing, Outdated
-from gateway_core.ports.secrets import Secrets
+from gateway_core.api.key import Secret
+from gateway_core.kube.records import AlreadyExists, Missing, Outdated, Secrets
+from gateway_core.kube.secrets import KubeSecrets
 from tests.fakes.secrets import FakeSecrets
 from tests.servers.control_plane import ControlPlane
 

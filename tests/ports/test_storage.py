@@ -9,10 +9,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from gateway_core.adapters.redis.parts import RedisParts
-from gateway_core.adapters.redis.storage import RedisStorage
-from gateway_core.ports.parts import PartCaps, PartLedger, PartsStale
-from gateway_core.ports.storage import Pool, StorageLedger, StorageStale, StorageUnavailable, Used
+from gateway_core.files.parts import PartCaps, PartLedger, PartsStale
+from gateway_core.files.quota_counters import (
+    Pool,
+    StorageLedger,
+    StorageStale,
+    StorageUnavailable,
+    Used,
+)
+from gateway_core.files.redis_counters import RedisParts, RedisStorage
 from tests.fakes.storage import FakeParts, FakeStorage
 from tests.ports.counters_stores import name_account
 from tests.servers.redis_server import RedisServer

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gateway_core.adapters.upstreams.registry import build_upstream
-from gateway_core.contract.provider import ProviderSpec
-from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.ports.upstream import (
+from gateway_core.api.provider import ProviderSpec
+from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.providers.registry import build_upstream
+from gateway_core.providers.upstream import (
     JobReport,
     JobState,
     SubmissionGuarantee,

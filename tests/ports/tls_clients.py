@@ -19,22 +19,21 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from ipaddress import ip_network
 from pathlib import Path
 
-from gateway_core.adapters.callbacks.http import HttpCallbackSender
-from gateway_core.adapters.fetching import HttpFetcher
-from gateway_core.adapters.kube.connection import Connection
-from gateway_core.adapters.kube.records import KubeRecords
-from gateway_core.adapters.objectstore.s3.client import build_client
-from gateway_core.adapters.objectstore.s3.store import S3Store
-from gateway_core.adapters.operatorlink import OperatorLink
-from gateway_core.adapters.redis.link import RedisLink
-from gateway_core.adapters.upstreams.http import HttpUpstream
-from gateway_core.adapters.upstreams.registry import build_moderation
+from gateway_core.api.provider import ProviderSpec
+from gateway_core.api.task import GatewayTask
+from gateway_core.callbacks.client import HttpCallbackSender
 from gateway_core.concurrency import Supervisor
-from gateway_core.contract.notices import Notice, NoticeSigner
-from gateway_core.contract.provider import ProviderSpec
-from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.ports.upstream import JobInput
+from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.files.fetching import HttpFetcher
+from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.connection import Connection
+from gateway_core.providers.http import HttpUpstream
+from gateway_core.providers.notices import Notice, NoticeSigner, OperatorLink
+from gateway_core.providers.registry import build_moderation
+from gateway_core.providers.upstream import JobInput
+from gateway_core.redis.link import RedisLink
+from gateway_core.storage.s3.client import build_client
+from gateway_core.storage.s3.store import S3Store
 
 AT_ONCE = 8
 INNOCENT = 16

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from gateway_core.ports.upstream import (
+from gateway_core.providers.upstream import (
     JobInput,
     JobState,
     SubmissionGuarantee,

@@ -19,20 +19,20 @@ from pathlib import Path
 
 import structlog
 
-from gateway_core.adapters.kube.connection import find_connection
-from gateway_core.adapters.kube.records import KubeRecords
-from gateway_core.adapters.objectstore.directory import DirectoryStore
-from gateway_core.adapters.redis.counters import RedisCounters
-from gateway_core.contract.limits import subject_of_key
-from gateway_core.contract.names import CALL_PREFIX
-from gateway_core.domain.journal import CallRecord
-from gateway_core.ports.counters import AdmissionCall, CountersUnavailable, Hold
-from gateway_core.ports.objects import StoredObject
-from gateway_core.ports.records import RecordError
-from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.journal import name_process
-from gateway_core.usecases.ledgers import Rebuilder
-from gateway_core.usecases.liveholds import LiveHolds, Rebuild
+from gateway_core.api.ids import CALL_PREFIX
+from gateway_core.api.limits import subject_of_key
+from gateway_core.billing.counters import AdmissionCall, Hold
+from gateway_core.billing.journal import CallRecord, name_process
+from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.ledger import Rebuilder
+from gateway_core.billing.redis_counters import RedisCounters
+from gateway_core.billing.reservations import LiveHolds, Rebuild
+from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.connection import find_connection
+from gateway_core.kube.records import RecordError
+from gateway_core.redis.link import CountersUnavailable
+from gateway_core.storage.directory import DirectoryStore
+from gateway_core.storage.objects import StoredObject
 
 HELD = 1000
 PAUSE = 0.01

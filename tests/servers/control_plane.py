@@ -10,8 +10,8 @@ from typing import Self
 from gateway_cli.local.background import BackgroundRun
 from gateway_cli.local.config import LocalConfig
 from gateway_cli.local.ports import Ports
-from gateway_core.adapters.kube.connection import Connection, load_kubeconfig
-from gateway_core.adapters.kube.records import KubeRecords
+from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.connection import Connection, load_kubeconfig
 
 ROOT = Path(__file__).resolve().parents[2]
 

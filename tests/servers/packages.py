@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gateway_core.ports.adapters import GROUP
+from gateway_core.providers.upstream import GROUP
 from tests.servers.guide import GUIDE
 
 

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from gateway_core.adapters.objectstore.s3.client import build_client
-from gateway_core.adapters.objectstore.s3.store import S3Store
+from gateway_core.storage.s3.client import build_client
+from gateway_core.storage.s3.store import S3Store
 from tests.servers.s3_server import REGION, S3Server
 
 

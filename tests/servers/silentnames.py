@@ -18,9 +18,8 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway_core.adapters.fetching import MOST_AT_ONCE, HttpFetcher
-from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.ports.fetching import FetchFailed
+from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.files.fetching import MOST_AT_ONCE, FetchFailed, HttpFetcher
 
 SERVER = "127.0.0.53"
 SECONDS = 3.0

@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway_core.contract.keys import mint_key
+from gateway_core.api.key import mint_key
 from tests.servers.threadserver import ThreadServer
 
 KEY = mint_key("Standard").plaintext

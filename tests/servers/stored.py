@@ -10,31 +10,30 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from gateway_core.adapters.kube.connection import load_kubeconfig
-from gateway_core.adapters.kube.records import KubeRecords
-from gateway_core.adapters.objectstore.directory import DirectoryStore
-from gateway_core.adapters.redis.storage import RedisStorage
-from gateway_core.adapters.secretfiles import load_key
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.names import (
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     FILE_PREFIX,
     PART_PREFIX,
     SHARD_LABEL,
     STORED_FINALIZER,
     UPLOAD_PREFIX,
+    IdMint,
     id_to_name,
     shard_of,
 )
-from gateway_core.contract.resource import skeleton
-from gateway_core.contract.stored import FILES_FOLDER, UPLOADS_FOLDER, file_key, part_key
-from gateway_core.contract.upload import GatewayUpload
-from gateway_core.ports.objects import ObjectStore
-from gateway_core.ports.records import Object
-from gateway_core.ports.storage import StorageStale
-from gateway_core.usecases.files import NewFile, build_file
-from gateway_core.usecases.storage import rebuild_pool
+from gateway_core.api.resource import FILES_FOLDER, UPLOADS_FOLDER, file_key, part_key, skeleton
+from gateway_core.api.upload import GatewayUpload
+from gateway_core.files.files import NewFile, build_file
+from gateway_core.files.quota import rebuild_pool
+from gateway_core.files.quota_counters import StorageStale
+from gateway_core.files.redis_counters import RedisStorage
+from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.connection import load_kubeconfig
+from gateway_core.kube.records import Object
+from gateway_core.kube.secrets import load_key
+from gateway_core.storage.directory import DirectoryStore
+from gateway_core.storage.objects import ObjectStore
 from tests.servers.world import World
 
 LIMIT = 5_368_709_120

@@ -14,8 +14,8 @@ from typing import Any
 
 from gateway_cli.local.errors import ClusterError
 from gateway_cli.local.state import PEPPER, read_shared_secret
-from gateway_core.contract.keys import KeyClass, digest, mint_key
-from gateway_core.contract.names import API_VERSION
+from gateway_core.api.ids import API_VERSION
+from gateway_core.api.key import KeyClass, digest, mint_key
 from tests.servers.world import Answer, Client, World, wait_for
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway_core.domain.addresses import AddressPolicy, AddressRefused
+from gateway_core.egress.addresses import AddressPolicy, AddressRefused
 from tests.crash.shares import SHARE, share
 from tests.crash.tallies import Tally, format_summary
 from tests.servers.hostile_urls import CORPUS, HostileUrl

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from gateway_apiserver.failpoints import NAMES as API_NAMES
-from gateway_core.contract.release import RELEASE
+from gateway_core.api.resource import RELEASE
 from gateway_operator.failpoints import NAMES as OPERATOR_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,14 +47,14 @@ def test_the_rooms_are_there() -> None:
 
 MACHINE_CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
 MACHINE_TIMES = {
-    "core/gateway_core/ports/clock.py": "follows the API server's clock from it",
-    "core/gateway_core/adapters/objectstore/files.py": "compares it with times of files",
-    "core/gateway_core/adapters/logs/lines.py": "dates lines of the log",
+    "core/gateway_core/kube/clock.py": "follows the API server's clock from it",
+    "core/gateway_core/storage/directory_files.py": "compares it with times of files",
+    "core/gateway_core/observability/logs.py": "dates lines of the log",
 }
 
 
 def test_times_of_the_record_are_judged_by_its_clock() -> None:
-    """The clock of a machine may be wrong: `gateway_core.ports.clock.CLOCK` is not."""
+    """The clock of a machine may be wrong: `gateway_core.kube.clock.CLOCK` is not."""
     users = {
         name_path(path)
         for path in list_modules("core", "apiserver", "operator")

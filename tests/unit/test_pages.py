@@ -12,11 +12,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway_core.adapters.kube.connection import Connection
-from gateway_core.adapters.kube.pagesizes import MOST_PAGE_BYTES
-from gateway_core.adapters.kube.records import KubeRecords
-from gateway_core.ports.records import FIRST_PAGE, PAGE, RecordUnavailable
-from gateway_core.usecases.storage import read_members
+from gateway_core.files.quota import read_members
+from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.connection import MOST_PAGE_BYTES, Connection
+from gateway_core.kube.records import FIRST_PAGE, PAGE, RecordUnavailable
 
 
 class Asked(KubeRecords):

@@ -6,8 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from gateway_core.adapters.kube.clock import follow_clock
-from gateway_core.ports.clock import RecordClock
+from gateway_core.kube.clock import RecordClock, follow_clock
 
 SERVER = 1_800_000_000.0
 """What the server's clock shows at the moment 0 of the monotonic one."""
@@ -124,7 +123,7 @@ def test_only_statuses_of_the_api_server_set_the_clock(
     status: int, followed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = RecordClock(lambda: SERVER + 600, lambda: 0.0)
-    monkeypatch.setattr("gateway_core.adapters.kube.clock.CLOCK", clock)
+    monkeypatch.setattr("gateway_core.kube.clock.CLOCK", clock)
     response = Mock(status=status, headers={"Date": formatdate(SERVER, usegmt=True)})
     follow_clock(response, 0.0)
     assert clock.time() == pytest.approx(SERVER + (1 if followed else 600))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_core.adapters.sealing import SivSealer
+from gateway_core.files.addresses import SivSealer
 
 SEALER = SivSealer(b"k" * 32)
 

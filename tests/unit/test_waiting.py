@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gateway_core.ports.waiting import GRACE_SECONDS, WaitLimit
+from gateway_core.concurrency import GRACE_SECONDS, WaitLimit
 from tests.fakes.clock import in_virtual_time
 
 SECONDS = 0.2

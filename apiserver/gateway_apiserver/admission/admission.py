@@ -19,7 +19,9 @@ from gateway_apiserver.errors import list_rate_headers, to_gateway_error
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.middleware.metrics import find_surface
 from gateway_apiserver.tasks.recording import GIVE_UP_SECONDS, PAUSES, WinnerUndecided
-from gateway_core.contract.errors import (
+from gateway_core.accounts.guardrails import Policy
+from gateway_core.accounts.roles import Act
+from gateway_core.api.errors import (
     CreditLimitExceeded,
     Forbidden,
     GatewayError,
@@ -27,12 +29,10 @@ from gateway_core.contract.errors import (
     RateLimited,
     Unavailable,
 )
-from gateway_core.contract.money import to_decimal_text
-from gateway_core.domain.roles import Act
-from gateway_core.ports.counters import AdmissionAnswer, Hold, RateUse
-from gateway_core.ports.tracing import SpanKind
-from gateway_core.usecases.limits import describe_limit
-from gateway_core.usecases.policies import Policy
+from gateway_core.api.money import to_decimal_text
+from gateway_core.billing.counters import AdmissionAnswer, Hold, RateUse
+from gateway_core.billing.limits import describe_limit
+from gateway_core.observability.tracing import SpanKind
 
 
 class DecisionCounter(Protocol):

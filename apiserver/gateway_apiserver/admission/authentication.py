@@ -20,13 +20,12 @@ from gateway_apiserver.admission.projections import (
 )
 from gateway_apiserver.admission.read_through import ReadThrough
 from gateway_apiserver.context import Header
-from gateway_core.contract.errors import Forbidden, Unauthenticated, Unavailable
-from gateway_core.contract.keys import digest, parse_key
-from gateway_core.contract.user import Role
-from gateway_core.domain.roles import Act, act_as, refuse_key
-from gateway_core.ports.caches import Table
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.records import RecordUnavailable
+from gateway_core.accounts.roles import Act, act_as, refuse_key
+from gateway_core.api.account import Role
+from gateway_core.api.errors import Forbidden, Unauthenticated, Unavailable
+from gateway_core.api.key import digest, parse_key
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.records import RecordUnavailable, Table
 
 T = TypeVar("T")
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from gateway_apiserver.admission.rates import LocalWindows
-from gateway_core.contract.errors import TooManyCalls
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.counters import Counters, CountersUnavailable, FreeRate
+from gateway_core.api.errors import TooManyCalls
+from gateway_core.billing.counters import Counters, FreeRate
+from gateway_core.kube.clock import CLOCK
+from gateway_core.redis.link import CountersUnavailable
 
 _TITLES: Mapping[FreeRate, str] = {
     "management": "management calls",

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from gateway_core.contract.errors import Unavailable
-from gateway_core.ports.counters import CountersUnavailable
-from gateway_core.ports.intake import IntakeStop
+from gateway_core.admission.intake import IntakeStop
+from gateway_core.api.errors import Unavailable
+from gateway_core.redis.link import CountersUnavailable
 
 LOOK_SECONDS = 5.0
 TRUSTED_SECONDS = 90.0

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.counters import Counters, CountersUnavailable
+from gateway_core.billing.counters import Counters
+from gateway_core.kube.clock import CLOCK
+from gateway_core.redis.link import CountersUnavailable
 
 REPORT_SECONDS = 20.0
 REPORTS_TO_ALL = 3

@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 
 import structlog
 
-from gateway_core.contract.errors import GatewayError
-from gateway_core.contract.names import CALL_PREFIX
-from gateway_core.domain.journal import CallRecord
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.counters import CountersStale, CountersUnavailable, Hold
-from gateway_core.usecases.liveholds import LiveHolds
+from gateway_core.api.errors import GatewayError
+from gateway_core.api.ids import CALL_PREFIX
+from gateway_core.billing.counters import Hold
+from gateway_core.billing.journal import CallRecord
+from gateway_core.billing.reservations import LiveHolds
+from gateway_core.kube.clock import CLOCK
+from gateway_core.redis.link import CountersStale, CountersUnavailable
 
 T = TypeVar("T")
 

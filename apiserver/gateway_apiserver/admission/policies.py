@@ -18,13 +18,18 @@ from gateway_apiserver.admission.read_through import (
     QUIET_SECONDS,
     READ_SECONDS,
 )
-from gateway_core.contract.errors import Unavailable
-from gateway_core.contract.guardrail import GatewayGuardrail
-from gateway_core.domain.guardrails import Guardrail, read_guardrail, select_guardrails
-from gateway_core.ports.caches import Table
-from gateway_core.ports.records import RecordError, Records
-from gateway_core.ports.waiting import WaitLimit
-from gateway_core.usecases.policies import Policies, Policy, build_policy
+from gateway_core.accounts.guardrails import (
+    Guardrail,
+    Policies,
+    Policy,
+    build_policy,
+    read_guardrail,
+    select_guardrails,
+)
+from gateway_core.api.errors import Unavailable
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.concurrency import WaitLimit
+from gateway_core.kube.records import RecordError, Records, Table
 
 _FIRST_SWEEP = 1024
 Listing = asyncio.Task[tuple[Guardrail, ...] | None]

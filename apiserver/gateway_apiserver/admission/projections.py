@@ -10,14 +10,13 @@ from datetime import datetime
 from sys import intern
 from typing import Any
 
-from gateway_core.contract.account import AccountDefaults
-from gateway_core.contract.keys import KeyClass
-from gateway_core.contract.names import name_to_id
-from gateway_core.contract.user import Role
-from gateway_core.domain.guardrails import NO_RULES, Rules, find_excess, read_rules
-from gateway_core.domain.ledger import TERMINAL_PHASES
-from gateway_core.domain.representations import render_terminal
-from gateway_core.ports.caches import Table
+from gateway_core.accounts.guardrails import NO_RULES, Rules, find_excess, read_rules
+from gateway_core.api.account import AccountDefaults, Role
+from gateway_core.api.ids import name_to_id
+from gateway_core.api.key import KeyClass
+from gateway_core.api.task import TERMINAL_PHASES
+from gateway_core.kube.records import Table
+from gateway_core.tasks.rendering import render_terminal
 
 _DEFAULTS = AccountDefaults()
 

@@ -15,23 +15,21 @@ from datetime import UTC, datetime
 import structlog
 
 from gateway_apiserver.admission.projections import AccountRecord
-from gateway_core.contract.errors import RateState, Unavailable
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.counters import (
+from gateway_core.api.errors import RateState, Unavailable
+from gateway_core.billing.counters import (
     AdmissionAnswer,
     AdmissionCall,
     Budget,
     Counters,
-    CountersRefused,
-    CountersStale,
-    CountersUnavailable,
     FreeRate,
     Hold,
     RateUse,
 )
-from gateway_core.ports.objects import StoreUnavailable
-from gateway_core.ports.records import RecordError
-from gateway_core.usecases.ledgers import RebuildLapsed
+from gateway_core.billing.ledger import RebuildLapsed
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.records import RecordError
+from gateway_core.redis.link import CountersRefused, CountersStale, CountersUnavailable
+from gateway_core.storage.objects import StoreUnavailable
 
 WINDOW_SECONDS = 60.0
 MOST_OUTAGE_SECONDS = 60.0

@@ -9,9 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from gateway_core.ports.caches import Table
-from gateway_core.ports.records import Missing, RecordError, Records, RecordUnavailable
-from gateway_core.ports.waiting import WaitLimit
+from gateway_core.concurrency import WaitLimit
+from gateway_core.kube.records import Missing, RecordError, Records, RecordUnavailable, Table
 
 T = TypeVar("T")
 

@@ -23,11 +23,10 @@ from gateway_apiserver.middleware.drain import Drain
 from gateway_apiserver.middleware.metrics import ConnectionMetrics
 from gateway_apiserver.middleware.requests import Observers, RequestMiddleware
 from gateway_apiserver.responses import Answer, send_answer
-from gateway_core.contract.errors import MethodNotAllowed, NotFound
-from gateway_core.contract.media import MediaItem, MediaSigner
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.objects import DOWNLOAD_CHUNK_BYTES, ObjectStore
-from gateway_core.usecases.temporaryaddresses import PATH, TemporaryAddresses
+from gateway_core.api.errors import MethodNotAllowed, NotFound
+from gateway_core.files.addresses import PATH, MediaItem, MediaSigner, TemporaryAddresses
+from gateway_core.kube.clock import CLOCK
+from gateway_core.storage.objects import DOWNLOAD_CHUNK_BYTES, ObjectStore
 
 _METHODS = ("GET", "HEAD")
 _TEMPLATE = "/media/{task_uid}/{index}/{signature}/{name}"

@@ -12,8 +12,8 @@ from gateway_apiserver.media.ranges import RangeNotSatisfiable, read_range
 from gateway_apiserver.middleware.clients import name_client
 from gateway_apiserver.middleware.downloads import Downloads
 from gateway_apiserver.responses import send_chunks, send_head, send_nothing
-from gateway_core.contract.errors import NotFound, Unavailable
-from gateway_core.ports.objects import (
+from gateway_core.api.errors import NotFound, Unavailable
+from gateway_core.storage.objects import (
     ObjectMissing,
     ObjectStore,
     StoredObject,

@@ -16,17 +16,17 @@ from gateway_apiserver.concurrency import StreamLimiter
 from gateway_apiserver.context import Header, get_context
 from gateway_apiserver.media.sending import Sender
 from gateway_apiserver.responses import Answer, send_answer
-from gateway_core.concurrency import Places
-from gateway_core.contract.errors import (
+from gateway_core.api.errors import (
     Conflict,
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
     Unavailable,
 )
-from gateway_core.ports.objects import MOST_STREAMS, ObjectStore, ObjectTooLarge, StoreUnavailable
-from gateway_core.usecases.content import stream_content
-from gateway_core.usecases.temporaryaddresses import Address, TemporaryAddresses, Ticket
+from gateway_core.concurrency import Places
+from gateway_core.files.addresses import Address, TemporaryAddresses, Ticket
+from gateway_core.storage.content import stream_content
+from gateway_core.storage.objects import MOST_STREAMS, ObjectStore, ObjectTooLarge, StoreUnavailable
 
 _READ_TEMPLATE = "/temporary/{address}/{name}"
 _PUT_TEMPLATE = "/temporary/{ticket}"

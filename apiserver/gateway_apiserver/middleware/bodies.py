@@ -6,7 +6,7 @@ from starlette.types import Message, Receive, Scope
 
 from gateway_apiserver.context import get_context
 from gateway_apiserver.middleware.downloads import DynamicLimiter
-from gateway_core.contract.errors import Unavailable
+from gateway_core.api.errors import Unavailable
 
 IDLE_SECONDS = 60.0
 """How long the next bytes of a body may take to come, and all of them beside what they earn."""

@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from starlette.types import Scope
 
 from gateway_apiserver.context import Header
-from gateway_core.contract.errors import Unavailable
+from gateway_core.api.errors import Unavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

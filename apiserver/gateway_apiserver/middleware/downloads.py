@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from gateway_core.contract.errors import Unavailable
+from gateway_core.api.errors import Unavailable
 
 
 class DynamicLimiter:

@@ -14,7 +14,7 @@ import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway_apiserver.middleware.connections import ConnectionTable
-from gateway_core.contract.ids import mint_request_id
+from gateway_core.api.ids import mint_request_id
 
 MOST_DRAINED_BYTES = 4 * 1024 * 1024
 """Of a body that was answered before its end: read on, as a client that is still sending may not

@@ -25,8 +25,8 @@ from gateway_apiserver.middleware.bodies import BodyMemory, RequestBody
 from gateway_apiserver.middleware.clients import ConnectionBounds, ProxiedClients
 from gateway_apiserver.middleware.tracing import NO_SPANS, RequestSpans
 from gateway_apiserver.responses import send_answer
-from gateway_core.contract.errors import Internal
-from gateway_core.contract.ids import mint_request_id
+from gateway_core.api.errors import Internal
+from gateway_core.api.ids import mint_request_id
 
 _log = structlog.get_logger(__name__)
 

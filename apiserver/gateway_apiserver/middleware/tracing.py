@@ -6,8 +6,15 @@ from starlette.types import Scope
 
 from gateway_apiserver.context import RequestContext
 from gateway_apiserver.middleware.access_log import find_template
-from gateway_core.domain.tracecontext import TraceContext, parse_traceparent
-from gateway_core.ports.tracing import NO_SPAN, NO_TRACER, Span, SpanKind, Tracer
+from gateway_core.observability.tracing import (
+    NO_SPAN,
+    NO_TRACER,
+    Span,
+    SpanKind,
+    TraceContext,
+    Tracer,
+    parse_traceparent,
+)
 
 ClientTraces = Literal["link", "parent", "ignore"]
 """What a client's own `traceparent` is taken for."""

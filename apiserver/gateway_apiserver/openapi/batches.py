@@ -12,7 +12,7 @@ from gateway_apiserver.surfaces.batches.requests import (
     WINDOW,
 )
 from gateway_apiserver.surfaces.batches.routes import MOST_LISTED, USUALLY_LISTED
-from gateway_core.domain.files import LONGEST_SECONDS, SHORTEST_SECONDS
+from gateway_core.files.files import LONGEST_SECONDS, SHORTEST_SECONDS
 
 PATH = "/v1/batches"
 _READ = (401, 403, 404, 500, 503)

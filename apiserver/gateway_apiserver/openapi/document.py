@@ -29,9 +29,9 @@ from gateway_apiserver.openapi.uploads import describe_upload_shapes, describe_u
 from gateway_apiserver.surfaces.account import ACCOUNT_PATH, BALANCE_PATH
 from gateway_apiserver.surfaces.bodies import MOST_KEY_CHARACTERS
 from gateway_apiserver.surfaces.pricing.routes import FILTERS, QUOTES_PATH, SCHEDULES_PATH
-from gateway_core.domain.catalog import Catalog, Model
-from gateway_core.domain.moderations import ACTION
-from gateway_core.domain.operations import OPERATIONS, Operation
+from gateway_core.api.batch import ACTION
+from gateway_core.providers.catalog import Catalog, Model
+from gateway_core.tasks.operations import OPERATIONS, Operation
 
 _RATE = ("X-RateLimit-Limit-RPM", "X-RateLimit-Remaining-RPM", "X-RateLimit-Reset")
 

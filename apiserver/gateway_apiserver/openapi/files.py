@@ -5,7 +5,7 @@ from typing import Any
 from gateway_apiserver.openapi.answers import describe_refusal
 from gateway_apiserver.openapi.compat import ERROR, describe_operation
 from gateway_apiserver.openapi.schemas import Schema, close_schema
-from gateway_core.domain.files import (
+from gateway_core.files.files import (
     LONGEST_SECONDS,
     PURPOSES,
     SHORTEST_SECONDS,

@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway_apiserver.openapi.compat import describe_operation
 from gateway_apiserver.openapi.schemas import Schema, close_schema
-from gateway_core.domain.moderations import CATEGORIES, MOST_INPUTS
+from gateway_core.providers.moderation import CATEGORIES, MOST_INPUTS
 
 PATH = "/v1/moderations"
 _REFUSALS = (400, 401, 402, 403, 404, 409, 413, 415, 429, 500, 502, 503, 504)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from gateway_apiserver.openapi.moderations import describe_moderation_body
 from gateway_apiserver.openapi.schemas import Schema, close_schema, describe_body
-from gateway_core.domain.catalog import Model
-from gateway_core.domain.operations import OPERATIONS
+from gateway_core.providers.catalog import Model
+from gateway_core.tasks.operations import OPERATIONS
 
 
 def describe_quote(

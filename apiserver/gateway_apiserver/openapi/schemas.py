@@ -11,9 +11,9 @@ import orjson
 
 from gateway_apiserver.surfaces.account import Balance, Me
 from gateway_apiserver.surfaces.pricing.routes import PriceList, QuoteAnswer
-from gateway_core.contract.names import TASK_PREFIX
-from gateway_core.domain.catalog import Model
-from gateway_core.domain.operations import MAX_URL, Field, Operation
+from gateway_core.api.ids import TASK_PREFIX
+from gateway_core.providers.catalog import Model
+from gateway_core.tasks.operations import MAX_URL, Field, Operation
 
 Schema = dict[str, Any]
 

@@ -19,7 +19,7 @@ from gateway_apiserver.surfaces.temporary_files.routes import (
     PreparedFile,
     TemporaryFile,
 )
-from gateway_core.domain.files import USER_DATA_BYTES
+from gateway_core.files.files import USER_DATA_BYTES
 
 _REFUSALS = (401, 403, 413, 415, 500, 503)
 _FILENAME: Schema = {"type": "string", "minLength": 1, "maxLength": MOST_FILENAME_CHARACTERS}

@@ -5,9 +5,9 @@ from typing import Any
 from gateway_apiserver.openapi.compat import describe_key, describe_operation
 from gateway_apiserver.openapi.schemas import Schema, close_schema
 from gateway_apiserver.surfaces.uploads.requests import LONGEST_TYPE
-from gateway_core.contract.upload import MOST_PARTS
-from gateway_core.domain.files import LONGEST_SECONDS, PURPOSES, SHORTEST_SECONDS
-from gateway_core.domain.uploads import MOST_BYTES
+from gateway_core.api.upload import MOST_PARTS
+from gateway_core.files.files import LONGEST_SECONDS, PURPOSES, SHORTEST_SECONDS
+from gateway_core.files.uploads import MOST_BYTES
 
 PATH = "/v1/uploads"
 _REFUSALS = (400, 401, 403, 409, 413, 415, 500, 503, 504)

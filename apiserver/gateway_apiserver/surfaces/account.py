@@ -7,10 +7,11 @@ from gateway_apiserver.admission.authentication import Authenticator, Principal
 from gateway_apiserver.admission.projections import AccountRecord, OwnerIndex
 from gateway_apiserver.admission.rates import RateLimiter
 from gateway_apiserver.context import get_context
-from gateway_core.contract.errors import Unavailable
-from gateway_core.contract.money import ceil_cents, floor_cents
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.counters import Counters, CountersStale, CountersUnavailable, Spending
+from gateway_core.api.errors import Unavailable
+from gateway_core.api.money import ceil_cents, floor_cents
+from gateway_core.billing.counters import Counters, Spending
+from gateway_core.kube.clock import CLOCK
+from gateway_core.redis.link import CountersStale, CountersUnavailable
 
 ACCOUNT_PATH = "/api/v1/me"
 BALANCE_PATH = "/api/v1/me/balance"

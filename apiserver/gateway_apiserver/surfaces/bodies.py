@@ -8,9 +8,9 @@ from starlette.types import Receive
 
 from gateway_apiserver.context import Header
 from gateway_apiserver.surfaces.calls import Call
-from gateway_core.contract.errors import InvalidRequest, TooLarge, UnsupportedMediaType
-from gateway_core.domain.files import LONGEST_SECONDS, SHORTEST_SECONDS
-from gateway_core.domain.validation import parse_body
+from gateway_core.api.errors import InvalidRequest, TooLarge, UnsupportedMediaType
+from gateway_core.files.files import LONGEST_SECONDS, SHORTEST_SECONDS
+from gateway_core.tasks.validation import parse_body
 
 JSON_TYPE = "application/json"
 MOST_KEY_CHARACTERS = 512

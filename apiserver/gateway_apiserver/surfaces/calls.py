@@ -12,9 +12,9 @@ from gateway_apiserver.admission.free_rates import FreeRateLimiter
 from gateway_apiserver.admission.intake import Intake
 from gateway_apiserver.context import Header, RequestContext, get_context
 from gateway_apiserver.responses import JSON, NO_STORE, Answer, send_answer
-from gateway_core.contract.errors import MethodNotAllowed, NotFound
-from gateway_core.domain.roles import Act
-from gateway_core.ports.counters import FreeRate
+from gateway_core.accounts.roles import Act
+from gateway_core.api.errors import MethodNotAllowed, NotFound
+from gateway_core.billing.counters import FreeRate
 
 
 @dataclass(frozen=True, slots=True)

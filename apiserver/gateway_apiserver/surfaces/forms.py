@@ -16,7 +16,7 @@ from starlette.types import Receive
 
 from gateway_apiserver.context import Header
 from gateway_apiserver.surfaces.bodies import invalid
-from gateway_core.contract.errors import InvalidRequest, TooLarge, UnsupportedMediaType
+from gateway_core.api.errors import InvalidRequest, TooLarge, UnsupportedMediaType
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks

@@ -1,12 +1,13 @@
 """Ids in paths, bodies and cursors: a guess is a 404 before anything is looked up (§0.4, §0.5)."""
 
-from gateway_core.contract.errors import NotFound
-from gateway_core.contract.ids import IdMint, Ownership
-from gateway_core.contract.names import (
+from gateway_core.api.errors import NotFound
+from gateway_core.api.ids import (
     BATCH_PREFIX,
     FILE_PREFIX,
     PART_PREFIX,
     UPLOAD_PREFIX,
+    IdMint,
+    Ownership,
     id_to_name,
 )
 

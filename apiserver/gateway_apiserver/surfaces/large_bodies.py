@@ -13,9 +13,9 @@ from starlette.types import Message
 
 from gateway_apiserver.surfaces.bodies import read_json_body
 from gateway_apiserver.surfaces.calls import Call
+from gateway_core.api.errors import TooLarge, Unavailable
 from gateway_core.concurrency import NoPlace, Places
-from gateway_core.contract.errors import TooLarge, Unavailable
-from gateway_core.domain.validation import parse_body
+from gateway_core.tasks.validation import parse_body
 
 T = TypeVar("T")
 

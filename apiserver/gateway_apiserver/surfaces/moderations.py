@@ -14,15 +14,16 @@ from gateway_apiserver.errors import drop_rate_headers
 from gateway_apiserver.surfaces.calls import Call, Endpoint, Endpoints
 from gateway_apiserver.surfaces.large_bodies import LargeBodies
 from gateway_apiserver.tasks.drafts import price_values
-from gateway_core.contract.errors import UpstreamRateLimited
-from gateway_core.domain.catalog import Model
-from gateway_core.domain.journal import CallRecord
-from gateway_core.domain.moderations import ACTION, ModerationCall, read_call
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.counters import Hold
-from gateway_core.ports.tracing import SpanKind
-from gateway_core.ports.upstream import UpstreamError
-from gateway_core.usecases.moderators import Moderators, explain
+from gateway_core.api.batch import ACTION
+from gateway_core.api.errors import UpstreamRateLimited
+from gateway_core.billing.counters import Hold
+from gateway_core.billing.journal import CallRecord
+from gateway_core.kube.clock import CLOCK
+from gateway_core.observability.tracing import SpanKind
+from gateway_core.providers.catalog import Model
+from gateway_core.providers.moderation import ModerationCall, read_call
+from gateway_core.providers.moderators import Moderators, explain
+from gateway_core.providers.upstream import UpstreamError
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from gateway_apiserver.context import get_context
-from gateway_core.contract.errors import NotFound, TooLarge, Unavailable
-from gateway_core.contract.notices import ROOT, Notice, NoticeSigner
-from gateway_core.ports.notices import NoticeSink, NoticeUndelivered
+from gateway_core.api.errors import NotFound, TooLarge, Unavailable
+from gateway_core.providers.notices import ROOT, Notice, NoticeSigner, NoticeSink, NoticeUndelivered
 
 MOST_BYTES = 64 * 1024
 BODY_SECONDS = 10.0

@@ -7,7 +7,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from gateway_apiserver.context import get_context
-from gateway_core.contract.errors import Unavailable
+from gateway_core.api.errors import Unavailable
 
 
 def build_operations_router(

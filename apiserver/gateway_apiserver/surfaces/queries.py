@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl
 
 from gateway_apiserver.paging import Order as Order
 from gateway_apiserver.surfaces.bodies import check_word, invalid
-from gateway_core.contract.errors import InvalidRequest
+from gateway_core.api.errors import InvalidRequest
 
 _MOST_FIELDS = 100
 

@@ -21,15 +21,15 @@ from gateway_apiserver.surfaces.temporary_files.routes import TemporaryRoutes
 from gateway_apiserver.surfaces.uploads.creation import UploadCreation
 from gateway_apiserver.surfaces.uploads.routes import UploadRoutes
 from gateway_apiserver.surfaces.uploads.service import UploadService
+from gateway_core.api.ids import IdMint
 from gateway_core.concurrency import Places
-from gateway_core.contract.ids import IdMint
-from gateway_core.ports.objects import MOST_STREAMS
-from gateway_core.ports.storage import Pool
-from gateway_core.usecases.files import FileRecorder
-from gateway_core.usecases.parts import UploadParts
-from gateway_core.usecases.storage import StorageGate
-from gateway_core.usecases.temporaryaddresses import TemporaryAddresses
-from gateway_core.usecases.uploads import UploadOutcomes
+from gateway_core.files.addresses import TemporaryAddresses
+from gateway_core.files.files import FileRecorder
+from gateway_core.files.parts import UploadParts
+from gateway_core.files.quota import StorageGate
+from gateway_core.files.quota_counters import Pool
+from gateway_core.files.uploads import UploadOutcomes
+from gateway_core.storage.objects import MOST_STREAMS
 
 if TYPE_CHECKING:
     from gateway_apiserver.app import ApiParts

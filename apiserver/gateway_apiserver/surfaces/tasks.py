@@ -12,8 +12,8 @@ from gateway_apiserver.context import RequestContext, get_context
 from gateway_apiserver.responses import JSON, NO_STORE, Answer, send_answer
 from gateway_apiserver.tasks.creation import TaskAdmission, TaskCall
 from gateway_apiserver.tasks.finder import TaskFinder, unknown_task
-from gateway_core.contract.errors import MethodNotAllowed, NotFound, Unauthenticated
-from gateway_core.domain.representations import render_processing
+from gateway_core.api.errors import MethodNotAllowed, NotFound, Unauthenticated
+from gateway_core.tasks.rendering import render_processing
 
 READ_METHODS = "GET, HEAD"
 _CREATE = "/api/v1/{service}/{action}"

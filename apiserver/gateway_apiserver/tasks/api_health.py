@@ -11,16 +11,16 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from gateway_core.contract.errors import Unavailable
-from gateway_core.contract.task import GatewayTask
-from gateway_core.ports.records import (
+from gateway_core.api.errors import Unavailable
+from gateway_core.api.task import GatewayTask
+from gateway_core.concurrency import WaitLimit
+from gateway_core.kube.records import (
     Missing,
     RecordError,
     RecordOutcomeUnknown,
     Records,
     RecordUnavailable,
 )
-from gateway_core.ports.waiting import WaitLimit
 
 SLOW_SECONDS = 1.0
 """Time without any answer after which the API is in doubt."""

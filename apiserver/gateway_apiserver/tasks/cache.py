@@ -10,9 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable, ItemsView
 
 from gateway_apiserver.admission.projections import TaskRecord, project_task
-from gateway_core.domain.lifecycle import SETTLED
-from gateway_core.ports.caches import Listener, Table
-from gateway_core.ports.records import Object
+from gateway_core.api.task import SETTLED
+from gateway_core.kube.records import Listener, Object, Table
 
 MOST_ENDED = 20_000
 """Ended tasks kept, of about 1 kB each; what was not asked for the longest goes first."""

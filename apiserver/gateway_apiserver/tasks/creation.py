@@ -24,9 +24,8 @@ from gateway_apiserver.tasks.recording import (
     WinnerUndecided,
     is_same_request,
 )
-from gateway_core.contract.errors import GatewayError, OutcomeUnknown, Unavailable
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.names import (
+from gateway_core.api.errors import GatewayError, OutcomeUnknown, Unavailable
+from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     GIVEN_DIGEST_ANNOTATION,
     REQUEST_ID_ANNOTATION,
@@ -34,21 +33,21 @@ from gateway_core.contract.names import (
     TASK_FINALIZER,
     TASK_PREFIX,
     TRACEPARENT_ANNOTATION,
+    IdMint,
     id_to_name,
     shard_of,
 )
-from gateway_core.contract.resource import skeleton
-from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.domain.catalog import Model
-from gateway_core.domain.operations import MAX_BODY_BYTES, Operation
-from gateway_core.ports.caches import Table
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.counters import Hold
-from gateway_core.ports.objects import ObjectStore, StoreUnavailable
-from gateway_core.ports.records import Object
-from gateway_core.ports.tracing import SpanKind
-from gateway_core.usecases.inputs import store_input
+from gateway_core.api.resource import skeleton
+from gateway_core.api.task import GatewayTask
+from gateway_core.billing.counters import Hold
+from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.records import Object, Table
+from gateway_core.observability.tracing import SpanKind
+from gateway_core.providers.catalog import Model
+from gateway_core.storage.objects import ObjectStore, StoreUnavailable
+from gateway_core.tasks.archive import store_input
+from gateway_core.tasks.operations import MAX_BODY_BYTES, Operation
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gateway_core.contract.errors import Conflict, InvalidRequest
-from gateway_core.domain.addresses import AddressPolicy, AddressRefused
-from gateway_core.domain.catalog import Catalog, Model
-from gateway_core.domain.operations import Operation
-from gateway_core.domain.pricing import bound_task, floor_moment, quote, select_price
-from gateway_core.domain.validation import (
+from gateway_core.api.errors import Conflict, InvalidRequest
+from gateway_core.billing.prices import bound_task, floor_moment, quote, select_price
+from gateway_core.egress.addresses import AddressPolicy, AddressRefused
+from gateway_core.providers.catalog import Catalog, Model
+from gateway_core.tasks.operations import Operation
+from gateway_core.tasks.validation import (
     apply_defaults,
     check_model,
     check_shape,

@@ -12,14 +12,12 @@ from gateway_apiserver.admission.projections import TaskRecord, project_task
 from gateway_apiserver.admission.read_through import ReadThrough
 from gateway_apiserver.concurrency import ARCHIVE_SECONDS, StoreTimeout
 from gateway_apiserver.tasks.api_health import ApiHealth
-from gateway_core.contract.errors import NotFound, Unavailable
-from gateway_core.contract.ids import IdMint, Ownership
-from gateway_core.contract.names import TASK_PREFIX, id_to_name
-from gateway_core.contract.task import GatewayTask
-from gateway_core.ports.caches import Table
-from gateway_core.ports.objects import ObjectStore, StoreUnavailable
-from gateway_core.ports.records import Missing, Object, Records, RecordUnavailable
-from gateway_core.usecases.archive import read_archived
+from gateway_core.api.errors import NotFound, Unavailable
+from gateway_core.api.ids import TASK_PREFIX, IdMint, Ownership, id_to_name
+from gateway_core.api.task import GatewayTask
+from gateway_core.kube.records import Missing, Object, Records, RecordUnavailable, Table
+from gateway_core.storage.objects import ObjectStore, StoreUnavailable
+from gateway_core.tasks.archive import read_archived
 
 _WIRE_ID = re.compile(r"task_[a-z0-9-]{1,57}")
 _log = structlog.get_logger(__name__)

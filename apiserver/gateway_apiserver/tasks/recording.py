@@ -12,16 +12,16 @@ from dataclasses import dataclass
 import structlog
 
 from gateway_apiserver.tasks.api_health import ApiHealth
-from gateway_core.contract.errors import (
+from gateway_core.api.errors import (
     Conflict,
     GatewayError,
     Internal,
     OutcomeUnknown,
     Unavailable,
 )
-from gateway_core.contract.names import GIVEN_DIGEST_ANNOTATION, REQUEST_ID_ANNOTATION
-from gateway_core.contract.task import GatewayTask
-from gateway_core.ports.records import (
+from gateway_core.api.ids import GIVEN_DIGEST_ANNOTATION, REQUEST_ID_ANNOTATION
+from gateway_core.api.task import GatewayTask
+from gateway_core.kube.records import (
     AlreadyExists,
     Missing,
     Object,

@@ -10,8 +10,8 @@ from gateway_cli.admin.webhooks import app as webhooks_app
 from gateway_cli.options import AccountName, Namespace, RequestsPerMinute, Yes, parse_dollars
 from gateway_cli.output import Column, Output
 from gateway_cli.session import confirm, on_cluster
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.key import GatewayKey
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.key import GatewayKey
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 app.add_typer(webhooks_app, name="webhook-secret")

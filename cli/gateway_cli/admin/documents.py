@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from gateway_cli.cluster.errors import Forbidden
-from gateway_core.contract.account import Funds
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.limits import SpendLimit, subject_of_guardrail, subject_of_key
-from gateway_core.contract.money import to_decimal_text
-from gateway_core.contract.names import name_to_id
-from gateway_core.contract.usage import GatewayUsage
-from gateway_core.domain.standings import tell_balance, tell_spending
-from gateway_core.domain.usage import sum_usage
-from gateway_core.ports.records import Object
+from gateway_core.api.account import Funds
+from gateway_core.api.ids import name_to_id
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.limits import SpendLimit, subject_of_guardrail, subject_of_key
+from gateway_core.api.money import to_decimal_text
+from gateway_core.api.usage import GatewayUsage
+from gateway_core.billing.spending import tell_balance, tell_spending
+from gateway_core.billing.usage import sum_usage
+from gateway_core.kube.records import Object
 
 if TYPE_CHECKING:
     from gateway_cli.cluster.client import Cluster

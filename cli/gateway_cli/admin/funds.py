@@ -19,9 +19,9 @@ from gateway_cli.cluster.errors import ClusterError, OutcomeUnknown
 from gateway_cli.options import AccountName, Dollars, Namespace, format_time
 from gateway_cli.output import Output, print_done, print_note
 from gateway_cli.session import on_cluster
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.money import MAX_MICROS
-from gateway_core.contract.names import GROUP
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.ids import GROUP
+from gateway_core.api.money import MAX_MICROS
 
 if TYPE_CHECKING:
     from gateway_cli.cluster.client import Cluster

@@ -26,12 +26,12 @@ from gateway_cli.options import (
 )
 from gateway_cli.output import Column, Output
 from gateway_cli.session import confirm, on_cluster
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.limits import MOST_GUARDRAILS
-from gateway_core.contract.names import ACCOUNT_LABEL, id_to_name
-from gateway_core.ports.records import Object
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
+from gateway_core.api.ids import ACCOUNT_LABEL, id_to_name
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.limits import MOST_GUARDRAILS
+from gateway_core.kube.records import Object
 
 if TYPE_CHECKING:
     from gateway_cli.cluster.client import Cluster

@@ -37,12 +37,10 @@ from gateway_cli.options import (
 )
 from gateway_cli.output import Column, Format, Output, print_note, print_one, print_plain
 from gateway_cli.session import confirm, on_cluster
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.key import KEY_PREFIX, MOST_OVERLAP_SECONDS, GatewayKey
-from gateway_core.contract.keys import KeyClass
-from gateway_core.contract.names import ACCOUNT_LABEL, id_to_name
-from gateway_core.contract.user import GatewayUser
-from gateway_core.ports.records import Object
+from gateway_core.api.account import GatewayAccount, GatewayUser
+from gateway_core.api.ids import ACCOUNT_LABEL, id_to_name
+from gateway_core.api.key import KEY_PREFIX, MOST_OVERLAP_SECONDS, GatewayKey, KeyClass
+from gateway_core.kube.records import Object
 
 if TYPE_CHECKING:
     from gateway_cli.cluster.client import Cluster

@@ -6,8 +6,8 @@ from typing import Any
 import typer
 
 from gateway_cli.output import Column
-from gateway_core.contract.limits import Window
-from gateway_core.contract.resource import Resource
+from gateway_core.api.limits import Window
+from gateway_core.api.resource import Resource
 
 
 class Clearable(StrEnum):

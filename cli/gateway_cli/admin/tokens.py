@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from gateway_cli.cluster.errors import ClusterError, Forbidden
 from gateway_cli.options import format_time
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.key import KEY_PREFIX
-from gateway_core.contract.keys import KeyClass, digest, mint_key
-from gateway_core.contract.names import id_to_name
-from gateway_core.domain.webhooks import SECRET_PREFIX
+from gateway_core.api.ids import IdMint, id_to_name
+from gateway_core.api.key import KEY_PREFIX, KeyClass, digest, mint_key
+from gateway_core.callbacks.signing import SECRET_PREFIX
 
 if TYPE_CHECKING:
     from gateway_cli.cluster.client import Cluster

@@ -18,8 +18,8 @@ from gateway_cli.cluster.errors import ClusterError, OutcomeUnknown
 from gateway_cli.options import AccountName, Namespace, format_time
 from gateway_cli.output import Output, print_note, print_one, print_plain
 from gateway_cli.session import on_cluster
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.names import ACCOUNT_LABEL
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.ids import ACCOUNT_LABEL
 
 if TYPE_CHECKING:
     from gateway_cli.cluster.client import Cluster

@@ -21,12 +21,12 @@ from gateway_cli.cluster.errors import (
     explain_refusal,
     explain_silence,
 )
-from gateway_core.contract.names import API_VERSION
-from gateway_core.contract.resource import Resource
-from gateway_core.ports.records import Object, RecordError
+from gateway_core.api.ids import API_VERSION
+from gateway_core.api.resource import Resource
+from gateway_core.kube.records import Object, RecordError
 
 if TYPE_CHECKING:
-    from gateway_core.adapters.kube.records import KubeRecords
+    from gateway_core.kube.client import KubeRecords
 
 FIELD_MANAGER = "gatewayctl"
 MERGE_PATCH = "application/merge-patch+json"

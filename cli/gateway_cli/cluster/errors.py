@@ -13,7 +13,7 @@ ClusterError
 import re
 
 from gateway_cli.session import EXIT_REFUSED, EXIT_UNAVAILABLE, CommandError
-from gateway_core.ports.records import (
+from gateway_core.kube.records import (
     AlreadyExists,
     Missing,
     NotPermitted,

@@ -22,9 +22,9 @@ from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.options import Namespace, parse_period
 from gateway_cli.output import Output, print_data, print_note, print_plain
 from gateway_cli.session import explained
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.names import GROUP
-from gateway_core.ports.records import Object
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.ids import GROUP
+from gateway_core.kube.records import Object
 
 POTS = ("paidMicros", "bonusMicros")
 _FIRST = ("Namespace", "Secret", "ConfigMap", "GatewayProvider", "GatewayModel", "GatewayAccount")

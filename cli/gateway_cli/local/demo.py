@@ -9,7 +9,7 @@ from gateway_cli.local.config import MODEL, SERVICE, LocalConfig
 from gateway_cli.local.errors import ProcessFailedError
 from gateway_cli.local.run import LocalRun
 from gateway_cli.progress import Reporter, format_seconds
-from gateway_core.contract.names import id_to_name
+from gateway_core.api.ids import id_to_name
 
 TASK_TIMEOUT_SECONDS = 60.0
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway_cli.local.private_files import write_private
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.keys import KeyClass, digest, mint_key
-from gateway_core.contract.names import id_to_name
+from gateway_core.api.ids import IdMint, id_to_name
+from gateway_core.api.key import KeyClass, digest, mint_key
 
 PEPPER = "pepper-1"
 ID_KEY = "id-key"

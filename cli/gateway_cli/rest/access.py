@@ -19,7 +19,7 @@ import typer
 from gateway_cli.options import parse_period
 from gateway_cli.output import print_note
 from gateway_cli.session import explained
-from gateway_core.contract.keys import parse_key
+from gateway_core.api.key import parse_key
 
 if TYPE_CHECKING:
     from gateway_cli.rest.client import StorageApi

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable
 
-from gateway_core.contract.account import AccountDefaults, GatewayAccount
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.user import GatewayUser
-from gateway_core.domain.catalog import Problem
-from gateway_core.ports.caches import Table
+from gateway_core.api.account import AccountDefaults, GatewayAccount, GatewayUser
+from gateway_core.api.conditions import Reason
+from gateway_core.kube.records import Table
+from gateway_core.providers.catalog import Problem
 from gateway_operator.accounts.readiness import Finding, Ref, refer
 
 

@@ -17,21 +17,19 @@ from typing import Any
 
 import structlog
 
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.ids import ACCOUNT_LABEL
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.limits import subject_of_guardrail, subject_of_key
+from gateway_core.api.resource import Resource
+from gateway_core.api.times import parse_time
+from gateway_core.api.usage import GatewayUsage
+from gateway_core.billing.spending import Fields, SpentSum, tell_balance, tell_spending
+from gateway_core.billing.usage import sum_usage
+from gateway_core.billing.usage_store import list_usage
 from gateway_core.concurrency import Supervisor
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.guardrail import GatewayGuardrail
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.limits import subject_of_guardrail, subject_of_key
-from gateway_core.contract.names import ACCOUNT_LABEL
-from gateway_core.contract.resource import Resource
-from gateway_core.contract.usage import GatewayUsage
-from gateway_core.domain.lifecycle import parse_time
-from gateway_core.domain.spending import SpentSum
-from gateway_core.domain.standings import Fields, tell_balance, tell_spending
-from gateway_core.domain.usage import sum_usage
-from gateway_core.ports.caches import Table
-from gateway_core.ports.records import Missing, Object, Outdated, RecordError, Records
-from gateway_core.usecases.usage import list_usage
+from gateway_core.kube.records import Missing, Object, Outdated, RecordError, Records, Table
 
 LOOK_SECONDS = 60.0
 SOON_SECONDS = 1.0

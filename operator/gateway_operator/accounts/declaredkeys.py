@@ -11,12 +11,7 @@ from datetime import datetime
 
 import structlog
 
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.keys import mint_key
-from gateway_core.contract.secret import Secret
-from gateway_core.domain.catalog import Problem
-from gateway_core.domain.declaredkeys import (
+from gateway_core.accounts.declared_keys import (
     describe_secret,
     is_ahead,
     is_current,
@@ -24,8 +19,10 @@ from gateway_core.domain.declaredkeys import (
     read_plaintext,
     work_out_status,
 )
-from gateway_core.domain.lifecycle import parse_time
-from gateway_core.ports.records import (
+from gateway_core.api.conditions import Reason
+from gateway_core.api.key import GatewayKey, Secret, mint_key
+from gateway_core.api.times import parse_time
+from gateway_core.kube.records import (
     AlreadyExists,
     Missing,
     NotPermitted,
@@ -33,8 +30,9 @@ from gateway_core.ports.records import (
     RecordOutcomeUnknown,
     RecordUnavailable,
     Refused,
+    Secrets,
 )
-from gateway_core.ports.secrets import Secrets
+from gateway_core.providers.catalog import Problem
 from gateway_operator.accounts.readiness import Finding
 from gateway_operator.failpoints import Failpoints
 

@@ -4,15 +4,14 @@ from collections.abc import Iterable
 
 from pydantic import ValidationError
 
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.guardrail import GatewayGuardrail
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.limits import MOST_GUARDRAILS
-from gateway_core.domain.catalog import Problem
-from gateway_core.domain.guardrails import find_excess, shorten
-from gateway_core.ports.caches import Table
-from gateway_core.ports.records import Object
+from gateway_core.accounts.guardrails import find_excess, shorten
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.conditions import Reason
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.limits import MOST_GUARDRAILS
+from gateway_core.kube.records import Object, Table
+from gateway_core.providers.catalog import Problem
 from gateway_operator.accounts.accounts import check_account
 from gateway_operator.accounts.readiness import Finding, Ref, refer
 

@@ -5,11 +5,10 @@ A key in use is written once in 15 minutes, however often it is used (decision 3
 
 from datetime import UTC, datetime
 
-from gateway_core.contract.key import GatewayKey
-from gateway_core.domain.lifecycle import format_time, parse_time
-from gateway_core.ports.caches import Table
-from gateway_core.ports.counters import Counters
-from gateway_core.ports.records import Missing, Outdated, RecordOutcomeUnknown, Records
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.times import format_time, parse_time
+from gateway_core.billing.counters import Counters
+from gateway_core.kube.records import Missing, Outdated, RecordOutcomeUnknown, Records, Table
 
 COPY_SECONDS = 900.0
 

@@ -3,15 +3,14 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.model import GatewayModel, KeyedRoute
-from gateway_core.contract.provider import GatewayProvider
-from gateway_core.domain.catalog import Catalog, Problem, build_catalog
-from gateway_core.domain.operations import OPERATIONS
-from gateway_core.ports.caches import Table
-from gateway_core.ports.moderation import ModerationUpstream
-from gateway_core.ports.upstream import SubmissionGuarantee, Upstream
-from gateway_core.usecases.providers import Providers
+from gateway_core.api.conditions import Reason
+from gateway_core.api.model import GatewayModel, KeyedRoute
+from gateway_core.api.provider import GatewayProvider
+from gateway_core.kube.records import Table
+from gateway_core.providers.catalog import Catalog, Problem, build_catalog
+from gateway_core.providers.registry import Providers
+from gateway_core.providers.upstream import ModerationUpstream, SubmissionGuarantee, Upstream
+from gateway_core.tasks.operations import OPERATIONS
 from gateway_operator.accounts.readiness import Finding, Ref, refer
 
 RECHECK_SECONDS = 30.0

@@ -13,13 +13,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from gateway_core.contract.conditions import ConditionType, Reason, update_conditions
-from gateway_core.contract.resource import Resource
-from gateway_core.domain.catalog import Problem
-from gateway_core.domain.lifecycle import format_time
-from gateway_core.ports.caches import Table
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.records import Missing, Outdated, Records
+from gateway_core.api.conditions import ConditionType, Reason, update_conditions
+from gateway_core.api.resource import Resource
+from gateway_core.api.times import format_time
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.records import Missing, Outdated, Records, Table
+from gateway_core.providers.catalog import Problem
 from gateway_operator.workqueue import WorkQueue
 
 R = TypeVar("R", bound=Resource)

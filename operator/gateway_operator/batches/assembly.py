@@ -2,12 +2,12 @@
 
 from collections.abc import Awaitable
 
-from gateway_core.ports.moderation import ModerationUpstream
-from gateway_core.ports.storage import StorageLedger
-from gateway_core.usecases.files import FileRecorder
-from gateway_core.usecases.moderators import Moderators
-from gateway_core.usecases.providers import Providers
-from gateway_core.usecases.storage import StorageGate
+from gateway_core.files.files import FileRecorder
+from gateway_core.files.quota import StorageGate
+from gateway_core.files.quota_counters import StorageLedger
+from gateway_core.providers.moderators import Moderators
+from gateway_core.providers.registry import Providers
+from gateway_core.providers.upstream import ModerationUpstream
 from gateway_operator.batches.cache import BatchCache
 from gateway_operator.batches.controller import BatchController
 from gateway_operator.batches.tools import BatchTools

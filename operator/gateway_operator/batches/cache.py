@@ -4,8 +4,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from gateway_core.contract.batch import GatewayBatch
-from gateway_core.ports.records import (
+from gateway_core.api.batch import GatewayBatch
+from gateway_core.kube.records import (
     Missing,
     Object,
     Outdated,

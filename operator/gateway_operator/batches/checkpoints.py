@@ -10,9 +10,8 @@ import time
 
 import structlog
 
-from gateway_core.domain.batchresults import LineResult
-from gateway_core.ports.objects import StoreUnavailable
-from gateway_core.usecases.batchresults import ResultsFolder
+from gateway_core.batches.results import LineResult, ResultsFolder
+from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.batches.window import Share
 from gateway_operator.failpoints import Failpoints
 

@@ -6,10 +6,10 @@ from functools import partial
 import structlog
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
-from gateway_core.contract.batch import ACTION, GatewayBatch
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.names import REQUEST_ID_ANNOTATION, name_to_id
-from gateway_core.domain.batchlife import (
+from gateway_core.api.batch import ACTION, GatewayBatch
+from gateway_core.api.conditions import Reason
+from gateway_core.api.ids import REQUEST_ID_ANNOTATION, name_to_id
+from gateway_core.batches.lifecycle import (
     Step,
     find_deadline,
     is_running,
@@ -18,12 +18,12 @@ from gateway_core.domain.batchlife import (
     record_cancelling,
     record_failure,
 )
-from gateway_core.domain.batchlines import Problem
-from gateway_core.domain.batchresults import RecordsDamaged
-from gateway_core.domain.catalog import Model
-from gateway_core.ports.objects import ObjectMissing
-from gateway_core.ports.records import Object
-from gateway_core.usecases.content import ContentDamaged
+from gateway_core.batches.lines import Problem
+from gateway_core.batches.results import RecordsDamaged
+from gateway_core.kube.records import Object
+from gateway_core.providers.catalog import Model
+from gateway_core.storage.content import ContentDamaged
+from gateway_core.storage.objects import ObjectMissing
 from gateway_operator.batches.ending import Ending
 from gateway_operator.batches.finalizing import Finalizing
 from gateway_operator.batches.holds import Money

@@ -1,9 +1,10 @@
 """The last step of a batch: its money is settled and folded, and nothing but its Files is left."""
 
-from gateway_core.contract.batch import GatewayBatch
-from gateway_core.contract.names import BATCH_FINALIZER, FOLDED_LABEL
-from gateway_core.domain.lifecycle import SETTLED, format_label_time
-from gateway_core.ports.records import Object
+from gateway_core.api.batch import GatewayBatch
+from gateway_core.api.ids import BATCH_FINALIZER, FOLDED_LABEL
+from gateway_core.api.task import SETTLED
+from gateway_core.api.times import format_label_time
+from gateway_core.kube.records import Object
 from gateway_operator.batches.tools import BatchTools
 from gateway_operator.billing.settlement import settle_hold
 from gateway_operator.tasks.statuswriter import Superseded

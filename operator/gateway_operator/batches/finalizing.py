@@ -10,17 +10,24 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
-from gateway_core.contract.batch import TERMINAL_PHASES, GatewayBatch
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.names import FILE_PREFIX
-from gateway_core.contract.stored import ObjectRef, file_key
-from gateway_core.domain.batchlife import Phase, record_end, record_run_end
-from gateway_core.domain.batchlines import LONG_BYTES, Line, read_custom_id
-from gateway_core.domain.batchresults import LineResult, RecordsDamaged, Unrun, tell_unrun
-from gateway_core.ports.records import Missing, Object
-from gateway_core.ports.storage import Pool
-from gateway_core.usecases.batchresults import join_results, merge, read_lines
-from gateway_core.usecases.files import NewFile, build_file
+from gateway_core.api.batch import TERMINAL_PHASES, GatewayBatch
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.ids import FILE_PREFIX
+from gateway_core.api.resource import ObjectRef, file_key
+from gateway_core.batches.lifecycle import Phase, record_end, record_run_end
+from gateway_core.batches.lines import LONG_BYTES, Line, read_custom_id
+from gateway_core.batches.results import (
+    LineResult,
+    RecordsDamaged,
+    Unrun,
+    join_results,
+    merge,
+    read_lines,
+    tell_unrun,
+)
+from gateway_core.files.files import NewFile, build_file
+from gateway_core.files.quota_counters import Pool
+from gateway_core.kube.records import Missing, Object
 from gateway_operator.batches.intake import Intake
 from gateway_operator.batches.tools import BatchTools, name_file
 from gateway_operator.tasks.statuswriter import Superseded

@@ -5,13 +5,14 @@ once its amount is in the record stands, or is rebuilt, until the batch has ende
 asks for it once before it runs lines.
 """
 
-from gateway_core.contract.batch import TERMINAL_PHASES, GatewayBatch
-from gateway_core.contract.conditions import Reason
-from gateway_core.domain.batchlines import Problem
-from gateway_core.ports.counters import AdmissionCall, CountersStale, CountersUnavailable
-from gateway_core.ports.records import Object
-from gateway_core.usecases.limits import describe_limit
-from gateway_core.usecases.policies import Policy
+from gateway_core.accounts.guardrails import Policy
+from gateway_core.api.batch import TERMINAL_PHASES, GatewayBatch
+from gateway_core.api.conditions import Reason
+from gateway_core.batches.lines import Problem
+from gateway_core.billing.counters import AdmissionCall
+from gateway_core.billing.limits import describe_limit
+from gateway_core.kube.records import Object
+from gateway_core.redis.link import CountersStale, CountersUnavailable
 from gateway_operator.batches.intake import NotYet, Unfit
 from gateway_operator.batches.tools import BatchTools
 from gateway_operator.tasks.holds import make_hold, read_funds

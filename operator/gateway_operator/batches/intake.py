@@ -8,24 +8,23 @@ account, and its key is judged as REST would judge it.
 from collections.abc import Sequence
 from datetime import datetime
 
-from gateway_core.contract.batch import GatewayBatch
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.ids import Ownership
-from gateway_core.contract.names import (
+from gateway_core.accounts.guardrails import Policy, Rules, build_policy, read_rules
+from gateway_core.api.batch import GatewayBatch
+from gateway_core.api.conditions import Reason
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     BATCH_FINALIZER,
     BATCH_PREFIX,
     SHARD_LABEL,
+    Ownership,
     name_to_id,
     shard_of,
 )
-from gateway_core.contract.stored import ObjectRef
-from gateway_core.domain.batchlines import Problem
-from gateway_core.domain.guardrails import Rules, read_rules
-from gateway_core.domain.lifecycle import parse_time
-from gateway_core.ports.records import Missing, Object
-from gateway_core.usecases.policies import Policy, build_policy
+from gateway_core.api.resource import ObjectRef
+from gateway_core.api.times import parse_time
+from gateway_core.batches.lines import Problem
+from gateway_core.kube.records import Missing, Object
 from gateway_operator.batches.tools import BatchTools
 from gateway_operator.tasks.credentials import Unseen, dump_spec, find_policy
 from gateway_operator.tasks.inputs import Unacceptable

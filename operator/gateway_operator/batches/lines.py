@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 import structlog
 
-from gateway_core.contract.batch import GatewayBatch
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.ids import mint_request_id
-from gateway_core.domain.batchlines import LONG_BYTES, Line, Request, read_request
-from gateway_core.domain.batchresults import LineResult, tell_answer
-from gateway_core.domain.moderations import read_call
-from gateway_core.ports.upstream import (
+from gateway_core.api.batch import GatewayBatch
+from gateway_core.api.conditions import Reason
+from gateway_core.api.ids import mint_request_id
+from gateway_core.batches.lines import LONG_BYTES, Line, Request, read_request
+from gateway_core.batches.results import LineResult, tell_answer
+from gateway_core.providers.moderation import read_call
+from gateway_core.providers.moderators import Moderator
+from gateway_core.providers.upstream import (
     UpstreamBusy,
     UpstreamDenied,
     UpstreamError,
@@ -26,7 +27,6 @@ from gateway_core.ports.upstream import (
     UpstreamTimedOut,
     UpstreamUnclear,
 )
-from gateway_core.usecases.moderators import Moderator
 from gateway_operator.batches.limiter import Lane
 from gateway_operator.batches.tools import BatchTools
 

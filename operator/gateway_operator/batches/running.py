@@ -11,11 +11,11 @@ from typing import Any
 
 import structlog
 
-from gateway_core.contract.batch import GatewayBatch
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.errors import GatewayError
-from gateway_core.contract.stored import ObjectRef
-from gateway_core.domain.batchlife import (
+from gateway_core.api.batch import GatewayBatch
+from gateway_core.api.conditions import Reason
+from gateway_core.api.errors import GatewayError
+from gateway_core.api.resource import ObjectRef
+from gateway_core.batches.lifecycle import (
     Phase,
     find_deadline,
     is_running,
@@ -23,12 +23,11 @@ from gateway_core.domain.batchlife import (
     record_cancelling,
     record_progress,
 )
-from gateway_core.domain.batchlines import Line
-from gateway_core.domain.batchresults import LineResult
-from gateway_core.domain.catalog import Model
-from gateway_core.ports.objects import StoreUnavailable
-from gateway_core.ports.records import RecordError
-from gateway_core.usecases.batchresults import read_lines, read_sequence
+from gateway_core.batches.lines import Line
+from gateway_core.batches.results import LineResult, read_lines, read_sequence
+from gateway_core.kube.records import RecordError
+from gateway_core.providers.catalog import Model
+from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.batches.checkpoints import Checkpoints
 from gateway_operator.batches.lines import LineCalls, Way
 from gateway_operator.batches.tools import BatchTools

@@ -4,16 +4,16 @@ import secrets
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from gateway_core.contract.batch import GatewayBatch
-from gateway_core.contract.names import name_to_id
-from gateway_core.contract.provider import GatewayProvider
-from gateway_core.domain.batchlife import find_deadline
-from gateway_core.domain.lifecycle import parse_time
-from gateway_core.ports.caches import Table
-from gateway_core.usecases.batchresults import ResultsFolder
-from gateway_core.usecases.files import FileRecorder
-from gateway_core.usecases.moderators import Moderators
-from gateway_core.usecases.storage import StorageGate
+from gateway_core.api.batch import GatewayBatch
+from gateway_core.api.ids import name_to_id
+from gateway_core.api.provider import GatewayProvider
+from gateway_core.api.times import parse_time
+from gateway_core.batches.lifecycle import find_deadline
+from gateway_core.batches.results import ResultsFolder
+from gateway_core.files.files import FileRecorder
+from gateway_core.files.quota import StorageGate
+from gateway_core.kube.records import Table
+from gateway_core.providers.moderators import Moderators
 from gateway_operator.batches.cache import BatchCache
 from gateway_operator.batches.limiter import Allowance, Lanes
 from gateway_operator.batches.slots import Slots

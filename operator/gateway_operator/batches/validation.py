@@ -5,21 +5,21 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from gateway_core.contract.batch import GatewayBatch
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.errors import Forbidden, InvalidRequest, NotFound
-from gateway_core.contract.stored import ObjectRef
-from gateway_core.domain.batchlife import find_deadline, record_failure, record_start
-from gateway_core.domain.batchlines import LONG_BYTES, Problem, Validation
-from gateway_core.domain.catalog import Model
-from gateway_core.domain.lifecycle import parse_time
-from gateway_core.domain.moderations import read_call
-from gateway_core.domain.pricing import Usage, quote, select_price
-from gateway_core.ports.objects import ObjectMissing
-from gateway_core.ports.records import Object
-from gateway_core.usecases.batchresults import STEP_BYTES, read_pieces
-from gateway_core.usecases.content import ContentDamaged
-from gateway_core.usecases.policies import Policy
+from gateway_core.accounts.guardrails import Policy
+from gateway_core.api.batch import GatewayBatch
+from gateway_core.api.conditions import Reason
+from gateway_core.api.errors import Forbidden, InvalidRequest, NotFound
+from gateway_core.api.resource import ObjectRef
+from gateway_core.api.times import parse_time
+from gateway_core.batches.lifecycle import find_deadline, record_failure, record_start
+from gateway_core.batches.lines import LONG_BYTES, Problem, Validation
+from gateway_core.batches.results import STEP_BYTES, read_pieces
+from gateway_core.billing.prices import Usage, quote, select_price
+from gateway_core.kube.records import Object
+from gateway_core.providers.catalog import Model
+from gateway_core.providers.moderation import read_call
+from gateway_core.storage.content import ContentDamaged
+from gateway_core.storage.objects import ObjectMissing
 from gateway_operator.batches.holds import Money
 from gateway_operator.batches.intake import Intake, NotYet, Unfit
 from gateway_operator.batches.tools import BatchTools

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime
 
-from gateway_core.domain.usage import has_charge, read_charge
-from gateway_core.ports.records import Object, Records
-from gateway_core.usecases.usage import MOST_FOLDED, FoldDeferred, fold_runs, is_folded
+from gateway_core.billing.usage import has_charge, read_charge
+from gateway_core.billing.usage_store import MOST_FOLDED, FoldDeferred, fold_runs, is_folded
+from gateway_core.kube.records import Object, Records
 from gateway_operator.metrics import Metrics
 
 _MOST_PAUSE = 10.0

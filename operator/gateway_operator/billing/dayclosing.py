@@ -13,10 +13,11 @@ from datetime import UTC, datetime, timedelta
 
 import structlog
 
-from gateway_core.contract.usage import MOST_PENDING, GatewayUsage, usage_name
-from gateway_core.domain.usage import absorb_day, drop_pending, list_pending
-from gateway_core.ports.objects import ObjectStore
-from gateway_core.ports.records import (
+from gateway_core.api.usage import MOST_PENDING, GatewayUsage, usage_name
+from gateway_core.billing.journal_reader import Backlog, divide_objects
+from gateway_core.billing.usage import absorb_day, drop_pending, list_pending
+from gateway_core.billing.usage_store import find_marked, keep_day, open_usage
+from gateway_core.kube.records import (
     Missing,
     Object,
     Outdated,
@@ -24,10 +25,7 @@ from gateway_core.ports.records import (
     RecordOutcomeUnknown,
     Records,
 )
-from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.callfolds import divide_objects
-from gateway_core.usecases.pastdays import keep_day
-from gateway_core.usecases.usage import find_marked, open_usage
+from gateway_core.storage.objects import ObjectStore
 from gateway_operator.retention.deletions import Rules
 
 _log = structlog.get_logger(__name__)

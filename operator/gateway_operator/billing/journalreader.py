@@ -12,12 +12,11 @@ from itertools import islice
 
 import structlog
 
+from gateway_core.billing.journal import JournalDamaged
+from gateway_core.billing.journal_reader import Backlog, DayPart, Name, divide_objects, fold_calls
 from gateway_core.concurrency import Supervisor
-from gateway_core.domain.journal import JournalDamaged
-from gateway_core.ports.objects import StoreUnavailable
-from gateway_core.ports.records import RecordError
-from gateway_core.usecases.backlog import Backlog, Name
-from gateway_core.usecases.callfolds import DayPart, divide_objects, fold_calls
+from gateway_core.kube.records import RecordError
+from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.tasks.tools import Tools
 
 DayName = tuple[str, str]

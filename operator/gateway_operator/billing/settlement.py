@@ -4,10 +4,10 @@ import asyncio
 
 import structlog
 
-from gateway_core.domain.ledger import read_entry
-from gateway_core.domain.lifecycle import parse_time
-from gateway_core.ports.counters import CountersStale, CountersUnavailable
-from gateway_core.ports.records import Object, RecordError
+from gateway_core.api.times import parse_time
+from gateway_core.billing.ledger import read_entry
+from gateway_core.kube.records import Object, RecordError
+from gateway_core.redis.link import CountersStale, CountersUnavailable
 from gateway_operator.tasks.tools import Tools
 
 REBUILD_LOOKS = 6

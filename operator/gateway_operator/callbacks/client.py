@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlsplit
 
-from gateway_core.domain.deliveries import Outcome
-from gateway_core.domain.webhooks import make_headers
-from gateway_core.ports.callbacks import CallbackSender
+from gateway_core.callbacks.client import CallbackSender
+from gateway_core.callbacks.signing import make_headers
+from gateway_core.tasks.delivery import Outcome
 from gateway_operator.callbacks.limiter import Lane, Lanes
 from gateway_operator.callbacks.signing import Keyring
 

@@ -11,11 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from gateway_core.contract.account import AccountSpec, GatewayAccount, SecretKeyRef
-from gateway_core.domain.lifecycle import parse_time
-from gateway_core.domain.webhooks import BadSecret, read_secret
-from gateway_core.ports.caches import Table
-from gateway_core.ports.records import Missing, NotPermitted, Records, RecordUnavailable
+from gateway_core.api.account import AccountSpec, GatewayAccount, SecretKeyRef
+from gateway_core.api.times import parse_time
+from gateway_core.callbacks.signing import BadSecret, read_secret
+from gateway_core.kube.records import Missing, NotPermitted, Records, RecordUnavailable, Table
 
 READ_SECONDS = 30.0
 MISSING_SECONDS = 2.0

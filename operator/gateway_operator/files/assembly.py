@@ -2,9 +2,9 @@
 
 import asyncio
 
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.upload import GatewayUpload
-from gateway_core.domain.lifecycle import OPEN_SELECTOR
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.upload import GatewayUpload
+from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 from gateway_operator.files.controller import FileController
 from gateway_operator.files.orphans import OrphanRemoval
 from gateway_operator.files.quotacheck import QuotaCheck

@@ -8,10 +8,10 @@ something to be done with it.
 from collections.abc import Iterable
 from datetime import datetime
 
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.names import STORED_FINALIZER
-from gateway_core.domain.files import find_expiry
-from gateway_core.ports.records import Missing, Object, Outdated
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.ids import STORED_FINALIZER
+from gateway_core.files.files import find_expiry
+from gateway_core.kube.records import Missing, Object, Outdated
 from gateway_operator.files.intake import Intake, is_taken_in
 from gateway_operator.files.removal import Removal
 from gateway_operator.files.storage import FileStorage

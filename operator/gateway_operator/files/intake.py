@@ -8,17 +8,16 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from gateway_core.contract.conditions import ConditionType, Reason, update_conditions
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.ids import Ownership
-from gateway_core.contract.names import FILE_PREFIX, name_to_id
-from gateway_core.contract.upload import GatewayUpload
-from gateway_core.domain.catalog import Problem
-from gateway_core.domain.lifecycle import format_time
-from gateway_core.domain.storedkeys import find_foreign
-from gateway_core.domain.uploads import is_settled
-from gateway_core.ports.objects import ObjectMissing
-from gateway_core.ports.records import Object
+from gateway_core.api.conditions import ConditionType, Reason, update_conditions
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.ids import FILE_PREFIX, Ownership, name_to_id
+from gateway_core.api.times import format_time
+from gateway_core.api.upload import GatewayUpload
+from gateway_core.files.uploads import is_settled
+from gateway_core.kube.records import Object
+from gateway_core.providers.catalog import Problem
+from gateway_core.storage.content import find_foreign
+from gateway_core.storage.objects import ObjectMissing
 from gateway_operator.files.storage import FileStorage, find_lacking
 from gateway_operator.uploads.settlement import name_file
 

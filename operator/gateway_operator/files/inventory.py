@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.upload import GatewayUpload
-from gateway_core.domain.files import find_expiry
-from gateway_core.domain.lifecycle import parse_time
-from gateway_core.domain.storedkeys import pool_of
-from gateway_core.domain.uploads import is_settled, read_expiry, read_member
-from gateway_core.ports.records import Object, Records
-from gateway_core.ports.storage import Pool
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.times import parse_time
+from gateway_core.api.upload import GatewayUpload
+from gateway_core.files.files import find_expiry
+from gateway_core.files.quota_counters import Pool
+from gateway_core.files.uploads import is_settled, read_expiry, read_member
+from gateway_core.kube.records import Object, Records
+from gateway_core.storage.content import pool_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,16 +15,16 @@ from datetime import timedelta
 
 import structlog
 
-from gateway_core.contract.batch import GatewayBatch
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.stored import BATCHES_FOLDER, FILES_FOLDER, UPLOADS_FOLDER, is_put
-from gateway_core.contract.upload import GatewayUpload
-from gateway_core.domain.storedkeys import FOLDERS, Owner, list_keys, read_owner
-from gateway_core.domain.uploads import is_settled
-from gateway_core.ports.objects import Entry
-from gateway_core.ports.records import Missing, Outdated
-from gateway_core.usecases.temporaryaddresses import TICKET_SECONDS
+from gateway_core.api.batch import GatewayBatch
+from gateway_core.api.conditions import Reason
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.resource import BATCHES_FOLDER, FILES_FOLDER, UPLOADS_FOLDER, is_put
+from gateway_core.api.upload import GatewayUpload
+from gateway_core.files.addresses import TICKET_SECONDS
+from gateway_core.files.uploads import is_settled
+from gateway_core.kube.records import Missing, Outdated
+from gateway_core.storage.content import FOLDERS, Owner, list_keys, read_owner
+from gateway_core.storage.objects import Entry
 from gateway_operator.files.intake import Intake, read_ready
 from gateway_operator.files.inventory import Inventory, digest_places, list_objects, take_inventory
 from gateway_operator.files.storage import MOST_KEYS, FileStorage

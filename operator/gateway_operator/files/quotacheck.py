@@ -14,15 +14,15 @@ from collections.abc import Callable, Mapping, Set
 
 import structlog
 
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.ids import read_order
-from gateway_core.contract.stored import TEMPORARY_FOLDER, is_put
-from gateway_core.contract.upload import GatewayUpload
-from gateway_core.domain.storedkeys import read_owner
-from gateway_core.domain.uploads import is_settled, read_member
-from gateway_core.ports.objects import StoreUnavailable
-from gateway_core.ports.storage import Claim, Pool, StorageStale
-from gateway_core.usecases.temporaryaddresses import PUT_SECONDS, TICKET_SECONDS
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.ids import read_order
+from gateway_core.api.resource import TEMPORARY_FOLDER, is_put
+from gateway_core.api.upload import GatewayUpload
+from gateway_core.files.addresses import PUT_SECONDS, TICKET_SECONDS
+from gateway_core.files.quota_counters import Claim, Pool, StorageStale
+from gateway_core.files.uploads import is_settled, read_member
+from gateway_core.storage.content import read_owner
+from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.files.inventory import Inventory, take_inventory
 from gateway_operator.files.storage import FileStorage
 

@@ -7,13 +7,13 @@ next reconciliation, so an admin is told instead and may take the finalizer away
 
 import time
 
-from gateway_core.contract.batch import GatewayBatch
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.stored import upload_folder
-from gateway_core.contract.upload import GatewayUpload
-from gateway_core.domain.storedkeys import find_foreign, list_keys, pool_of
-from gateway_core.ports.objects import StoreUnavailable
-from gateway_core.ports.records import Object
+from gateway_core.api.batch import GatewayBatch
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.resource import upload_folder
+from gateway_core.api.upload import GatewayUpload
+from gateway_core.kube.records import Object
+from gateway_core.storage.content import find_foreign, list_keys, pool_of
+from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.files.storage import MOST_KEYS, FileStorage
 from gateway_operator.uploads.settlement import Settlement
 

@@ -7,17 +7,15 @@ from typing import Any
 
 import structlog
 
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.names import ACCOUNT_LABEL, SHARD_LABEL, STORED_FINALIZER, shard_of
-from gateway_core.domain.lifecycle import parse_time
-from gateway_core.domain.storedkeys import list_keys
-from gateway_core.ports.caches import Table
-from gateway_core.ports.objects import ObjectStore
-from gateway_core.ports.records import Missing, Object, Records
-from gateway_core.ports.storage import Pool, StorageLedger, StorageStale, StorageUnavailable
-from gateway_core.usecases.files import FileRecorder
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.ids import ACCOUNT_LABEL, SHARD_LABEL, STORED_FINALIZER, IdMint, shard_of
+from gateway_core.api.times import parse_time
+from gateway_core.files.files import FileRecorder
+from gateway_core.files.quota_counters import Pool, StorageLedger, StorageStale, StorageUnavailable
+from gateway_core.kube.records import Missing, Object, Records, Table
+from gateway_core.storage.content import list_keys
+from gateway_core.storage.objects import ObjectStore
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.files.inventory import list_objects
 from gateway_operator.metrics import Metrics

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from gateway_core.ports.objects import ObjectStore
-from gateway_core.usecases.archive import REMOVED_PREFIXES
+from gateway_core.storage.objects import ObjectStore
+from gateway_core.tasks.archive import REMOVED_PREFIXES
 from gateway_operator.retention.deletions import MOST_ENDED, Rules
 
 PREFIXES = ("inputs/", "media/", "tasks/", *REMOVED_PREFIXES.values())

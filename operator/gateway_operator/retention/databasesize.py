@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from gateway_core.ports.intake import IntakeStop
-from gateway_core.ports.records import Records
+from gateway_core.admission.intake import IntakeStop
+from gateway_core.kube.records import Records
 from gateway_operator.metrics import Metrics
 from gateway_operator.retention.schedule import Sweep
 from gateway_operator.settings import Settings

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self
 
-from gateway_core.contract.names import ACCOUNT_LABEL
-from gateway_core.ports.records import Outdated, RecordOutcomeUnknown, Records
+from gateway_core.api.ids import ACCOUNT_LABEL
+from gateway_core.kube.records import Outdated, RecordOutcomeUnknown, Records
 from gateway_operator.failpoints import Failpoints
 
 DAY_SECONDS = 86_400.0

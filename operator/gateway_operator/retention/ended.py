@@ -14,11 +14,12 @@ from typing import Any
 
 import structlog
 
-from gateway_core.contract.batch import GatewayBatch
-from gateway_core.contract.names import ACCOUNT_LABEL, FOLDED_LABEL
-from gateway_core.contract.upload import LIFETIME_SECONDS, GatewayUpload
-from gateway_core.domain.lifecycle import SETTLED, parse_label_time, parse_time
-from gateway_core.ports.records import Records
+from gateway_core.api.batch import GatewayBatch
+from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL
+from gateway_core.api.task import SETTLED
+from gateway_core.api.times import parse_label_time, parse_time
+from gateway_core.api.upload import LIFETIME_SECONDS, GatewayUpload
+from gateway_core.kube.records import Records
 from gateway_operator.retention.deletions import DAY_SECONDS, Deletions, Listed
 
 UPLOAD_SECONDS = LIFETIME_SECONDS + DAY_SECONDS

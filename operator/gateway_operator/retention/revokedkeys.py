@@ -9,20 +9,20 @@ from collections import defaultdict
 
 import structlog
 
-from gateway_core.contract.guardrail import GatewayGuardrail
-from gateway_core.contract.key import MOST_REVOKED, GatewayKey
-from gateway_core.contract.names import REVOKED_AT_ANNOTATION
-from gateway_core.domain.lifecycle import parse_time
-from gateway_core.ports.caches import Table
-from gateway_core.ports.objects import ObjectStore
-from gateway_core.ports.records import (
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.ids import REVOKED_AT_ANNOTATION
+from gateway_core.api.key import MOST_REVOKED, GatewayKey
+from gateway_core.api.times import parse_time
+from gateway_core.kube.records import (
     Missing,
     Outdated,
     RecordOutcomeUnknown,
     Records,
     Refused,
+    Table,
 )
-from gateway_core.usecases.archive import archive_removed
+from gateway_core.storage.objects import ObjectStore
+from gateway_core.tasks.archive import archive_removed
 from gateway_operator.retention.deletions import Deletions, Listed
 
 _log = structlog.get_logger(__name__)

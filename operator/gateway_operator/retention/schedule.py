@@ -5,13 +5,12 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.concurrency import Supervisor
-from gateway_core.contract.guardrail import GatewayGuardrail
-from gateway_core.ports.caches import Table
-from gateway_core.ports.counters import CountersUnavailable
-from gateway_core.ports.objects import StoreUnavailable
-from gateway_core.ports.records import RecordError
-from gateway_core.ports.storage import StorageUnavailable
+from gateway_core.files.quota_counters import StorageUnavailable
+from gateway_core.kube.records import RecordError, Table
+from gateway_core.redis.link import CountersUnavailable
+from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.accounts.lastuse import COPY_SECONDS, LastUse
 from gateway_operator.billing.dayclosing import Closing
 from gateway_operator.retention.bytes import Expiry, RemovedTrim

@@ -11,10 +11,10 @@ from datetime import datetime
 
 import structlog
 
-from gateway_core.contract.names import FOLDED_LABEL
-from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.lifecycle import parse_label_time
-from gateway_core.ports.records import Records, WatchExpired
+from gateway_core.api.ids import FOLDED_LABEL
+from gateway_core.api.task import GatewayTask
+from gateway_core.api.times import parse_label_time
+from gateway_core.kube.records import Records, WatchExpired
 from gateway_operator.metrics import Metrics
 from gateway_operator.retention.deletions import Deletions, Listed, Rules
 

@@ -7,25 +7,25 @@ finalizer; what its labels say of it is not believed.
 
 from datetime import timedelta
 
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.model import Route
-from gateway_core.contract.names import (
+from gateway_core.accounts.guardrails import Policy
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.conditions import Reason
+from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     FOLDED_LABEL,
     SHARD_LABEL,
     TASK_FINALIZER,
     shard_of,
 )
-from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.lifecycle import parse_time, record_intent, reserved_micros
-from gateway_core.domain.pricing import bound_task, quote, select_price
-from gateway_core.ports.counters import AdmissionCall
-from gateway_core.ports.objects import ObjectMissing
-from gateway_core.ports.records import Object
-from gateway_core.usecases.archive import read_archived
-from gateway_core.usecases.inputs import InputDamaged, load_input
-from gateway_core.usecases.policies import Policy
+from gateway_core.api.model import Route
+from gateway_core.api.task import GatewayTask
+from gateway_core.api.times import parse_time
+from gateway_core.billing.counters import AdmissionCall
+from gateway_core.billing.prices import bound_task, quote, select_price
+from gateway_core.kube.records import Object
+from gateway_core.storage.objects import ObjectMissing
+from gateway_core.tasks.archive import InputDamaged, load_input, read_archived
+from gateway_core.tasks.lifecycle import record_intent, reserved_micros
 from gateway_operator.tasks.credentials import Unseen, check_model, find_policy
 from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds, make_hold, read_funds
 from gateway_operator.tasks.inputs import Unacceptable, check_request

@@ -3,8 +3,8 @@
 from collections import OrderedDict
 from collections.abc import ValuesView
 
-from gateway_core.contract.names import TASK_FINALIZER
-from gateway_core.ports.records import Object
+from gateway_core.api.ids import TASK_FINALIZER
+from gateway_core.kube.records import Object
 
 _MOST_GONE = 20_000
 _Job = tuple[str, str]

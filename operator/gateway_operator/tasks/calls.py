@@ -9,11 +9,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gateway_core.contract.names import TRACEPARENT_ANNOTATION
-from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.tracecontext import TraceContext, parse_traceparent
-from gateway_core.ports.tracing import NO_SPAN, NO_TRACER, Span, SpanKind, Tracer
-from gateway_core.ports.upstream import (
+from gateway_core.api.ids import TRACEPARENT_ANNOTATION
+from gateway_core.api.task import GatewayTask
+from gateway_core.observability.tracing import (
+    NO_SPAN,
+    NO_TRACER,
+    Span,
+    SpanKind,
+    TraceContext,
+    Tracer,
+    parse_traceparent,
+)
+from gateway_core.providers.upstream import (
     OutputRejected,
     UpstreamBusy,
     UpstreamDenied,

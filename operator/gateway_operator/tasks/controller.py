@@ -7,13 +7,12 @@ from contextlib import suppress
 import structlog
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
-from gateway_core.contract.names import REQUEST_ID_ANNOTATION, name_to_id
-from gateway_core.contract.notices import Notice
-from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.ledger import TERMINAL_PHASES
-from gateway_core.domain.lifecycle import SETTLED, Step, next_step
-from gateway_core.ports.records import Object
-from gateway_core.ports.tracing import NO_SPAN, Span
+from gateway_core.api.ids import REQUEST_ID_ANNOTATION, name_to_id
+from gateway_core.api.task import SETTLED, TERMINAL_PHASES, GatewayTask
+from gateway_core.kube.records import Object
+from gateway_core.observability.tracing import NO_SPAN, Span
+from gateway_core.providers.notices import Notice
+from gateway_core.tasks.lifecycle import Step, next_step
 from gateway_operator.tasks.adoption import Intake
 from gateway_operator.tasks.calls import find_context
 from gateway_operator.tasks.delivery import Delivery

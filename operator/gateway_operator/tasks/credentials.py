@@ -5,14 +5,20 @@ Used by the intakes of tasks and batches, for those that the API has not admitte
 
 from typing import Any
 
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.guardrail import GatewayGuardrail
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.limits import MOST_GUARDRAILS
-from gateway_core.domain.guardrails import Guardrail, read_guardrail, read_rules
-from gateway_core.domain.roles import Act, act_as, refuse_key
-from gateway_core.ports.caches import Table
-from gateway_core.usecases.policies import KEY_TITLE, Policies, Policy
+from gateway_core.accounts.guardrails import (
+    KEY_TITLE,
+    Guardrail,
+    Policies,
+    Policy,
+    read_guardrail,
+    read_rules,
+)
+from gateway_core.accounts.roles import Act, act_as, refuse_key
+from gateway_core.api.conditions import Reason
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.limits import MOST_GUARDRAILS
+from gateway_core.kube.records import Table
 from gateway_operator.accounts.keys import check_creator, check_key, find_role
 from gateway_operator.tasks.holds import Payer
 from gateway_operator.tasks.inputs import Unacceptable

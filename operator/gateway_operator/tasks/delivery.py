@@ -13,10 +13,13 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from gateway_core.contract.names import name_to_id
-from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.callbacks import State
-from gateway_core.domain.deliveries import (
+from gateway_core.api.ids import name_to_id
+from gateway_core.api.task import SETTLED, GatewayTask
+from gateway_core.api.times import parse_time
+from gateway_core.callbacks.schedule import State
+from gateway_core.kube.records import Object, Table
+from gateway_core.observability.tracing import SpanKind
+from gateway_core.tasks.delivery import (
     SECRET_PATIENCE,
     Outcome,
     callback_of,
@@ -28,11 +31,8 @@ from gateway_core.domain.deliveries import (
     record_outcome,
     record_surrender,
 )
-from gateway_core.domain.lifecycle import SETTLED, is_closed, parse_time, wants_redelivery
-from gateway_core.domain.representations import render_callback
-from gateway_core.ports.caches import Table
-from gateway_core.ports.records import Object
-from gateway_core.ports.tracing import SpanKind
+from gateway_core.tasks.lifecycle import is_closed, wants_redelivery
+from gateway_core.tasks.rendering import render_callback
 from gateway_operator.billing.settlement import settle_hold
 from gateway_operator.callbacks.client import Message
 from gateway_operator.callbacks.limiter import Lane

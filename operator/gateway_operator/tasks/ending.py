@@ -5,13 +5,13 @@ import time
 
 import structlog
 
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.names import FOLDED_LABEL, TASK_FINALIZER
-from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.lifecycle import format_label_time
-from gateway_core.ports.records import Object, RecordError
-from gateway_core.ports.upstream import Upstream, UpstreamError
-from gateway_core.usecases.archive import archive_task
+from gateway_core.api.conditions import Reason
+from gateway_core.api.ids import FOLDED_LABEL, TASK_FINALIZER
+from gateway_core.api.task import GatewayTask
+from gateway_core.api.times import format_label_time
+from gateway_core.kube.records import Object, RecordError
+from gateway_core.providers.upstream import Upstream, UpstreamError
+from gateway_core.tasks.archive import archive_task
 from gateway_operator.billing.settlement import settle_hold
 from gateway_operator.tasks.attempts import ReceivedJob
 from gateway_operator.tasks.submission import Submission

@@ -22,14 +22,13 @@ counted its charge already, which a hold that is taken afterwards would double.
 from contextlib import suppress
 from typing import Protocol
 
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.ids import Ownership
-from gateway_core.contract.limits import list_subjects
-from gateway_core.contract.names import TASK_PREFIX, name_to_id
-from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.ledger import TERMINAL_PHASES
-from gateway_core.domain.lifecycle import reserved_micros
-from gateway_core.ports.counters import CountersStale, CountersUnavailable, Hold
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.ids import TASK_PREFIX, Ownership, name_to_id
+from gateway_core.api.limits import list_subjects
+from gateway_core.api.task import TERMINAL_PHASES, GatewayTask
+from gateway_core.billing.counters import Hold
+from gateway_core.redis.link import CountersStale, CountersUnavailable
+from gateway_core.tasks.lifecycle import reserved_micros
 from gateway_operator.tasks.statuswriter import Superseded
 from gateway_operator.tasks.tools import Tools
 

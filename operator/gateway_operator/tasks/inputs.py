@@ -7,12 +7,12 @@ same rules wherever its values are needed.
 from collections.abc import Mapping
 from typing import Any
 
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.errors import GatewayError
-from gateway_core.contract.task import TaskRequest
-from gateway_core.domain.catalog import Catalog, Model
-from gateway_core.domain.validation import apply_defaults, check_model, check_shape
-from gateway_core.usecases.inputs import load_input
+from gateway_core.api.conditions import Reason
+from gateway_core.api.errors import GatewayError
+from gateway_core.api.task import TaskRequest
+from gateway_core.providers.catalog import Catalog, Model
+from gateway_core.tasks.archive import load_input
+from gateway_core.tasks.validation import apply_defaults, check_model, check_shape
 from gateway_operator.tasks.tools import Tools
 
 _NOT_FOR_PROVIDERS = ("model", "callback_url")

@@ -13,15 +13,21 @@ from dataclasses import replace
 from datetime import timedelta
 from weakref import WeakValueDictionary
 
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.limits import subject_of_guardrail, subject_of_key
-from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.guardrails import Rules, read_rules
-from gateway_core.domain.lifecycle import parse_time
-from gateway_core.ports.counters import Budget, BudgetState, CountersStale, CountersUnavailable
-from gateway_core.ports.records import Object
-from gateway_core.usecases.limits import describe_failure, describe_limit
-from gateway_core.usecases.policies import KEY_TITLE, make_budget, name_guardrail
+from gateway_core.accounts.guardrails import (
+    KEY_TITLE,
+    Rules,
+    make_budget,
+    name_guardrail,
+    read_rules,
+)
+from gateway_core.api.conditions import Reason
+from gateway_core.api.limits import subject_of_guardrail, subject_of_key
+from gateway_core.api.task import GatewayTask
+from gateway_core.api.times import parse_time
+from gateway_core.billing.counters import Budget, BudgetState
+from gateway_core.billing.limits import describe_failure, describe_limit
+from gateway_core.kube.records import Object
+from gateway_core.redis.link import CountersStale, CountersUnavailable
 from gateway_operator.tasks.credentials import dump_spec
 from gateway_operator.tasks.inputs import Unacceptable
 from gateway_operator.tasks.tools import Tools

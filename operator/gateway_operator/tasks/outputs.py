@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Any
 
 from gateway_core.concurrency import Places
-from gateway_core.contract.media import LIFETIME_SECONDS, MediaItem, MediaSigner
-from gateway_core.ports.objects import ObjectStore, ObjectTooLarge
-from gateway_core.ports.upstream import OutputRejected, Upstream, UpstreamUnclear
+from gateway_core.files.addresses import LIFETIME_SECONDS, MediaItem, MediaSigner
+from gateway_core.providers.upstream import OutputRejected, Upstream, UpstreamUnclear
+from gateway_core.storage.objects import ObjectStore, ObjectTooLarge
 
 PLACES = 32
 """Copies under way in all, as many as a bucket takes in; at most half of them of one provider."""

@@ -12,20 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.lifecycle import (
-    Phase,
-    deadline,
-    parse_time,
-    record_completion,
-    reserved_micros,
-)
-from gateway_core.domain.pricing import Usage, bound_task, charge, select_price
-from gateway_core.ports.objects import ObjectMissing
-from gateway_core.ports.records import Object
-from gateway_core.ports.tracing import NO_SPAN, Span, SpanKind
-from gateway_core.ports.upstream import (
+from gateway_core.api.conditions import Reason
+from gateway_core.api.task import GatewayTask
+from gateway_core.api.times import parse_time
+from gateway_core.billing.prices import Usage, bound_task, charge, select_price
+from gateway_core.kube.records import Object
+from gateway_core.observability.tracing import NO_SPAN, Span, SpanKind
+from gateway_core.providers.upstream import (
     JobReport,
     JobState,
     OutputRejected,
@@ -34,7 +27,9 @@ from gateway_core.ports.upstream import (
     UpstreamError,
     UpstreamGone,
 )
-from gateway_core.usecases.inputs import InputDamaged
+from gateway_core.storage.objects import ObjectMissing
+from gateway_core.tasks.archive import InputDamaged
+from gateway_core.tasks.lifecycle import Phase, deadline, record_completion, reserved_micros
 from gateway_operator.tasks.calls import name_outcome
 from gateway_operator.tasks.holds import Holds
 from gateway_operator.tasks.inputs import read_stored_values

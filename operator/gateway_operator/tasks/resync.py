@@ -11,17 +11,20 @@ from typing import Any
 
 import structlog
 
+from gateway_core.api.batch import GatewayBatch
+from gateway_core.api.ids import CALL_PREFIX, is_batch
+from gateway_core.api.task import GatewayTask
+from gateway_core.api.times import parse_time
+from gateway_core.billing.counters import Hold
+from gateway_core.billing.ledger import read_entry
+from gateway_core.billing.usage import ENDED_PHASES
+from gateway_core.billing.usage_store import select_unfolded
 from gateway_core.concurrency import Supervisor
-from gateway_core.contract.batch import GatewayBatch
-from gateway_core.contract.names import CALL_PREFIX, is_batch
-from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.ledger import ENDED_PHASES, read_entry
-from gateway_core.domain.lifecycle import OPEN_SELECTOR, parse_time
-from gateway_core.ports.counters import CountersStale, CountersUnavailable, Hold
-from gateway_core.ports.objects import StoreUnavailable
-from gateway_core.ports.records import Missing, Object, RecordError
-from gateway_core.usecases.archive import read_archived
-from gateway_core.usecases.usage import select_unfolded
+from gateway_core.kube.records import Missing, Object, RecordError
+from gateway_core.redis.link import CountersStale, CountersUnavailable
+from gateway_core.storage.objects import StoreUnavailable
+from gateway_core.tasks.archive import read_archived
+from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 from gateway_operator.tasks.tools import Tools
 
 REVIEW_SECONDS = 600.0

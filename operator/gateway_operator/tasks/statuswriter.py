@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway_core.contract.task import GatewayTask
-from gateway_core.ports.records import (
+from gateway_core.api.task import GatewayTask
+from gateway_core.kube.records import (
     Missing,
     Object,
     Outdated,

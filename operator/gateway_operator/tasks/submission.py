@@ -17,18 +17,10 @@ from typing import Any
 
 import structlog
 
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.task import GatewayTask, UpstreamJob
-from gateway_core.domain.lifecycle import (
-    is_terminal,
-    record_intent,
-    record_job,
-    reserved_micros,
-    withdraw_intent,
-)
-from gateway_core.ports.objects import ObjectMissing
-from gateway_core.ports.records import Object, RecordOutcomeUnknown
-from gateway_core.ports.upstream import (
+from gateway_core.api.conditions import Reason
+from gateway_core.api.task import GatewayTask, UpstreamJob
+from gateway_core.kube.records import Object, RecordOutcomeUnknown
+from gateway_core.providers.upstream import (
     JobInput,
     SubmissionGuarantee,
     Upstream,
@@ -38,7 +30,15 @@ from gateway_core.ports.upstream import (
     UpstreamRejected,
     UpstreamUnclear,
 )
-from gateway_core.usecases.inputs import InputDamaged
+from gateway_core.storage.objects import ObjectMissing
+from gateway_core.tasks.archive import InputDamaged
+from gateway_core.tasks.lifecycle import (
+    is_terminal,
+    record_intent,
+    record_job,
+    reserved_micros,
+    withdraw_intent,
+)
 from gateway_operator.tasks.attempts import FRESH_SECONDS, Attempt, ReceivedJob
 from gateway_operator.tasks.holds import Holds
 from gateway_operator.tasks.inputs import Unacceptable, read_values

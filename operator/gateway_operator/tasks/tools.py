@@ -5,24 +5,23 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from gateway_core.contract.account import AccountDefaults, GatewayAccount
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.guardrail import GatewayGuardrail
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.notices import Notice
-from gateway_core.contract.task import GatewayTask
-from gateway_core.contract.user import GatewayUser
-from gateway_core.domain.catalog import Catalog
-from gateway_core.domain.lifecycle import Phase, deadline, parse_time, record_failure
-from gateway_core.ports.caches import Table
-from gateway_core.ports.counters import Counters
-from gateway_core.ports.objects import ObjectStore
-from gateway_core.ports.records import Object, Records
-from gateway_core.ports.upstream import Upstream
-from gateway_core.usecases.ledgers import Rebuilder
-from gateway_core.usecases.policies import Policies
-from gateway_core.usecases.providers import Providers
+from gateway_core.accounts.guardrails import Policies
+from gateway_core.api.account import AccountDefaults, GatewayAccount, GatewayUser
+from gateway_core.api.conditions import Reason
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.ids import IdMint
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.task import GatewayTask
+from gateway_core.api.times import parse_time
+from gateway_core.billing.counters import Counters
+from gateway_core.billing.ledger import Rebuilder
+from gateway_core.kube.records import Object, Records, Table
+from gateway_core.providers.catalog import Catalog
+from gateway_core.providers.notices import Notice
+from gateway_core.providers.registry import Providers
+from gateway_core.providers.upstream import Upstream
+from gateway_core.storage.objects import ObjectStore
+from gateway_core.tasks.lifecycle import Phase, deadline, record_failure
 from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.events import AdminEvents

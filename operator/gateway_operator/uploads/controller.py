@@ -4,9 +4,9 @@ The feed shows uploads that are not settled. Nothing is kept of them but when th
 read when there is something to be done with it.
 """
 
-from gateway_core.contract.upload import GatewayUpload
-from gateway_core.domain.uploads import is_settled, read_expiry
-from gateway_core.ports.records import Missing, Object, Outdated
+from gateway_core.api.upload import GatewayUpload
+from gateway_core.files.uploads import is_settled, read_expiry
+from gateway_core.kube.records import Missing, Object, Outdated
 from gateway_operator.files.storage import FileStorage, find_lacking
 from gateway_operator.uploads.settlement import Settlement
 from gateway_operator.workqueue import WorkQueue

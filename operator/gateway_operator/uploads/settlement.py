@@ -8,15 +8,15 @@ from typing import Any
 
 import structlog
 
-from gateway_core.contract.conditions import ConditionType, Reason, update_conditions
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.stored import upload_folder
-from gateway_core.contract.upload import GatewayUpload
-from gateway_core.domain.lifecycle import SETTLED, format_time
-from gateway_core.domain.storedkeys import list_keys
-from gateway_core.domain.uploads import is_settled
-from gateway_core.ports.records import Missing, Object
-from gateway_core.usecases.uploads import make_file
+from gateway_core.api.conditions import ConditionType, Reason, update_conditions
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.resource import upload_folder
+from gateway_core.api.task import SETTLED
+from gateway_core.api.times import format_time
+from gateway_core.api.upload import GatewayUpload
+from gateway_core.files.uploads import is_settled, make_file
+from gateway_core.kube.records import Missing, Object
+from gateway_core.storage.content import list_keys
 from gateway_operator.files.storage import FileStorage
 
 _ENDS = {

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gateway_core.ports.storage import StorageStale
+from gateway_core.files.quota_counters import StorageStale
 from tests.unit.apiserver.gateway import Answer, Gateway, call
 
 BOUNDARY = "b0undary"

@@ -28,17 +28,16 @@ from gateway_apiserver.middleware.drain import Drain
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.surfaces.files.finder import LISTED_SELECTOR, project_file
 from gateway_apiserver.tasks.cache import TaskTable
-from gateway_core.adapters.sealing import SivSealer
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.keys import KeyClass, digest, mint_key
-from gateway_core.contract.names import id_to_name
-from gateway_core.domain.guardrails import read_guardrail
-from gateway_core.domain.lifecycle import OPEN_SELECTOR
-from gateway_core.ports.tracing import NO_TRACER, Tracer
-from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.ledgers import Rebuilder
-from gateway_core.usecases.liveholds import LiveHolds
-from gateway_core.usecases.providers import Providers
+from gateway_core.accounts.guardrails import read_guardrail
+from gateway_core.api.ids import IdMint, id_to_name
+from gateway_core.api.key import KeyClass, digest, mint_key
+from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.ledger import Rebuilder
+from gateway_core.billing.reservations import LiveHolds
+from gateway_core.files.addresses import SivSealer
+from gateway_core.observability.tracing import NO_TRACER, Tracer
+from gateway_core.providers.registry import Providers
+from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 from tests.fakes.counters import FakeCounters
 from tests.fakes.fetching import FakeFetcher
 from tests.fakes.moderation import FakeModeration

@@ -7,7 +7,7 @@ import pytest
 
 from gateway_apiserver.admission.projections import project_account
 from gateway_apiserver.surfaces.account import work_out_balance
-from gateway_core.ports.counters import Spending
+from gateway_core.billing.counters import Spending
 from tests.unit.apiserver.gateway import COMPLETED, Gateway, call
 
 BALANCE = "/api/v1/me/balance"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gateway_apiserver.surfaces.batches import routes as endpoints
-from gateway_core.contract.names import id_to_name
-from gateway_core.domain.batches import render_batch
-from gateway_core.ports.records import Object, Page, RecordOutcomeUnknown
+from gateway_core.api.ids import id_to_name
+from gateway_core.batches.rendering import render_batch
+from gateway_core.kube.records import Object, Page, RecordOutcomeUnknown
 from tests.fakes.records import Fault
 from tests.unit.apiserver.gateway import Answer, Gateway, call
 

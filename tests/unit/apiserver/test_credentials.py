@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway_apiserver.settings import ApiSettings
-from gateway_core.contract.keys import KeyClass, digest, mint_key
+from gateway_core.api.key import KeyClass, digest, mint_key
 from tests.unit.apiserver.gateway import PATH, Gateway, call
 
 ME = "/api/v1/me"

@@ -15,7 +15,7 @@ from gateway_apiserver.admission.rates import RateLimiter
 from gateway_apiserver.admission.read_through import ReadThrough
 from gateway_apiserver.context import RequestContext
 from gateway_apiserver.failpoints import Failpoints
-from gateway_core.contract.errors import (
+from gateway_core.api.errors import (
     CreditLimitExceeded,
     Forbidden,
     InsufficientBalance,
@@ -24,9 +24,9 @@ from gateway_core.contract.errors import (
     Unauthenticated,
     Unavailable,
 )
-from gateway_core.ports.counters import Budget, Hold
-from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.ledgers import Rebuilder
+from gateway_core.billing.counters import Budget, Hold
+from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.ledger import Rebuilder
 from tests.unit.apiserver.gateway import PEPPERS, Gateway
 
 COST = 400_000

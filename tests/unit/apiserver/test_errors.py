@@ -8,7 +8,7 @@ import pytest
 
 from gateway_apiserver.errors import Dialect, choose_dialect, render_error
 from gateway_apiserver.responses import Answer
-from gateway_core.contract import errors
+from gateway_core.api import errors
 from tests.unit.apiserver.gateway import PATH, Gateway, call
 
 ALL_ERRORS: list[tuple[errors.GatewayError, int]] = [

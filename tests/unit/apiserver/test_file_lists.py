@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway_core.ports.records import Page, RecordUnavailable
+from gateway_core.kube.records import Page, RecordUnavailable
 from tests.fakes.records import Fault
 from tests.unit.apiserver.filing import FILES, Cabinet
 from tests.unit.apiserver.gateway import Gateway

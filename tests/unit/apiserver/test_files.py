@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import xxhash
 
-from gateway_core.ports.records import RecordOutcomeUnknown, RecordUnavailable
+from gateway_core.kube.records import RecordOutcomeUnknown, RecordUnavailable
 from tests.fakes.records import Fault
 from tests.unit.apiserver.filing import BOUNDARY, FILES, Cabinet, end, form, part
 from tests.unit.apiserver.gateway import Gateway
@@ -354,7 +354,7 @@ class TestFailures:
             return False
 
         monkeypatch.setattr(gateway.storage, "confirm", lose)
-        monkeypatch.setattr("gateway_core.usecases.files.GIVE_UP_SECONDS", 0.3)
+        monkeypatch.setattr("gateway_core.files.files.GIVE_UP_SECONDS", 0.3)
         away = Fault(RecordUnavailable("away"))
         gateway.records.order_faults("delete", *[away] * 10)
         answer = await cabinet.send(form())

@@ -4,7 +4,7 @@ import pytest
 
 from gateway_apiserver.admission import rates as fullrates
 from gateway_apiserver.admission.rates import RecentRejections
-from gateway_core.ports.counters import Budget
+from gateway_core.billing.counters import Budget
 
 BUDGETS = (Budget("key/a", requests_per_minute=1),)
 

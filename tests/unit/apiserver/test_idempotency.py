@@ -5,8 +5,8 @@ import asyncio
 import orjson
 import pytest
 
-from gateway_core.ports.records import RecordUnavailable
-from gateway_core.usecases.archive import archive_task
+from gateway_core.kube.records import RecordUnavailable
+from gateway_core.tasks.archive import archive_task
 from tests.fakes.records import Fault
 from tests.unit.apiserver.gateway import COMPLETED, MODEL, PATH, Gateway, body
 

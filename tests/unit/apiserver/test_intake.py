@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gateway_apiserver.admission.intake import FULL_SECONDS, LOOK_SECONDS, TRUSTED_SECONDS, Intake
-from gateway_core.contract.errors import Unavailable
-from gateway_core.ports.records import RecordFull
+from gateway_core.api.errors import Unavailable
+from gateway_core.kube.records import RecordFull
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.intake import FakeIntakeStop
 from tests.fakes.records import Fault

@@ -13,7 +13,7 @@ from gateway_apiserver.context import RequestContext
 from gateway_apiserver.surfaces import large_bodies
 from gateway_apiserver.surfaces.calls import Call
 from gateway_apiserver.surfaces.large_bodies import LARGE_BYTES, MOST_BYTES, LargeBodies
-from gateway_core.contract.errors import TooLarge, Unavailable
+from gateway_core.api.errors import TooLarge, Unavailable
 from tests.fakes.clock import in_virtual_time
 
 PIECE = 64 * 1024

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gateway_core.ports.counters import Budget
-from gateway_core.ports.records import Refused
+from gateway_core.billing.counters import Budget
+from gateway_core.kube.records import Refused
 from tests.fakes.records import Fault
 from tests.unit.apiserver.gateway import Answer, Gateway, body
 

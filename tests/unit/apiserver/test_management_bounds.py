@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from gateway_apiserver.admission.projections import project_key
-from gateway_core.contract.limits import MOST_OBJECT_BYTES
-from gateway_core.domain.guardrails import measure_fields
+from gateway_core.accounts.guardrails import measure_fields
+from gateway_core.api.limits import MOST_OBJECT_BYTES
 from tests.unit.apiserver.gateway import Gateway, body
 from tests.unit.apiserver.management import Office
 

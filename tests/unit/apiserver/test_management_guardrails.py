@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gateway_apiserver.concurrency import ListLimiter
-from gateway_core.contract.names import UNCHECKED_ANNOTATION
-from gateway_core.ports.counters import BudgetState
-from gateway_core.ports.records import Change, RecordOutcomeUnknown
+from gateway_core.api.ids import UNCHECKED_ANNOTATION
+from gateway_core.billing.counters import BudgetState
+from gateway_core.kube.records import Change, RecordOutcomeUnknown
 from tests.fakes.records import Fault
 from tests.unit.apiserver.gateway import Gateway
 from tests.unit.apiserver.management import Office

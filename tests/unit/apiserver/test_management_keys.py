@@ -8,9 +8,9 @@ from unittest.mock import patch
 import pytest
 
 from gateway_apiserver.surfaces.management import quotas
-from gateway_core.contract.keys import parse_key
-from gateway_core.ports.records import RecordOutcomeUnknown, RecordUnavailable
-from gateway_core.usecases.archive import archive_removed
+from gateway_core.api.key import parse_key
+from gateway_core.kube.records import RecordOutcomeUnknown, RecordUnavailable
+from gateway_core.tasks.archive import archive_removed
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import Fault
 from tests.unit.apiserver.gateway import Gateway

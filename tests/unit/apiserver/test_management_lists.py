@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway_core.ports.counters import BudgetState, CountersUnavailable
+from gateway_core.billing.counters import BudgetState
+from gateway_core.redis.link import CountersUnavailable
 from tests.unit.apiserver.gateway import Gateway
 from tests.unit.apiserver.management import Office
 

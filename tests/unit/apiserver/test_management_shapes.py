@@ -8,8 +8,8 @@ import pytest
 from gateway_apiserver.paging import find_position
 from gateway_apiserver.surfaces.management.budgets import BudgetView
 from gateway_apiserver.surfaces.management.responses import Key, render_key
-from gateway_core.contract.names import SEQUENCE_ANNOTATION
-from gateway_core.ports.records import WatchExpired
+from gateway_core.api.ids import SEQUENCE_ANNOTATION
+from gateway_core.kube.records import WatchExpired
 from tests.fakes.records import Fault
 from tests.unit.apiserver.gateway import Gateway
 from tests.unit.apiserver.management import Office

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_core.domain.usage import Charge, add_charges
+from gateway_core.billing.usage import Charge, add_charges
 from tests.unit.apiserver.gateway import COMPLETED, Gateway
 from tests.unit.apiserver.management import Office
 

@@ -7,10 +7,8 @@ from structlog.testing import capture_logs
 
 from gateway_apiserver.media.app import MediaParts, create_media_app
 from gateway_apiserver.media.ranges import ByteRange, RangeNotSatisfiable, read_range
-from gateway_core.adapters.sealing import SivSealer
-from gateway_core.contract.media import MediaItem, MediaSigner
-from gateway_core.ports.objects import ObjectMissing, StoreUnavailable
-from gateway_core.usecases.temporaryaddresses import TemporaryAddresses
+from gateway_core.files.addresses import MediaItem, MediaSigner, SivSealer, TemporaryAddresses
+from gateway_core.storage.objects import ObjectMissing, StoreUnavailable
 from tests.fakes.objects import FakeObjects
 from tests.unit.apiserver.gateway import Answer, call
 

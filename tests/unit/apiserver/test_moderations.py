@@ -8,9 +8,8 @@ import orjson
 import pytest
 
 from gateway_apiserver.surfaces.large_bodies import MOST_AT_ONCE
-from gateway_core.domain.journal import CallRecord, decode_object
-from gateway_core.ports.counters import CountersStale
-from gateway_core.ports.upstream import (
+from gateway_core.billing.journal import CallRecord, decode_object
+from gateway_core.providers.upstream import (
     UpstreamBusy,
     UpstreamDenied,
     UpstreamError,
@@ -19,6 +18,7 @@ from gateway_core.ports.upstream import (
     UpstreamTimedOut,
     UpstreamUnclear,
 )
+from gateway_core.redis.link import CountersStale
 from tests.servers.world import wait_for
 from tests.unit.apiserver.gateway import PATH, Answer, Gateway, body, call
 

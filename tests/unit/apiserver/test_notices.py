@@ -13,8 +13,7 @@ from gateway_apiserver.surfaces.notices import (
     PATIENCE_SECONDS,
     NoticeReceiver,
 )
-from gateway_core.contract.notices import Notice, NoticeSigner
-from gateway_core.ports.notices import NoticeUndelivered
+from gateway_core.providers.notices import Notice, NoticeSigner, NoticeUndelivered
 from tests.fakes.clock import in_virtual_time
 
 SIGNER = NoticeSigner(b"k" * 32)

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import CHECKS
 
 from gateway_apiserver.openapi.document import build_document
-from gateway_core.domain.catalog import Catalog, build_catalog
+from gateway_core.providers.catalog import Catalog, build_catalog
 from tests.unit.apiserver.gateway import MODEL, PATH, Gateway, call, clear_environment
 
 

@@ -14,10 +14,8 @@ from gateway_apiserver.concurrency import (
     StoreTimeout,
 )
 from gateway_apiserver.media.app import MediaParts, create_media_app
-from gateway_core.adapters.sealing import SivSealer
-from gateway_core.contract.media import MediaItem, MediaSigner
-from gateway_core.ports.objects import StoreUnavailable
-from gateway_core.usecases.temporaryaddresses import TemporaryAddresses
+from gateway_core.files.addresses import MediaItem, MediaSigner, SivSealer, TemporaryAddresses
+from gateway_core.storage.objects import StoreUnavailable
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects
 from tests.unit.apiserver.gateway import COMPLETED, Answer, Gateway, body, call, random_id

@@ -6,9 +6,9 @@ import orjson
 import pytest
 
 from gateway_apiserver.errors import Dialect, render_error
-from gateway_core.contract.errors import CreditLimitExceeded, Forbidden, GatewayError
-from gateway_core.contract.limits import MOST_GUARDRAILS
-from gateway_core.ports.records import RecordUnavailable
+from gateway_core.api.errors import CreditLimitExceeded, Forbidden, GatewayError
+from gateway_core.api.limits import MOST_GUARDRAILS
+from gateway_core.kube.records import RecordUnavailable
 from tests.fakes.records import Fault
 from tests.unit.apiserver.gateway import MODEL, Answer, Gateway, body
 

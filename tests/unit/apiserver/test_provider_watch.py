@@ -7,9 +7,9 @@ import structlog
 
 from gateway_apiserver.catalog import ProviderWatch, project_provider
 from gateway_apiserver.middleware.metrics import ApiMetrics
-from gateway_core.ports.records import NotPermitted, RecordUnavailable
-from gateway_core.usecases import providers as usecase
-from gateway_core.usecases.providers import Providers
+from gateway_core.kube.records import NotPermitted, RecordUnavailable
+from gateway_core.providers import registry as usecase
+from gateway_core.providers.registry import Providers
 from tests.fakes.moderation import FakeModeration
 from tests.fakes.records import FakeRecords
 from tests.fakes.tables import FakeTable

@@ -7,8 +7,8 @@ import pytest
 
 from gateway_apiserver.tasks import api_health as pulse
 from gateway_apiserver.tasks.api_health import ApiHealth
-from gateway_core.contract.errors import Unavailable
-from gateway_core.ports.records import AlreadyExists, RecordUnavailable
+from gateway_core.api.errors import Unavailable
+from gateway_core.kube.records import AlreadyExists, RecordUnavailable
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import FakeRecords
 

@@ -9,17 +9,11 @@ import pytest
 
 from gateway_apiserver.admission.projections import AccountRecord
 from gateway_apiserver.admission.rates import LAPSE_PAUSE_SECONDS, MOST_LAPSES, RateLimiter
-from gateway_core.contract.errors import Unavailable
-from gateway_core.ports.counters import (
-    AdmissionAnswer,
-    AdmissionCall,
-    Budget,
-    CountersRefused,
-    Hold,
-    Ledger,
-)
-from gateway_core.ports.records import RecordUnavailable
-from gateway_core.usecases.ledgers import RebuildLapsed
+from gateway_core.api.errors import Unavailable
+from gateway_core.billing.counters import AdmissionAnswer, AdmissionCall, Budget, Hold, Ledger
+from gateway_core.billing.ledger import RebuildLapsed
+from gateway_core.kube.records import RecordUnavailable
+from gateway_core.redis.link import CountersRefused
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import FakeCounters
 from tests.fakes.records import Fault

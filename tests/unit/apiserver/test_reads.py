@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from gateway_apiserver.tasks.cache import TaskTable
-from gateway_core.contract.names import id_to_name
-from gateway_core.usecases.archive import archive_task
+from gateway_core.api.ids import id_to_name
+from gateway_core.tasks.archive import archive_task
 from tests.unit.apiserver.gateway import (
     COMPLETED,
     FAILED,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway_core.ports.records import (
+from gateway_core.kube.records import (
     AlreadyExists,
     Object,
     RecordOutcomeUnknown,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gateway_apiserver.admission import admission as entrance
-from gateway_core.contract.limits import list_subjects
-from gateway_core.ports.counters import AdmissionAnswer, AdmissionCall, Hold
-from gateway_core.ports.objects import StoreUnavailable
+from gateway_core.api.limits import list_subjects
+from gateway_core.billing.counters import AdmissionAnswer, AdmissionCall, Hold
+from gateway_core.storage.objects import StoreUnavailable
 from tests.unit.apiserver.gateway import Answer, Gateway, body
 
 LARGE = "a" * 9000

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from gateway_apiserver.settings import ApiSettings
-from gateway_core.adapters.secretfiles import SecretsUnusable, load_key, load_peppers
+from gateway_core.kube.secrets import SecretsUnusable, load_key, load_peppers
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from gateway_apiserver.middleware.bodies import (
     BodyMemory,
     RequestBody,
 )
+from gateway_core.api.errors import Unavailable
 from gateway_core.concurrency import Places
-from gateway_core.contract.errors import Unavailable
-from gateway_core.ports.objects import MOST_STREAMS
+from gateway_core.storage.objects import MOST_STREAMS
 from tests.fakes.clock import in_virtual_time
 from tests.unit.apiserver.filing import Cabinet, form
 from tests.unit.apiserver.gateway import Gateway

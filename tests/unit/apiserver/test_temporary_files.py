@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 
 from gateway_apiserver.media.app import MediaParts, create_media_app
-from gateway_core.adapters.sealing import SivSealer
-from gateway_core.contract.media import MediaSigner
-from gateway_core.domain.files import USER_DATA_BYTES
-from gateway_core.ports.storage import StorageUnavailable
-from gateway_core.usecases.temporaryaddresses import PUT_SECONDS, TICKET_SECONDS, TemporaryAddresses
+from gateway_core.files.addresses import (
+    PUT_SECONDS,
+    TICKET_SECONDS,
+    MediaSigner,
+    SivSealer,
+    TemporaryAddresses,
+)
+from gateway_core.files.files import USER_DATA_BYTES
+from gateway_core.files.quota_counters import StorageUnavailable
 from tests.unit.apiserver.gateway import ID_KEY, Answer, Gateway, call
 
 PATH = "/api/v1/files"

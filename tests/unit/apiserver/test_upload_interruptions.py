@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.names import id_to_name
+from gateway_core.api.ids import id_to_name
 from tests.unit.apiserver.gateway import Answer
 from tests.unit.apiserver.uploadbench import UploadBench
 

@@ -17,9 +17,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gateway_core.contract.names import id_to_name
-from gateway_core.ports.storage import StorageStale
-from gateway_core.usecases.storage import rebuild_pool
+from gateway_core.api.ids import id_to_name
+from gateway_core.files.quota import rebuild_pool
+from gateway_core.files.quota_counters import StorageStale
 from gateway_operator.files.orphans import ByteReconciliation
 from tests.crash.shares import IS_WHOLE
 from tests.fakes.storage import REBUILD_SECONDS

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import xxhash
 
-from gateway_core.domain.uploads import MOST_PART_BYTES
-from gateway_core.ports.records import (
+from gateway_core.files.uploads import MOST_PART_BYTES
+from gateway_core.kube.records import (
     Object,
     Outdated,
     RecordOutcomeUnknown,
@@ -426,7 +426,7 @@ async def test_a_part_is_as_long_as_it_may_be_and_no_longer(uploader: Uploader) 
 async def test_parts_go_over_the_upload_by_their_repetitions_alone(
     uploader: Uploader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway_core.domain.uploads.MOST_PART_BYTES", 10)
+    monkeypatch.setattr("gateway_core.files.uploads.MOST_PART_BYTES", 10)
     upload = await uploader.open(5)
     for _ in range(4):
         await uploader.add(upload, b"12345")

@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from gateway_apiserver.middleware.metrics import BOUNDS, RequestSeries
-from gateway_core.adapters.logs.lines import LineWriter
-from gateway_core.contract.names import TRACEPARENT_ANNOTATION
+from gateway_core.api.ids import TRACEPARENT_ANNOTATION
+from gateway_core.observability.logs import LineWriter
 from tests.fakes.tracing import FakeTracer
 from tests.unit.apiserver.gateway import PATH, Gateway, call
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.domain.lifecycle import format_time
-from gateway_core.usecases.files import FileRecorder
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.times import format_time
+from gateway_core.files.files import FileRecorder
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.files.assembly import Keepers
 from gateway_operator.files.storage import Keeping

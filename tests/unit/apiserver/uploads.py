@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from gateway_core.contract.names import id_to_name
+from gateway_core.api.ids import id_to_name
 from tests.unit.apiserver.gateway import Answer, Gateway, call
 
 BOUNDARY = "0f1e2d"

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway_core.adapters.callbacks.http import MOST_RECEIVED, HttpCallbackSender
-from gateway_core.adapters.egress import lookups
-from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.ports.callbacks import CallbackAnswer
+from gateway_core.callbacks.client import MOST_RECEIVED, CallbackAnswer, HttpCallbackSender
+from gateway_core.egress import connector as lookups
+from gateway_core.egress.addresses import AddressPolicy
 from tests.servers.receivers import Receiver
 
 LOOPBACK = AddressPolicy(allowed=(ip_network("127.0.0.0/8"),))

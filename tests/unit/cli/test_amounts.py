@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_cli.options import parse_day, parse_dollars, parse_moment, parse_period
-from gateway_core.contract.money import MAX_MICROS, to_decimal_text
+from gateway_core.api.money import MAX_MICROS, to_decimal_text
 
 
 @pytest.mark.parametrize(

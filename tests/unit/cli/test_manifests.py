@@ -8,11 +8,10 @@ from gateway_cli.local.config import MODEL, SERVICE, LocalConfig
 from gateway_cli.local.errors import LocalRunError
 from gateway_cli.local.manifests import write_first_objects
 from gateway_cli.local.state import ensure_credentials, ensure_shared_secrets
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.model import GatewayModel
-from gateway_core.contract.provider import GatewayProvider
-from gateway_core.contract.user import GatewayUser
+from gateway_core.api.account import GatewayAccount, GatewayUser
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.model import GatewayModel
+from gateway_core.api.provider import GatewayProvider
 
 
 @pytest.fixture

@@ -17,9 +17,8 @@ from gateway_cli.local.state import (
     ensure_shared_secrets,
     read_shared_secret,
 )
-from gateway_core.contract.ids import IdMint, Ownership
-from gateway_core.contract.keys import digest, parse_key
-from gateway_core.contract.names import name_to_id
+from gateway_core.api.ids import IdMint, Ownership, name_to_id
+from gateway_core.api.key import digest, parse_key
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from gateway_cli.__main__ import app
 from gateway_cli.rest import batches, client, uploading
 from gateway_cli.rest.uploading import list_states
-from gateway_core.contract.keys import mint_key
+from gateway_core.api.key import mint_key
 from tests.servers.storageserver import KEY, StorageServer
 
 Run = Callable[..., Any]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gateway_core.contract.conditions import ConditionType, Reason, update_conditions
+from gateway_core.api.conditions import ConditionType, Reason, update_conditions
 
 EARLY, LATE = "2026-11-21T10:00:00Z", "2026-11-21T11:00:00Z"
 SUCCEEDED, READY = ConditionType.SUCCEEDED, ConditionType.READY

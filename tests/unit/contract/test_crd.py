@@ -9,10 +9,10 @@ import pytest
 import yaml
 from pydantic import Field
 
-from gateway_core.contract.crd import KINDS, build_crd
-from gateway_core.contract.names import CATEGORY, GROUP
-from gateway_core.contract.resource import Part, Resource, Status
-from gateway_core.contract.task import GatewayTask
+from gateway_core.api.crd import KINDS, build_crd
+from gateway_core.api.ids import CATEGORY, GROUP
+from gateway_core.api.resource import Part, Resource, Status
+from gateway_core.api.task import GatewayTask
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gateway_core.contract.ids import IdMint, Ownership, mint_request_id
-from gateway_core.contract.names import id_to_name, name_to_id
+from gateway_core.api.ids import IdMint, Ownership, id_to_name, mint_request_id, name_to_id
 
 MINT = IdMint(b"k" * 32)
 BASE32 = "abcdefghijklmnopqrstuvwxyz234567"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gateway_core.contract.keys import KeyClass, digest, mint_key, parse_key
+from gateway_core.api.key import KeyClass, digest, mint_key, parse_key
 
 BASE62 = string.digits + string.ascii_letters
 KNOWN = "sk-abcdefgh_0123456789ABCDEFGHIJKLMNOPQRSTUV11z8kV"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gateway_core.contract.media import LIFETIME_SECONDS, MediaItem, MediaSigner
+from gateway_core.files.addresses import LIFETIME_SECONDS, MediaItem, MediaSigner
 
 NOW = 1_800_000_000
 SIGNER = MediaSigner(b"m" * 32)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_core.contract.money import MAX_MICROS, ceil_cents, floor_cents, to_decimal_text
-from gateway_core.domain.pricechecks import MOST_CALL_MICROS
+from gateway_core.api.money import MAX_MICROS, ceil_cents, floor_cents, to_decimal_text
+from gateway_core.providers.catalog import MOST_CALL_MICROS
 
 micros = st.integers(min_value=-MAX_MICROS, max_value=MAX_MICROS)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_core.contract.notices import Notice, NoticeSigner
+from gateway_core.providers.notices import Notice, NoticeSigner
 
 KEY = b"k" * 32
 SIGNER = NoticeSigner(KEY)

@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from gateway_core.contract.ids import IdMint, Ownership, read_order
-from gateway_core.contract.names import head_of, id_to_name, name_to_id
+from gateway_core.api.ids import IdMint, Ownership, head_of, id_to_name, name_to_id, read_order
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ import pytest
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.batch import BatchStatus
-from gateway_core.contract.crd import KINDS
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.names import SHARDS, shard_of
-from gateway_core.contract.resource import Resource, Time, skeleton
-from gateway_core.contract.task import GatewayTask
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.batch import BatchStatus
+from gateway_core.api.crd import KINDS
+from gateway_core.api.ids import SHARDS, shard_of
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.resource import Resource, Time, skeleton
+from gateway_core.api.task import GatewayTask
 
 BASES = Path(__file__).resolve().parents[2] / "crd" / "bases"
 

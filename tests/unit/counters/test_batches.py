@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from gateway_core.adapters.redis.batches import MAX_BATCH, CommandBatcher
-from gateway_core.adapters.redis.link import COMMAND_SECONDS, Command, RedisLink, Reply
-from gateway_core.adapters.redis.scripts import SPENDING, ScriptCall
-from gateway_core.ports.counters import CountersUnavailable
+from gateway_core.redis.batches import MAX_BATCH, CommandBatcher
+from gateway_core.redis.link import COMMAND_SECONDS, Command, CountersUnavailable, RedisLink, Reply
+from gateway_core.redis.scripts import SPENDING, ScriptCall
 from tests.fakes.clock import in_virtual_time
 
 CALL = ScriptCall(SPENDING, ("gw:{demo}:money",), ("2026-11-21",))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_core.domain.addresses import AddressPolicy, AddressRefused
+from gateway_core.egress.addresses import AddressPolicy, AddressRefused
 
 POLICY = AddressPolicy()
 LOOPBACK = AddressPolicy(allowed=(ip_network("127.0.0.0/8"), ip_network("::1/128")))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway_core.contract.batch import MOST_ERRORS, MOST_LINES, BatchStatus
-from gateway_core.domain.batchlines import (
+from gateway_core.api.batch import MOST_ERRORS, MOST_LINES, BatchStatus
+from gateway_core.batches.lines import (
     MOST_DEPTH,
     MOST_LINE_BYTES,
     Line,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_core.domain.callbacks import (
+from gateway_core.callbacks.schedule import (
     SCHEDULE,
     Verdict,
     find_delay,

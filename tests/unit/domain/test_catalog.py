@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.model import GatewayModel, KeyedRoute
-from gateway_core.domain.catalog import build_catalog, check_model_object
+from gateway_core.api.conditions import Reason
+from gateway_core.api.model import GatewayModel, KeyedRoute
+from gateway_core.providers.catalog import build_catalog, check_model_object
 
 RESOLUTIONS = ("540p", "720p", "1080p", "2k", "4k")
 

@@ -8,11 +8,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.names import TASK_FINALIZER
-from gateway_core.contract.task import MOST_TEXT, Callback, GatewayTask
-from gateway_core.domain.callbacks import SCHEDULE
-from gateway_core.domain.deliveries import (
+from gateway_core.api.conditions import Reason
+from gateway_core.api.ids import TASK_FINALIZER
+from gateway_core.api.task import MOST_TEXT, Callback, GatewayTask
+from gateway_core.api.times import format_time, parse_time
+from gateway_core.callbacks.schedule import SCHEDULE
+from gateway_core.tasks.delivery import (
     Outcome,
     due_time,
     given_up_time,
@@ -21,14 +22,7 @@ from gateway_core.domain.deliveries import (
     record_outcome,
     record_surrender,
 )
-from gateway_core.domain.lifecycle import (
-    Step,
-    format_time,
-    next_step,
-    parse_time,
-    record_failure,
-    wants_redelivery,
-)
+from gateway_core.tasks.lifecycle import Step, next_step, record_failure, wants_redelivery
 from tests.fakes.records import _merge
 
 LONGEST = "x" * 600

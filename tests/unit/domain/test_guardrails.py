@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway_core.domain.guardrails import (
+from gateway_core.accounts.guardrails import (
     NO_RULES,
     read_guardrail,
     read_names,

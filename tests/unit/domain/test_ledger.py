@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway_core.domain.ledger import Entry, read_entry
+from gateway_core.billing.ledger import Entry, read_entry
 
 
 def make(status: dict[str, Any] | None = None, **request: Any) -> dict[str, Any]:

@@ -9,21 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway_core.contract.conditions import ConditionType, Reason
-from gateway_core.contract.names import FOLDED_LABEL, TASK_FINALIZER
-from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.ledger import TERMINAL_PHASES
-from gateway_core.domain.lifecycle import (
-    Phase,
-    Step,
-    deadline,
+from gateway_core.api.conditions import ConditionType, Reason
+from gateway_core.api.ids import FOLDED_LABEL, TASK_FINALIZER
+from gateway_core.api.task import TERMINAL_PHASES, GatewayTask
+from gateway_core.api.times import (
     format_label_time,
     format_precise_time,
     format_time,
-    is_terminal,
-    next_step,
     parse_label_time,
     parse_time,
+)
+from gateway_core.tasks.lifecycle import (
+    Phase,
+    Step,
+    deadline,
+    is_terminal,
+    next_step,
     record_completion,
     record_failure,
     record_intent,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.errors import InvalidRequest
-from gateway_core.domain.moderations import MOST_INPUTS, read_call
+from gateway_core.api.errors import InvalidRequest
+from gateway_core.providers.moderation import MOST_INPUTS, read_call
 
 IMAGE = {"type": "image_url", "image_url": {"url": "HTTPS://example.com/a.png", "detail": "low"}}
 TEXT = {"type": "text", "text": ""}

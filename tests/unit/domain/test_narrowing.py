@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_core.contract.errors import Conflict
-from gateway_core.contract.model import FieldRule
-from gateway_core.domain.operations import REFERENCE_TO_VIDEO as OPERATION
-from gateway_core.domain.validation import (
+from gateway_core.api.errors import Conflict
+from gateway_core.api.model import FieldRule
+from gateway_core.tasks.operations import REFERENCE_TO_VIDEO as OPERATION
+from gateway_core.tasks.validation import (
     apply_defaults,
     check_model,
     check_rule,

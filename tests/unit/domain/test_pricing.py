@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_core.contract import money
-from gateway_core.contract.model import Price, SecondPrice
-from gateway_core.domain import ledger, pricechecks, pricing, schedules, usage
-from gateway_core.domain.pricing import (
+from gateway_core.api import money
+from gateway_core.api.model import Price, SecondPrice
+from gateway_core.billing import ledger, usage
+from gateway_core.billing import prices as pricing
+from gateway_core.billing.prices import (
     Unit,
     Usage,
     bound_task,
@@ -25,6 +26,8 @@ from gateway_core.domain.pricing import (
     quote,
     select_price,
 )
+from gateway_core.providers import catalog as pricechecks
+from gateway_core.providers import price_list as schedules
 
 RESOLUTIONS = ("540p", "720p", "1080p", "2k", "4k")
 

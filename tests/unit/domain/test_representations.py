@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway_core.domain.representations import (
+from gateway_core.tasks.rendering import (
     render_callback,
     render_processing,
     render_terminal,

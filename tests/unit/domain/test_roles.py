@@ -2,9 +2,9 @@
 
 import pytest
 
-from gateway_core.contract.keys import KeyClass
-from gateway_core.contract.user import Role
-from gateway_core.domain.roles import Act, Grant, act_as, find_grant, refuse_key
+from gateway_core.accounts.roles import Act, Grant, act_as, find_grant, refuse_key
+from gateway_core.api.account import Role
+from gateway_core.api.key import KeyClass
 
 PEOPLE: tuple[Role, ...] = ("owner", "admin", "member", "viewer")
 WRONG, LOW = "wrong_credential_class", "insufficient_role"

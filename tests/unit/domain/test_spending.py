@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_core.contract.limits import Window
-from gateway_core.contract.resource import skeleton
-from gateway_core.contract.usage import MOST_SUBJECTS, GatewayUsage, usage_name
-from gateway_core.domain import spending
-from gateway_core.domain.spending import (
+from gateway_core.api.limits import Window
+from gateway_core.api.resource import skeleton
+from gateway_core.api.usage import MOST_SUBJECTS, GatewayUsage, usage_name
+from gateway_core.billing import spending
+from gateway_core.billing.spending import (
     MINUTES_SPENT,
     Spending,
     absorb_spending,
     add_spending,
     sum_spending,
 )
-from gateway_core.domain.usage import Charge, absorb_day, add_charges, sum_usage
-from gateway_core.domain.windows import Buckets, sum_window
+from gateway_core.billing.usage import Charge, absorb_day, add_charges, sum_usage
+from gateway_core.billing.windows import Buckets, sum_window
 
 START = datetime(2026, 3, 27, 20, 30, tzinfo=UTC)
 WINDOWS: list[Window] = ["1h", "1d", "7d", "daily", "weekly", "monthly", "lifetime"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway_core.domain.tracecontext import TraceContext, parse_traceparent
+from gateway_core.observability.tracing import TraceContext, parse_traceparent
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway_core.domain.uploads import (
+from gateway_core.files.uploads import (
     Step,
     UploadConflict,
     count_room,

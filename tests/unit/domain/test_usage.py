@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_core.contract.resource import skeleton
-from gateway_core.contract.usage import (
+from gateway_core.api.resource import skeleton
+from gateway_core.api.usage import (
     MINUTES_KEPT,
     MOST_PENDING,
     MOST_ROWS,
     GatewayUsage,
     usage_name,
 )
-from gateway_core.domain.usage import (
+from gateway_core.billing.usage import (
     Charge,
     absorb_day,
     add_charges,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway_core.contract.errors import InvalidRequest
-from gateway_core.domain.operations import REFERENCE_TO_VIDEO as OPERATION
-from gateway_core.domain.validation import (
+from gateway_core.api.errors import InvalidRequest
+from gateway_core.tasks.operations import REFERENCE_TO_VIDEO as OPERATION
+from gateway_core.tasks.validation import (
     check_shape,
     parse_body,
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from openai import InvalidWebhookSignatureError, OpenAI
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from gateway_core.domain.webhooks import (
+from gateway_core.callbacks.signing import (
     BadSecret,
     make_headers,
     make_message_id,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_core.contract.limits import Window
-from gateway_core.domain.windows import Buckets, Span, find_reset, find_span, sum_window
+from gateway_core.api.limits import Window
+from gateway_core.billing.windows import Buckets, Span, find_reset, find_span, sum_window
 
 LENGTHS = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=7)}
 BUCKET = {"1h": timedelta(minutes=1), "1d": timedelta(hours=1), "7d": timedelta(hours=1)}

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_core.adapters.kube.table import BEAT_SECONDS, RESYNC_SECONDS, KubeTable
-from gateway_core.ports.records import RecordUnavailable
+from gateway_core.kube.informer import BEAT_SECONDS, RESYNC_SECONDS, KubeTable
+from gateway_core.kube.records import RecordUnavailable
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import FakeRecords, Fault
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import structlog
 
-from gateway_core.adapters.logs import configure_logging
-from gateway_core.adapters.logs.repeats import MOST_CAUSES, PERIOD_SECONDS, RepeatHandler
 from gateway_core.concurrency import Supervisor
+from gateway_core.observability.logs import configure_logging
+from gateway_core.observability.repeats import MOST_CAUSES, PERIOD_SECONDS, RepeatHandler
 
 
 class Log:

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from gateway_core.adapters.objectstore.s3 import store as store_module
-from gateway_core.adapters.objectstore.s3.store import S3Store
-from gateway_core.ports.objects import MOST_STREAMS
+from gateway_core.storage.objects import MOST_STREAMS
+from gateway_core.storage.s3 import store as store_module
+from gateway_core.storage.s3.store import S3Store
 from tests.fakes.clock import in_virtual_time
 
 SMALL = 4096

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from gateway_core.adapters.objectstore import choice
-from gateway_core.adapters.objectstore.choice import open_store
-from gateway_core.adapters.objectstore.directory import DirectoryStore
-from gateway_core.adapters.objectstore.s3 import store as store_module
-from gateway_core.adapters.objectstore.s3.client import build_client
-from gateway_core.adapters.objectstore.s3.store import S3Store
-from gateway_core.ports.objects import StoreUnavailable
-from gateway_core.ports.stores import StoreSettings
+from gateway_core.storage import choice
+from gateway_core.storage.choice import open_store
+from gateway_core.storage.directory import DirectoryStore
+from gateway_core.storage.objects import StoreSettings, StoreUnavailable
+from gateway_core.storage.s3 import store as store_module
+from gateway_core.storage.s3.client import build_client
+from gateway_core.storage.s3.store import S3Store
 
 S3 = {"store": "s3", "store_bucket": "objects"}
 

@@ -10,9 +10,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gateway_core.contract.batch import TERMINAL_PHASES, GatewayBatch
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.names import (
+from gateway_core.api.batch import TERMINAL_PHASES, GatewayBatch
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     BATCH_FINALIZER,
     BATCH_PREFIX,
@@ -21,12 +21,11 @@ from gateway_core.contract.names import (
     id_to_name,
     shard_of,
 )
-from gateway_core.contract.stored import file_key
-from gateway_core.ports.moderation import ModerationUpstream
-from gateway_core.ports.records import Change, Object
-from gateway_core.ports.upstream import UpstreamError
-from gateway_core.usecases.files import FileRecorder, NewFile, build_file
-from gateway_core.usecases.providers import Providers
+from gateway_core.api.resource import file_key
+from gateway_core.files.files import FileRecorder, NewFile, build_file
+from gateway_core.kube.records import Change, Object
+from gateway_core.providers.registry import Providers
+from gateway_core.providers.upstream import ModerationUpstream, UpstreamError
 from gateway_operator.batches.assembly import assemble_batches
 from gateway_operator.batches.controller import BatchController
 from gateway_operator.shards import Shards

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from gateway_core.contract.task import GatewayTask
-from gateway_core.ports.records import Change, Object
+from gateway_core.api.task import GatewayTask
+from gateway_core.kube.records import Change, Object
 from gateway_operator.shards import Shards
 from tests.fakes.clock import START, run_to_end
 from tests.fakes.counters import FakeCounters

@@ -10,25 +10,25 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.batch import GatewayBatch
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.names import (
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.batch import GatewayBatch
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     FILE_PREFIX,
     PART_PREFIX,
     SHARD_LABEL,
     STORED_FINALIZER,
     UPLOAD_PREFIX,
+    IdMint,
     id_to_name,
     shard_of,
 )
-from gateway_core.contract.stored import file_key, part_key, receipt_key
-from gateway_core.contract.upload import GatewayUpload
-from gateway_core.domain.lifecycle import format_time
-from gateway_core.ports.records import Change, Object
-from gateway_core.usecases.files import FileRecorder
+from gateway_core.api.resource import file_key, part_key, receipt_key
+from gateway_core.api.times import format_time
+from gateway_core.api.upload import GatewayUpload
+from gateway_core.files.files import FileRecorder
+from gateway_core.kube.records import Change, Object
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.files.assembly import Keepers
 from gateway_operator.files.orphans import OrphanRemoval
@@ -89,6 +89,8 @@ class Stage:
         self.ledger = Ledger()
         self.accounts = FakeTable(self.records, "gatewayaccounts", GatewayAccount.model_validate)
         self.failpoints = Failpoints()
+        # ids are ordered, and virtual time begins anew with each test
+        self._mint = IdMint(b"i" * 32)
         self.metrics = Metrics()
         self.keepers: Keepers | None = None
         self._running: asyncio.Task[None] | None = None
@@ -162,7 +164,7 @@ class Stage:
     def name_file(self, account: str = "demo") -> str:
         """A name as the gateway mints it."""
         moment = int(read_now().timestamp() * 1000)
-        return MINT.mint_ordered(FILE_PREFIX, account, moment)
+        return self._mint.mint_ordered(FILE_PREFIX, account, moment)
 
     async def add_file(
         self,

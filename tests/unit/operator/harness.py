@@ -11,35 +11,32 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.limits import list_subjects
-from gateway_core.contract.media import MediaSigner
-from gateway_core.contract.model import GatewayModel
-from gateway_core.contract.names import (
+from gateway_core.api.account import GatewayAccount, GatewayUser
+from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     SHARD_LABEL,
     TASK_FINALIZER,
     TASK_PREFIX,
+    IdMint,
     id_to_name,
     shard_of,
 )
-from gateway_core.contract.provider import GatewayProvider, ProviderSpec
-from gateway_core.contract.task import GatewayTask
-from gateway_core.contract.user import GatewayUser
-from gateway_core.domain.callbacks import SCHEDULE
-from gateway_core.domain.catalog import build_catalog
-from gateway_core.domain.ledger import TERMINAL_PHASES
-from gateway_core.domain.lifecycle import format_time, parse_time
-from gateway_core.ports.counters import Hold
-from gateway_core.ports.records import Change, Object
-from gateway_core.ports.tracing import NO_TRACER, Tracer
-from gateway_core.ports.upstream import Upstream
-from gateway_core.usecases.archive import read_archived
-from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.inputs import store_input
-from gateway_core.usecases.ledgers import Rebuilder, rebuild_ledger
-from gateway_core.usecases.providers import Providers
+from gateway_core.api.limits import list_subjects
+from gateway_core.api.model import GatewayModel
+from gateway_core.api.provider import GatewayProvider, ProviderSpec
+from gateway_core.api.task import TERMINAL_PHASES, GatewayTask
+from gateway_core.api.times import format_time, parse_time
+from gateway_core.billing.counters import Hold
+from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.ledger import Rebuilder, rebuild_ledger
+from gateway_core.callbacks.schedule import SCHEDULE
+from gateway_core.files.addresses import MediaSigner
+from gateway_core.kube.records import Change, Object
+from gateway_core.observability.tracing import NO_TRACER, Tracer
+from gateway_core.providers.catalog import build_catalog
+from gateway_core.providers.registry import Providers
+from gateway_core.providers.upstream import Upstream
+from gateway_core.tasks.archive import read_archived, store_input
 from gateway_operator.accounts.guardrails import project_guardrail
 from gateway_operator.accounts.keys import project_key
 from gateway_operator.billing.aggregator import UsageAggregator

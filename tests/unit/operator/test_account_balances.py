@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.guardrail import GatewayGuardrail
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.names import ACCOUNT_LABEL
-from gateway_core.contract.usage import GatewayUsage
-from gateway_core.domain.usage import Charge, add_charges
-from gateway_core.ports.records import Outdated, RecordUnavailable
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.ids import ACCOUNT_LABEL
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.usage import GatewayUsage
+from gateway_core.billing.usage import Charge, add_charges
+from gateway_core.kube.records import Outdated, RecordUnavailable
 from gateway_operator.accounts.balances import AGAIN_SECONDS, LOOK_SECONDS, SOON_SECONDS, Balances
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import FakeRecords, Fault

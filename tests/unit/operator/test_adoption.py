@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.names import (
+from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     FOLDED_LABEL,
     SHARD_LABEL,
     TASK_FINALIZER,
     shard_of,
 )
-from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.ledgers import read_ledger
+from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.ledger import read_ledger
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream
 from tests.unit.operator.harness import QUOTE, TASKS, Stage

@@ -8,9 +8,8 @@ from unittest.mock import patch
 
 import pytest
 
-from gateway_core.domain.batchlines import Line, read_custom_id
-from gateway_core.domain.batchresults import LineResult
-from gateway_core.usecases.batchresults import STEP_LINES, merge
+from gateway_core.batches.lines import Line, read_custom_id
+from gateway_core.batches.results import STEP_LINES, LineResult, merge
 from gateway_operator.batches import finalizing
 from gateway_operator.batches.limiter import Allowance, Lane
 from gateway_operator.batches.window import Budget, Window
@@ -115,7 +114,7 @@ async def test_a_batch_that_cannot_be_begun_in_its_window_fails() -> None:
     stage = BatchStage()
     await stage.boot()
     stage.counters.away = True
-    with patch("gateway_core.domain.batchlife.WINDOW_SECONDS", 60):
+    with patch("gateway_core.batches.lifecycle.WINDOW_SECONDS", 60):
         name = await stage.submit(make_lines(5))
         await stage.wait(lambda: stage.batch_status(name).get("phase") == "Failed", seconds=120)
     assert [e["code"] for e in stage.batch_status(name)["errors"]] == ["batch_expired"]

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gateway_core.domain.batchresults import decode_result
-from gateway_core.ports.objects import StoredObject, StoreUnavailable
-from gateway_core.ports.records import Missing, Outdated
-from gateway_core.ports.upstream import UpstreamLimited, UpstreamRejected
+from gateway_core.batches.results import decode_result
+from gateway_core.kube.records import Missing, Outdated
+from gateway_core.providers.upstream import UpstreamLimited, UpstreamRejected
+from gateway_core.storage.objects import StoredObject, StoreUnavailable
 from gateway_operator.failpoints import NAMES, Failpoints
 from tests.crash.shares import IS_WHOLE
 from tests.fakes.clock import in_virtual_time

@@ -6,8 +6,8 @@ from unittest.mock import patch
 
 import pytest
 
-from gateway_core.contract.names import BATCH_FINALIZER, FOLDED_LABEL
-from gateway_core.ports.upstream import (
+from gateway_core.api.ids import BATCH_FINALIZER, FOLDED_LABEL
+from gateway_core.providers.upstream import (
     UpstreamBusy,
     UpstreamDenied,
     UpstreamLimited,
@@ -233,7 +233,7 @@ async def test_a_deleted_batch_is_brought_to_its_end_and_goes() -> None:
 @in_virtual_time
 async def test_after_a_day_what_is_left_has_expired() -> None:
     # ten minutes stand for the day: 86,400 looks at the clock tell no more
-    with patch("gateway_core.domain.batchlife.WINDOW_SECONDS", 600):
+    with patch("gateway_core.batches.lifecycle.WINDOW_SECONDS", 600):
         await _expire()
 
 

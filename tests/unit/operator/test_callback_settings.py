@@ -5,7 +5,7 @@ from ipaddress import ip_network
 import pytest
 from pydantic import ValidationError
 
-from gateway_core.domain.callbacks import SCHEDULE
+from gateway_core.callbacks.schedule import SCHEDULE
 from gateway_operator.settings import Settings
 
 

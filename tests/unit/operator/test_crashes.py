@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gateway_core.contract.names import TASK_FINALIZER
-from gateway_core.ports.records import Missing, Outdated
-from gateway_core.ports.upstream import (
+from gateway_core.api.ids import TASK_FINALIZER
+from gateway_core.kube.records import Missing, Outdated
+from gateway_core.providers.upstream import (
     JobReport,
     JobState,
     SubmissionGuarantee,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway_core.ports.counters import Budget
+from gateway_core.billing.counters import Budget
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.harness import QUOTE, Stage
 

@@ -8,14 +8,11 @@ from typing import Any
 import pytest
 import structlog
 
-from gateway_core.contract.account import GatewayAccount
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.keys import KeyClass, digest, mint_key, parse_key
-from gateway_core.contract.names import KEY_LABEL
-from gateway_core.contract.secret import Secret
-from gateway_core.contract.user import GatewayUser
-from gateway_core.domain.declaredkeys import PLAINTEXT
-from gateway_core.ports.records import (
+from gateway_core.accounts.declared_keys import PLAINTEXT
+from gateway_core.api.account import GatewayAccount, GatewayUser
+from gateway_core.api.ids import KEY_LABEL
+from gateway_core.api.key import GatewayKey, KeyClass, Secret, digest, mint_key, parse_key
+from gateway_core.kube.records import (
     NotPermitted,
     Outdated,
     RecordOutcomeUnknown,

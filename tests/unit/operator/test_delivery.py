@@ -12,11 +12,11 @@ from unittest.mock import patch
 
 import pytest
 
-from gateway_core.contract.names import TASK_FINALIZER, name_to_id
-from gateway_core.domain.callbacks import SCHEDULE
-from gateway_core.domain.webhooks import make_message_id
-from gateway_core.ports.records import Outdated, RecordUnavailable
-from gateway_core.usecases.archive import read_archived
+from gateway_core.api.ids import TASK_FINALIZER, name_to_id
+from gateway_core.callbacks.schedule import SCHEDULE
+from gateway_core.callbacks.signing import make_message_id
+from gateway_core.kube.records import Outdated, RecordUnavailable
+from gateway_core.tasks.archive import read_archived
 from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.callbacks.signing import READ_SECONDS, UNUSED_SECONDS, Keyring
 from tests.fakes.callbacks import make_answer

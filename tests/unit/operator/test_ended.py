@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.names import ACCOUNT_LABEL, FOLDED_LABEL, STORED_FINALIZER
-from gateway_core.domain.lifecycle import format_label_time, format_time
-from gateway_core.ports.records import Object, Page, RecordUnavailable
+from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL, STORED_FINALIZER
+from gateway_core.api.times import format_label_time, format_time
+from gateway_core.kube.records import Object, Page, RecordUnavailable
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.retention.deletions import PER_SECOND, Deletions
 from gateway_operator.retention.ended import BATCHES, UPLOADS, EndedKind, EndedRemoval

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.names import TASK_FINALIZER
-from gateway_core.ports.upstream import SubmissionGuarantee, UpstreamUnclear
+from gateway_core.api.ids import TASK_FINALIZER
+from gateway_core.providers.upstream import SubmissionGuarantee, UpstreamUnclear
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
 from tests.unit.operator.harness import QUOTE, TASKS, Stage

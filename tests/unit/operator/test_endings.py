@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from gateway_core.ports.counters import Hold
-from gateway_core.ports.upstream import SubmissionGuarantee
+from gateway_core.billing.counters import Hold
+from gateway_core.providers.upstream import SubmissionGuarantee
 from gateway_operator.tasks.controller import CALL_SECONDS, MOMENT_SECONDS
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from gateway_core.contract.names import SHARD_LABEL, STORED_FINALIZER
-from gateway_core.contract.stored import file_key
+from gateway_core.api.ids import SHARD_LABEL, STORED_FINALIZER
+from gateway_core.api.resource import file_key
 from gateway_operator.files.removal import GRACE_SECONDS
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.file_harness import (

@@ -3,12 +3,12 @@
 import kopf
 import pytest
 
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.ids import SHARD_LABEL, SHARDS
+from gateway_core.api.task import GatewayTask
 from gateway_core.concurrency import Supervisor
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.names import SHARD_LABEL, SHARDS
-from gateway_core.contract.task import GatewayTask
-from gateway_core.domain.lifecycle import OPEN_SELECTOR
-from gateway_core.ports.records import Object
+from gateway_core.kube.records import Object
+from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 from gateway_operator.handlers import LEASE_RESOURCE, Followed, build_registry, build_settings
 from gateway_operator.shards import Shards
 

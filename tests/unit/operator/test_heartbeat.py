@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from gateway_core.ports.records import RecordUnavailable
+from gateway_core.kube.records import RecordUnavailable
 from gateway_operator.heartbeat import Heartbeat
 from tests.fakes.clock import in_virtual_time
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway_core.ports.counters import CountersUnavailable, Hold
-from gateway_core.ports.records import Object
+from gateway_core.billing.counters import Hold
+from gateway_core.kube.records import Object
+from gateway_core.redis.link import CountersUnavailable
 from gateway_operator.tasks.resync import HOLD_SECONDS
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome

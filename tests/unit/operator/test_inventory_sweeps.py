@@ -2,14 +2,14 @@
 
 import asyncio
 
-from gateway_core.contract.stored import (
+from gateway_core.api.resource import (
     batch_folder,
     file_key,
     put_key,
     temporary_key,
     upload_folder,
 )
-from gateway_core.usecases.temporaryaddresses import PUT_SECONDS, TICKET_SECONDS
+from gateway_core.files.addresses import PUT_SECONDS, TICKET_SECONDS
 from gateway_operator.files.inventory import take_inventory
 from gateway_operator.files.quotacheck import LONGEST_PUT_SECONDS
 from tests.fakes.clock import in_virtual_time

@@ -7,10 +7,10 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
-from gateway_core.contract.usage import GatewayUsage
-from gateway_core.domain.journal import name_object, parse_name
-from gateway_core.ports.objects import Entry
-from gateway_core.ports.records import Object, RecordUnavailable
+from gateway_core.api.usage import GatewayUsage
+from gateway_core.billing.journal import name_object, parse_name
+from gateway_core.kube.records import Object, RecordUnavailable
+from gateway_core.storage.objects import Entry
 from gateway_operator.billing.journalreader import JournalReader
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.metrics import Metrics

@@ -1,6 +1,6 @@
 """The operator copies when keys were last used into their status, with few writes."""
 
-from gateway_core.ports.records import Outdated
+from gateway_core.kube.records import Outdated
 from gateway_operator.accounts.keys import project_key
 from gateway_operator.accounts.lastuse import LastUse
 from tests.fakes.counters import FakeCounters

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gateway_core.contract.names import name_to_id
-from gateway_core.ports.counters import Budget, BudgetState
+from gateway_core.api.ids import name_to_id
+from gateway_core.billing.counters import Budget, BudgetState
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
 from tests.unit.operator.environment import TickingCounters

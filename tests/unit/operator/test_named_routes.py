@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.provider import ProviderSpec
-from gateway_core.ports.upstream import SubmissionGuarantee
+from gateway_core.api.provider import ProviderSpec
+from gateway_core.providers.upstream import SubmissionGuarantee
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
 from tests.unit.operator.harness import QUOTE, ROUTE, TASKS, Stage

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from gateway_core.contract.notices import Notice
-from gateway_core.ports.upstream import JobReport, JobState, UpstreamBusy, UpstreamUnclear
+from gateway_core.providers.notices import Notice
+from gateway_core.providers.upstream import JobReport, JobState, UpstreamBusy, UpstreamUnclear
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream
 from tests.unit.operator.harness import Stage

@@ -8,13 +8,13 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
-from gateway_core.contract.names import (
+from gateway_core.api.ids import (
     REQUEST_ID_ANNOTATION,
     TRACEPARENT_ANNOTATION,
     name_to_id,
 )
-from gateway_core.contract.task import GatewayTask
-from gateway_core.ports.upstream import (
+from gateway_core.api.task import GatewayTask
+from gateway_core.providers.upstream import (
     JobInput,
     JobReport,
     JobState,

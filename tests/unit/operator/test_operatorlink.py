@@ -6,9 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import ClientSession, web
 
-from gateway_core.adapters.operatorlink import OperatorLink
-from gateway_core.contract.notices import Notice, NoticeSigner
-from gateway_core.ports.notices import NoticeUndelivered
+from gateway_core.providers.notices import Notice, NoticeSigner, NoticeUndelivered, OperatorLink
 from gateway_operator.health import start_health
 from gateway_operator.metrics import Metrics
 from gateway_operator.shards import Shards

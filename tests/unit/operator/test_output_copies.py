@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway_core.concurrency import Places
-from gateway_core.contract.media import MediaSigner
-from gateway_core.ports.upstream import Download
+from gateway_core.files.addresses import MediaSigner
+from gateway_core.providers.upstream import Download
 from gateway_operator.tasks.outputs import PLACES, Outputs
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects

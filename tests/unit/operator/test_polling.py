@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from gateway_core.ports.records import RecordUnavailable
-from gateway_core.ports.upstream import (
+from gateway_core.kube.records import RecordUnavailable
+from gateway_core.providers.upstream import (
     JobReport,
     JobState,
     OutputRejected,

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.provider import GatewayProvider, ProviderSpec
-from gateway_core.domain.catalog import Problem
-from gateway_core.ports.adapters import AdapterFailed
-from gateway_core.ports.records import NotPermitted, RecordUnavailable
-from gateway_core.ports.upstream import Upstream
-from gateway_core.usecases.providers import LONGEST_START_PAUSE, SECRET_SECONDS, Providers
+from gateway_core.api.conditions import Reason
+from gateway_core.api.provider import GatewayProvider, ProviderSpec
+from gateway_core.kube.records import NotPermitted, RecordUnavailable
+from gateway_core.providers.catalog import Problem
+from gateway_core.providers.registry import LONGEST_START_PAUSE, SECRET_SECONDS, Providers
+from gateway_core.providers.upstream import AdapterFailed, Upstream
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import FakeRecords
 from tests.fakes.tables import FakeTable

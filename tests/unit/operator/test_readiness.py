@@ -6,19 +6,16 @@ from typing import Any
 
 import pytest
 
-from gateway_core.adapters.upstreams.registry import build_moderation
-from gateway_core.contract.account import AccountDefaults, GatewayAccount
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.guardrail import GatewayGuardrail
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.model import GatewayModel
-from gateway_core.contract.provider import GatewayProvider
-from gateway_core.contract.user import GatewayUser
-from gateway_core.domain.catalog import Problem
-from gateway_core.ports.moderation import ModerationUpstream
-from gateway_core.ports.records import Outdated, RecordUnavailable, Refused
-from gateway_core.ports.upstream import SubmissionGuarantee
-from gateway_core.usecases.providers import Providers
+from gateway_core.api.account import AccountDefaults, GatewayAccount, GatewayUser
+from gateway_core.api.conditions import Reason
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.model import GatewayModel
+from gateway_core.api.provider import GatewayProvider
+from gateway_core.kube.records import Outdated, RecordUnavailable, Refused
+from gateway_core.providers.catalog import Problem
+from gateway_core.providers.registry import Providers, build_moderation
+from gateway_core.providers.upstream import ModerationUpstream, SubmissionGuarantee
 from gateway_operator.accounts.accounts import Accounts, Users
 from gateway_operator.accounts.declaredkeys import DeclaredKeys
 from gateway_operator.accounts.guardrails import Guardrails, project_guardrail

@@ -2,9 +2,10 @@
 
 import pytest
 
-from gateway_core.contract.names import SHARD_LABEL, SHARDS, shard_of
-from gateway_core.ports.counters import CountersStale, Hold
-from gateway_core.ports.records import RecordUnavailable
+from gateway_core.api.ids import SHARD_LABEL, SHARDS, shard_of
+from gateway_core.billing.counters import Hold
+from gateway_core.kube.records import RecordUnavailable
+from gateway_core.redis.link import CountersStale
 from gateway_operator.shards import Shards
 from gateway_operator.tasks.resync import HOLD_SECONDS, Resync
 from tests.fakes.clock import in_virtual_time

@@ -10,19 +10,19 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_core.contract.names import ACCOUNT_LABEL, FOLDED_LABEL, TASK_FINALIZER
-from gateway_core.contract.task import GatewayTask
-from gateway_core.contract.usage import GatewayUsage
-from gateway_core.domain.lifecycle import format_label_time
-from gateway_core.ports.records import (
+from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL, TASK_FINALIZER
+from gateway_core.api.task import GatewayTask
+from gateway_core.api.times import format_label_time
+from gateway_core.api.usage import GatewayUsage
+from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.ledger import read_ledger
+from gateway_core.kube.records import (
     Object,
     Page,
     RecordOutcomeUnknown,
     RecordUnavailable,
     WatchExpired,
 )
-from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.ledgers import read_ledger
 from gateway_operator.billing.dayclosing import Closing
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.metrics import Metrics

@@ -6,10 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_core.contract.names import REPLAYS_ANNOTATION, REVOKED_AT_ANNOTATION
-from gateway_core.ports.objects import StoreUnavailable
-from gateway_core.ports.records import Outdated, RecordOutcomeUnknown, Refused
-from gateway_core.usecases.archive import archive_removed, read_removed
+from gateway_core.api.ids import REPLAYS_ANNOTATION, REVOKED_AT_ANNOTATION
+from gateway_core.kube.records import Outdated, RecordOutcomeUnknown, Refused
+from gateway_core.storage.objects import StoreUnavailable
+from gateway_core.tasks.archive import archive_removed, read_removed
 from gateway_operator.accounts.guardrails import project_guardrail
 from gateway_operator.accounts.keys import project_key
 from gateway_operator.failpoints import Failpoints

@@ -6,10 +6,10 @@ from itertools import chain, repeat
 import pytest
 from structlog.testing import capture_logs
 
-from gateway_core.ports.counters import CountersUnavailable
-from gateway_core.ports.objects import StoreUnavailable
-from gateway_core.ports.records import RecordUnavailable
-from gateway_core.ports.storage import StorageUnavailable
+from gateway_core.files.quota_counters import StorageUnavailable
+from gateway_core.kube.records import RecordUnavailable
+from gateway_core.redis.link import CountersUnavailable
+from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.retention.schedule import Schedule, Sweep
 from tests.fakes.clock import in_virtual_time
 

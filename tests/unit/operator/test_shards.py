@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway_core.contract.names import SHARD_LABEL, shard_of
-from gateway_core.ports.upstream import SubmissionGuarantee
+from gateway_core.api.ids import SHARD_LABEL, shard_of
+from gateway_core.providers.upstream import SubmissionGuarantee
 from gateway_operator.metrics import Metrics
 from gateway_operator.shards import Shards
 from tests.fakes.clock import in_virtual_time

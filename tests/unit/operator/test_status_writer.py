@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway_core.ports.records import Missing, Outdated, RecordOutcomeUnknown, RecordUnavailable
+from gateway_core.kube.records import Missing, Outdated, RecordOutcomeUnknown, RecordUnavailable
 from gateway_operator.tasks.cache import TaskCache
 from gateway_operator.tasks.statuswriter import StatusWriter, Superseded
 from tests.fakes.records import FakeRecords, Fault

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
-from gateway_core.ports.records import RecordOutcomeUnknown, RecordUnavailable
-from gateway_core.ports.upstream import JobInput, SubmissionGuarantee, UpstreamBusy, UpstreamUnclear
+from gateway_core.kube.records import RecordOutcomeUnknown, RecordUnavailable
+from gateway_core.providers.upstream import (
+    JobInput,
+    SubmissionGuarantee,
+    UpstreamBusy,
+    UpstreamUnclear,
+)
 from gateway_operator.tasks.attempts import FRESH_SECONDS
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import Fault

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_core.contract.names import TASK_FINALIZER
+from gateway_core.api.ids import TASK_FINALIZER
 from gateway_operator.tasks import cache
 from gateway_operator.tasks.cache import TaskCache
 

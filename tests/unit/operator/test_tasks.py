@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway_core.ports.records import Object, RecordOutcomeUnknown
-from gateway_core.ports.upstream import JobReport, JobState, SubmissionGuarantee
+from gateway_core.kube.records import Object, RecordOutcomeUnknown
+from gateway_core.providers.upstream import JobReport, JobState, SubmissionGuarantee
 from gateway_operator.tasks.controller import MOST_TAKEN_IN
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import Fault

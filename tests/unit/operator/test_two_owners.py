@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.provider import ProviderSpec
+from gateway_core.api.provider import ProviderSpec
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Job, Outcome
 from tests.unit.operator.harness import ROUTE, TASKS, Operator, Stage

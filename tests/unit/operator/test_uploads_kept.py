@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.names import STORED_FINALIZER
-from gateway_core.contract.stored import part_key
-from gateway_core.usecases.uploads import compose_file
+from gateway_core.api.ids import STORED_FINALIZER
+from gateway_core.api.resource import part_key
+from gateway_core.files.uploads import compose_file
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.files.assembly import Keepers
 from gateway_operator.retention.deletions import Deletions

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.names import TASK_FINALIZER
-from gateway_core.contract.usage import MOST_PENDING, GatewayUsage
-from gateway_core.ports.records import Object, RecordUnavailable
-from gateway_core.usecases.usage import MOST_FOLDED, FoldDeferred, fold_runs, is_folded
+from gateway_core.api.ids import TASK_FINALIZER
+from gateway_core.api.usage import MOST_PENDING, GatewayUsage
+from gateway_core.billing.usage_store import MOST_FOLDED, FoldDeferred, fold_runs, is_folded
+from gateway_core.kube.records import Object, RecordUnavailable
 from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.metrics import Metrics
 from tests.fakes.clock import in_virtual_time

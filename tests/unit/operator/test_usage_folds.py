@@ -16,14 +16,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway_core.contract.names import ACCOUNT_LABEL, FOLDED_LABEL, TASK_FINALIZER
-from gateway_core.contract.task import GatewayTask
-from gateway_core.contract.usage import MOST_PENDING, GatewayUsage
-from gateway_core.domain.usage import list_pending
-from gateway_core.ports.records import Missing, Object, Outdated, RecordOutcomeUnknown
-from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.ledgers import read_ledger
-from gateway_core.usecases.usage import FoldDeferred, fold_runs, is_folded
+from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL, TASK_FINALIZER
+from gateway_core.api.task import GatewayTask
+from gateway_core.api.usage import MOST_PENDING, GatewayUsage
+from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.ledger import read_ledger
+from gateway_core.billing.usage import list_pending
+from gateway_core.billing.usage_store import FoldDeferred, fold_runs, is_folded
+from gateway_core.kube.records import Missing, Object, Outdated, RecordOutcomeUnknown
 from gateway_operator.billing.dayclosing import Closing
 from gateway_operator.retention.deletions import Rules
 from tests.fakes.clock import in_virtual_time

@@ -10,9 +10,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway_core.adapters.upstreams.http import HttpUpstream
-from gateway_core.contract.provider import ProviderSpec
-from gateway_core.domain.addresses import AddressPolicy
+from gateway_core.api.provider import ProviderSpec
+from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.providers.http import HttpUpstream
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CREDENTIAL = "s3cr3t-Credential-0042"

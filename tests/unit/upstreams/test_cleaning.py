@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_core.adapters.upstreams.cleaning import MAX_MESSAGE, MessageCleaner
+from gateway_core.providers.redaction import MAX_MESSAGE, MessageCleaner
 
 SECRET = "s3cr3t-Credential-0042"
 CLEANER = MessageCleaner(["api.vendor.example", "*.cdn.example", "render"], [SECRET])

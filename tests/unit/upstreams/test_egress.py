@@ -10,8 +10,8 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.test_utils import TestServer
 
-from gateway_core.adapters.egress import EgressRefused, guarded_connector
-from gateway_core.domain.addresses import AddressPolicy, AddressRefused
+from gateway_core.egress.addresses import AddressPolicy, AddressRefused
+from gateway_core.egress.connector import EgressRefused, guarded_connector
 from tests.servers.hostile_urls import tell_addresses
 
 STRICT = AddressPolicy()

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway_core.contract.model import ModelSpec
-from gateway_core.contract.provider import ProviderSpec
-from gateway_core.domain.expressions import Expression, prune_nulls
-from gateway_core.domain.providers import check_provider
+from gateway_core.api.model import ModelSpec
+from gateway_core.api.provider import ProviderSpec
+from gateway_core.providers.checks import check_provider
+from gateway_core.providers.templates import Expression, prune_nulls
 from tests.servers.guide import GUIDE, ROOT, read_example
 
 INPUT = {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_core.domain.expressions import Expression, ExpressionError, prune_nulls
+from gateway_core.providers.templates import Expression, ExpressionError, prune_nulls
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),

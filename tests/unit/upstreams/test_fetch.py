@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from gateway_core.adapters.upstreams import connections
-from gateway_core.adapters.upstreams.http import HttpUpstream
-from gateway_core.ports.upstream import (
+from gateway_core.providers import http_calls as connections
+from gateway_core.providers.http import HttpUpstream
+from gateway_core.providers.upstream import (
     OutputRejected,
     UpstreamBusy,
     UpstreamError,

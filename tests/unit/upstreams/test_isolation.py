@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway_core.adapters.upstreams import isolation
-from gateway_core.adapters.upstreams.isolation import Isolation, NeverBegun
+from gateway_core.providers import plugin_thread as isolation
+from gateway_core.providers.plugin_thread import Isolation, NeverBegun
 
 
 class SlowTicket(isolation._Ticket):

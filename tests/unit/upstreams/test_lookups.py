@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway_core.adapters.egress import lookups
-from gateway_core.adapters.egress.lookups import (
+from gateway_core.egress import connector as lookups
+from gateway_core.egress.connector import (
     MOST_ADDRESSES,
     PER_SHARE,
     THREADS,

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from gateway_core.adapters.upstreams import isolation, plugins
-from gateway_core.adapters.upstreams.plugins import CodeUpstream
-from gateway_core.contract.provider import ProviderSpec
-from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.ports.adapters import AdapterFailed, AdapterMissing
-from gateway_core.ports.upstream import (
+from gateway_core.api.provider import ProviderSpec
+from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.providers import plugin_thread as isolation
+from gateway_core.providers import plugins
+from gateway_core.providers.plugins import CodeUpstream
+from gateway_core.providers.upstream import (
+    AdapterFailed,
+    AdapterMissing,
     JobInput,
     JobReport,
     JobState,
@@ -31,7 +33,7 @@ JOB = JobInput("ref", "model", {})
 SOURCE = """
 import asyncio, json, sys, threading
 from contextlib import asynccontextmanager
-from gateway_core.ports.upstream import *
+from gateway_core.providers.upstream import *
 
 LIVING, HANGING = [], []
 ENTERED, GATE = threading.Event(), threading.Event()

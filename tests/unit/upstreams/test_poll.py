@@ -9,8 +9,8 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway_core.adapters.upstreams.http import HttpUpstream
-from gateway_core.ports.upstream import (
+from gateway_core.providers.http import HttpUpstream
+from gateway_core.providers.upstream import (
     JobReport,
     JobState,
     UpstreamBusy,

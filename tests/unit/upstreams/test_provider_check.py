@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.conditions import Reason
-from gateway_core.contract.provider import ProviderSpec
-from gateway_core.domain.providers import check_provider
+from gateway_core.api.conditions import Reason
+from gateway_core.api.provider import ProviderSpec
+from gateway_core.providers.checks import check_provider
 
 Document = Callable[[str], dict[str, Any]]
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from gateway_core.adapters.upstreams import http
-from gateway_core.adapters.upstreams.http import HttpUpstream
-from gateway_core.adapters.upstreams.registry import build_upstream
-from gateway_core.contract.provider import ProviderSpec
-from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.ports.upstream import (
+from gateway_core.api.provider import ProviderSpec
+from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.providers import http
+from gateway_core.providers.http import HttpUpstream
+from gateway_core.providers.registry import build_upstream
+from gateway_core.providers.upstream import (
     JobInput,
     SubmissionGuarantee,
     UpstreamBusy,

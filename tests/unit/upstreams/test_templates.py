@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_core.domain.templates import (
+from gateway_core.providers.templates import (
     PathTemplate,
     TemplateError,
     fill_header,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway_core.domain.journal import JournalDamaged, name_object
-from gateway_core.usecases.backlog import Backlog
+from gateway_core.billing.journal import JournalDamaged, name_object
+from gateway_core.billing.journal_reader import Backlog
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects
 from tests.unit.usecases.test_call_folds import make_record, store_object

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway_core.contract.usage import GatewayUsage
-from gateway_core.domain.journal import (
+from gateway_core.api.usage import GatewayUsage
+from gateway_core.billing import journal_reader as callfolds
+from gateway_core.billing.journal import (
     CallRecord,
     JournalDamaged,
     decode_object,
@@ -26,19 +27,17 @@ from gateway_core.domain.journal import (
     name_object,
     parse_name,
 )
-from gateway_core.domain.windows import sum_window
-from gateway_core.ports.objects import Entry
-from gateway_core.ports.records import (
+from gateway_core.billing.journal_reader import Backlog, divide_objects, fold_calls
+from gateway_core.billing.ledger import read_ledger
+from gateway_core.billing.usage_store import FoldDeferred
+from gateway_core.billing.windows import sum_window
+from gateway_core.kube.records import (
     Missing,
     Outdated,
     RecordOutcomeUnknown,
     RecordUnavailable,
 )
-from gateway_core.usecases import callfolds
-from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.callfolds import divide_objects, fold_calls
-from gateway_core.usecases.ledgers import read_ledger
-from gateway_core.usecases.usage import FoldDeferred
+from gateway_core.storage.objects import Entry
 from gateway_operator.billing.dayclosing import Closing
 from gateway_operator.retention.deletions import Rules
 from tests.fakes.clock import in_virtual_time

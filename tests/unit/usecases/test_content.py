@@ -7,10 +7,10 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_core.contract.stored import ObjectRef
-from gateway_core.ports.objects import DOWNLOAD_CHUNK_BYTES as CHUNK_BYTES
-from gateway_core.ports.objects import ObjectMissing
-from gateway_core.usecases.content import ContentDamaged, read_segments, stream_content
+from gateway_core.api.resource import ObjectRef
+from gateway_core.storage.content import ContentDamaged, read_segments, stream_content
+from gateway_core.storage.objects import DOWNLOAD_CHUNK_BYTES as CHUNK_BYTES
+from gateway_core.storage.objects import ObjectMissing
 from tests.fakes.objects import FakeObjects
 
 

@@ -5,17 +5,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from gateway_core.concurrency import Supervisor
-from gateway_core.domain.journal import CallRecord, decode_object, name_object
-from gateway_core.ports.objects import StoredObject, StoreUnavailable
-from gateway_core.usecases import journal
-from gateway_core.usecases.journal import (
+from gateway_core.billing import journal
+from gateway_core.billing.journal import (
     PAUSE_SECONDS,
     RISK_SECONDS,
+    CallRecord,
     JournalClosed,
     JournalWriter,
+    decode_object,
+    name_object,
     name_process,
 )
+from gateway_core.concurrency import Supervisor
+from gateway_core.storage.objects import StoredObject, StoreUnavailable
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects
 from tests.unit.usecases.test_call_folds import make_record

@@ -13,18 +13,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway_core.contract.guardrail import GatewayGuardrail
-from gateway_core.contract.key import GatewayKey
-from gateway_core.contract.limits import list_subjects
-from gateway_core.contract.names import ACCOUNT_LABEL, FOLDED_LABEL
-from gateway_core.contract.task import GatewayTask
-from gateway_core.domain import spending
-from gateway_core.domain.journal import CallRecord, JournalObject, name_object
-from gateway_core.ports.counters import Budget, BudgetState, Hold, Ledger, Spending
-from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.callfolds import divide_objects, fold_calls
-from gateway_core.usecases.ledgers import read_ledger, rebuild_ledger
-from gateway_core.usecases.usage import FoldDeferred, fold_runs
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.limits import list_subjects
+from gateway_core.api.task import GatewayTask
+from gateway_core.billing import spending
+from gateway_core.billing.counters import Budget, BudgetState, Hold, Ledger, Spending
+from gateway_core.billing.journal import CallRecord, JournalObject, name_object
+from gateway_core.billing.journal_reader import Backlog, divide_objects, fold_calls
+from gateway_core.billing.ledger import read_ledger, rebuild_ledger
+from gateway_core.billing.usage_store import FoldDeferred, fold_runs
 from gateway_operator.billing.dayclosing import Closing
 from gateway_operator.retention.deletions import Rules
 from tests.fakes.clock import in_virtual_time

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gateway_core.contract.limits import Window
-from gateway_core.ports.counters import Budget, BudgetState
-from gateway_core.usecases.limits import describe_failure, describe_limit
+from gateway_core.api.limits import Window
+from gateway_core.billing.counters import Budget, BudgetState
+from gateway_core.billing.limits import describe_failure, describe_limit
 
 RESET = 1_795_392_000  # 2026-11-23T00:00:00Z
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway_core.domain.journal import CallRecord
-from gateway_core.ports.counters import CountersStale, CountersUnavailable, Hold
-from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.journal import JournalClosed
-from gateway_core.usecases.ledgers import read_ledger, rebuild_ledger
-from gateway_core.usecases.liveholds import KEEP_SECONDS, LiveHolds
+from gateway_core.billing.counters import Hold
+from gateway_core.billing.journal import CallRecord, JournalClosed
+from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.ledger import read_ledger, rebuild_ledger
+from gateway_core.billing.reservations import KEEP_SECONDS, LiveHolds
+from gateway_core.redis.link import CountersStale, CountersUnavailable
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import FakeCounters
 from tests.fakes.records import FakeRecords

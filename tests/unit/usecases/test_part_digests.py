@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator, Callable
 
 import pytest
 
-from gateway_core.contract.stored import part_key
-from gateway_core.ports.objects import ObjectMissing, StoreUnavailable
-from gateway_core.usecases import partdigests
-from gateway_core.usecases.partdigests import MOST_AT_ONCE, PartDigests
+from gateway_core.api.resource import part_key
+from gateway_core.files import parts as partdigests
+from gateway_core.files.parts import MOST_AT_ONCE, PartDigests
+from gateway_core.storage.objects import ObjectMissing, StoreUnavailable
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects
 

@@ -4,11 +4,17 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.errors import Forbidden
-from gateway_core.contract.limits import MOST_GUARDRAILS, list_subjects
-from gateway_core.domain.guardrails import NO_RULES, Guardrail, read_guardrail, read_rules
-from gateway_core.ports.counters import Budget
-from gateway_core.usecases.policies import Policies, Policy
+from gateway_core.accounts.guardrails import (
+    NO_RULES,
+    Guardrail,
+    Policies,
+    Policy,
+    read_guardrail,
+    read_rules,
+)
+from gateway_core.api.errors import Forbidden
+from gateway_core.api.limits import MOST_GUARDRAILS, list_subjects
+from gateway_core.billing.counters import Budget
 from tests.fakes.records import FakeRecords
 from tests.fakes.tables import FakeTable
 

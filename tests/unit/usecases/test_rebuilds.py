@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from gateway_core.domain.journal import PREFIX
-from gateway_core.ports.counters import Ledger
-from gateway_core.usecases.backlog import Backlog
-from gateway_core.usecases.ledgers import MOST_AT_ONCE, Rebuilder, RebuildLapsed
+from gateway_core.billing.counters import Ledger
+from gateway_core.billing.journal import PREFIX
+from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.ledger import MOST_AT_ONCE, Rebuilder, RebuildLapsed
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import REBUILD_SECONDS, FakeCounters
 from tests.fakes.objects import FakeObjects

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from gateway_core.contract.errors import Unavailable
-from gateway_core.ports.records import RecordUnavailable
-from gateway_core.usecases.storage import (
+from gateway_core.api.errors import Unavailable
+from gateway_core.files.quota import (
     StorageFull,
     StorageGate,
     read_members,
     rebuild_pool,
 )
+from gateway_core.kube.records import RecordUnavailable
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.records import FakeRecords
 from tests.fakes.storage import FakeStorage
@@ -218,6 +218,6 @@ async def test_another_process_is_waited_for_and_not_for_ever(
     assert (await waiting).bytes == 7
     await bench.ledger.mark_stale("demo", "files")
     assert await bench.ledger.begin_rebuild("demo", "files") is not None
-    monkeypatch.setattr("gateway_core.usecases.storage.WAIT_SECONDS", 0.3)
+    monkeypatch.setattr("gateway_core.files.quota.WAIT_SECONDS", 0.3)
     with pytest.raises(Unavailable):
         await bench.gate.read_used("demo", "files")

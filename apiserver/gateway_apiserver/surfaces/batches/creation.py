@@ -14,23 +14,23 @@ from gateway_apiserver.surfaces.bodies import invalid, read_idempotency_key, rea
 from gateway_apiserver.surfaces.calls import Call
 from gateway_apiserver.surfaces.ids import unknown
 from gateway_apiserver.tasks.recording import KeyReused
-from gateway_core.contract.batch import GatewayBatch
-from gateway_core.contract.errors import Conflict
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.names import (
+from gateway_core.api.batch import GatewayBatch
+from gateway_core.api.errors import Conflict
+from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     BATCH_FINALIZER,
     BATCH_PREFIX,
     REQUEST_ID_ANNOTATION,
     SEQUENCE_ANNOTATION,
     SHARD_LABEL,
+    IdMint,
     id_to_name,
     name_to_id,
     shard_of,
 )
-from gateway_core.contract.resource import skeleton
-from gateway_core.domain.validation import fingerprint
-from gateway_core.ports.records import Object
+from gateway_core.api.resource import skeleton
+from gateway_core.kube.records import Object
+from gateway_core.tasks.validation import fingerprint
 
 PATH = "/v1/batches"
 MOST_COPIED = 16

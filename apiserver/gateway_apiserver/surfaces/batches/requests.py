@@ -11,7 +11,7 @@ from gateway_apiserver.surfaces.bodies import (
     take_word,
     wrong_type,
 )
-from gateway_core.contract.batch import MOST_METADATA_BYTES
+from gateway_core.api.batch import MOST_METADATA_BYTES
 
 ENDPOINT = "/v1/moderations"
 WINDOW = "24h"

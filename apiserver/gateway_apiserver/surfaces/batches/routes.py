@@ -11,13 +11,13 @@ from gateway_apiserver.surfaces.bodies import read_object
 from gateway_apiserver.surfaces.calls import Authorizer, Call, Endpoint, Endpoints
 from gateway_apiserver.surfaces.ids import unknown
 from gateway_apiserver.surfaces.queries import read_list_query, read_query
-from gateway_core.contract.errors import Conflict, NotFound
-from gateway_core.contract.names import BATCH_PREFIX, CANCELLED_AT_ANNOTATION, name_to_id
-from gateway_core.domain.batches import has_ended, read_status, render_batch
-from gateway_core.domain.lifecycle import format_time
-from gateway_core.domain.roles import Act
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.records import Object
+from gateway_core.accounts.roles import Act
+from gateway_core.api.errors import Conflict, NotFound
+from gateway_core.api.ids import BATCH_PREFIX, CANCELLED_AT_ANNOTATION, name_to_id
+from gateway_core.api.times import format_time
+from gateway_core.batches.rendering import has_ended, read_status, render_batch
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.records import Object
 
 MOST_LISTED, USUALLY_LISTED = 100, 20
 

@@ -13,11 +13,11 @@ from gateway_apiserver.media import ranges
 from gateway_apiserver.middleware.downloads import Downloads
 from gateway_apiserver.responses import send_chunks, send_head, send_nothing
 from gateway_apiserver.surfaces.calls import Call
-from gateway_core.contract.errors import Internal, RangeNotSatisfiable, Unavailable
-from gateway_core.contract.stored import ObjectRef
-from gateway_core.domain.files import FileRecord
-from gateway_core.ports.objects import ObjectStore, StoreUnavailable
-from gateway_core.usecases.content import ContentDamaged, stream_content
+from gateway_core.api.errors import Internal, RangeNotSatisfiable, Unavailable
+from gateway_core.api.resource import ObjectRef
+from gateway_core.files.files import FileRecord
+from gateway_core.storage.content import ContentDamaged, stream_content
+from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 
 _ATTRIBUTE_CHARACTERS = "!#$&+-.^_`|~"
 """What stands for itself in RFC 5987's form, beside letters and digits."""

@@ -17,35 +17,36 @@ from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.surfaces.bodies import ANCHOR, check_word, invalid, missing
 from gateway_apiserver.surfaces.calls import Call
 from gateway_apiserver.surfaces.forms import MOST_ENVELOPE_BYTES, Form
-from gateway_core.contract.errors import Internal, OutcomeUnknown, TooLarge, Unavailable
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.names import FILE_PREFIX, id_to_name
-from gateway_core.contract.stored import file_key
-from gateway_core.domain.files import (
+from gateway_core.api.errors import Internal, OutcomeUnknown, TooLarge, Unavailable
+from gateway_core.api.ids import FILE_PREFIX, IdMint, id_to_name
+from gateway_core.api.resource import file_key
+from gateway_core.files.files import (
     DIRECT_BATCH_BYTES,
     DIRECT_LIMITS,
     LONGEST_SECONDS,
     PURPOSES,
     SHORTEST_SECONDS,
+    FileRecorder,
+    NewFile,
     Purpose,
+    build_file,
     clean_filename,
     find_life,
 )
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.objects import (
-    ObjectStore,
-    ObjectTooLarge,
-    StoredObject,
-    StoreUnavailable,
-)
-from gateway_core.ports.records import (
+from gateway_core.files.quota import StorageFull, StorageGate
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.records import (
     Object,
     RecordError,
     RecordOutcomeUnknown,
     RecordUnavailable,
 )
-from gateway_core.usecases.files import FileRecorder, NewFile, build_file
-from gateway_core.usecases.storage import StorageFull, StorageGate
+from gateway_core.storage.objects import (
+    ObjectStore,
+    ObjectTooLarge,
+    StoredObject,
+    StoreUnavailable,
+)
 
 FIELD = "file"
 _ANCHOR_FIELD = "expires_after[anchor]"

@@ -12,22 +12,21 @@ from contextlib import suppress
 from gateway_apiserver.surfaces.files.index import FileIndex, FileOrder, take
 from gateway_apiserver.surfaces.ids import check_id, unknown
 from gateway_apiserver.surfaces.queries import ListQuery
-from gateway_core.contract.errors import Unavailable
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.ids import IdMint, Ownership, read_order
-from gateway_core.contract.names import FILE_PREFIX
-from gateway_core.domain.files import FileRecord, read_file
-from gateway_core.ports.caches import FollowedTable
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.records import (
+from gateway_core.api.errors import Unavailable
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.ids import FILE_PREFIX, IdMint, Ownership, read_order
+from gateway_core.concurrency import WaitLimit
+from gateway_core.files.files import FileRecord, read_file
+from gateway_core.files.quota_counters import StorageLedger, StorageUnavailable
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.records import (
+    FollowedTable,
     Missing,
     Object,
     RecordError,
     Records,
     WatchExpired,
 )
-from gateway_core.ports.storage import StorageLedger, StorageUnavailable
-from gateway_core.ports.waiting import WaitLimit
 
 READ_SECONDS = 5.0
 LIST_SECONDS = 10.0

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from gateway_apiserver.surfaces.queries import Order
-from gateway_core.contract.ids import read_order
-from gateway_core.domain.files import FileRecord
-from gateway_core.ports.caches import Table
+from gateway_core.api.ids import read_order
+from gateway_core.files.files import FileRecord
+from gateway_core.kube.records import Table
 
 
 class FileOrder:

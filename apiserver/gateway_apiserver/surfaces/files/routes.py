@@ -11,20 +11,25 @@ from gateway_apiserver.surfaces.files.creation import FileCreation
 from gateway_apiserver.surfaces.files.finder import FileFinder
 from gateway_apiserver.surfaces.ids import unknown
 from gateway_apiserver.surfaces.queries import read_list_query, read_query
-from gateway_core.contract.errors import Internal, NotFound, OutcomeUnknown, Unavailable
-from gateway_core.contract.names import FILE_PREFIX
-from gateway_core.domain.files import SHOWN_PURPOSES, FileRecord, read_file, render_file
-from gateway_core.domain.roles import Act
-from gateway_core.ports.objects import ObjectMissing
-from gateway_core.ports.records import (
+from gateway_core.accounts.roles import Act
+from gateway_core.api.errors import Internal, NotFound, OutcomeUnknown, Unavailable
+from gateway_core.api.ids import FILE_PREFIX
+from gateway_core.files.files import (
+    SHOWN_PURPOSES,
+    FileRecord,
+    FileRecorder,
+    read_file,
+    render_file,
+)
+from gateway_core.files.quota import StorageGate
+from gateway_core.kube.records import (
     Object,
     Outdated,
     RecordError,
     RecordOutcomeUnknown,
 )
-from gateway_core.usecases.content import read_segments
-from gateway_core.usecases.files import FileRecorder
-from gateway_core.usecases.storage import StorageGate
+from gateway_core.storage.content import read_segments
+from gateway_core.storage.objects import ObjectMissing
 
 MOST_LISTED = 10_000
 _DELETE_ATTEMPTS = 10

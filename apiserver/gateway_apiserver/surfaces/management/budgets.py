@@ -8,15 +8,10 @@ from typing import Any
 import structlog
 
 from gateway_apiserver.admission.rates import RateLimiter
-from gateway_core.contract.limits import Window
-from gateway_core.domain.windows import Buckets, find_reset
-from gateway_core.ports.counters import (
-    Budget,
-    BudgetState,
-    Counters,
-    CountersStale,
-    CountersUnavailable,
-)
+from gateway_core.api.limits import Window
+from gateway_core.billing.counters import Budget, BudgetState, Counters
+from gateway_core.billing.windows import Buckets, find_reset
+from gateway_core.redis.link import CountersStale, CountersUnavailable
 
 _TRAILING: tuple[Window, ...] = ("1h", "1d", "7d")
 _log = structlog.get_logger(__name__)

@@ -13,8 +13,8 @@ from gateway_apiserver.context import Header
 from gateway_apiserver.responses import JSON, NO_STORE, Answer
 from gateway_apiserver.surfaces.bodies import read_json_body
 from gateway_apiserver.surfaces.management.validation import validate
-from gateway_core.domain.operations import MAX_BODY_BYTES
-from gateway_core.domain.validation import parse_body
+from gateway_core.tasks.operations import MAX_BODY_BYTES
+from gateway_core.tasks.validation import parse_body
 
 ROOT = "/api/v1/management"
 REPLAYED: Header = (b"idempotent-replayed", b"true")

@@ -25,21 +25,21 @@ from gateway_apiserver.surfaces.management.responses import (
 from gateway_apiserver.surfaces.management.specs import write_patch, write_spec
 from gateway_apiserver.surfaces.management.tombstones import RemovedObjects
 from gateway_apiserver.surfaces.management.validation import read_query
-from gateway_core.contract.errors import Conflict, NotFound, Unavailable
-from gateway_core.contract.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.limits import subject_of_guardrail
-from gateway_core.contract.names import (
+from gateway_core.api.errors import Conflict, NotFound, Unavailable
+from gateway_core.api.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
+from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     FINGERPRINT_ANNOTATION,
     REQUEST_ID_ANNOTATION,
     SEQUENCE_ANNOTATION,
     UNCHECKED_ANNOTATION,
+    IdMint,
     id_to_name,
     name_to_id,
 )
-from gateway_core.contract.resource import skeleton
-from gateway_core.ports.records import Object
+from gateway_core.api.limits import subject_of_guardrail
+from gateway_core.api.resource import skeleton
+from gateway_core.kube.records import Object
 
 _ATTEMPTS = 8
 

@@ -32,24 +32,22 @@ from gateway_apiserver.surfaces.management.responses import (
 from gateway_apiserver.surfaces.management.specs import write_patch, write_spec
 from gateway_apiserver.surfaces.management.tombstones import RemovedObjects
 from gateway_apiserver.surfaces.management.validation import read_query
-from gateway_core.contract.errors import Conflict
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.key import KEY_PREFIX, GatewayKey
-from gateway_core.contract.keys import MintedKey, digest, mint_key
-from gateway_core.contract.limits import subject_of_key
-from gateway_core.contract.names import (
+from gateway_core.api.errors import Conflict
+from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     FINGERPRINT_ANNOTATION,
     FIRST_HINT_ANNOTATION,
     REQUEST_ID_ANNOTATION,
     REVOKED_AT_ANNOTATION,
     SEQUENCE_ANNOTATION,
+    IdMint,
     id_to_name,
 )
-from gateway_core.contract.resource import skeleton
-from gateway_core.ports.caches import Table
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.records import Object
+from gateway_core.api.key import KEY_PREFIX, GatewayKey, MintedKey, digest, mint_key
+from gateway_core.api.limits import subject_of_key
+from gateway_core.api.resource import skeleton
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.records import Object, Table
 
 _DEFAULTS: Mapping[str, Any] = {"disabled": False, "metadata": {}}
 

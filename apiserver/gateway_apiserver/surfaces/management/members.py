@@ -7,9 +7,9 @@ from gateway_apiserver.surfaces.management.calls import Call, show
 from gateway_apiserver.surfaces.management.requests import ListQuery
 from gateway_apiserver.surfaces.management.responses import render_member
 from gateway_apiserver.surfaces.management.validation import read_query
-from gateway_core.contract.errors import NotFound
-from gateway_core.contract.user import Role
-from gateway_core.ports.caches import Table
+from gateway_core.api.account import Role
+from gateway_core.api.errors import NotFound
+from gateway_core.kube.records import Table
 
 
 class MemberRoutes:

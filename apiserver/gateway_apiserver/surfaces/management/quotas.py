@@ -3,9 +3,9 @@
 from collections import Counter
 
 from gateway_apiserver.admission.projections import KeyRecord
-from gateway_core.contract.errors import Conflict, Unavailable
-from gateway_core.contract.key import MOST_REVOKED
-from gateway_core.ports.caches import Table
+from gateway_core.api.errors import Conflict, Unavailable
+from gateway_core.api.key import MOST_REVOKED
+from gateway_core.kube.records import Table
 
 MOST_WAITING = MOST_REVOKED
 """Revoked keys that may wait for their removal, beyond those that are kept."""

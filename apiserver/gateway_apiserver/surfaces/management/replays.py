@@ -14,9 +14,9 @@ import orjson
 
 from gateway_apiserver.surfaces.management.calls import Call
 from gateway_apiserver.tasks.recording import KeyReused
-from gateway_core.contract.names import FINGERPRINT_ANNOTATION, REPLAYS_ANNOTATION
-from gateway_core.domain.validation import fingerprint
-from gateway_core.ports.records import Object
+from gateway_core.api.ids import FINGERPRINT_ANNOTATION, REPLAYS_ANNOTATION
+from gateway_core.kube.records import Object
+from gateway_core.tasks.validation import fingerprint
 
 MOST_NOTES = 64
 """Calls that are noted on one object; the oldest go first."""

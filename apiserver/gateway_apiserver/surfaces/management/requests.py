@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from gateway_apiserver.openapi.schemas import NOT_BLANK
-from gateway_core.contract.key import MOST_METADATA, MOST_OVERLAP_SECONDS
-from gateway_core.contract.limits import MOST_ENTRIES, MOST_ENTRY_CHARACTERS, Window
-from gateway_core.contract.money import MAX_MICROS, MICROS_PER_CENT
+from gateway_core.api.key import MOST_METADATA, MOST_OVERLAP_SECONDS
+from gateway_core.api.limits import MOST_ENTRIES, MOST_ENTRY_CHARACTERS, Window
+from gateway_core.api.money import MAX_MICROS, MICROS_PER_CENT
 
 MOST_KEY_IDS = 100
 TIME = re.compile(r"[2-9]\d{3}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})", re.A)

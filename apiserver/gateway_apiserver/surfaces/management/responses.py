@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway_apiserver.admission.projections import UserRecord
 from gateway_apiserver.surfaces.management.budgets import BudgetView
-from gateway_core.contract.limits import Window
-from gateway_core.contract.money import floor_cents
-from gateway_core.contract.names import REVOKED_AT_ANNOTATION, name_to_id
-from gateway_core.contract.user import Role
-from gateway_core.ports.records import Object
+from gateway_core.api.account import Role
+from gateway_core.api.ids import REVOKED_AT_ANNOTATION, name_to_id
+from gateway_core.api.limits import Window
+from gateway_core.api.money import floor_cents
+from gateway_core.kube.records import Object
 
 KeyState = Literal["active", "disabled", "expired", "revoked"]
 

@@ -20,8 +20,8 @@ from gateway_apiserver.surfaces.management.guardrails import GuardrailRoutes
 from gateway_apiserver.surfaces.management.keys import KeyRoutes
 from gateway_apiserver.surfaces.management.members import MemberRoutes
 from gateway_apiserver.surfaces.management.usage import UsageRoutes
-from gateway_core.contract.errors import Forbidden, MethodNotAllowed, NotFound
-from gateway_core.domain.roles import Act
+from gateway_core.accounts.roles import Act
+from gateway_core.api.errors import Forbidden, MethodNotAllowed, NotFound
 
 Handler = Callable[[Call], Awaitable[Answer]]
 

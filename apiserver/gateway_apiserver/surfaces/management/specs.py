@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway_apiserver.surfaces.management.validation import refuse_fields
-from gateway_core.contract.key import MOST_METADATA
-from gateway_core.contract.limits import MOST_OBJECT_BYTES
-from gateway_core.contract.money import MICROS_PER_CENT
-from gateway_core.domain.guardrails import measure_fields
+from gateway_core.accounts.guardrails import measure_fields
+from gateway_core.api.key import MOST_METADATA
+from gateway_core.api.limits import MOST_OBJECT_BYTES
+from gateway_core.api.money import MICROS_PER_CENT
 
 _FIELDS: Mapping[str, str] = {
     "name": "displayName",

@@ -12,14 +12,13 @@ from gateway_apiserver.responses import Answer
 from gateway_apiserver.surfaces.management.calls import Call, show
 from gateway_apiserver.surfaces.management.requests import TIME, Query
 from gateway_apiserver.surfaces.management.validation import read_query, refuse_fields
-from gateway_core.contract.errors import Unavailable
-from gateway_core.contract.money import floor_cents
-from gateway_core.contract.names import id_to_name, name_to_id
-from gateway_core.domain.reports import DIMENSIONS, Dimension, Line, sum_lines
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.objects import ObjectStore, StoreUnavailable
-from gateway_core.ports.records import Records, RecordUnavailable
-from gateway_core.usecases.reports import read_lines
+from gateway_core.api.errors import Unavailable
+from gateway_core.api.ids import id_to_name, name_to_id
+from gateway_core.api.money import floor_cents
+from gateway_core.billing.reports import DIMENSIONS, Dimension, Line, read_lines, sum_lines
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.records import Records, RecordUnavailable
+from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 
 MOST_DAYS = 93
 USUAL_DAYS = 30

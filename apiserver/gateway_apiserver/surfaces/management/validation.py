@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
 
-from gateway_core.contract.errors import InvalidRequest
+from gateway_core.api.errors import InvalidRequest
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -9,14 +9,14 @@ from datetime import datetime
 from typing import Any, Literal
 
 from gateway_apiserver.tasks.drafts import check_values, price_values
-from gateway_core.contract.errors import Conflict, InvalidRequest, NotFound
-from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.domain.catalog import Catalog, Model
-from gateway_core.domain.moderations import read_call
-from gateway_core.domain.operations import Operation
-from gateway_core.domain.pricing import floor_moment, select_price
-from gateway_core.domain.schedules import is_free
-from gateway_core.domain.validation import apply_defaults, parse_body
+from gateway_core.api.errors import Conflict, InvalidRequest, NotFound
+from gateway_core.billing.prices import floor_moment, select_price
+from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.providers.catalog import Catalog, Model
+from gateway_core.providers.moderation import read_call
+from gateway_core.providers.price_list import is_free
+from gateway_core.tasks.operations import Operation
+from gateway_core.tasks.validation import apply_defaults, parse_body
 
 Basis = Literal["exact", "maximum", "default_params"]
 

@@ -18,21 +18,21 @@ from gateway_apiserver.catalog import CatalogView
 from gateway_apiserver.context import get_context
 from gateway_apiserver.surfaces.bodies import read_json_body
 from gateway_apiserver.surfaces.pricing.quotes import Quote, quote_call, read_quote_call
-from gateway_core.contract.errors import InvalidRequest
-from gateway_core.contract.model import Price
-from gateway_core.contract.money import MICROS_PER_CENT, ceil_cents
-from gateway_core.domain.addresses import AddressPolicy
-from gateway_core.domain.catalog import Catalog
-from gateway_core.domain.operations import MAX_BODY_BYTES
-from gateway_core.domain.pricing import Unit, find_cached_price, floor_moment
-from gateway_core.domain.schedules import (
+from gateway_core.api.errors import InvalidRequest
+from gateway_core.api.model import Price
+from gateway_core.api.money import MICROS_PER_CENT, ceil_cents
+from gateway_core.billing.prices import Unit, find_cached_price, floor_moment
+from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.kube.clock import CLOCK
+from gateway_core.providers.catalog import Catalog
+from gateway_core.providers.price_list import (
     CatalogStatus,
     PricingStatus,
     Schedule,
     Strategy,
     list_schedules,
 )
-from gateway_core.ports.clock import CLOCK
+from gateway_core.tasks.operations import MAX_BODY_BYTES
 
 SCHEDULES_PATH = "/api/v1/price_schedules"
 QUOTES_PATH = "/api/v1/price_quotes"

@@ -22,16 +22,16 @@ from gateway_apiserver.surfaces.temporary_files.streaming import (
     LongBody,
     find_media_type,
 )
-from gateway_core.contract.errors import TooLarge, Unavailable, UnsupportedMediaType
-from gateway_core.domain.files import USER_DATA_BYTES
-from gateway_core.domain.validation import fingerprint, parse_body
-from gateway_core.ports.fetching import Fetcher, FetchFailed
-from gateway_core.ports.objects import (
+from gateway_core.api.errors import TooLarge, Unavailable, UnsupportedMediaType
+from gateway_core.files.fetching import Fetcher, FetchFailed
+from gateway_core.files.files import USER_DATA_BYTES
+from gateway_core.storage.objects import (
     ObjectStore,
     ObjectTooLarge,
     StoredObject,
     StoreUnavailable,
 )
+from gateway_core.tasks.validation import fingerprint, parse_body
 
 MOST_BODY_BYTES = 80 * 1024 * 1024
 """Base64 of the largest file is 70 MB, and whitespace may be in it."""

@@ -13,16 +13,16 @@ import structlog
 
 from gateway_apiserver.admission.authentication import Principal
 from gateway_apiserver.tasks.recording import KeyReused
-from gateway_core.contract.errors import Internal, OutcomeUnknown, Unavailable
-from gateway_core.contract.file import GatewayFile
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.names import FILE_PREFIX, id_to_name
-from gateway_core.contract.stored import ObjectRef, temporary_key
-from gateway_core.domain.files import find_expiry
-from gateway_core.domain.lifecycle import format_time
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.objects import ObjectStore, StoreUnavailable
-from gateway_core.ports.records import (
+from gateway_core.api.errors import Internal, OutcomeUnknown, Unavailable
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.ids import FILE_PREFIX, IdMint, id_to_name
+from gateway_core.api.resource import ObjectRef, temporary_key
+from gateway_core.api.times import format_time
+from gateway_core.files.addresses import LIFE_SECONDS, Address, TemporaryAddresses
+from gateway_core.files.files import FileRecorder, NewFile, build_file, find_expiry
+from gateway_core.files.quota import StorageFull, StorageGate
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.records import (
     Missing,
     Object,
     RecordError,
@@ -30,10 +30,8 @@ from gateway_core.ports.records import (
     Records,
     RecordUnavailable,
 )
-from gateway_core.usecases.content import read_segments
-from gateway_core.usecases.files import FileRecorder, NewFile, build_file
-from gateway_core.usecases.storage import StorageFull, StorageGate
-from gateway_core.usecases.temporaryaddresses import LIFE_SECONDS, Address, TemporaryAddresses
+from gateway_core.storage.content import read_segments
+from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 
 POOL: Literal["temporary"] = "temporary"
 CREATE_PATH = "/api/v1/files"

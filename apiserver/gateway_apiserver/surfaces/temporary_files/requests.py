@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from gateway_core.contract.errors import InvalidRequest
-from gateway_core.domain.files import USER_DATA_BYTES, clean_filename
-from gateway_core.domain.operations import MAX_URL
+from gateway_core.api.errors import InvalidRequest
+from gateway_core.files.files import USER_DATA_BYTES, clean_filename
+from gateway_core.tasks.operations import MAX_URL
 
 MOST_FILENAME_CHARACTERS = 255
 MD5_BYTES = 16

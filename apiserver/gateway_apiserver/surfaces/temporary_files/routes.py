@@ -17,15 +17,15 @@ from gateway_apiserver.surfaces.temporary_files.creation import Head, TemporaryC
 from gateway_apiserver.surfaces.temporary_files.objects import CREATE_PATH, TemporaryFiles
 from gateway_apiserver.surfaces.temporary_files.requests import read_preparation, read_signed_id
 from gateway_apiserver.surfaces.temporary_files.streaming import find_media_type
-from gateway_core.contract.errors import Conflict, NotFound, Unavailable
-from gateway_core.contract.stored import ObjectRef, put_key
-from gateway_core.domain.operations import MAX_BODY_BYTES
-from gateway_core.domain.roles import Act
-from gateway_core.domain.validation import parse_body
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.counters import FreeRate
-from gateway_core.ports.objects import ObjectMissing, ObjectStore, StoreUnavailable
-from gateway_core.usecases.temporaryaddresses import TICKET_SECONDS, TemporaryAddresses, Ticket
+from gateway_core.accounts.roles import Act
+from gateway_core.api.errors import Conflict, NotFound, Unavailable
+from gateway_core.api.resource import ObjectRef, put_key
+from gateway_core.billing.counters import FreeRate
+from gateway_core.files.addresses import TICKET_SECONDS, TemporaryAddresses, Ticket
+from gateway_core.kube.clock import CLOCK
+from gateway_core.storage.objects import ObjectMissing, ObjectStore, StoreUnavailable
+from gateway_core.tasks.operations import MAX_BODY_BYTES
+from gateway_core.tasks.validation import parse_body
 
 PREPARE_PATH = CREATE_PATH + "/prepare"
 CONFIRM_PATH = CREATE_PATH + "/confirm"

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import orjson
 import puremagic
 
-from gateway_core.contract.errors import InvalidRequest, TooLarge
+from gateway_core.api.errors import InvalidRequest, TooLarge
 
 _WHITESPACE = b" \t\r\n\f\v"
 _SCHEME = b"data:"

@@ -12,21 +12,22 @@ from gateway_apiserver.admission.authentication import Principal
 from gateway_apiserver.surfaces.uploads.requests import WantedUpload
 from gateway_apiserver.surfaces.uploads.service import take_turns
 from gateway_apiserver.tasks.recording import KeyReused, WinnerUndecided
-from gateway_core.contract.errors import Internal, OutcomeUnknown, Unavailable
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.names import (
+from gateway_core.api.errors import Internal, OutcomeUnknown, Unavailable
+from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     REQUEST_ID_ANNOTATION,
     SHARD_LABEL,
     STORED_FINALIZER,
     UPLOAD_PREFIX,
+    IdMint,
     id_to_name,
     shard_of,
 )
-from gateway_core.contract.resource import skeleton
-from gateway_core.contract.upload import GatewayUpload
-from gateway_core.domain.uploads import is_withdrawn
-from gateway_core.ports.records import (
+from gateway_core.api.resource import skeleton
+from gateway_core.api.upload import GatewayUpload
+from gateway_core.files.quota import StorageFull, StorageGate
+from gateway_core.files.uploads import UploadOutcomes, is_withdrawn
+from gateway_core.kube.records import (
     AlreadyExists,
     Missing,
     Object,
@@ -36,8 +37,6 @@ from gateway_core.ports.records import (
     RecordUnavailable,
     Refused,
 )
-from gateway_core.usecases.storage import StorageFull, StorageGate
-from gateway_core.usecases.uploads import UploadOutcomes
 
 _TEMPLATE = "/v1/uploads"
 _log = structlog.get_logger(__name__)

@@ -20,10 +20,10 @@ from gateway_apiserver.surfaces.bodies import (
     take_word,
     wrong_type,
 )
-from gateway_core.contract.errors import InvalidRequest, TooLarge
-from gateway_core.contract.upload import MOST_PARTS
-from gateway_core.domain.files import PURPOSES, Purpose, clean_filename, find_life
-from gateway_core.domain.uploads import MOST_BYTES
+from gateway_core.api.errors import InvalidRequest, TooLarge
+from gateway_core.api.upload import MOST_PARTS
+from gateway_core.files.files import PURPOSES, Purpose, clean_filename, find_life
+from gateway_core.files.uploads import MOST_BYTES
 
 _HEX = re.compile(r"[0-9a-fA-F]{32}")
 LONGEST_TYPE = 255

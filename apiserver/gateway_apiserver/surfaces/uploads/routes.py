@@ -13,14 +13,14 @@ from gateway_apiserver.surfaces.forms import Form
 from gateway_apiserver.surfaces.uploads.creation import UploadCreation
 from gateway_apiserver.surfaces.uploads.requests import read_completion, read_upload
 from gateway_apiserver.surfaces.uploads.service import UploadService
-from gateway_core.contract.errors import Conflict, InvalidRequest, NotFound, TooLarge, Unavailable
-from gateway_core.domain.files import render_file
-from gateway_core.domain.roles import Act
-from gateway_core.domain.uploads import MOST_PART_BYTES, render_part, render_upload
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.objects import StoreUnavailable
-from gateway_core.ports.storage import StorageStale, StorageUnavailable
-from gateway_core.usecases.parts import UploadParts
+from gateway_core.accounts.roles import Act
+from gateway_core.api.errors import Conflict, InvalidRequest, NotFound, TooLarge, Unavailable
+from gateway_core.files.files import render_file
+from gateway_core.files.parts import UploadParts
+from gateway_core.files.quota_counters import StorageStale, StorageUnavailable
+from gateway_core.files.uploads import MOST_PART_BYTES, render_part, render_upload
+from gateway_core.kube.clock import CLOCK
+from gateway_core.storage.objects import StoreUnavailable
 
 ENVELOPE_BYTES = 64 * 1024
 """What of a part's Content-Length may be the form around it."""

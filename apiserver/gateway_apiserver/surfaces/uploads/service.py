@@ -14,27 +14,28 @@ import structlog
 
 from gateway_apiserver.surfaces.ids import check_id, unknown
 from gateway_apiserver.surfaces.uploads.requests import WantedCompletion
-from gateway_core.contract.errors import (
+from gateway_core.api.errors import (
     Internal,
     InvalidRequest,
     NotFound,
     OutcomeUnknown,
     Unavailable,
 )
-from gateway_core.contract.ids import IdMint
-from gateway_core.contract.names import FILE_PREFIX, UPLOAD_PREFIX
-from gateway_core.contract.upload import GatewayUpload, PartRef
-from gateway_core.domain.files import FileRecord
-from gateway_core.domain.uploads import (
+from gateway_core.api.ids import FILE_PREFIX, UPLOAD_PREFIX, IdMint
+from gateway_core.api.upload import GatewayUpload, PartRef
+from gateway_core.files.files import FileRecord
+from gateway_core.files.parts import UploadParts
+from gateway_core.files.uploads import (
     Step,
+    UploadOutcomes,
     is_pending,
     judge_cancellation,
     judge_completion,
     judge_part,
+    tell_file,
 )
-from gateway_core.ports.clock import CLOCK
-from gateway_core.ports.objects import ObjectMissing, StoreUnavailable
-from gateway_core.ports.records import (
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.records import (
     Missing,
     Object,
     Outdated,
@@ -43,8 +44,7 @@ from gateway_core.ports.records import (
     RecordUnavailable,
     Refused,
 )
-from gateway_core.usecases.parts import UploadParts
-from gateway_core.usecases.uploads import UploadOutcomes, tell_file
+from gateway_core.storage.objects import ObjectMissing, StoreUnavailable
 
 GIVE_UP_SECONDS = 10.0
 _PAUSE_SECONDS = 0.01

@@ -1,0 +1,321 @@
+"""Effective restrictions of a key: its own limits and those of its guardrails."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import orjson
+
+from gateway_core.api.errors import Forbidden
+from gateway_core.api.ids import REVOKED_AT_ANNOTATION
+from gateway_core.api.limits import (
+    ENTRY_PATTERN,
+    MOST_ENTRIES,
+    MOST_ENTRY_CHARACTERS,
+    MOST_GUARDRAILS,
+    MOST_OBJECT_BYTES,
+    Window,
+    subject_of_guardrail,
+    subject_of_key,
+)
+from gateway_core.billing.counters import Budget
+from gateway_core.kube.records import Table
+
+_ANY_REST = "*"
+_ENTRY = re.compile(ENTRY_PATTERN)
+LISTS = ("allowedModels", "deniedModels", "allowedProviders", "deniedProviders")
+"""Fields of the specs of keys and guardrails that list models or providers."""
+_COUNTED = (
+    "displayName",
+    "description",
+    "disabled",
+    "expirationTime",
+    "limit",
+    "requestsPerMinute",
+    *LISTS,
+    "metadata",
+)
+"""What a client decides of a key or guardrail. A guardrail's keys have a bound of their own."""
+
+
+def measure_fields(spec: Mapping[str, Any]) -> dict[str, int]:
+    """Bytes of JSON of each field that counts, its name included."""
+    return {
+        name: len(orjson.dumps({name: spec[name]})) - 1
+        for name in _COUNTED
+        if spec.get(name) is not None
+    }
+
+
+def find_excess(spec: Mapping[str, Any]) -> str | None:
+    """What of a key's or guardrail's spec is beyond the bounds of contract §9.0; None for nothing.
+
+    The schema refuses such a spec; one that was stored under an older schema may be as large as
+    etcd takes, so no process keeps it in memory.
+    """
+    for name in LISTS:
+        entries = spec.get(name) or ()
+        if len(entries) > MOST_ENTRIES:
+            return f"spec.{name} has more than {MOST_ENTRIES} entries"
+        if any(len(e) > MOST_ENTRY_CHARACTERS or not _ENTRY.fullmatch(e) for e in entries):
+            return (
+                f"spec.{name} has an entry other than 1 to {MOST_ENTRY_CHARACTERS} printable ASCII"
+                " characters"
+            )
+    if sum(measure_fields(spec).values()) + 1 > MOST_OBJECT_BYTES:
+        return f"spec has more than {MOST_OBJECT_BYTES} bytes as JSON"
+    return None
+
+
+def shorten(obj: Mapping[str, Any], *, keep: bool = True) -> dict[str, Any]:
+    """An object of a key or guardrail without what no process but the API's routes reads.
+
+    Its annotations save that of the revocation, and the client's notes; without `keep` also its
+    lists of models and providers.
+    """
+    meta = obj["metadata"]
+    noted = (meta.get("annotations") or {}).get(REVOKED_AT_ANNOTATION)
+    dropped = {"metadata", "description", *(() if keep else LISTS)}
+    return {
+        **obj,
+        "metadata": {
+            **{name: value for name, value in meta.items() if name != "managedFields"},
+            "annotations": {} if noted is None else {REVOKED_AT_ANNOTATION: noted},
+        },
+        "spec": {name: value for name, value in obj["spec"].items() if name not in dropped},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class NameList:
+    """A list of names and of beginnings; an empty one has none."""
+
+    exact: frozenset[str] = frozenset()
+    beginnings: tuple[str, ...] = ()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.exact or name.startswith(self.beginnings)
+
+
+def read_names(entries: Iterable[str] | None) -> NameList | None:
+    """The list of a spec's entries, each exact or `prefix*`; None restricts nothing."""
+    if entries is None:
+        return None
+    listed = tuple(entries)
+    return NameList(
+        frozenset(entry for entry in listed if not entry.endswith(_ANY_REST)),
+        tuple(entry.removesuffix(_ANY_REST) for entry in listed if entry.endswith(_ANY_REST)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What one key or guardrail says of calls; None restricts nothing. `limit` is micro-dollars."""
+
+    limit: int | None = None
+    window: Window | None = None
+    requests_per_minute: int | None = None
+    allowed_models: NameList | None = None
+    denied_models: NameList | None = None
+    allowed_providers: NameList | None = None
+    denied_providers: NameList | None = None
+
+    def admit(self, service: str, model_id: str) -> bool:
+        """Whether the model may be called at the provider segment `service`."""
+        return _passes(model_id, self.allowed_models, self.denied_models) and _passes(
+            service, self.allowed_providers, self.denied_providers
+        )
+
+
+NO_RULES = Rules()
+NOTHING_ALLOWED = Rules(allowed_models=NameList())
+"""What a guardrail says whose own rules are beyond the bounds: it must not open what it closed."""
+
+
+def read_rules(spec: Mapping[str, Any]) -> Rules:
+    """The rules in the spec of a GatewayKey or GatewayGuardrail."""
+    limit = spec.get("limit") or {}
+    rules = Rules(
+        limit=limit.get("micros"),
+        window=limit.get("window"),
+        requests_per_minute=spec.get("requestsPerMinute"),
+        allowed_models=read_names(spec.get("allowedModels")),
+        denied_models=read_names(spec.get("deniedModels")),
+        allowed_providers=read_names(spec.get("allowedProviders")),
+        denied_providers=read_names(spec.get("deniedProviders")),
+    )
+    # most keys have none, and a process holds them all
+    return NO_RULES if rules == NO_RULES else rules
+
+
+@dataclass(frozen=True, slots=True)
+class Guardrail:
+    """A GatewayGuardrail, as far as it decides on calls."""
+
+    name: str
+    account: str
+    display_name: str
+    key_names: frozenset[str]
+    rules: Rules
+
+
+def read_guardrail(obj: Mapping[str, Any]) -> Guardrail:
+    """The guardrail of an object; one beyond the bounds allows nothing."""
+    spec = obj["spec"]
+    excess = find_excess(spec)
+    return Guardrail(
+        name=obj["metadata"]["name"],
+        account=spec["accountName"],
+        display_name=spec["displayName"],
+        key_names=frozenset(spec.get("keyNames") or ()),
+        rules=read_rules(spec) if excess is None else NOTHING_ALLOWED,
+    )
+
+
+def select_guardrails(
+    guardrails: Iterable[Guardrail], *, account: str, key_name: str
+) -> tuple[Guardrail, ...]:
+    """Those that hold for a key of `account`, by name.
+
+    One of another account does not, whatever its list of keys says: nobody restricts a stranger.
+    """
+    chosen = (g for g in guardrails if g.account == account and key_name in g.key_names)
+    return tuple(sorted(chosen, key=lambda guardrail: guardrail.name))
+
+
+def _passes(name: str, allowed: NameList | None, denied: NameList | None) -> bool:
+    return (allowed is None or name in allowed) and (denied is None or name not in denied)
+
+
+T = TypeVar("T")
+
+KEY_TITLE = "this key"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What restricts a key's calls: all of it must allow a call.
+
+    `guardrail_names` are those that the call is recorded with, `subjects` what its money is counted
+    under then (`contract.limits.list_subjects`), and `budgets` what the counters have to be asked
+    for; `limited` is whether any of these is about money. A key with more guardrails than it may
+    have is `closed`: which of them count cannot be told, so none is passed over.
+    """
+
+    key_name: str
+    guardrail_names: tuple[str, ...]
+    subjects: tuple[str, ...]
+    budgets: tuple[Budget, ...]
+    limited: bool
+    closed: bool
+    _rules: tuple[tuple[str, str, Rules], ...]
+
+    def find_refusal(self, service: str, model_id: str) -> str | None:
+        """Who does not allow the model: `this key`, or a guardrail by its name for people."""
+        return next(
+            (title for _, title, rules in self._rules if not rules.admit(service, model_id)), None
+        )
+
+    def check(self, service: str, model_id: str) -> None:
+        """Raises Forbidden where a call of the model at `service` is not allowed (§7.4)."""
+        if self.closed:
+            raise _refuse(
+                f"This key has more than {MOST_GUARDRAILS} guardrails, so nothing can be called"
+                " with it: take it out of some."
+            )
+        title = self.find_refusal(service, model_id)
+        if title is not None:
+            raise _refuse(f"Model {model_id} is not allowed for {title}.")
+
+    def name_subject(self, subject: str) -> str:
+        """What people call a subject of this policy: `this key`, or a guardrail's name."""
+        return next((title for known, title, _ in self._rules if known == subject), "a guardrail")
+
+
+def build_policy(key_name: str, rules: Rules, guardrails: Iterable[Guardrail]) -> Policy:
+    """The policy of a key with these rules, and the guardrails that hold for it, by name."""
+    chosen = tuple(guardrails)
+    closed = len(chosen) > MOST_GUARDRAILS
+    parts = [(subject_of_key(key_name), KEY_TITLE, rules)]
+    if not closed:
+        parts += [(subject_of_guardrail(g.name), name_guardrail(g), g.rules) for g in chosen]
+    budgets = tuple(filter(None, (make_budget(subject, part) for subject, _, part in parts)))
+    return Policy(
+        key_name=key_name,
+        guardrail_names=() if closed else tuple(g.name for g in chosen),
+        subjects=tuple(subject for subject, _, _ in parts),
+        budgets=budgets,
+        limited=any(budget.limit is not None for budget in budgets),
+        closed=closed,
+        _rules=tuple(parts),
+    )
+
+
+def make_budget(subject: str, rules: Rules) -> Budget | None:
+    """What the counters have to watch for a key or guardrail; None where that is nothing."""
+    if rules.limit is None and rules.requests_per_minute is None:
+        return None
+    return Budget(subject, rules.limit, rules.window, rules.requests_per_minute)
+
+
+def name_guardrail(guardrail: Guardrail) -> str:
+    """What people call a guardrail: the name that its owner gave it."""
+    return f'guardrail "{guardrail.display_name}"'
+
+
+class Policies(Generic[T]):
+    """Policies by key, following the tables; `read` makes a guardrail of a table's entry."""
+
+    def __init__(
+        self, keys: Table[Any], guardrails: Table[T], read: Callable[[T], Guardrail]
+    ) -> None:
+        self._guardrails = guardrails
+        self._read = read
+        self._seen: dict[str, Guardrail] = {}
+        self._of_key: dict[str, dict[str, Guardrail]] = {}
+        self._known: dict[str, tuple[Rules, str, Policy]] = {}
+        for name in dict(guardrails.items()):
+            self._follow(name)
+        guardrails.subscribe(self._follow)
+        # a key that is gone leaves nothing behind
+        keys.subscribe(self._forget)
+
+    def find(self, key_name: str, account: str, rules: Rules) -> Policy:
+        """The policy of a key of `account` with these rules, as the table of guardrails has it."""
+        known = self._known.get(key_name)
+        if known is not None and known[0] == rules and known[1] == account:
+            return known[2]
+        listed = self._of_key.get(key_name, {}).values()
+        chosen = select_guardrails(listed, account=account, key_name=key_name)
+        policy = build_policy(key_name, rules, chosen)
+        self._known[key_name] = rules, account, policy
+        return policy
+
+    def find_guardrail(self, name: str) -> Guardrail | None:
+        """The guardrail of that name, if there is one."""
+        return self._seen.get(name)
+
+    def _forget(self, key_name: str) -> None:
+        self._known.pop(key_name, None)
+
+    def _follow(self, name: str) -> None:
+        before = self._seen.pop(name, None)
+        if before is not None:
+            for key_name in before.key_names:
+                self._forget(key_name)
+                named = self._of_key[key_name]
+                del named[name]
+                if not named:
+                    del self._of_key[key_name]
+        entry = self._guardrails.get(name)
+        if entry is None:
+            return
+        guardrail = self._seen[name] = self._read(entry)
+        for key_name in guardrail.key_names:
+            self._forget(key_name)
+            self._of_key.setdefault(key_name, {})[name] = guardrail
+
+
+def _refuse(message: str) -> Forbidden:
+    return Forbidden(message, code="model_not_allowed", param="model")

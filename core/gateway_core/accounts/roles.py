@@ -1,0 +1,86 @@
+"""Who may do what (contract §9.2): the role matrix as one table, and what a key makes of it. Pure.
+
+Used by the API wherever a credential is checked. `contract.user.Role` has the roles of people.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from gateway_core.api.account import Role
+from gateway_core.api.key import KeyClass
+
+Refusal = Literal["wrong_credential_class", "insufficient_role"]
+"""Codes of contract §1.2."""
+
+
+class Act(Enum):
+    """What somebody wants to do: the rows of the matrix."""
+
+    READ = "models, prices, own account, balance, tasks, files, batches"
+    CREATE = "create a task, LLM call, file, upload or batch; delete, cancel"
+    GOVERN = "keys and guardrails, usage"
+    READ_MEMBERS = "who is a member of the account"
+    APPOINT = "management keys, members, webhook secret"
+    CLOSE = "delete the account, transfer its ownership"
+
+
+class Grant(Enum):
+    """A cell of the matrix."""
+
+    YES = "by any credential"
+    SESSION = "signed in only"
+    OWN_KEYS = "signed in, their own keys only"
+    NOT_OWNERS = "signed in, and not upon owners"
+    NO = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    owner: Grant
+    admin: Grant
+    member: Grant
+    viewer: Grant
+    management_key: Grant
+
+
+_Y, _N, _S = Grant.YES, Grant.NO, Grant.SESSION
+_MATRIX: Mapping[Act, _Row] = {
+    # owner, admin, member, viewer, management key
+    Act.READ: _Row(_Y, _Y, _Y, _Y, _N),
+    Act.CREATE: _Row(_Y, _Y, _Y, _N, _N),
+    Act.GOVERN: _Row(_S, _S, Grant.OWN_KEYS, _N, _Y),
+    Act.READ_MEMBERS: _Row(_S, _S, _N, _N, _Y),
+    Act.APPOINT: _Row(_S, Grant.NOT_OWNERS, _N, _N, _N),
+    Act.CLOSE: _Row(_S, _N, _N, _N, _N),
+}
+_OF_STANDARD_KEYS = frozenset({Act.READ, Act.CREATE})
+"""What is done with standard keys; all else on `/api/v1/management` is no place for one."""
+
+
+def act_as(key_class: KeyClass, creator: Role | None) -> Role:
+    """The role that a key acts with: the least of its class's and its creator's present one.
+
+    A management key's is admin. A standard key's is member at most, and member where nobody made
+    it (`creator` None): such a key was declared by an admin of the cluster.
+    """
+    if key_class == "Management":
+        return "admin"
+    return "viewer" if creator == "viewer" else "member"
+
+
+def refuse_key(act: Act, key_class: KeyClass, role: Role) -> Refusal | None:
+    """Why a key of this class that acts with this role may not do it; None if it may."""
+    is_standard = key_class == "Standard"
+    if is_standard is not (act in _OF_STANDARD_KEYS):
+        return "wrong_credential_class"
+    row = _MATRIX[act]
+    grant = getattr(row, role) if is_standard else row.management_key
+    return None if grant is Grant.YES else "insufficient_role"
+
+
+def find_grant(act: Act, role: Role) -> Grant:
+    """How far somebody of this role may do it, signed in."""
+    grant: Grant = getattr(_MATRIX[act], role)
+    return grant

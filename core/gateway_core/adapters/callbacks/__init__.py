@@ -1,1 +1,0 @@
-"""Callbacks over HTTP, to addresses that clients name."""

@@ -1,1 +1,0 @@
-"""The Kubernetes API: connection, a thin typed client, and watch-fed tables."""

@@ -1,1 +1,0 @@
-"""The object store: bytes in a directory."""

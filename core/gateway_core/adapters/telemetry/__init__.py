@@ -1,1 +1,0 @@
-"""What every process tells Prometheus of itself, whatever it does."""

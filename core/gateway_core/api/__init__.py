@@ -1,0 +1,1 @@
+"""Kubernetes API types (the CRDs are generated from them), names, ids, errors, money."""

@@ -1,0 +1,96 @@
+"""GatewayGuardrail: what some keys of an account may spend together, and on what.
+
+Its budget is a pool. A charge counts for the guardrails that its key had when the call was let in,
+and goes on to: taking a key out of one gives the pool nothing back.
+"""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import ConfigDict, Field
+
+from gateway_core.api.limits import Entries, RequestsPerMinute, SpendLimit, bound_size
+from gateway_core.api.resource import (
+    AGE,
+    IMMUTABLE,
+    MESSAGE_COLUMN,
+    READY_COLUMNS,
+    Micros,
+    Name,
+    Part,
+    Resource,
+    Status,
+    Time,
+    rule,
+)
+
+GUARDRAIL_PREFIX = "grd"
+MOST_KEYS = 1000
+
+GUARDRAIL_NAME_RULE = rule(
+    "self.metadata.name.matches('^grd-[a-z0-9-]{0,57}[a-z0-9]$')",
+    "metadata.name must be `grd-` and 1 to 58 lowercase letters, digits or dashes",
+)
+
+
+class GuardrailSpec(Part):
+    """A guardrail as declared. All that restricts a call restricts it together."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                bound_size("allowedModels", "deniedModels", "allowedProviders", "deniedProviders")
+            ]
+        }
+    )
+
+    account_name: Annotated[Name, Field(json_schema_extra=IMMUTABLE)]
+    display_name: Annotated[str, Field(min_length=1, max_length=100)]
+    description: Annotated[str | None, Field(max_length=1000)] = None
+    limit: SpendLimit | None = None
+    requests_per_minute: RequestsPerMinute | None = None
+    allowed_models: Entries | None = None
+    denied_models: Entries | None = None
+    allowed_providers: Annotated[
+        Entries | None, Field(description="Provider segments of the REST paths.")
+    ] = None
+    denied_providers: Entries | None = None
+    key_names: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=63)]] | None,
+        Field(
+            max_length=MOST_KEYS,
+            description="The GatewayKeys it holds for; those that are not there do not matter.",
+            json_schema_extra={"x-kubernetes-list-type": "set"},
+        ),
+    ] = None
+
+
+class GuardrailStatus(Status):
+    """What the pool has spent in its window, as of the last look."""
+
+    used_micros: Micros | None = None
+    used: Annotated[str | None, Field(max_length=32, description="The same in dollars.")] = None
+    reset_time: Time | None = None
+
+
+class GatewayGuardrail(Resource):
+    """Limits that some keys of an account share."""
+
+    kind_name: ClassVar[str] = "GatewayGuardrail"
+    plural: ClassVar[str] = "gatewayguardrails"
+    short_name: ClassVar[str] = "gwguard"
+    columns: ClassVar[list[Any]] = [
+        ("Account", "string", ".spec.accountName", 0),
+        ("Display", "string", ".spec.displayName", 0),
+        ("Used", "string", ".status.used", 0),
+        ("Window", "string", ".spec.limit.window", 0),
+        *READY_COLUMNS,
+        ("Limit", "integer", ".spec.limit.micros", 1),
+        ("Resets", "string", ".status.resetTime", 1),
+        MESSAGE_COLUMN,
+        AGE,
+    ]
+    selectable: ClassVar[list[str]] = [".spec.accountName"]
+    rules: ClassVar[list[dict[str, Any]]] = [GUARDRAIL_NAME_RULE]
+
+    spec: GuardrailSpec
+    status: GuardrailStatus = Field(default_factory=GuardrailStatus)

@@ -1,0 +1,183 @@
+"""Names of the Kubernetes contract (group, labels, finalizer) and the opaque ids of the wire.
+
+An id is 26 base32 characters: a 96-bit body and a 34-bit tag keyed over account and body.
+"""
+
+import enum
+import hashlib
+import hmac
+import re
+import secrets
+import zlib
+
+GROUP = "modelgateway.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+CATEGORY = "modelgateway"
+
+ACCOUNT_LABEL = f"{GROUP}/account"
+SHARD_LABEL = f"{GROUP}/shard"
+KEY_LABEL = f"{GROUP}/key"
+"""On a Secret that the operator wrote: the GatewayKey whose plaintext it holds."""
+ROTATIONS_ANNOTATION = f"{GROUP}/rotations"
+"""On the same: the key's `spec.rotations` when it was written."""
+REQUEST_ID_ANNOTATION = f"{GROUP}/request-id"
+GIVEN_DIGEST_ANNOTATION = f"{GROUP}/given-digest"
+FINGERPRINT_ANNOTATION = f"{GROUP}/fingerprint"
+"""On what was made with an Idempotency-Key: the digest of the input it stands for."""
+FIRST_HINT_ANNOTATION = f"{GROUP}/first-hint"
+"""The hint of the token a key was made with, for replays after it was rotated."""
+SEQUENCE_ANNOTATION = f"{GROUP}/sequence"
+"""A version of the record from before the object was made: the order of those of one second."""
+REPLAYS_ANNOTATION = f"{GROUP}/replays"
+"""Calls with an Idempotency-Key that changed the object: a JSON array of digests."""
+REVOKED_AT_ANNOTATION = f"{GROUP}/revoked-at"
+CANCELLED_AT_ANNOTATION = f"{GROUP}/cancelled-at"
+"""When a client asked for the end of a batch; the operator's own time for it may be later."""
+WITHDRAWN_ANNOTATION = f"{GROUP}/withdrawn"
+"""On an Upload that was cancelled since there was no room for it: its create was refused."""
+UNCHECKED_ANNOTATION = f"{GROUP}/unchecked"
+"""On a guardrail of which it is not known yet whether its name is the only one."""
+TRACEPARENT_ANNOTATION = f"{GROUP}/traceparent"
+"""The trace that a task belongs to, as W3C Trace Context writes it; where tracing is on."""
+TASK_FINALIZER = f"{GROUP}/upstream-job"
+FOLDED_LABEL = f"{GROUP}/folded"
+"""When an ended task was archived and its charge folded into its account's usage; never removed."""
+
+SHARDS = 16
+"""How many shards the operator's work is divided into; a task's shard is fixed at its creation."""
+
+STORED_FINALIZER = f"{GROUP}/stored-bytes"
+"""On files and uploads: their bytes are removed before they go."""
+BATCH_FINALIZER = f"{GROUP}/batch-run"
+"""On batches: the charge is folded and the results are removed before they go."""
+
+TASK_PREFIX = "task"
+FILE_PREFIX = "file"
+UPLOAD_PREFIX = "upload"
+PART_PREFIX = "part"
+BATCH_PREFIX = "batch"
+CALL_PREFIX = "call-"
+"""What the holds of calls begin with that leave no object; no object's name does."""
+
+
+def shard_of(name: str) -> int:
+    """The shard (0 to 15) of an object called `name`; the same on every replica and release."""
+    return zlib.crc32(name.encode()) % SHARDS
+
+
+def head_of(prefix: str) -> str:
+    """What ids of that prefix begin with: `file-` for Files, `task_` and the like else (§0.4)."""
+    return prefix + ("-" if prefix == FILE_PREFIX else "_")
+
+
+def is_batch(name: str) -> bool:
+    """Whether a run of that object name is a GatewayBatch; else it is a GatewayTask."""
+    return name.startswith(f"{BATCH_PREFIX}-")
+
+
+def id_to_name(wire_id: str) -> str:
+    """`task_abc` becomes `task-abc`: object names allow no underscore."""
+    return wire_id.replace("_", "-", 1)
+
+
+def name_to_id(name: str) -> str:
+    """`task-abc` becomes `task_abc`; the inverse of `id_to_name` for every name of ours."""
+    prefix, dash, rest = name.partition("-")
+    return head_of(prefix) + rest if dash else name
+
+
+BODY_BYTES = 12
+TAG_BITS = 34
+_SHAPE = re.compile(r"[a-z2-7]{26}")
+_BITS = 8 * BODY_BYTES + TAG_BITS
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+# every request has an id or two, and the standard library's Base32 takes longer than a look-up of
+# its key
+_PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
+_PLACES = tuple(range(_BITS - 10, -1, -10))
+_DIGITS = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
+"""To those that `int` reads."""
+
+
+class Ownership(enum.Enum):
+    """What an id says of itself, before anything is looked up."""
+
+    MINTED = "minted"  # made by this gateway for this account
+    FOREIGN = "foreign"  # of the minted shape, but its tag is not this account's
+    NAMED = "named"  # of another shape: an object that an admin named
+
+
+class IdMint:
+    """Makes and checks ids under one secret key (32 bytes, the same in every replica)."""
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) < 16:
+            raise ValueError("the id key must have at least 16 bytes")
+        self._key = key
+        self._last = 0
+
+    def mint_random(self, prefix: str, account: str) -> str:
+        """A new unguessable id such as `task_…` for `account`."""
+        return self._assemble(prefix, account, secrets.token_bytes(BODY_BYTES))
+
+    def mint_keyed(self, prefix: str, account: str, *parts: str) -> str:
+        """The id that (account, parts) always gives; the lock of an idempotent create (§2.2)."""
+        message = b"\0".join(part.encode() for part in ("body", prefix, account, *parts))
+        body = hmac.digest(self._key, message, hashlib.sha256)[:BODY_BYTES]
+        return self._assemble(prefix, account, body)
+
+    def mint_ordered(self, prefix: str, account: str, unix_ms: int) -> str:
+        """A new id whose `read_order` is after those that this process minted before (§0.4).
+
+        Of several processes the one with the later clock is after; within a millisecond the
+        next is a random step on.
+        """
+        self._last = max(
+            unix_ms << 48 | secrets.randbits(48), self._last + 1 + secrets.randbelow(2**24)
+        )
+        return self._assemble(prefix, account, self._last.to_bytes(BODY_BYTES, "big"))
+
+    def check(self, prefix: str, account: str, wire_id: str) -> Ownership:
+        """Whether `wire_id` was minted for `account`; takes the same time whatever the answer."""
+        head = head_of(prefix)
+        text = wire_id[len(head) :]
+        if not wire_id.startswith(head) or not _SHAPE.fullmatch(text):
+            return Ownership.NAMED
+        value = _decode(text)
+        body = (value >> TAG_BITS).to_bytes(BODY_BYTES, "big")
+        expected = self._tag(prefix, account, body)
+        given = value & ((1 << TAG_BITS) - 1)
+        same = hmac.compare_digest(expected.to_bytes(5, "big"), given.to_bytes(5, "big"))
+        return Ownership.MINTED if same else Ownership.FOREIGN
+
+    def _assemble(self, prefix: str, account: str, body: bytes) -> str:
+        value = (int.from_bytes(body, "big") << TAG_BITS) | self._tag(prefix, account, body)
+        return head_of(prefix) + _encode(value)
+
+    def _tag(self, prefix: str, account: str, body: bytes) -> int:
+        message = b"\0".join((b"tag", prefix.encode(), account.encode(), body))
+        digest = hmac.digest(self._key, message, hashlib.sha256)
+        return int.from_bytes(digest[:5], "big") >> 6
+
+
+def read_order(wire_id: str) -> int:
+    """Where an id that was minted in order stands among others; ids of other shapes as 0.
+
+    Base32 does not sort as what it stands for, so ids are not compared as text.
+    """
+    text = wire_id[-26:]
+    return _decode(text) >> TAG_BITS if _SHAPE.fullmatch(text) else 0
+
+
+def _encode(value: int) -> str:
+    return "".join([_PAIRS[value >> place & 1023] for place in _PLACES])
+
+
+def _decode(text: str) -> int:
+    return int(text.translate(_DIGITS), 32)
+
+
+def mint_request_id() -> str:
+    """A fresh `req_…` id; it names no object, so it carries no tag (contract §0.8)."""
+    return "req_" + _encode(secrets.randbits(_BITS))

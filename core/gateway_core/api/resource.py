@@ -1,0 +1,228 @@
+"""The base of every resource kind, its field types, and references to bytes in the object store."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic.alias_generators import to_camel
+
+from gateway_core.api.ids import API_VERSION
+from gateway_core.api.money import MAX_MICROS
+
+RELEASE = "0.1.0"
+
+
+Name = Annotated[
+    str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+]
+LongName = Annotated[str, Field(min_length=1, max_length=253)]
+Text = Annotated[str, Field(max_length=1024)]
+Micros = Annotated[int, Field(ge=0, le=MAX_MICROS)]
+Time = Annotated[
+    str,
+    Field(
+        max_length=64,
+        # The API server's date-time lets pass what no parser reads, e.g. an offset of 99 hours.
+        pattern=r"^[1-9]\d{3}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?"
+        r"(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$",
+        json_schema_extra={"format": "date-time"},
+    ),
+]
+Sha256 = Annotated[str, Field(max_length=64, pattern=r"^[0-9a-f]{64}$")]
+Xxh3 = Annotated[
+    str,
+    Field(
+        max_length=32,
+        pattern=r"^[0-9a-f]{32}$",
+        description="XXH3 of 128 bits, by which the bytes are checked when they are read.",
+    ),
+]
+
+IMMUTABLE: dict[str, Any] = {
+    "x-kubernetes-validations": [
+        {"rule": "self == oldSelf", "message": "may not be changed after creation"}
+    ]
+}
+
+
+def rule(expression: str, message: str) -> dict[str, Any]:
+    """One CEL rule of a schema."""
+    return {"rule": expression, "message": message}
+
+
+REFERRED_NAME_RULE = rule(
+    "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",
+    "metadata.name must be 1 to 63 lowercase letters, digits or dashes: others refer to it",
+)
+
+
+def map_list(*keys: str, max_items: int) -> Any:
+    """A list whose items are told apart by `keys`, merged item by item by server-side apply."""
+    extra: dict[str, Any] = {
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": list(keys),
+    }
+    return Field(max_length=max_items, json_schema_extra=extra)
+
+
+class Part(BaseModel):
+    """A piece of a resource: camelCase outside, snake_case inside.
+
+    Unknown fields are ignored, so that a process reads what a newer release wrote.
+    """
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+
+class Condition(Part):
+    """One observation of the resource, in the shape of metav1.Condition."""
+
+    type: Annotated[str, Field(max_length=316)]
+    status: Literal["True", "False", "Unknown"]
+    observed_generation: Annotated[int | None, Field(ge=0)] = None
+    last_transition_time: Time
+    reason: Annotated[str, Field(min_length=1, max_length=1024)]
+    message: Annotated[str, Field(max_length=4096)]
+
+
+class Status(Part):
+    """Fields that every status has."""
+
+    observed_generation: Annotated[int | None, Field(ge=0)] = None
+    conditions: Annotated[list[Condition] | None, map_list("type", max_items=8)] = None
+
+
+class Metadata(Part):
+    """The part of an object's metadata that the gateway reads."""
+
+    name: str = ""
+    namespace: str | None = None
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+    finalizers: list[str] = Field(default_factory=list)
+
+
+class Resource(Part):
+    """A kind. Subclasses add `spec` and `status` and set the class variables."""
+
+    kind_name: ClassVar[str]
+    plural: ClassVar[str]
+    short_name: ClassVar[str]
+    columns: ClassVar[list[tuple[str, str, str, int]]] = []
+    selectable: ClassVar[list[str]] = []
+    rules: ClassVar[list[dict[str, Any]]] = []
+
+    metadata: Metadata = Field(default_factory=Metadata)
+
+    _excess: str | None = PrivateAttr(default=None)
+
+    @property
+    def excess(self) -> str | None:
+        """What of the object is beyond its bounds, as its reader found; None for nothing.
+
+        The fields that are too large are not kept.
+        """
+        return self._excess
+
+    @classmethod
+    def read(cls, obj: Mapping[str, Any], excess: str | None = None) -> Self:
+        """The resource of an object whose reader found `excess`."""
+        resource = cls.model_validate(obj)
+        resource._excess = excess
+        return resource
+
+
+def skeleton(kind: type[Resource], name: str, **metadata: Any) -> dict[str, Any]:
+    """The head of a new object of `kind`, to which a caller adds `spec`."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": kind.kind_name,
+        "metadata": {"name": name, **metadata},
+    }
+
+
+def condition_column(name: str, kind: str, field: str, priority: int = 0) -> Any:
+    """A printer column that shows a field of one condition."""
+    path = f'.status.conditions[?(@.type=="{kind}")].{field}'
+    return (name, "string", path, priority)
+
+
+AGE = ("Age", "date", ".metadata.creationTimestamp", 0)
+READY_COLUMNS: list[Any] = [
+    condition_column("Ready", "Ready", "status"),
+    condition_column("Reason", "Ready", "reason"),
+]
+MESSAGE_COLUMN: Any = condition_column("Message", "Ready", "message", 1)
+
+
+FILES_FOLDER = "files/"
+UPLOADS_FOLDER = "uploads/"
+BATCHES_FOLDER = "batches/"
+TEMPORARY_FOLDER = "temporary/"
+"""What the keys begin with; after it the account's name and the owning object's name."""
+
+_PUT = "/put"
+
+Bytes = Annotated[int, Field(ge=0, le=2**53 - 1)]
+
+
+class ObjectRef(Part):
+    """Bytes in the object store, written before whatever refers to them."""
+
+    key: Annotated[str, Field(min_length=1, max_length=1024)]
+    bytes: Bytes
+    sha256: Sha256
+    xxh3: Xxh3 | None = None
+
+
+def file_key(account: str, file_name: str) -> str:
+    """Where the bytes of a File lie that was made in one piece."""
+    return f"{FILES_FOLDER}{account}/{file_name}"
+
+
+def upload_folder(account: str, upload_name: str) -> str:
+    """What the keys of all parts of an Upload begin with, those of its File too."""
+    return f"{UPLOADS_FOLDER}{account}/{upload_name}/"
+
+
+def part_key(account: str, upload_name: str, part_id: str) -> str:
+    """Where one part lies, from its arrival to the end of the File that it is a segment of."""
+    return upload_folder(account, upload_name) + part_id
+
+
+def receipt_key(account: str, upload_name: str, part_id: str) -> str:
+    """Where it is written down, after a part's bytes, how many they are and their digests.
+
+    JSON, `{"bytes": int, "sha256": hex, "xxh3": hex}`: a part without it has not arrived. It goes
+    with the parts that no File has.
+    """
+    return part_key(account, upload_name, part_id) + ".json"
+
+
+def batch_folder(account: str, batch_name: str) -> str:
+    """What the keys of a Batch's results begin with, until they are merged into its Files."""
+    return f"{BATCHES_FOLDER}{account}/{batch_name}/"
+
+
+def temporary_key(account: str, file_name: str) -> str:
+    """Where the bytes of a temporary file lie."""
+    return f"{TEMPORARY_FOLDER}{account}/{file_name}"
+
+
+def put_key(account: str, file_name: str) -> str:
+    """Where those lie that a client has put itself, before the file is confirmed and after it."""
+    return temporary_key(account, file_name) + _PUT
+
+
+def is_put(key: str) -> bool:
+    """Whether a client has put the bytes there itself."""
+    return key.startswith(TEMPORARY_FOLDER) and key.endswith(_PUT)
+
+
+FOLDER = "media/"
+"""What the keys of all outputs in the object store begin with."""

@@ -1,0 +1,191 @@
+"""GatewayUpload: a file that arrives in parts, until one outcome wins (contract §4).
+
+The outcome is decided by one compare-and-set on `spec`, whoever makes it: the API for a client, or
+either process once its hour is over. `spec.completion` is the manifest: it names the parts in order
+and the File that they are. Parts are in the object store and nowhere else.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from gateway_core.api.file import MOST_SEGMENTS, Filename
+from gateway_core.api.resource import (
+    AGE,
+    Bytes,
+    LongName,
+    Name,
+    Part,
+    Resource,
+    Sha256,
+    Status,
+    Time,
+    Xxh3,
+    condition_column,
+    rule,
+)
+
+LIFETIME_SECONDS = 3600
+"""How long after its creation an Upload can be completed (§4, specification)."""
+MOST_PARTS = MOST_SEGMENTS
+
+UPLOAD_NAME_RULE = rule(
+    "self.metadata.name.matches('^upload-[a-z2-7]{26}$')",
+    "metadata.name must be `upload-` and 26 characters of base32, as the gateway mints them",
+)
+
+
+class UploadRequest(Part):
+    """What was asked for; it never changes."""
+
+    account_name: Annotated[Name, Field(description="The account that owns it.")]
+    key_name: Annotated[LongName | None, Field(description="The key it came with.")] = None
+    purpose: Literal["user_data", "batch"]
+    filename: Filename
+    media_type: Annotated[str, Field(min_length=1, max_length=255)]
+    bytes: Annotated[int, Field(ge=1, le=209_715_200, description="Of the whole file.")]
+    expires_after_seconds: Annotated[
+        int | None,
+        Field(ge=3600, le=2_592_000, description="The File's life; absent as its purpose has it."),
+    ] = None
+    fingerprint: Annotated[
+        Sha256 | None, Field(description="Digest of the validated body, to tell a replay.")
+    ] = None
+
+
+class PartRef(Part):
+    """One part of the File; its place in the store follows from its id."""
+
+    id: Annotated[str, Field(max_length=63, pattern="^part_[a-z2-7]{26}$")]
+    bytes: Bytes
+    sha256: Sha256
+    xxh3: Xxh3 | None = None
+
+
+class Completion(Part):
+    """The manifest: the parts in order, and the File that they make."""
+
+    file_name: Annotated[Name, Field(description="The GatewayFile's name, minted with this.")]
+    parts: Annotated[
+        list[PartRef],
+        Field(
+            min_length=1,
+            max_length=MOST_PARTS,
+            json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        ),
+    ]
+    time: Time
+
+
+class UploadSpec(Part):
+    """What was asked for, and how it ended."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                rule(
+                    "(self.outcome == 'Completed') == has(self.completion)",
+                    "`completion` must be specified where `outcome` is Completed, and only there",
+                ),
+                rule(
+                    "!has(self.completion)"
+                    " || self.completion.parts.map(p, p.bytes).sum() == self.request.bytes",
+                    "the parts' bytes must add up to the request's",
+                ),
+            ]
+        }
+    )
+
+    request: Annotated[
+        UploadRequest,
+        Field(
+            json_schema_extra={
+                "x-kubernetes-validations": [
+                    rule("self == oldSelf", "`request` may not be changed after creation")
+                ]
+            }
+        ),
+    ]
+    outcome: Annotated[
+        Literal["Pending", "Completed", "Cancelled", "Expired"],
+        Field(
+            description="How it ended; decided once.",
+            json_schema_extra={
+                "x-kubernetes-validations": [
+                    rule(
+                        "self == oldSelf || oldSelf == 'Pending'",
+                        "may not be changed once it is decided",
+                    )
+                ]
+            },
+        ),
+    ] = "Pending"
+    completion: Annotated[
+        Completion | None,
+        Field(
+            json_schema_extra={
+                "x-kubernetes-validations": [
+                    rule("self == oldSelf", "`completion` may not be changed")
+                ]
+            }
+        ),
+    ] = None
+
+
+class UploadStatus(Status):
+    """What has followed from the outcome."""
+
+    phase: Annotated[str | None, Field(max_length=32)] = None
+    work: Annotated[
+        str | None,
+        Field(
+            max_length=16,
+            description="Absent while something is to be done; Settled once the File is there, or"
+            " the parts are gone, and the reservation is ended.",
+        ),
+    ] = None
+    completion_time: Time | None = None
+    file_uid: Annotated[
+        str | None,
+        Field(
+            max_length=64,
+            description="The uid of the File's object, written with Settled: one of its name with"
+            " another uid was made by who came late, and is removed.",
+        ),
+    ] = None
+    file_creation_time: Annotated[
+        Time | None,
+        Field(
+            description="When the File's object was created, written with its uid: a repeated"
+            " completion answers with it after the File is deleted."
+        ),
+    ] = None
+
+
+class GatewayUpload(Resource):
+    """A file that arrives in parts."""
+
+    kind_name: ClassVar[str] = "GatewayUpload"
+    plural: ClassVar[str] = "gatewayuploads"
+    short_name: ClassVar[str] = "gwupload"
+    columns: ClassVar[list[Any]] = [
+        ("Account", "string", ".spec.request.accountName", 0),
+        ("Purpose", "string", ".spec.request.purpose", 0),
+        ("Filename", "string", ".spec.request.filename", 0),
+        ("Bytes", "integer", ".spec.request.bytes", 0),
+        ("Outcome", "string", ".spec.outcome", 0),
+        ("File", "string", ".spec.completion.fileName", 0),
+        ("Key", "string", ".spec.request.keyName", 1),
+        ("Work", "string", ".status.work", 1),
+        condition_column("Message", "Succeeded", "message", 1),
+        AGE,
+    ]
+    selectable: ClassVar[list[str]] = [
+        ".spec.request.accountName",
+        ".spec.outcome",
+        ".status.work",
+    ]
+    rules: ClassVar[list[dict[str, Any]]] = [UPLOAD_NAME_RULE]
+
+    spec: UploadSpec
+    status: UploadStatus = Field(default_factory=UploadStatus)

@@ -1,0 +1,1 @@
+"""Batches: input lines, lifecycle, results."""

@@ -1,0 +1,113 @@
+"""What clients are told of a Batch: the wire's form, from the object alone (contract §5, B.2).
+
+Pure. Used by the API; `batchlife` has how a Batch comes from one status to the next.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from gateway_core.api.batch import TERMINAL_PHASES, WINDOW_SECONDS
+from gateway_core.api.ids import CANCELLED_AT_ANNOTATION, name_to_id
+
+_ENDS: Mapping[str, str] = {
+    "Completed": "completed_at",
+    "Failed": "failed_at",
+    "Expired": "expired_at",
+    "Cancelled": "cancelled_at",
+}
+_WORDS: Mapping[str, str] = {
+    "Validating": "validating",
+    "InProgress": "in_progress",
+    "Finalizing": "finalizing",
+    "Cancelling": "cancelling",
+    "Completed": "completed",
+    "Failed": "failed",
+    "Expired": "expired",
+    "Cancelled": "cancelled",
+}
+
+
+def has_ended(obj: Mapping[str, Any]) -> bool:
+    """Whether nothing becomes of the Batch any more."""
+    return _read_phase(obj) in TERMINAL_PHASES
+
+
+def read_status(obj: Mapping[str, Any]) -> str:
+    """The status in the wire's words; one that is to be cancelled is `cancelling` at once."""
+    if not has_ended(obj) and obj["spec"].get("desiredState") == "Cancelled":
+        return "cancelling"
+    return _WORDS[_read_phase(obj)]
+
+
+def render_batch(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """The Batch with all its keys."""
+    meta, request = obj["metadata"], obj["spec"]["request"]
+    status: Mapping[str, Any] = obj.get("status") or {}
+    phase, ended = _read_phase(obj), has_ended(obj)
+    created = _to_seconds(meta["creationTimestamp"])
+    annotations = meta.get("annotations") or {}
+    # the API writes when it was asked to cancel, the operator when it found out
+    cancelling = annotations.get(CANCELLED_AT_ANNOTATION) or status.get("cancellingTime")
+    ends = dict.fromkeys(_ENDS.values())
+    if ended:
+        ends[_ENDS[phase]] = _read_time(status.get("completionTime"))
+    counts = status.get("counts") or {}
+    # their names stand before they do
+    names = status if ended else {}
+    return {
+        "id": name_to_id(meta["name"]),
+        "object": "batch",
+        "endpoint": request["endpoint"],
+        "model": status.get("modelId"),
+        "errors": _render_errors(status.get("errors")),
+        "input_file_id": name_to_id(request["inputFileName"]),
+        "completion_window": request["completionWindow"],
+        "status": read_status(obj),
+        "output_file_id": _to_id(names.get("outputFileName")),
+        "error_file_id": _to_id(names.get("errorFileName")),
+        "created_at": created,
+        "in_progress_at": _read_time(status.get("startTime")),
+        "expires_at": created + WINDOW_SECONDS,
+        "finalizing_at": _read_time(status.get("finalizingTime")),
+        "completed_at": ends["completed_at"],
+        "failed_at": ends["failed_at"],
+        "expired_at": ends["expired_at"],
+        "cancelling_at": _read_time(cancelling),
+        "cancelled_at": ends["cancelled_at"],
+        "request_counts": {name: counts.get(name, 0) for name in ("total", "completed", "failed")},
+        "usage": None,
+        "metadata": request.get("metadata"),
+    }
+
+
+def _read_phase(obj: Mapping[str, Any]) -> str:
+    """The phase; what a later release may have written and nobody here knows counts as running."""
+    phase = str((obj.get("status") or {}).get("phase") or "Validating")
+    return phase if phase in _WORDS else "InProgress"
+
+
+def _render_errors(errors: Any) -> dict[str, Any] | None:
+    if not errors:
+        return None
+    data = [
+        {name: error.get(name) for name in ("code", "message", "param", "line")} for error in errors
+    ]
+    return {"object": "list", "data": data}
+
+
+def _to_id(name: str | None) -> str | None:
+    return None if name is None else name_to_id(name)
+
+
+def _read_time(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return _to_seconds(text)
+    except ValueError:
+        return None  # an admin may annotate whatever he likes
+
+
+def _to_seconds(text: str) -> int:
+    return int(datetime.fromisoformat(text).timestamp())

@@ -1,0 +1,238 @@
+"""Results of a Batch's lines in the object store, merged in order at its end."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gateway_core.api.resource import ObjectRef, batch_folder
+from gateway_core.batches.lines import Line, LineSplitter
+from gateway_core.storage.content import Check, ContentDamaged
+from gateway_core.storage.objects import ObjectStore, StoreUnavailable
+
+OUTPUT = b"o"
+ERROR = b"e"
+Unrun = Literal["batch_expired", "batch_cancelled"]
+_MESSAGES: Mapping[Unrun, str] = {
+    "batch_expired": "The completion window ended before this request ran.",
+    "batch_cancelled": "The batch was cancelled before this request ran.",
+}
+
+
+class RecordsDamaged(Exception):
+    """What was kept of a batch's results cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineResult:
+    """One line that has ended. `text` is its line of the file, without LF."""
+
+    number: int
+    succeeded: bool
+    text: bytes
+
+    def encode(self) -> bytes:
+        """The record, a line of its own."""
+        kind = OUTPUT if self.succeeded else ERROR
+        return b"%d\t%b\t%b\n" % (self.number, kind, self.text)
+
+
+def decode_result(record: bytes) -> LineResult:
+    """The result of a record without its LF. RecordsDamaged."""
+    number, tab, rest = record.partition(b"\t")
+    kind, other_tab, text = rest.partition(b"\t")
+    if not (tab and other_tab) or kind not in (OUTPUT, ERROR) or not number.isdigit():
+        raise RecordsDamaged("a record of a line's result is damaged")
+    return LineResult(int(number), kind == OUTPUT, text)
+
+
+def tell_answer(
+    number: int, *, request: str, custom_id: str, call: str, status: int, body: Mapping[str, Any]
+) -> LineResult:
+    """The result of a line that was answered with an HTTP status; `request`, `call` are its ids."""
+    response = {"status_code": status, "request_id": call, "body": body}
+    text = _write({"id": request, "custom_id": custom_id, "response": response, "error": None})
+    return LineResult(number, 200 <= status < 300, text)
+
+
+def tell_unrun(number: int, *, request: str, custom_id: str, code: Unrun) -> LineResult:
+    """The result of a line that was never run."""
+    error = {"code": code, "message": _MESSAGES[code]}
+    text = _write({"id": request, "custom_id": custom_id, "response": None, "error": error})
+    return LineResult(number, False, text)
+
+
+def _write(value: Mapping[str, Any]) -> bytes:
+    # ASCII, so that what is no text (half a surrogate pair) goes out as it came in
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+CHUNK_BYTES = 256 * 1024
+PIECE_BYTES = 1024 * 1024
+STEP_BYTES = 32 * 1024
+STEP_LINES = 64
+"""Looked through at a time, in a millisecond or two."""
+_LIST_NAME = "list"
+_RECORDS_FOLDER = "lines/"
+
+Wait = Callable[[StoreUnavailable], Awaitable[None]]
+
+
+class ResultsFolder:
+    """Where one batch's results are kept; `owner` is a word that no other process has."""
+
+    def __init__(self, store: ObjectStore, account: str, batch_name: str, owner: str) -> None:
+        self._store = store
+        self._folder = batch_folder(account, batch_name)
+        self._owner = owner
+
+    async def write(self, sequence: int, results: Sequence[LineResult]) -> None:
+        """Stores results as the object of that number. StoreUnavailable."""
+        data = b"".join(result.encode() for result in results)
+        await self._store.put(self._key(sequence), data)
+
+    async def list_keys(self) -> list[str]:
+        """All objects of results, in the order in which they count. StoreUnavailable."""
+        prefix = self._folder + _RECORDS_FOLDER
+        return [entry.key async for entry in self._store.list_entries(prefix)]
+
+    async def write_list(self, keys: Sequence[str]) -> ObjectRef:
+        """Stores the list of what the Files are made of. StoreUnavailable.
+
+        It is named by what it says: none that a status may name is ever written over.
+        """
+        data = "\n".join(keys).encode()
+        digest = hashlib.sha256(data).hexdigest()
+        key = f"{self._folder}{_LIST_NAME}-{digest[:32]}"
+        await self._store.put(key, data)
+        return ObjectRef(key=key, bytes=len(data), sha256=digest)
+
+    async def read_list(self, ref: ObjectRef) -> list[str]:
+        """The keys that a list names. ObjectMissing, StoreUnavailable, RecordsDamaged."""
+        data = await self._store.get(ref.key)
+        if hashlib.sha256(data).hexdigest() != ref.sha256:
+            raise RecordsDamaged("the list of results is not the one that was stored")
+        return data.decode().split("\n") if data else []
+
+    async def read(self, keys: Sequence[str]) -> AsyncGenerator[LineResult, None]:
+        """All records of these objects, streamed.
+
+        ObjectMissing, StoreUnavailable, RecordsDamaged.
+        """
+        for key in keys:
+            rest = b""
+            async with aclosing(self._store.stream(key)) as chunks:
+                async for chunk in chunks:
+                    *records, rest = (rest + chunk).split(b"\n")
+                    for record in records:
+                        yield decode_result(record)
+                    await asyncio.sleep(0)
+            if rest:
+                raise RecordsDamaged("an object of results ends within a record")
+
+    async def remove(self) -> None:
+        """Removes all of it. StoreUnavailable: some may be left."""
+        keys = [entry.key async for entry in self._store.list_entries(self._folder)]
+        await self._store.delete_many(keys)
+
+    def _key(self, sequence: int) -> str:
+        return f"{self._folder}{_RECORDS_FOLDER}{sequence:08d}-{self._owner}"
+
+
+def read_sequence(key: str) -> int:
+    """The number of an object of results."""
+    return int(key.rpartition("/")[2].partition("-")[0])
+
+
+async def read_pieces(
+    store: ObjectStore, segments: Sequence[ObjectRef], wait: Wait | None = None
+) -> AsyncGenerator[bytes, None]:
+    """The bytes of an input, piece by piece.
+
+    No connection is held from one to the next, since hours may pass between them. With `wait` a
+    piece is asked for again after it where the store is away. A segment's last piece comes once all
+    of it agrees with its digest. ContentDamaged, ObjectMissing, StoreUnavailable.
+    """
+    for place, segment in enumerate(segments):
+        start, check = 0, Check(segment)
+        while start < segment.bytes:
+            length = min(PIECE_BYTES, segment.bytes - start)
+            try:
+                piece = b"".join([part async for part in store.stream(segment.key, start, length)])
+            except StoreUnavailable as error:
+                if wait is None:
+                    raise
+                await wait(error)
+                continue
+            if len(piece) != length:
+                raise ContentDamaged(f"segment {place}: not as many bytes as were stored")
+            check.update(piece)
+            start += length
+            if start == segment.bytes and not check.agrees():
+                raise ContentDamaged(f"segment {place}: not the bytes that were stored")
+            yield piece
+
+
+async def read_lines(
+    store: ObjectStore, segments: Sequence[ObjectRef], wait: Wait | None = None
+) -> AsyncGenerator[Line, None]:
+    """The lines of an input that are not blank, as `read_pieces` reads it."""
+    splitter = LineSplitter()
+    async with aclosing(read_pieces(store, segments, wait)) as pieces:
+        async for piece in pieces:
+            for start in range(0, len(piece), STEP_BYTES):
+                for line in splitter.feed(piece[start : start + STEP_BYTES]):
+                    yield line
+                # whoever takes the lines may never have to wait: everything else has its turn here
+                await asyncio.sleep(0)
+    for line in splitter.end():
+        yield line
+
+
+async def merge(
+    lines: AsyncIterator[Line],
+    results: AsyncIterator[LineResult],
+    tell_unrun: Callable[[Line], Awaitable[LineResult]],
+) -> AsyncGenerator[LineResult, None]:
+    """One result for each line, in their order; `tell_unrun` makes that of one that has none.
+
+    What waits for an earlier line is in memory: as much as a run lets lines get ahead of the oldest
+    one under way.
+    """
+    waiting: dict[int, LineResult] = {}
+    is_more, unrun = True, 0
+    async for line in lines:
+        while is_more and line.number not in waiting:
+            result = await anext(results, None)
+            is_more = result is not None
+            if result is not None and result.number >= line.number:
+                waiting.setdefault(result.number, result)
+        found = waiting.pop(line.number, None)
+        if found is None:
+            unrun += 1
+            if unrun % STEP_LINES == 0:
+                await asyncio.sleep(0)
+            found = await tell_unrun(line)
+        yield found
+
+
+async def join_results(
+    results: AsyncIterator[LineResult], *, succeeded: bool, count: Callable[[], None]
+) -> AsyncGenerator[bytes, None]:
+    """The bytes of the output or the error file; `count` is called for each of its lines."""
+    parts: list[bytes] = []
+    size = 0
+    async for result in results:
+        if result.succeeded is not succeeded:
+            continue
+        count()
+        parts += (result.text, b"\n")
+        size += len(result.text) + 1
+        if size >= CHUNK_BYTES:
+            yield b"".join(parts)
+            parts, size = [], 0
+    if parts:
+        yield b"".join(parts)

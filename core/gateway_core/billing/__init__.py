@@ -1,0 +1,1 @@
+"""Prices, limits, reservations, the ledger, usage and its journal."""

@@ -1,0 +1,322 @@
+"""Usage journal: charges of calls that leave no object, appended as immutable store objects."""
+
+import asyncio
+import re
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice, pairwise
+from typing import Any
+
+import orjson
+import structlog
+
+from gateway_core.api.limits import list_subjects
+from gateway_core.billing.usage import Charge
+from gateway_core.concurrency import back_off
+from gateway_core.storage.objects import ObjectStore
+
+PREFIX = "journal/"
+_KEY = re.compile(r"journal/([a-z0-9][-a-z0-9]{0,62})/([0-9]{20})\.json")
+
+
+class JournalDamaged(Exception):
+    """An object of the journal that cannot be read; nothing that comes after it is folded."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One ended call. `micros` is what it cost, input tokens are with those read from a cache.
+
+    `operation` is service and action with a slash between, `time` (aware) when it ended, `reached`
+    whether an upstream was called.
+    """
+
+    call: str
+    account: str
+    time: datetime
+    model_id: str
+    operation: str
+    micros: int = 0
+    failed: bool = False
+    reached: bool = True
+    key_name: str | None = None
+    guardrail_names: tuple[str, ...] = ()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """What it counts under."""
+        names = {"keyName": self.key_name, "guardrailNames": self.guardrail_names}
+        return list_subjects(names)
+
+    def to_charge(self) -> Charge:
+        """What it adds to the day on which it ended."""
+        moment = self.time.astimezone(UTC)
+        return Charge(
+            name=self.call,
+            uid=self.call,
+            account=self.account,
+            day=moment.date().isoformat(),
+            minute=moment.hour * 60 + moment.minute,
+            micros=self.micros,
+            requests=int(self.reached),
+            failed=int(self.failed and self.reached),
+            key_name=self.key_name,
+            model_id=self.model_id,
+            operation=self.operation,
+            subjects=self.subjects,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JournalObject:
+    """What one process wrote at one time."""
+
+    process: str
+    sequence: int
+    records: tuple[CallRecord, ...]
+
+    @property
+    def key(self) -> str:
+        """Where it is in the store."""
+        return name_object(self.process, self.sequence)
+
+
+def name_object(process: str, sequence: int) -> str:
+    """The key of a process's object of that number."""
+    return f"{PREFIX}{process}/{sequence:020d}.json"
+
+
+def parse_name(key: str) -> tuple[str, int] | None:
+    """Process and number of a key; None for what is no object of the journal."""
+    found = _KEY.fullmatch(key)
+    return (found[1], int(found[2])) if found else None
+
+
+def encode_object(process: str, sequence: int, records: Iterable[CallRecord]) -> bytes:
+    """The bytes of an object; the same whenever it is encoded."""
+    parts = [_encode(record) for record in records]
+    return orjson.dumps({"process": process, "sequence": sequence, "calls": parts})
+
+
+def decode_object(key: str, data: bytes) -> JournalObject:
+    """The object that was stored under `key`. JournalDamaged."""
+    try:
+        value = orjson.loads(data)
+        process, sequence = value["process"], value["sequence"]
+        records = tuple(_decode(part) for part in value["calls"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise JournalDamaged(f"{key}: {type(error).__name__}: {error}") from None
+    if parse_name(key) != (process, sequence):
+        raise JournalDamaged(f"{key} says that it is {sequence} of {process}")
+    return JournalObject(process, sequence, records)
+
+
+def find_missing(sequences: Sequence[int], most: int) -> list[int]:
+    """Numbers between those, which are in order. JournalDamaged: there are more than `most`."""
+    missing: list[int] = []
+    for before, after in pairwise(sequences):
+        if after - before - 1 > most - len(missing):
+            raise JournalDamaged(f"no objects are between {before} and {after}")
+        missing += range(before + 1, after)
+    return missing
+
+
+def _encode(record: CallRecord) -> dict[str, Any]:
+    part = {
+        "call": record.call,
+        "accountName": record.account,
+        "time": record.time.astimezone(UTC).isoformat(),
+        "keyName": record.key_name,
+        "guardrailNames": list(record.guardrail_names),
+        "modelId": record.model_id,
+        "operation": record.operation,
+        "micros": record.micros,
+        "failed": record.failed,
+        "unreached": not record.reached,
+        "inputTokens": record.input_tokens,
+        "outputTokens": record.output_tokens,
+        "cachedTokens": record.cached_tokens,
+    }
+    return {name: value for name, value in part.items() if value}
+
+
+def _decode(part: Any) -> CallRecord:
+    amounts = {
+        field: part.get(name, 0)
+        for field, name in (
+            ("micros", "micros"),
+            ("input_tokens", "inputTokens"),
+            ("output_tokens", "outputTokens"),
+            ("cached_tokens", "cachedTokens"),
+        )
+    }
+    if any(type(amount) is not int or amount < 0 for amount in amounts.values()):
+        raise ValueError("an amount is no number")
+    time = datetime.fromisoformat(part["time"])
+    if time.tzinfo is None:
+        raise ValueError("a time is of no zone")
+    return CallRecord(
+        call=part["call"],
+        account=part["accountName"],
+        time=time,
+        key_name=part.get("keyName"),
+        guardrail_names=tuple(part.get("guardrailNames", ())),
+        model_id=part["modelId"],
+        operation=part["operation"],
+        failed=part.get("failed", False),
+        reached=not part.get("unreached", False),
+        **amounts,
+    )
+
+
+PAUSE_SECONDS = 0.75
+"""From the begin of one object to that of the next, at most."""
+RISK_SECONDS = 0.95
+"""How old a record may become until it is stored: a pause and a put together."""
+MOST_RECORDS = 5000
+"""Records in one object, of some 300 bytes each."""
+MOST_BUFFERED = 50_000
+"""Records in memory; who gives one beyond that waits before it goes on to its next call."""
+FIRST_SECONDS = 0.1
+LONGEST_SECONDS = 5.0
+
+Listener = Callable[[Sequence[CallRecord], int], None]
+"""Called with the records of an object and its number."""
+
+_log = structlog.get_logger(__name__)
+
+
+class JournalClosed(Exception):
+    """The journal takes nothing any more; what the call has cost is recorded nowhere."""
+
+
+def name_process(role: str, host: str) -> str:
+    """A name that no other process ever has, which tells people which one it was."""
+    words = re.sub(r"[^a-z0-9]+", "-", f"{role}-{host}".lower()).strip("-")[:46].strip("-")
+    return f"{words}-{secrets.token_hex(8)}"
+
+
+class JournalWriter:
+    """Takes records while `run` runs; for one event loop.
+
+    `sent` is told of each object before it is offered to the store, `stored` after that has it.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        process: str,
+        *,
+        sent: Listener = lambda _records, _sequence: None,
+        stored: Listener = lambda _records, _sequence: None,
+        pause_seconds: float = PAUSE_SECONDS,
+        most_buffered: int = MOST_BUFFERED,
+    ) -> None:
+        self.process = process
+        self._store = store
+        self._sent = sent
+        self._stored = stored
+        self._pause = pause_seconds
+        self._most = most_buffered
+        self._buffer: deque[CallRecord] = deque()
+        self._sending: tuple[CallRecord, ...] = ()
+        self._sequence = 0
+        self._put_seconds = 0.0
+        # set at once with what they tell of, so that no cancellation comes between
+        self._some, self._enough = asyncio.Event(), asyncio.Event()
+        self._stored_some = asyncio.Condition()
+        self._closed = False
+
+    @property
+    def unsafe(self) -> int:
+        """Records that a death of the process would lose."""
+        return len(self._buffer) + len(self._sending)
+
+    def add(self, record: CallRecord) -> None:
+        """Takes a record at once, however many there are. JournalClosed."""
+        if self._closed:
+            _log.error("a call ended too late", call=record.call, lost_micros=record.micros)
+            raise JournalClosed(record.call)
+        self._buffer.append(record)
+        self._some.set()
+        if len(self._buffer) >= MOST_RECORDS:
+            self._enough.set()
+
+    async def wait_for_room(self) -> None:
+        """Returns once there are not too many; who has given a record waits here for the store."""
+        async with self._stored_some:
+            await self._stored_some.wait_for(lambda: self.unsafe <= self._most)
+
+    async def run(self) -> None:
+        """Writes until cancelled, or until all is stored after `close`.
+
+        Called again after it has raised it goes on with the object that it was storing.
+        """
+        loop = asyncio.get_running_loop()
+        begun = float("-inf")
+        if self._sending:
+            await self._offer()
+        while True:
+            await self._some.wait()
+            if not self._buffer:
+                return
+            pause = min(self._pause, RISK_SECONDS - self._put_seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(begun + pause):
+                    await self._enough.wait()
+            begun = loop.time()
+            await self._write()
+            # a quick one among slow ones is no reason to wait longer
+            took = min(loop.time() - begun, RISK_SECONDS)
+            self._put_seconds = max(took, self._put_seconds * 0.8)
+
+    async def close(self) -> None:
+        """Takes no more; returns once everything is stored. `run` has to go on meanwhile."""
+        self._closed = True
+        self._some.set()
+        self._enough.set()
+        async with self._stored_some:
+            await self._stored_some.wait_for(lambda: not self.unsafe)
+
+    async def _write(self) -> None:
+        """Stores one object; returns once it is known to be stored."""
+        records = tuple(islice(self._buffer, MOST_RECORDS))
+        for _ in records:
+            self._buffer.popleft()
+        if not self._closed:
+            if not self._buffer:
+                self._some.clear()
+            if len(self._buffer) < MOST_RECORDS:
+                self._enough.clear()
+        self._sending = records
+        self._sequence += 1
+        await self._offer()
+
+    async def _offer(self) -> None:
+        """Stores what is being sent; to do it twice stores the same bytes under the same key."""
+        records = self._sending
+        self._sent(records, self._sequence)
+        key = name_object(self.process, self._sequence)
+        data = encode_object(self.process, self._sequence, records)
+        attempt = 0
+        while True:
+            try:
+                await self._store.put(key, data)
+                break
+            except Exception as error:  # whatever it is, the records are all that there is
+                attempt += 1
+                _log.warning("journal not stored", key=key, error=str(error), records=self.unsafe)
+                await asyncio.sleep(back_off(attempt, first=FIRST_SECONDS, longest=LONGEST_SECONDS))
+        self._stored(records, self._sequence)
+        async with self._stored_some:
+            self._sending = ()
+            self._stored_some.notify_all()

@@ -1,0 +1,255 @@
+"""An account's money, rebuilt in Redis from the record: charges and live reservations."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from gateway_core.api.batch import GatewayBatch
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.limits import list_subjects, subject_of_guardrail, subject_of_key
+from gateway_core.api.task import GatewayTask
+from gateway_core.billing.counters import Counters, Ledger
+from gateway_core.billing.journal import JournalDamaged, JournalObject
+from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.spending import SpentSum, shares_entries
+from gateway_core.billing.usage import ENDED_PHASES, Balance, Charge, read_charge, sum_usage
+from gateway_core.billing.usage_store import list_usage, select_unfolded
+from gateway_core.billing.windows import number_day
+from gateway_core.kube.records import Object, Records, RecordUnavailable, WatchExpired
+from gateway_core.redis.link import CountersStale, CountersUnavailable
+from gateway_core.storage.objects import StoreUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One run's part in the ledger: micro-dollars held, or charged on a UTC day."""
+
+    held: int = 0
+    charged: int = 0
+    day: str | None = None
+
+
+def read_entry(obj: dict[str, Any]) -> Entry:
+    """The entry of one task or batch; all zero where it neither holds nor costs anything."""
+    status = obj.get("status") or {}
+    if status.get("phase") in ENDED_PHASES:
+        ended = status.get("completionTime") or ""
+        return Entry(charged=status.get("chargedMicros") or 0, day=ended[:10] or None)
+    reserved = status.get("reservedMicros")
+    if reserved is None:
+        reserved = obj["spec"]["request"].get("reservedMicros")
+    return Entry(held=reserved or 0)
+
+
+MOST_AT_ONCE = 4
+_ATTEMPTS = 6
+_DAYS_OF_JOURNALS = 2
+_OF_BATCHES = ("modelId", "service", "counts")
+
+
+class RebuildLapsed(RecordUnavailable):
+    """Nothing was rebuilt: the record was read too slowly, or the store has lost all again."""
+
+
+class Rebuilder:
+    """Rebuilds accounts' money, a few accounts at a time; for one process and event loop.
+
+    A loss of the counters makes all accounts stale at once. Each rebuild reads lists as long as the
+    account's open tasks and days; all at once they would starve the record's other users, and each
+    other of the time that a rebuild has.
+    """
+
+    def __init__(self, records: Records, backlog: Backlog, counters: Counters) -> None:
+        self._records = records
+        self._backlog = backlog
+        self._counters = counters
+        self._slots = asyncio.Semaphore(MOST_AT_ONCE)
+        self._running: dict[str, asyncio.Task[bool]] = {}
+
+    async def rebuild(self, account: str) -> bool:
+        """As `rebuild_ledger`; who asks for an account that is being rebuilt waits for that.
+
+        It goes on if its caller gives up.
+        """
+        task = self._running.get(account)
+        if task is None:
+            task = asyncio.create_task(self._run(account))
+            self._running[account] = task
+            task.add_done_callback(lambda _: self._running.pop(account, None))
+        return await asyncio.shield(task)
+
+    async def _run(self, account: str) -> bool:
+        waited = self._slots.locked()
+        async with self._slots:
+            # another replica may have done it meanwhile
+            if waited and await _is_there(self._counters, account):
+                return True
+            return await rebuild_ledger(self._records, self._backlog, self._counters, account)
+
+
+async def rebuild_ledger(
+    records: Records, backlog: Backlog, counters: Counters, account: str
+) -> bool:
+    """Puts the account's ledger in place; False where another replica is at it.
+
+    A task is missed here while the write that records its amount is under way (its create, or its
+    intent where it was made with kubectl); the operator takes its hold again before it submits.
+    Raises what the ports raise, and RebuildLapsed.
+    """
+    token = await counters.begin_rebuild(account)
+    if token is None:
+        return False
+    try:
+        ledger = await read_ledger(records, backlog, account)
+    except BaseException:
+        # a replica that cannot read the record must not keep one that can from it
+        with suppress(CountersUnavailable):
+            await counters.abandon_rebuild(account, token)
+        raise
+    if await counters.finish_rebuild(account, token, ledger) or await _is_there(counters, account):
+        return True
+    raise RebuildLapsed(f"the money of {account} was not put in place")
+
+
+async def _is_there(counters: Counters, account: str) -> bool:
+    try:
+        await counters.read_spending(account, "")
+    except CountersStale:
+        return False
+    return True
+
+
+async def read_ledger(records: Records, backlog: Backlog, account: str) -> Ledger:
+    """The account's money: what is folded, what has ended since, and what is held.
+
+    Tasks and usage are read as they were at one moment, so that folds that go on meanwhile count
+    once: a task that is not marked yet is left out where the usage of that moment names it.
+    RecordUnavailable, also where the journal cannot be read.
+    """
+    known = _find_marks(sum_usage(await list_usage(records, account)))
+    for _ in range(_ATTEMPTS):
+        try:
+            journal = await backlog.read_all()
+        except (StoreUnavailable, JournalDamaged) as error:
+            raise RecordUnavailable(f"the usage journal cannot be read: {error}") from error
+        for obj in journal:
+            known[obj.process] = max(obj.sequence, known.get(obj.process, 0))
+        with suppress(WatchExpired):
+            ledger = await _read_moment(records, journal, account)
+            if all(n <= known.get(process, 0) for process, n in ledger.journals.items()):
+                return ledger
+            known = dict(ledger.journals)
+    raise RecordUnavailable(f"tasks and usage of {account} change too fast to be read")
+
+
+async def _read_moment(records: Records, journal: Sequence[JournalObject], account: str) -> Ledger:
+    runs, version = await _list_runs(records, GatewayTask.plural, account)
+    batches, _ = await _list_runs(records, GatewayBatch.plural, account, at_version=version)
+    runs += batches
+    usage = await list_usage(records, account, at_version=version)
+    # who has no entry of his own is found under the shared one, so all have to be named then
+    names = await _list_subjects(records, account) if shares_entries(usage) else ()
+    balance = sum_usage(usage, names)
+    charged, by_day, spent = balance.charged, Counter(balance.by_day), balance.spent
+    holds: dict[str, int] = {}
+    subjects: dict[str, tuple[str, ...]] = {}
+    for task in runs:
+        entry, name = read_entry(task), task["metadata"]["name"]
+        if entry.held:
+            holds[name] = entry.held
+            subjects[name] = list_subjects(task["spec"]["request"])
+        elif entry.charged and task["metadata"]["uid"] not in balance.folded:
+            charge = read_charge(task)
+            charged += charge.micros
+            by_day[charge.day] += charge.micros
+            _add_charge(spent, charge)
+    journals = _find_marks(balance)
+    for obj in journal:
+        journals[obj.process] = max(obj.sequence, journals.get(obj.process, 0))
+        for record in obj.records:
+            if record.account != account:
+                continue
+            charge = record.to_charge()
+            if obj.sequence > balance.journals.get(charge.day, {}).get(obj.process, 0):
+                charged += charge.micros
+                by_day[charge.day] += charge.micros
+                _add_charge(spent, charge)
+    return Ledger(
+        charged=charged,
+        by_day=dict(by_day),
+        holds=holds,
+        subjects=subjects,
+        spent={subject: sums.freeze() for subject, sums in spent.items()},
+        journals=journals,
+    )
+
+
+async def _list_runs(
+    records: Records, plural: str, account: str, at_version: str = ""
+) -> tuple[list[Object], str]:
+    """The account's runs of a kind that are not folded, and the version they are listed at."""
+    found: list[Object] = []
+    version, token = at_version, None
+    while True:
+        page = await records.list_page(
+            plural, token=token, label_selector=select_unfolded(account), at_version=at_version
+        )
+        version = version or page.resource_version
+        found += map(_strip, page.items)
+        token = page.next_token
+        if token is None:
+            return found, version
+
+
+def _find_marks(balance: Balance) -> dict[str, int]:
+    """How far the journals of late are in the usage: an older process has no calls under way."""
+    marks: dict[str, int] = {}
+    for day in sorted(balance.journals)[-_DAYS_OF_JOURNALS:]:
+        for process, sequence in balance.journals[day].items():
+            marks[process] = max(sequence, marks.get(process, 0))
+    return marks
+
+
+def _add_charge(spent: dict[str, SpentSum], charge: Charge) -> None:
+    day = number_day(date.fromisoformat(charge.day))
+    for subject in charge.subjects:
+        spent.setdefault(subject, SpentSum()).add(charge.micros, day, charge.minute)
+
+
+async def _list_subjects(records: Records, account: str) -> list[str]:
+    """All keys and guardrails of the account, as subjects."""
+    found: list[str] = []
+    for kind, name_subject in (
+        (GatewayKey, subject_of_key),
+        (GatewayGuardrail, subject_of_guardrail),
+    ):
+        token = None
+        while True:
+            page = await records.list_page(
+                kind.plural,
+                token=token,
+                field_selector=f"spec.accountName={account}",
+                metadata_only=True,
+            )
+            found += [name_subject(item["metadata"]["name"]) for item in page.items]
+            token = page.next_token
+            if token is None:
+                break
+    return found
+
+
+def _strip(task: Object) -> Object:
+    """What the ledger reads of a run: an account may have thousands of them."""
+    meta, request, status = task["metadata"], task["spec"]["request"], task.get("status") or {}
+    about = ("accountName", "keyName", "guardrailNames", "modelId", "service", "action")
+    kept = ("phase", "chargedMicros", "completionTime", "reservedMicros", *_OF_BATCHES)
+    return {
+        "metadata": {name: meta.get(name) for name in ("name", "uid", "creationTimestamp")},
+        "spec": {"request": {name: request.get(name) for name in (*about, "reservedMicros")}},
+        "status": {field: status[field] for field in kept if field in status},
+    }

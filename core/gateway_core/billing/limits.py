@@ -1,0 +1,81 @@
+"""A budget that is spent, in the words and figures that a client is given (contract §9.1, §11.1).
+
+Used by the API when it refuses a call, and by the operator when it ends a task that waits.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway_core.api.limits import Window
+from gateway_core.api.money import ceil_cents, floor_cents, to_decimal_text
+from gateway_core.api.times import format_time
+from gateway_core.billing.counters import BudgetState
+
+_WINDOWS: dict[Window, str] = {
+    "1h": "in any hour",
+    "1d": "in any 24 hours",
+    "7d": "in any 7 days",
+    "daily": "a day (UTC)",
+    "weekly": "a week (from Monday, UTC)",
+    "monthly": "a month (UTC)",
+    "lifetime": "in all",
+}
+_TRAILING: tuple[Window, ...] = ("1h", "1d", "7d")
+
+
+def describe_limit(state: BudgetState, title: str, micros: int) -> str:
+    """A sentence or three: whose limit, how much, what is left of it, and when there is more.
+
+    `title` is what people call the key or guardrail; `micros` is what the call wants, and not in
+    `state`. ValueError for a budget without a limit.
+    """
+    limit, window = _read_budget(state)
+    left = max(0, limit - state.used - state.held)
+    spent = f"{to_decimal_text(state.used)} USD are spent"
+    if state.held:
+        spent += f" and {to_decimal_text(state.held)} USD reserved by calls under way"
+    return (
+        f"The credit limit of {title}, {to_decimal_text(limit)} USD {_WINDOWS[window]}, does not"
+        f" cover this call: it needs {to_decimal_text(micros)} USD, {to_decimal_text(left)} USD are"
+        f" left, {spent}. {_describe_reset(state, window)}"
+    )
+
+
+def describe_failure(state: BudgetState) -> dict[str, Any]:
+    """`status.failure.limit` of a task that failed by this budget, which leaves its own hold out.
+
+    `usedCents` is what the others have spent, rounded down, and reserved, rounded up, as in the
+    balance (§2.4).
+    """
+    limit, window = _read_budget(state)
+    told: dict[str, Any] = {
+        "limitCents": floor_cents(limit),
+        "usedCents": floor_cents(state.used) + ceil_cents(state.held),
+        "window": window,
+    }
+    if state.reset is not None:
+        told["resetTime"] = _format(state.reset)
+    return told
+
+
+def _describe_reset(state: BudgetState, window: Window) -> str:
+    if state.reset is None:
+        return "It never resets; an admin can raise it."
+    if window not in _TRAILING:
+        return f"It resets at {_format(state.reset)}."
+    if state.used:
+        return f"What was spent begins to count no more at {_format(state.reset)}."
+    if state.held:
+        return "More may be left once the calls under way have ended."
+    return "Nothing of it is spent; an admin can raise it."
+
+
+def _read_budget(state: BudgetState) -> tuple[int, Window]:
+    limit, window = state.budget.limit, state.budget.window
+    if limit is None or window is None:
+        raise ValueError(f"{state.budget.subject} has no limit")
+    return limit, window
+
+
+def _format(moment: int) -> str:
+    return format_time(datetime.fromtimestamp(moment, UTC))

@@ -1,0 +1,331 @@
+"""`Counters` on Redis. Chosen by the processes' `compose` modules.
+
+An account's keys begin with `gw:{<namespace>/<account>}:`, the braces keeping them together in a
+cluster; their shapes are told in `lua/account.lua`. Money counts only while `money` carries the
+`run_id` of the running server and as many members as `holds` and `pools` have, and a subject's
+buckets only while they carry the same total as its pool: after a restart, a FLUSHALL, an eviction
+or the return of an old snapshot it is stale until rebuilt.
+"""
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+
+import structlog
+
+from gateway_core.api.errors import RateState
+from gateway_core.billing.counters import (
+    AdmissionAnswer,
+    AdmissionCall,
+    Budget,
+    BudgetState,
+    CallState,
+    FreeRate,
+    Hold,
+    KeptCalls,
+    Ledger,
+    RateUse,
+    Spending,
+)
+from gateway_core.billing.redis_arguments import (
+    check_micros,
+    describe_budgets,
+    describe_moment,
+    describe_window,
+    join_subjects,
+    read_state,
+)
+from gateway_core.billing.windows import Buckets
+from gateway_core.kube.clock import CLOCK
+from gateway_core.redis.batches import CommandBatcher
+from gateway_core.redis.link import (
+    CHUNK,
+    REBUILD_SECONDS,
+    Command,
+    CountersUnavailable,
+    NoteRoundTrip,
+    RedisLink,
+    check_reply,
+    stage_hash,
+)
+from gateway_core.redis.scripts import (
+    ABANDON_REBUILD,
+    ADMIT,
+    BEGIN_REBUILD,
+    BUDGETS,
+    COUNT,
+    FINISH_REBUILD,
+    HOLD,
+    HOLDS,
+    KEEP,
+    MARK_STALE,
+    SCRIPTS,
+    SETTLE,
+    SPENDING,
+    Argument,
+    Script,
+    ScriptCall,
+)
+
+PREPARED = 2
+"""Connections opened beforehand: one for the calls that go together, one for what goes alone."""
+PREPARE_PAUSE_SECONDS = 0.2
+CHARGED_SECONDS = 600
+"""How long it is remembered that a task was charged: longer than any caller can be late."""
+MOST_USED = 10_000
+USED_SECONDS = 2 * 86_400
+
+_CALL_STATES: tuple[CallState, ...] = ("gone", "held", "charged")
+
+_log = structlog.get_logger(__name__)
+
+_RATE_USES: Mapping[RateUse, int] = {"skip": 0, "count": 1, "look": 2}
+_HELD, _UNDERFUNDED, _STALE, _EXCEEDED, _BUSY = 1, 2, 3, 4, 5
+
+
+class RedisCounters:
+    """The counters in the Redis at `url`; for one event loop. See `ports.counters.Counters`.
+
+    `namespace` is the gateway's: several may share a Redis, and know accounts of one name. `clock`
+    tells the Unix time that windows of spending turn by.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        namespace: str = "default",
+        max_connections: int = 16,
+        clock: Callable[[], float] = CLOCK.time,
+        note: NoteRoundTrip | None = None,
+    ) -> None:
+        self._head = f"gw:{{{namespace}/"
+        self._link = RedisLink(url, max_connections=max_connections, note=note)
+        self._clock = clock
+        self._batcher = CommandBatcher(self._link)
+
+    async def prepare(self, seconds: float) -> bool:
+        """Connects and loads the scripts, so that no first call has to wait for either.
+
+        Tries for so many seconds; whether it succeeded. It need not: calls do both by themselves.
+        """
+        commands: list[Command] = [(b"SCRIPT", b"LOAD", script.source) for script in SCRIPTS]
+        deadline = asyncio.get_running_loop().time() + seconds
+        while True:
+            try:
+                await asyncio.gather(*(self._link.run(commands) for _ in range(PREPARED)))
+            except CountersUnavailable as error:
+                if asyncio.get_running_loop().time() >= deadline:
+                    _log.warning("the counters could not be prepared", error=str(error))
+                    return False
+                await asyncio.sleep(PREPARE_PAUSE_SECONDS)
+            else:
+                return True
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self._link.close()
+
+    async def admit(self, call: AdmissionCall) -> AdmissionAnswer:
+        """One EVALSHA, together with those of other callers; see the port."""
+        hold, now = call.hold, self._clock()
+        limit, remaining, reset, wait, outcome, *exceeded = await self._batcher.call(
+            self._name_call(
+                ADMIT,
+                call.account,
+                call.requests_per_minute,
+                hold.task if hold else b"",
+                check_micros(hold.micros) if hold else 0,
+                b"" if call.funds is None else call.funds,
+                _RATE_USES[call.rate],
+                join_subjects(hold.subjects) if hold else b"",
+                *describe_budgets(call.budgets, now),
+            )
+        )
+        state = None
+        if outcome == _EXCEEDED:
+            place, *figures = exceeded
+            state = read_state(call.budgets[place], now, *figures)
+        return AdmissionAnswer(
+            rate=RateState(limit, remaining, reset),
+            rate_exceeded=wait > 0,
+            retry_after=wait,
+            underfunded=outcome == _UNDERFUNDED,
+            held=outcome == _HELD,
+            stale=outcome == _STALE,
+            busy=outcome == _BUSY,
+            exceeded=state,
+        )
+
+    async def count(self, account: str, rate: FreeRate, limit: int) -> int:
+        """See the port."""
+        wait: int = await self._batcher.call(self._name_call(COUNT, account, rate, limit))
+        return wait
+
+    async def note_used(self, account: str, used: Mapping[str, float]) -> None:
+        """See the port."""
+        name, entries = self._name_keys(account) + "used", iter(used.items())
+        while chunk := list(islice(entries, CHUNK)):
+            scores = [part for key, at in chunk for part in (repr(at), key)]
+            commands: list[Command] = [
+                (b"ZADD", name, b"GT", *scores),
+                (b"ZREMRANGEBYRANK", name, 0, -1 - MOST_USED),
+                (b"EXPIRE", name, USED_SECONDS),
+            ]
+            for reply in await self._link.run(commands):
+                check_reply(reply)
+
+    async def read_used(
+        self, account: str, keys: Sequence[str] | None = None
+    ) -> Mapping[str, float]:
+        """See the port."""
+        name = self._name_keys(account) + "used"
+        if keys is not None:
+            if not keys:
+                return {}
+            scores = check_reply((await self._link.run([(b"ZMSCORE", name, *keys)]))[0])
+            return {key: float(at) for key, at in zip(keys, scores, strict=True) if at is not None}
+        every: Command = (b"ZRANGE", name, 0, -1, b"WITHSCORES")
+        flat = check_reply((await self._link.run([every]))[0])
+        return {key.decode(): float(at) for key, at in zip(flat[::2], flat[1::2], strict=True)}
+
+    async def hold(self, account: str, hold: Hold) -> bool:
+        """See the port."""
+        micros, subjects = check_micros(hold.micros), join_subjects(hold.subjects)
+        return bool(
+            await self._batcher.call(self._name_call(HOLD, account, hold.task, micros, subjects))
+        )
+
+    async def settle(self, account: str, task: str, charged: int, at: datetime) -> bool:
+        """See the port. Forgets buckets that no window counts any more."""
+        day, oldest_day, *buckets = describe_moment(at, self._clock())
+        remembered = CHARGED_SECONDS * 1_000_000
+        micros = check_micros(charged)
+        call = self._name_call(SETTLE, account, task, micros, day, oldest_day, remembered, *buckets)
+        return bool(await self._batcher.call(call))
+
+    async def keep(self, account: str, process: str, calls: Sequence[str]) -> KeptCalls:
+        """See the port."""
+        call = self._name_call(KEEP, account, process, CHARGED_SECONDS * 1_000_000, *calls)
+        counted, *states = await self._batcher.call(call)
+        return KeptCalls(tuple(_CALL_STATES[state] for state in states), counted)
+
+    async def read_spending(self, account: str, day: str) -> Spending:
+        """See the port."""
+        charged, held, today = await self._batcher.call(self._name_call(SPENDING, account, day))
+        return Spending(charged=charged, held=held, charged_today=today)
+
+    async def read_budgets(self, account: str, budgets: Sequence[Budget]) -> list[BudgetState]:
+        """See the port."""
+        now = self._clock()
+        asked = ((budget.subject, *describe_window(budget, now)) for budget in budgets)
+        call = self._name_call(BUDGETS, account, *(part for one in asked for part in one))
+        told = await self._batcher.call(call)
+        return [read_state(b, now, *figures) for b, figures in zip(budgets, told, strict=True)]
+
+    async def list_holds(self, account: str, min_age_seconds: float) -> list[Hold]:
+        """See the port. A rebuilt hold is as old as the rebuild."""
+        call = self._name_call(HOLDS, account, int(min_age_seconds * 1_000_000))
+        flat = check_reply((await self._link.run([call]))[0])
+        holds = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
+        return [
+            Hold(task.decode(), micros, tuple(subjects.decode().split()), age / 1_000_000)
+            for task, micros, age, subjects in holds
+        ]
+
+    async def mark_stale(self, account: str) -> None:
+        """See the port."""
+        await self._batcher.call(self._name_call(MARK_STALE, account))
+
+    async def list_accounts(self) -> list[str]:
+        """See the port. Accounts whose money is stale are among them."""
+        accounts: set[str] = set()
+        cursor: bytes = b"0"
+        while True:
+            scan: Command = (b"SCAN", cursor, b"MATCH", f"{self._head}*}}:money", b"COUNT", CHUNK)
+            cursor, keys = check_reply((await self._link.run([scan]))[0])
+            accounts.update(key.decode()[len(self._head) : -len("}:money")] for key in keys)
+            if cursor == b"0":
+                return sorted(accounts)
+
+    async def begin_rebuild(self, account: str) -> str | None:
+        """See the port."""
+        call = self._name_call(BEGIN_REBUILD, account, secrets.token_hex(8), REBUILD_SECONDS)
+        token = await self._batcher.call(call)
+        return None if token is None else token.decode()
+
+    async def finish_rebuild(self, account: str, token: str, ledger: Ledger) -> bool:
+        """See the port. All is staged beside what is in use, and put in its place in one step."""
+        pools = _sum_pools(ledger)
+        finish = self._name_call(
+            FINISH_REBUILD,
+            account,
+            token,
+            check_micros(ledger.charged),
+            sum(check_micros(micros) for micros in ledger.holds.values()),
+            len(ledger.holds),
+            len(pools),
+            *(p for d, micros in ledger.by_day.items() for p in (f"day:{d}", check_micros(micros))),
+            *(
+                p
+                for name, sequence in ledger.journals.items()
+                for p in (f"journal:{name}", sequence)
+            ),
+        )
+        now = await self._read_clock()
+        commands = _stage(self._name_keys(account), token, ledger, pools, now)
+        while chunk := list(islice(commands, CHUNK)):
+            for reply in await self._link.run(chunk):
+                check_reply(reply)
+        return bool(check_reply((await self._link.run([finish]))[0]))
+
+    async def abandon_rebuild(self, account: str, token: str) -> None:
+        """See the port."""
+        await self._batcher.call(self._name_call(ABANDON_REBUILD, account, token))
+
+    def _name_keys(self, account: str) -> str:
+        """What the account's keys begin with."""
+        return f"{self._head}{account}}}:"
+
+    def _name_call(self, script: Script, account: str, *arguments: Argument) -> ScriptCall:
+        return ScriptCall(script, (f"{self._head}{account}}}:money",), arguments)
+
+    async def _read_clock(self) -> int:
+        """The server's time in microseconds."""
+        seconds, micros = check_reply((await self._link.run([(b"TIME",)]))[0])
+        return int(seconds) * 1_000_000 + int(micros)
+
+
+def _sum_pools(ledger: Ledger) -> dict[str, int]:
+    """The fields of `pools`: what was charged of each subject, and what is held of each."""
+    pools: Counter[str] = Counter()
+    for task, micros in ledger.holds.items():
+        for subject in ledger.subjects.get(task, ()):
+            pools[f"held {subject}"] += micros
+    for subject, spent in ledger.spent.items():
+        pools[subject] += check_micros(spent.total)
+    return {name: micros for name, micros in pools.items() if micros}
+
+
+def _stage(
+    prefix: str, token: str, ledger: Ledger, pools: dict[str, int], now: int
+) -> Iterator[Command]:
+    holds = (
+        (task, f"{micros}:{now}{join_subjects(ledger.subjects.get(task, ()))}")
+        for task, micros in ledger.holds.items()
+    )
+    yield from stage_hash(f"{prefix}staged:{token}", holds)
+    yield from stage_hash(f"{prefix}pools:{token}", pools.items())
+    for subject, spent in ledger.spent.items():
+        if spent.total:
+            yield from stage_hash(f"{prefix}spent:{token}:{subject}", _list_buckets(spent))
+
+
+def _list_buckets(spent: Buckets) -> Iterator[tuple[str, int]]:
+    yield "total", spent.total
+    for letter, parts in (("m", spent.minutes), ("h", spent.hours), ("d", spent.days)):
+        for number, micros in parts.items():
+            yield f"{letter}{number}", check_micros(micros)

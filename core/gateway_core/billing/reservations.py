@@ -1,0 +1,251 @@
+"""The holds of calls that leave no object, seen to by the process that has the calls.
+
+A call's hold is in the counters only, so nobody else can bring it back once they are emptied, and
+nobody else knows that it is still wanted. This keeps holds young while their calls go on, takes
+those again that a rebuild could not know of, and sees each ended call charged once.
+
+The record of an ended call is given to the journal before anything is waited for, and the call is
+settled at once. Between that and the moment at which the record is stored, the counters may be lost
+and rebuilt without it; so it is looked at once more then. Charged or not follows from three things
+that are read in an order in which no rebuild can come between: the hold is taken first, then it is
+asked how far the last rebuild found this process's journal, and the charge uses up the hold, which
+no rebuild brings back. Where the journal was found up to the record or beyond, the record is in the
+sums, and the hold is released. A lock of the call's keeps others from coming between.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+
+from gateway_core.billing.counters import CallState, Counters, Hold
+from gateway_core.billing.journal import CallRecord, JournalWriter
+from gateway_core.concurrency import Supervisor
+from gateway_core.kube.records import RecordError
+from gateway_core.redis.link import CountersStale, CountersUnavailable
+from gateway_core.storage.objects import ObjectStore
+
+KEEP_SECONDS = 20.0
+"""A hold is taken for one that nobody has after 120 s."""
+RETRY_SECONDS = 0.5
+_ATTEMPTS = 4
+_ACCOUNTS_AT_ONCE = 8
+_REBUILDS_AT_ONCE = 4
+
+_log = structlog.get_logger(__name__)
+
+Rebuild = Callable[[str], Awaitable[bool]]
+"""Rebuilds an account's money; False where another is at it."""
+
+
+@dataclass(slots=True)
+class _Call:
+    account: str
+    hold: Hold
+    record: CallRecord | None = None
+    sequence: int | None = None
+    stored: bool = False
+    settled: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class LiveHolds:
+    """The calls of this process, and its journal, while `run` runs. For one event loop."""
+
+    def __init__(
+        self,
+        counters: Counters,
+        rebuild: Rebuild,
+        store: ObjectStore,
+        process: str,
+        supervisor: Supervisor | None = None,
+    ) -> None:
+        self._supervisor = supervisor or Supervisor()
+        self.journal = JournalWriter(store, process, sent=self._note_sent, stored=self._note_stored)
+        self._counters = counters
+        self._rebuild = rebuild
+        self._calls: dict[str, _Call] = {}
+        # accounts to be seen to, and whether for the calls that go on, too
+        self._due: dict[str, bool] = {}
+        self._wake = asyncio.Event()
+        self._looks = asyncio.Semaphore(_ACCOUNTS_AT_ONCE)
+        self._rebuilds = asyncio.Semaphore(_REBUILDS_AT_ONCE)
+        self._rebuilding: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def begin(self, account: str, hold: Hold) -> None:
+        """Has a call, whose hold stands, seen to until `end`."""
+        self._calls[hold.task] = _Call(account, hold)
+
+    async def end(self, record: CallRecord) -> None:
+        """Gives an ended call's record to the journal and settles it; waits while that is full.
+
+        The record is taken before the first wait, so that whoever is cancelled here loses nothing:
+        `run` sees to the rest, also for want of the counters. It waits for these, so surfaces call
+        it in a task of its own or shielded from their clients' leaving. To do it again changes
+        nothing while the call is known. KeyError: it is not; JournalClosed: `close` came before.
+        """
+        call = self._calls[record.call]
+        if call.record is None:
+            self.journal.add(record)
+            call.record = record
+        try:
+            async with call.lock:
+                call.settled = await self._settle_first(call, call.record.micros)
+        except (CountersUnavailable, CountersStale) as error:
+            _log.info("call not settled yet", call=record.call, error=type(error).__name__)
+        await self.journal.wait_for_room()
+
+    async def retake(self, account: str) -> None:
+        """Takes the account's holds again after its money was rebuilt. What `counters` raises."""
+        await self._see_to(account, live=True)
+
+    async def run(self) -> None:
+        """Writes the journal and sees to calls until cancelled, whatever fails."""
+        async with asyncio.TaskGroup() as group:
+            keep = self._supervisor.keep
+            group.create_task(keep("usage_journal", self.journal.run, may_end=True))
+            group.create_task(keep("holds_of_calls", partial(self._run_looks, group)))
+
+    async def close(self) -> None:
+        """Returns once what the ended calls cost is stored. `run` has to go on meanwhile.
+
+        To be called after the `end` of the last call has been: one that comes later is refused, and
+        what it cost is lost. What the counters do not take now is counted by their next rebuild.
+        """
+        await self.journal.close()
+        accounts = {call.account for call in self._calls.values()}
+        restore = partial(self._restore, live=False)
+        await asyncio.gather(*(self._try(name, restore) for name in accounts))
+
+    async def _run_looks(self, group: asyncio.TaskGroup) -> None:
+        loop = asyncio.get_running_loop()
+        next_keep = loop.time() + KEEP_SECONDS
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(next_keep):
+                    await self._wake.wait()
+            if loop.time() >= next_keep:
+                self._due.update((call.account, True) for call in self._calls.values())
+                next_keep = loop.time() + KEEP_SECONDS
+            self._wake.clear()
+            due, self._due = self._due, {}
+            look = {live: partial(self._look, live=live, group=group) for live in (False, True)}
+            await asyncio.gather(*(self._try(name, look[live]) for name, live in due.items()))
+
+    async def _look(self, account: str, *, live: bool, group: asyncio.TaskGroup) -> None:
+        """Sees to an account's calls, or has its money rebuilt, which others do not wait for."""
+        try:
+            async with self._looks:
+                await self._see_to(account, live=live)
+        except CountersStale:
+            if account not in self._rebuilding:
+                self._rebuilding.add(account)
+                group.create_task(self._rebuild_beside(account))
+
+    async def _rebuild_beside(self, account: str) -> None:
+        try:
+            async with self._rebuilds:
+                await self._try(account, partial(self._restore, live=True))
+        finally:
+            self._rebuilding.discard(account)
+
+    async def _restore(self, account: str, *, live: bool) -> None:
+        """Sees to an account's calls; where its money is stale, to all once that is rebuilt."""
+        try:
+            await self._see_to(account, live=live)
+        except CountersStale:
+            if not await self._rebuild(account):
+                raise
+            await self._see_to(account, live=True)
+
+    async def _try(self, account: str, step: Callable[[str], Awaitable[None]]) -> None:
+        """Takes a step for an account; if it fails the account is looked at again soon."""
+        away = (CountersUnavailable, CountersStale, RecordError)
+        with self._supervisor.guard("holds_of_calls", *away, account=account) as attempt:
+            await step(account)
+        if attempt.failed:
+            self._look_again(account)
+
+    def _look_again(self, account: str) -> None:
+        self._due[account] = True
+        asyncio.get_running_loop().call_later(RETRY_SECONDS, self._wake.set)
+
+    async def _see_to(self, account: str, *, live: bool) -> None:
+        calls = [
+            call
+            for call in self._calls.values()
+            if call.account == account and (live or call.record is not None)
+        ]
+        async with AsyncExitStack() as locks:
+            for call in calls:
+                await locks.enter_async_context(call.lock)
+            names = [call.hold.task for call in calls]
+            kept = await self._counters.keep(account, self.journal.process, names)
+            for call, state in zip(calls, kept.states, strict=True):
+                await self._see_to_one(call, state, kept.counted)
+
+    async def _see_to_one(self, call: _Call, state: CallState, counted: int) -> None:
+        if call.record is None:
+            if state == "gone":
+                await self._counters.hold(call.account, call.hold)
+        elif not await self._count(call, state, counted):
+            # the counters are lost all the time
+            self._look_again(call.account)
+        elif call.stored:
+            self._calls.pop(call.hold.task, None)
+
+    async def _count(self, call: _Call, state: CallState, counted: int) -> bool:
+        """Whether what an ended call costs is known to be in the counters."""
+        assert call.record is not None
+        micros = call.record.micros
+        for _ in range(_ATTEMPTS):
+            if state == "charged":
+                return True
+            included = call.sequence is not None and call.sequence <= counted
+            if state == "gone":
+                if included or micros == 0:
+                    return True
+                await self._counters.hold(call.account, call.hold)
+            elif await self._settle(call, 0 if included else micros):
+                return True
+            name = call.hold.task
+            kept = await self._counters.keep(call.account, self.journal.process, [name])
+            state, counted = kept.states[0], kept.counted
+        return False
+
+    async def _settle_first(self, call: _Call, micros: int) -> bool:
+        """Settles a call that has just ended, mostly in one step."""
+        if call.sequence is None:
+            # no rebuild has read what the store was not offered yet, and one that does later drops
+            # the hold, which nobody takes again while the call is locked
+            return await self._settle(call, micros)
+        kept = await self._counters.keep(call.account, self.journal.process, [call.hold.task])
+        return await self._count(call, kept.states[0], kept.counted)
+
+    async def _settle(self, call: _Call, micros: int) -> bool:
+        assert call.record is not None
+        time = call.record.time
+        return await self._counters.settle(call.account, call.hold.task, micros, time)
+
+    def _note_sent(self, records: Sequence[CallRecord], sequence: int) -> None:
+        for record in records:
+            if record.call in self._calls:
+                self._calls[record.call].sequence = sequence
+
+    def _note_stored(self, records: Sequence[CallRecord], sequence: int) -> None:
+        for record in records:
+            call = self._calls.get(record.call)
+            if call is None:
+                continue
+            call.stored = True
+            if call.settled and record.micros == 0:
+                del self._calls[record.call]
+            else:
+                self._due.setdefault(record.account, False)
+        self._wake.set()

@@ -1,0 +1,1 @@
+"""Callbacks: schedule, signing and client."""

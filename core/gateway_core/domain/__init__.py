@@ -1,1 +1,0 @@
-"""The decisions, pure: no I/O, no clock of their own, no framework."""

@@ -1,0 +1,1 @@
+"""Guard of outgoing connections to addresses that clients or providers name."""

@@ -1,0 +1,1 @@
+"""Files, Uploads, temporary files and the storage quota."""

@@ -1,0 +1,196 @@
+"""Addresses on the media host: signed ones of outputs, sealed ones of temporary files."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from dataclasses import astuple, dataclass
+from typing import Protocol, TypeVar
+from urllib.parse import quote
+
+import orjson
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+
+from gateway_core.api.resource import FOLDER, ObjectRef
+
+LIFETIME_SECONDS = 30 * 86400
+
+_PATH = re.compile(
+    r"/media/([0-9a-f-]{36})/(0|[1-9]\d?)/([0-9a-f]{8,12})-([A-Za-z0-9_-]{27})/[^/]+"
+)
+_EXTENSIONS = {"video/mp4": "mp4", "video/webm": "webm", "video/quicktime": "mov"}
+
+
+@dataclass(frozen=True, slots=True)
+class MediaItem:
+    """One output of one task."""
+
+    task_uid: str
+    index: int
+
+    @property
+    def key(self) -> str:
+        """Its key in the object store; the same however often the output is copied."""
+        return f"{FOLDER}{self.task_uid}/{self.index}"
+
+
+class MediaSigner:
+    """Signs and verifies media paths under one secret key of 32 bytes, shared by both processes."""
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) < 16:
+            raise ValueError("the media key must have at least 16 bytes")
+        self._key = key
+
+    def sign(self, item: MediaItem, content_type: str, expires_at: int) -> str:
+        """The path for `item` until `expires_at` (Unix seconds)."""
+        name = f"video.{_EXTENSIONS.get(content_type, 'mp4')}"
+        expiry = f"{expires_at:08x}"
+        signature = self._signature(item, expiry)
+        return f"/media/{item.task_uid}/{item.index}/{expiry}-{signature}/{name}"
+
+    def verify(self, path: str, now: float) -> MediaItem | None:
+        """The output a path gives access to, None if it is forged or out of date."""
+        match = _PATH.fullmatch(path)
+        if match is None:
+            return None
+        item = MediaItem(match[1], int(match[2]))
+        good = hmac.compare_digest(self._signature(item, match[3]), match[4])
+        return item if good and int(match[3], 16) > now else None
+
+    def _signature(self, item: MediaItem, expiry: str) -> str:
+        message = f"media\0{item.task_uid}\0{item.index}\0{expiry}".encode()
+        digest = hmac.digest(self._key, message, hashlib.sha256)[:20]
+        return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+class Sealer(Protocol):
+    """Seals bytes for a purpose; one content always gives one text, of `[A-Za-z0-9_-]`."""
+
+    def seal(self, purpose: str, content: bytes) -> str:
+        """The sealed text: it tells nothing but the content's length."""
+        ...
+
+    def unseal(self, purpose: str, text: str) -> bytes | None:
+        """The content; None of a text that was not sealed by this gateway for this purpose."""
+        ...
+
+
+MOST_CHARACTERS = 4096
+
+
+class SivSealer:
+    """Seals under a key made of `secret` (16 bytes at least), the same in every process."""
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) < 16:
+            raise ValueError("the secret must have at least 16 bytes")
+        self._cipher = AESSIV(hmac.digest(secret, b"sealed addresses", hashlib.sha512))
+
+    def seal(self, purpose: str, content: bytes) -> str:
+        """See the port."""
+        sealed = self._cipher.encrypt(content, [purpose.encode()])
+        return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
+
+    def unseal(self, purpose: str, text: str) -> bytes | None:
+        """See the port."""
+        if len(text) > MOST_CHARACTERS or not text.isascii():
+            return None
+        try:
+            sealed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+            content = self._cipher.decrypt(sealed, [purpose.encode()])
+        except (InvalidTag, binascii.Error, ValueError):
+            return None
+        # of the ways to write the last bits, one is ours
+        return content if self.seal(purpose, content) == text else None
+
+
+PATH = "/temporary/"
+LIFE_SECONDS = 24 * 3600
+PUT_SECONDS = 15 * 60
+TICKET_SECONDS = 3600
+"""How long what was put can be confirmed; it was put within the first quarter of an hour."""
+
+_READ, _PUT, _CONFIRM = "temporary-read", "temporary-put", "temporary-confirm"
+_GET_PATH = re.compile(r"/temporary/([A-Za-z0-9_-]+)/[^/]+")
+_PUT_PATH = re.compile(r"/temporary/([A-Za-z0-9_-]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to read a temporary file. `expires_at` is Unix seconds."""
+
+    key: str
+    bytes: int
+    sha256: str
+    media_type: str
+    expires_at: int
+
+    @property
+    def segment(self) -> ObjectRef:
+        """The bytes."""
+        return ObjectRef(key=self.key, bytes=self.bytes, sha256=self.sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What is to be put: `md5` is hex, `file_name` the name of the GatewayFile that it becomes.
+
+    `issued_at` is Unix seconds.
+    """
+
+    account: str
+    file_name: str
+    key: str
+    filename: str
+    bytes: int
+    md5: str
+    issued_at: int
+
+
+_Kind = TypeVar("_Kind", Address, Ticket)
+
+
+class TemporaryAddresses:
+    """Makes and reads them."""
+
+    def __init__(self, sealer: Sealer) -> None:
+        self._sealer = sealer
+
+    def make_read_path(self, address: Address, filename: str) -> str:
+        """The path of a file; the same one each time."""
+        return f"{PATH}{self._seal(_READ, address)}/{quote(filename, safe='')}"
+
+    def find_address(self, path: str, now: float) -> Address | None:
+        """What a path (percent-encoded or not) gives access to; None if forged or out of date."""
+        match = _GET_PATH.fullmatch(path)
+        found = self._unseal(_READ, match[1], Address) if match else None
+        return found if found is not None and found.expires_at > now else None
+
+    def make_put_path(self, ticket: Ticket) -> str:
+        """The path to put the bytes of `ticket` at."""
+        return PATH + self._seal(_PUT, ticket)
+
+    def find_put(self, path: str, now: float) -> Ticket | None:
+        """What may be put at a path; None if it is forged or out of date."""
+        match = _PUT_PATH.fullmatch(path)
+        found = self._unseal(_PUT, match[1], Ticket) if match else None
+        return found if found is not None and now < found.issued_at + PUT_SECONDS else None
+
+    def make_signed_id(self, ticket: Ticket) -> str:
+        """What the client confirms with."""
+        return self._seal(_CONFIRM, ticket)
+
+    def find_ticket(self, signed_id: str, account: str) -> Ticket | None:
+        """The ticket of one's own signed id, also of one that is out of date; None of others."""
+        found = self._unseal(_CONFIRM, signed_id, Ticket)
+        return found if found is not None and found.account == account else None
+
+    def _seal(self, purpose: str, content: Address | Ticket) -> str:
+        return self._sealer.seal(purpose, orjson.dumps(astuple(content)))
+
+    def _unseal(self, purpose: str, text: str, kind: type[_Kind]) -> _Kind | None:
+        content = self._sealer.unseal(purpose, text)
+        return None if content is None else kind(*orjson.loads(content))

@@ -1,0 +1,198 @@
+"""Fetches the content of a client's URL (contract §2.5, §11.6)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import aiohttp
+from aiohttp.abc import AbstractResolver
+from yarl import URL
+
+from gateway_core.api.errors import Unavailable
+from gateway_core.concurrency import NoPlace, Places
+from gateway_core.egress.addresses import AddressPolicy, AddressRefused
+from gateway_core.egress.connector import (
+    EgressRefused,
+    PooledResolver,
+    guarded_connector,
+    run_errand,
+)
+
+
+class FetchFailed(Exception):
+    """It was not fetched; the text says why, for the client, and names no address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """An answer: its bytes, whose reading raises FetchFailed, and the length it declares."""
+
+    chunks: AsyncIterator[bytes]
+    length: int | None
+
+
+class Fetcher(Protocol):
+    """Fetches within a policy of addresses, at every redirect; one try, and a bounded time."""
+
+    def open(self, url: str, account: str) -> AbstractAsyncContextManager[Fetched]:
+        """What is at `url`, fetched within the account's fair share of connections and look-ups.
+
+        FetchFailed; Unavailable where too much is being fetched.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Frees connections and threads."""
+        ...
+
+
+FETCH_SECONDS = 30.0
+CONNECT_SECONDS = 5.0
+MOST_REDIRECTS = 3
+MOST_AT_ONCE = 32
+_CHUNK = 256 * 1024
+
+
+class HttpFetcher:
+    """Fetches under one policy; `seconds` are for all of one fetch. For one event loop.
+
+    They pass while this process waits for the other side, look-ups of names and the wait for the
+    account's turn at one included, not while bytes that came are used.
+    """
+
+    def __init__(
+        self,
+        policy: AddressPolicy,
+        *,
+        seconds: float = FETCH_SECONDS,
+        resolver: AbstractResolver | None = None,
+    ) -> None:
+        self._policy = policy
+        self._seconds = seconds
+        self._resolver = resolver
+        self._session: aiohttp.ClientSession | None = None
+        self._slots = Places(MOST_AT_ONCE)
+
+    @asynccontextmanager
+    async def open(self, url: str, account: str) -> AsyncIterator[Fetched]:
+        """See the port."""
+        async with self._take_slot(account):
+            limit = asyncio.timeout(self._seconds)
+            try:
+                async with limit:
+                    with run_errand(account):
+                        response = await self._follow(url)
+            except TimeoutError as error:
+                if not limit.expired():
+                    raise
+                raise self._give_up() from error
+            until = limit.when() or 0.0
+            try:
+                left = until - asyncio.get_running_loop().time()
+                yield Fetched(self._read(response, left), response.content_length)
+            finally:
+                response.close()
+
+    async def close(self) -> None:
+        """See the port."""
+        if self._session is not None:
+            await self._session.close()
+        if self._resolver is not None:
+            await self._resolver.close()
+
+    @asynccontextmanager
+    async def _take_slot(self, account: str) -> AsyncIterator[None]:
+        """A fair share of MOST_AT_ONCE fetches. Unavailable where none is free in time."""
+        try:
+            async with self._slots.take(account, self._seconds):
+                yield
+        except NoPlace as error:
+            raise Unavailable("Too many files are being fetched.") from error
+
+    async def _read(self, response: aiohttp.ClientResponse, left: float) -> AsyncIterator[bytes]:
+        """The bytes, for which `left` seconds are waited in all.
+
+        A body that ends before its announced length is an error, never an end.
+        """
+        clock, chunks = asyncio.get_running_loop().time, response.content.iter_chunked(_CHUNK)
+        while True:
+            began = clock()
+            try:
+                async with asyncio.timeout(max(0.0, left)):
+                    chunk = await anext(chunks, b"")
+            except TimeoutError as error:
+                raise self._give_up() from error
+            except (aiohttp.ClientError, OSError) as error:
+                raise FetchFailed("broke off while it was read") from error
+            if not chunk:
+                return
+            left -= clock() - began
+            yield chunk
+
+    def _give_up(self) -> FetchFailed:
+        return FetchFailed(f"was not fetched within {self._seconds:g} s")
+
+    async def _follow(self, url: str) -> aiohttp.ClientResponse:
+        """The answer at the end of the redirects."""
+        for _ in range(MOST_REDIRECTS + 1):
+            address = self._check(url)
+            response = await self._request(address)
+            if response.status == 200:
+                if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+                    response.close()
+                    raise FetchFailed("was answered in an encoding that was not asked for")
+                return response
+            response.close()
+            if response.status not in (301, 302, 303, 307, 308):
+                raise FetchFailed(f"was answered with status {response.status}")
+            location = response.headers.get("Location", "")
+            try:
+                url = str(address.join(URL(location, encoded=location.isascii())))
+            except ValueError:
+                raise FetchFailed("redirects to what is no address") from None
+        raise FetchFailed(f"redirects more than {MOST_REDIRECTS} times")
+
+    def _check(self, url: str) -> URL:
+        """The address to ask, by what its text says."""
+        plain = url.isascii() and url.isprintable() and " " not in url
+        try:
+            self._policy.check_url_literal(url)
+            address = URL(url, encoded=plain).with_fragment(None)
+            named = address.raw_user is not None or address.raw_password is not None
+            if address.scheme in ("http", "https") and address.host and not named:
+                return address
+        except AddressRefused:
+            raise _refuse() from None
+        except ValueError:
+            pass
+        raise FetchFailed("leads to what is no http or https address")
+
+    async def _request(self, address: URL) -> aiohttp.ClientResponse:
+        try:
+            return await self._open_session().get(
+                address, headers={"accept-encoding": "identity"}, allow_redirects=False
+            )
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            causes = (error, error.__cause__, getattr(error, "os_error", None))
+            if any(isinstance(cause, EgressRefused) for cause in causes):
+                raise _refuse() from error
+            raise FetchFailed("could not be reached") from error
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        """Made at its first use: a connector needs the running loop."""
+        if self._session is None:
+            self._resolver = self._resolver or PooledResolver()
+            self._session = aiohttp.ClientSession(
+                connector=guarded_connector(self._policy, 0, resolver=self._resolver, once=True),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+                auto_decompress=False,
+            )
+        return self._session
+
+
+def _refuse() -> FetchFailed:
+    return FetchFailed("leads to an address that is not allowed")

@@ -1,0 +1,289 @@
+"""Parts of an Upload: stored, counted, read and checked (contract §4.2 to §4.4)."""
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+import orjson
+import structlog
+
+from gateway_core.api.errors import InvalidRequest, NotFound, TooLarge
+from gateway_core.api.ids import PART_PREFIX, IdMint, Ownership
+from gateway_core.api.resource import part_key, receipt_key, upload_folder
+from gateway_core.api.upload import MOST_PARTS, PartRef
+from gateway_core.concurrency import CommonPlaces, NoPlace
+from gateway_core.failpoints import NO_FAILPOINTS, Failpoints
+from gateway_core.files.quota_counters import StorageStale, StorageUnavailable
+from gateway_core.files.uploads import MOST_PART_BYTES, count_room
+from gateway_core.kube.records import Object
+from gateway_core.storage.objects import (
+    ObjectMissing,
+    ObjectStore,
+    ObjectTooLarge,
+    StoreUnavailable,
+)
+
+
+class PartsStale(StorageStale):
+    """What the Upload's parts take is not known and has to be established; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartCaps:
+    """The most parts, and the most bytes of all of them."""
+
+    parts: int
+    bytes: int
+
+
+class PartLedger(Protocol):
+    """Every method is one atomic step, and raises StorageUnavailable.
+
+    Names are those of GatewayUploads. All is forgotten two hours after the last change.
+    """
+
+    async def claim(self, account: str, upload: str, part: str, size: int, caps: PartCaps) -> bool:
+        """Counts `size` bytes for `part`, in place of what it had.
+
+        False where a cap would be passed; then it has what it had before. PartsStale.
+        """
+        ...
+
+    async def release(self, account: str, upload: str, part: str) -> None:
+        """Frees what a part has that was not stored; nothing happens where it has nothing."""
+        ...
+
+    async def establish(self, account: str, upload: str, parts: Mapping[str, int]) -> None:
+        """Has the figures be known: `parts` (id -> bytes) are what a listing shows.
+
+        Those claimed meanwhile stay, where another process established them first.
+        """
+        ...
+
+    async def forget(self, account: str, upload: str) -> None:
+        """Drops the figures of an Upload that has ended."""
+        ...
+
+
+MOST_AT_ONCE = 2
+WAIT_SECONDS = 120.0
+"""How long one waits for a place, and for the same that was asked before it."""
+MOST_KEPT = 1000
+
+
+class PartDigests:
+    """Reads parts through, for one process."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._places = CommonPlaces(MOST_AT_ONCE)
+        self._turns = WeakValueDictionary[tuple[str, str, bytes], asyncio.Lock]()
+        self._kept = OrderedDict[tuple[str, str, bytes], bytes]()
+
+    async def find_md5(self, account: str, upload: str, part_ids: Sequence[str]) -> bytes:
+        """The MD5 of the parts in this order. ObjectMissing, StoreUnavailable."""
+        place = account, upload, hashlib.sha256("\n".join(part_ids).encode()).digest()
+        async with _hold(self._turns.setdefault(place, asyncio.Lock())):
+            known = self._kept.get(place)
+            if known is not None:
+                for part_id in part_ids[:1]:
+                    # they go together, and may have by now
+                    await self._store.head(part_key(account, upload, part_id))
+                return known
+            keys = [part_key(account, upload, part_id) for part_id in part_ids]
+            try:
+                async with self._places.take(account, WAIT_SECONDS):
+                    found = await self._read(keys)
+            except NoPlace:
+                raise _too_many() from None
+            self._kept[place] = found
+            if len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+            return found
+
+    async def _read(self, keys: Iterable[str]) -> bytes:
+        digest = hashlib.md5(usedforsecurity=False)
+        for key in keys:
+            async with aclosing(self._store.stream(key, examine=digest.update)) as chunks:
+                async for _ in chunks:
+                    pass
+        return digest.digest()
+
+
+@asynccontextmanager
+async def _hold(lock: asyncio.Lock) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            await lock.acquire()
+    except TimeoutError:
+        raise _too_many() from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _too_many() -> StoreUnavailable:
+    return StoreUnavailable("too many Uploads are being read through")
+
+
+MOST_READS = 16
+"""How many receipts one completion reads at once."""
+_RECEIPT = ".json"
+_log = structlog.get_logger(__name__)
+
+
+class UploadParts:
+    """Parts of all Uploads; whose they are is checked by whoever calls."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        ledger: PartLedger,
+        mint: IdMint,
+        failpoints: Failpoints = NO_FAILPOINTS,
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._mint = mint
+        self._failpoints = failpoints
+        self._digests = PartDigests(store)
+
+    async def add(self, obj: Object, source: AsyncIterator[bytes], expected: int = 0) -> PartRef:
+        """Stores a part of the pending Upload `obj`.
+
+        `expected` is what is known of its bytes beforehand, so that nothing is streamed in vain.
+
+        Raises:
+            InvalidRequest: `empty_part`, or `too_many_part_bytes` where the Upload has had enough.
+            TooLarge: it has more than 64 MiB.
+            StorageUnavailable, StoreUnavailable: nothing is known to be stored.
+            And whatever `source` raises.
+        """
+        part_id = self._mint.mint_random(PART_PREFIX, _whose(obj)[0])
+        await self._claim(obj, part_id, min(expected, MOST_PART_BYTES))
+        try:
+            return await self._store_part(obj, part_id, source)
+        except BaseException:
+            await self.discard(obj, part_id)
+            raise
+
+    async def discard(self, obj: Object, part_id: str) -> None:
+        """Takes back a part that no client was told of; what cannot be is left to the operator."""
+        account, upload = _whose(obj)
+        keys = [receipt_key(account, upload, part_id), part_key(account, upload, part_id)]
+        try:
+            await self._store.delete_many(keys)
+            await self._ledger.release(account, upload, part_id)
+        except (StoreUnavailable, StorageUnavailable) as error:
+            _log.warning("a part could not be taken back", upload=upload, error=str(error))
+
+    async def weigh(self, obj: Object, part_ids: Sequence[str]) -> list[PartRef]:
+        """The parts of these ids, in their order, as their receipts have them.
+
+        Raises NotFound, `part_not_found`, where one of them is no part of this Upload;
+        StoreUnavailable.
+        """
+        account, upload = _whose(obj)
+        for part_id in part_ids:
+            # before it becomes a place in the store
+            if self._mint.check(PART_PREFIX, account, part_id) is not Ownership.MINTED:
+                raise _unknown_part()
+        slots = asyncio.Semaphore(MOST_READS)
+
+        async def read(part_id: str) -> PartRef:
+            async with slots:
+                raw = await self._store.get(receipt_key(account, upload, part_id))
+            return PartRef(id=part_id, **orjson.loads(raw))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                reads = [group.create_task(read(part_id)) for part_id in part_ids]
+        except* ObjectMissing:
+            raise _unknown_part() from None
+        except* StoreUnavailable as errors:
+            raise StoreUnavailable(str(errors.exceptions[0])) from errors
+        return [task.result() for task in reads]
+
+    async def digest_md5(self, obj: Object, part_ids: Sequence[str]) -> bytes:
+        """The MD5 of the parts in this order. ObjectMissing, StoreUnavailable."""
+        return await self._digests.find_md5(*_whose(obj), part_ids)
+
+    async def _store_part(self, obj: Object, part_id: str, source: AsyncIterator[bytes]) -> PartRef:
+        account, upload = _whose(obj)
+        first = await _read_first(source)
+        self._failpoints.reach("before-part-put")
+        try:
+            stored = await self._store.put_stream(
+                part_key(account, upload, part_id),
+                _resume(first, source),
+                max_bytes=MOST_PART_BYTES,
+            )
+        except ObjectTooLarge:
+            raise TooLarge(
+                f"A part must have at most {MOST_PART_BYTES} bytes.",
+                code="part_too_large",
+                param="data",
+            ) from None
+        await self._claim(obj, part_id, stored.bytes)
+        receipt: dict[str, Any] = {
+            "bytes": stored.bytes,
+            "sha256": stored.sha256,
+            "xxh3": stored.xxh3,
+        }
+        await self._store.put(receipt_key(account, upload, part_id), orjson.dumps(receipt))
+        self._failpoints.reach("after-part-put")
+        return PartRef(id=part_id, **receipt)
+
+    async def _claim(self, obj: Object, part_id: str, size: int) -> None:
+        account, upload = _whose(obj)
+        caps = PartCaps(parts=MOST_PARTS, bytes=count_room(obj))
+        try:
+            taken = await self._ledger.claim(account, upload, part_id, size, caps)
+        except PartsStale:
+            listed = await self._list_parts(account, upload)
+            await self._ledger.establish(account, upload, listed)
+            taken = await self._ledger.claim(account, upload, part_id, size, caps)
+        if not taken:
+            raise InvalidRequest(
+                f"An Upload takes at most {caps.parts} parts, and this one {caps.bytes} bytes.",
+                code="too_many_part_bytes",
+                param="data",
+            )
+
+    async def _list_parts(self, account: str, upload: str) -> Mapping[str, int]:
+        folder = upload_folder(account, upload)
+        return {
+            entry.key.removeprefix(folder): entry.bytes
+            async for entry in self._store.list_entries(folder)
+            if not entry.key.endswith(_RECEIPT)
+        }
+
+
+async def _read_first(source: AsyncIterator[bytes]) -> bytes:
+    """The first bytes of a part, before anything is stored. InvalidRequest if there are none."""
+    async for chunk in source:
+        if chunk:
+            return chunk
+    raise InvalidRequest("A part must have at least one byte.", code="empty_part", param="data")
+
+
+async def _resume(first: bytes, source: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    yield first
+    async for chunk in source:
+        yield chunk
+
+
+def _whose(obj: Mapping[str, Any]) -> tuple[str, str]:
+    return obj["spec"]["request"]["accountName"], obj["metadata"]["name"]
+
+
+def _unknown_part() -> NotFound:
+    return NotFound(
+        "One of the parts was not found in this Upload.", code="part_not_found", param="part_ids"
+    )

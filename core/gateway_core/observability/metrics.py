@@ -1,0 +1,127 @@
+"""Metrics that API and operator have alike: build, event loop, watches, exchanges with Redis.
+
+Made by the processes' `compose` modules, in the registry that holds their own metrics as well.
+"""
+
+import asyncio
+import platform
+from collections.abc import Iterable, Mapping
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from gateway_core.api.resource import RELEASE
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.records import Table
+
+LAG_SECONDS = 0.5
+"""How often the event loop is looked at."""
+
+
+class ProcessMetrics:
+    """One process's own; `component` is `api` or `operator`."""
+
+    def __init__(self, registry: CollectorRegistry, component: str) -> None:
+        # a time of creation for each series would double their number
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._registry = registry
+        ProcessCollector(registry=registry)
+        build = Gauge(
+            "gateway_build_info",
+            "Always 1; the labels tell what runs.",
+            ("component", "version", "python"),
+            registry=registry,
+        )
+        build.labels(component, RELEASE, platform.python_version()).set(1)
+        self._lag = Histogram(
+            "gateway_event_loop_lag_seconds",
+            "How much later than asked for the event loop got to a timer, looked at twice a"
+            " second: everything in the process waits so long.",
+            buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
+            registry=registry,
+        )
+        self._round_trips = Histogram(
+            "gateway_counters_round_trip_seconds",
+            "Answered exchanges with Redis, each for all calls that went together.",
+            buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2),
+            registry=registry,
+        )
+        Gauge(
+            "gateway_clock_skew_seconds",
+            "How far the machine's clock is ahead of the Kubernetes API server's, by which all"
+            " times of the record are judged; 0 while they agree to the second.",
+            registry=registry,
+        ).set_function(lambda: CLOCK.skew)
+        self._lost_trips = Counter(
+            "gateway_counters_unanswered_total",
+            "Exchanges with Redis that were not answered.",
+            registry=registry,
+        )
+
+        self._failures = Counter(
+            "gateway_unexpected_failures_total",
+            "Exceptions that nothing expects, by the loop that was started again or went on after"
+            " it. Its log line has the traceback.",
+            ("loop",),
+            registry=registry,
+        )
+
+    def count_failure(self, loop: str) -> None:
+        """Counts an unexpected exception of a loop."""
+        self._failures.labels(loop).inc()
+
+    def note_round_trip(self, seconds: float, answered: bool) -> None:
+        """Takes in one exchange with Redis."""
+        if answered:
+            self._round_trips.observe(seconds)
+        else:
+            self._lost_trips.inc()
+
+    def follow(self, tables: Mapping[str, Table[object]]) -> None:
+        """Has the state of these tables shown, by kind."""
+        self._registry.register(_Watches(tables))
+
+    async def watch_loop(self) -> None:
+        """Looks at the event loop until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LAG_SECONDS
+            await asyncio.sleep(LAG_SECONDS)
+            self._lag.observe(max(0.0, loop.time() - due))
+
+
+class _Watches(Collector):
+    """What the tables know, asked when Prometheus asks."""
+
+    def __init__(self, tables: Mapping[str, Table[object]]) -> None:
+        self._tables = tables
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        silence, entries = self.describe()
+        for kind, table in self._tables.items():
+            silence.add_metric((kind,), table.silence)
+            entries.add_metric((kind,), len(table.items()))
+        return silence, entries
+
+    def describe(self) -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+        return (
+            GaugeMetricFamily(
+                "gateway_watch_silence_seconds",
+                "Since the watch of a kind last showed any sign of life, which is every 3 s;"
+                " infinite before the first list.",
+                labels=("kind",),
+            ),
+            GaugeMetricFamily(
+                "gateway_watch_objects",
+                "Objects of a kind that the process knows.",
+                labels=("kind",),
+            ),
+        )

@@ -1,1 +1,0 @@
-"""What the gateway needs from outside, as protocols that state their guarantees."""

@@ -1,0 +1,1 @@
+"""Upstream providers: catalog, adapters, moderation, notices."""

@@ -1,0 +1,99 @@
+"""Who judges: the model that a client names, the route to take, and the provider's adapter.
+
+Used by the API for single calls and by the operator for the lines of Batches. A model of `/v1` is
+found by its id alone, whatever its service.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+
+from gateway_core.accounts.guardrails import Policy
+from gateway_core.api.batch import ACTION
+from gateway_core.api.errors import (
+    GatewayError,
+    InvalidRequest,
+    NotFound,
+    Unavailable,
+    UpstreamFailed,
+    UpstreamRateLimited,
+    UpstreamTimeout,
+)
+from gateway_core.api.model import Route
+from gateway_core.kube.records import RecordUnavailable
+from gateway_core.providers.catalog import Catalog, Model
+from gateway_core.providers.registry import Providers
+from gateway_core.providers.upstream import (
+    ModerationUpstream,
+    UpstreamBusy,
+    UpstreamError,
+    UpstreamLimited,
+    UpstreamRejected,
+    UpstreamTimedOut,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Moderator:
+    """Where the calls of a model go."""
+
+    model: Model
+    route: Route
+    upstream: ModerationUpstream
+
+
+class Moderators:
+    """Finds moderators by the catalog as it is, which `catalog` tells."""
+
+    def __init__(
+        self, catalog: Callable[[], Catalog], providers: Providers[ModerationUpstream]
+    ) -> None:
+        self._catalog = catalog
+        self._providers = providers
+
+    def find_model(self, model_id: str, policy: Policy | None, *, param: str = "model") -> Model:
+        """The model that a client means: the first of that id which the key may call.
+
+        `policy` is None where there is no key. Raises NotFound (`model_not_found`) where there is
+        none of that id, and Forbidden where the key may call none of them.
+        """
+        found = self._catalog().find_models(ACTION, model_id)
+        if not found:
+            raise NotFound(
+                f"There is no moderation model {model_id}.", code="model_not_found", param=param
+            )
+        if policy is None:
+            return found[0]
+        allowed = (m for m in found if policy.find_refusal(m.service, m.model_id) is None)
+        chosen = next(allowed, found[0])
+        policy.check(chosen.service, chosen.model_id)
+        return chosen
+
+    async def find(self, model: Model) -> Moderator:
+        """The first route of a model whose provider can be used. Unavailable where none can."""
+        for route in model.routes:
+            try:
+                upstream = await self._providers.find(route.provider_name)
+            except RecordUnavailable:
+                continue
+            if upstream is not None:
+                return Moderator(model, route, upstream)
+        raise Unavailable(f"Model {model.model_id} cannot be reached now.")
+
+
+def explain(error: UpstreamError) -> GatewayError:
+    """What a client is told of a provider's failure (contract §1.3).
+
+    That the provider refuses the gateway's own credentials, or knows no such model, concerns nobody
+    but the platform team.
+    """
+    wait = ceil(error.retry_after or 5)
+    if isinstance(error, UpstreamRejected):
+        return InvalidRequest(error.message, param="input")
+    if isinstance(error, UpstreamLimited):
+        return UpstreamRateLimited(error.message, retry_after=wait)
+    if isinstance(error, UpstreamBusy):
+        return Unavailable("The model's provider takes no calls at present.", retry_after=wait)
+    if isinstance(error, UpstreamTimedOut):
+        return UpstreamTimeout("The model's provider did not answer in time.")
+    return UpstreamFailed("The model's provider failed on this call.")

@@ -1,0 +1,114 @@
+"""Notices of providers that a job has ended, and their hand-over to the operator replica."""
+
+import base64
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+import aiohttp
+
+from gateway_core.api.ids import SHARDS, shard_of
+
+ROOT = "/notices/"
+_PATH = re.compile(r"/notices/([a-z0-9-]{1,63})/([0-9a-f-]{36})/([A-Za-z0-9_-]{43})")
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """That something has become of a task's job: the task's object name and uid."""
+
+    name: str
+    uid: str
+
+
+class NoticeSigner:
+    """Signs and verifies paths of notices. The key is derived from the id key (16 bytes or more),
+    which API and operator share."""
+
+    def __init__(self, id_key: bytes) -> None:
+        if len(id_key) < 16:
+            raise ValueError("the id key must have at least 16 bytes")
+        self._key = hmac.digest(id_key, b"notices", hashlib.sha256)
+
+    def sign(self, notice: Notice) -> str:
+        """The path that stands for `notice`."""
+        return f"{ROOT}{notice.name}/{notice.uid}/{self._signature(notice)}"
+
+    def locate(self, base: str, notice: Notice) -> str | None:
+        """The address that a provider is given for `notice`; None without a base."""
+        return base.rstrip("/") + self.sign(notice) if base else None
+
+    def verify(self, path: str) -> Notice | None:
+        """What a path stands for, None if it is forged. Takes the same time for any signature."""
+        found = _PATH.fullmatch(path)
+        if found is None:
+            return None
+        notice = Notice(found[1], found[2])
+        return notice if hmac.compare_digest(self._signature(notice), found[3]) else None
+
+    def _signature(self, notice: Notice) -> str:
+        message = f"{notice.name}\0{notice.uid}".encode()
+        digest = hmac.digest(self._key, message, hashlib.sha256)
+        return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+class NoticeUndelivered(Exception):
+    """No replica has taken the notice; it may be sent again."""
+
+
+class NoticeSink(Protocol):
+    """Takes notices. May be told of one any number of times, and of tasks that have ended."""
+
+    async def deliver(self, notice: Notice) -> None:
+        """Hands on a notice, within seconds. NoticeUndelivered."""
+        ...
+
+
+_SECONDS = 3.0
+_MOST_CONNECTIONS = 32
+ORDINAL = "{ordinal}"
+
+
+class OperatorLink:
+    """Fulfils `ports.notices.NoticeSink`. An async context manager.
+
+    `url` is where a replica's inner port is, with `{ordinal}` for its number; `replicas` how many
+    there are.
+    """
+
+    def __init__(self, url: str, replicas: int, signer: NoticeSigner) -> None:
+        self._url = url.rstrip("/")
+        self._replicas = replicas
+        self._signer = signer
+
+    async def __aenter__(self) -> "OperatorLink":
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_MOST_CONNECTIONS),
+            timeout=aiohttp.ClientTimeout(total=_SECONDS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    def find_owner(self, name: str) -> str:
+        """The address of the replica that works the task called `name`."""
+        ordinal = shard_of(name) % min(self._replicas, SHARDS)
+        return self._url.replace(ORDINAL, str(ordinal))
+
+    async def deliver(self, notice: Notice) -> None:
+        """Hands on a notice. NoticeUndelivered."""
+        url = self.find_owner(notice.name) + self._signer.sign(notice)
+        try:
+            async with self._session.post(url, allow_redirects=False) as answer:
+                status = answer.status
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise NoticeUndelivered(
+                f"the operator did not answer: {type(error).__name__}"
+            ) from None
+        if status != 204:
+            raise NoticeUndelivered(f"the operator answered with HTTP status {status}")

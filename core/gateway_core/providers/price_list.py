@@ -1,0 +1,140 @@
+"""What the price list shows of each model at one moment (contract §2.6). Pure.
+
+Every model is in it, callable or not: a client that has one in its configuration reads here that it
+is going or gone. Amounts are micro-dollars.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from gateway_core.api.model import FieldRule, Price
+from gateway_core.billing.prices import (
+    Unit,
+    find_cached_price,
+    find_second_price,
+    list_units,
+    select_price,
+)
+from gateway_core.providers.catalog import Catalog, list_resolutions
+from gateway_core.tasks.operations import OPERATIONS
+
+PricingStatus = Literal["priced", "free", "unpriced"]
+CatalogStatus = Literal["available", "deprecated", "unavailable"]
+Strategy = Literal[
+    "per_call", "per_second", "per_second_by_resolution", "per_image", "per_token", "combined"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One model's entry. `seconds` are its resolutions in the operation's order, with their rates.
+
+    `unit` is None where the price is of several units, or there is none.
+    """
+
+    service: str
+    action: str
+    model_id: str
+    catalog_status: CatalogStatus
+    price: Price | None
+    seconds: tuple[tuple[str, int], ...]
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """What the price is of."""
+        return () if self.price is None else list_units(self.price)
+
+    @property
+    def unit(self) -> Unit | None:
+        """What the price is of, where that is one thing."""
+        return self.units[0] if len(self.units) == 1 else None
+
+    @property
+    def unit_micros(self) -> int | None:
+        """The price of one unit, where there is one such price."""
+        if self.price is None or self.unit is None:
+            return None
+        rates = {rate for _, rate in self.seconds}
+        return {
+            Unit.CALL: self.price.per_call_micros,
+            Unit.SECOND: rates.pop() if len(rates) == 1 else None,
+            Unit.IMAGE: self.price.per_image_micros,
+            Unit.TOKEN: None,
+        }[self.unit]
+
+    @property
+    def strategy(self) -> Strategy | None:
+        """How a call's price comes about."""
+        if self.unit is None:
+            return "combined" if self.units else None
+        if self.unit is Unit.SECOND and self.unit_micros is None:
+            return "per_second_by_resolution"
+        strategies: Mapping[Unit, Strategy] = {
+            Unit.CALL: "per_call",
+            Unit.SECOND: "per_second",
+            Unit.IMAGE: "per_image",
+            Unit.TOKEN: "per_token",
+        }
+        return strategies[self.unit]
+
+    @property
+    def pricing_status(self) -> PricingStatus:
+        """Whether calls cost anything."""
+        if self.price is None:
+            return "unpriced"
+        return "free" if is_free(self.price) else "priced"
+
+
+def is_free(price: Price) -> bool:
+    """Whether nothing that a call makes costs anything."""
+    rates = [rate.micros for rate in price.per_second or ()]
+    amounts = (
+        price.per_call_micros,
+        price.per_image_micros,
+        price.input_per_million_micros,
+        price.output_per_million_micros,
+        find_cached_price(price),
+        *rates,
+    )
+    return not any(amounts)
+
+
+def list_schedules(catalog: Catalog, at: datetime) -> list[Schedule]:
+    """Every model's entry as of `at`, sorted by service, action and id."""
+    entries = [*_list_callable(catalog, at), *_list_withdrawn(catalog, at)]
+    return sorted(entries, key=lambda entry: (entry.service, entry.action, entry.model_id))
+
+
+def _list_callable(catalog: Catalog, at: datetime) -> Iterator[Schedule]:
+    for (service, action), models in catalog.models.items():
+        for model in models.values():
+            status: CatalogStatus = "deprecated" if model.deprecated else "available"
+            price = select_price(model.prices, at)
+            seconds = _list_seconds(action, model.rules, price)
+            yield Schedule(service, action, model.model_id, status, price, seconds)
+
+
+def _list_withdrawn(catalog: Catalog, at: datetime) -> Iterator[Schedule]:
+    for obj in catalog.withdrawn:
+        spec = obj.spec
+        price = select_price(spec.prices or (), at)
+        rules = {rule.name: rule for rule in spec.fields or ()}
+        seconds = _list_seconds(spec.action, rules, price)
+        yield Schedule(spec.service, spec.action, spec.model_id, "unavailable", price, seconds)
+
+
+def _list_seconds(
+    action: str, rules: Mapping[str, FieldRule], price: Price | None
+) -> tuple[tuple[str, int], ...]:
+    if price is None or not price.per_second:
+        return ()
+    operation = OPERATIONS.get(action)
+    names: Iterable[str] = (
+        list_resolutions(operation, rules)
+        if operation
+        else sorted(rate.resolution for rate in price.per_second)
+    )
+    found = ((name, find_second_price(price, name)) for name in names)
+    return tuple((name, micros) for name, micros in found if micros is not None)

@@ -1,0 +1,264 @@
+"""Registry of the providers in use: one adapter per usable GatewayProvider."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import structlog
+
+from gateway_core.api.conditions import Reason
+from gateway_core.api.provider import GatewayProvider, ProviderSpec
+from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.kube.records import Missing, NotPermitted, Records, RecordUnavailable, Table
+from gateway_core.providers.catalog import Problem
+from gateway_core.providers.checks import check_provider
+from gateway_core.providers.http import HttpUpstream
+from gateway_core.providers.openai import OpenAIUpstream
+from gateway_core.providers.plugins import CodeUpstream
+from gateway_core.providers.upstream import (
+    AdapterFailed,
+    AdapterMissing,
+    ModerationUpstream,
+    Upstream,
+)
+
+OPENAI = "openai"
+
+
+def build_upstream(
+    spec: ProviderSpec, credential: bytes | str | None, policy: AddressPolicy
+) -> Upstream:
+    """The provider as its resource declares it; no I/O happens before its first call.
+
+    Raises ValueError, with what is to be mended, for a resource or credential that cannot be used.
+    A type that is not known shows when it is started.
+    """
+    if spec.type == OPENAI:
+        raise ValueError("a provider of type openai has no jobs: it serves no tasks")
+    kind = HttpUpstream if spec.type == "http" else CodeUpstream
+    return kind(spec, credential, policy)
+
+
+def build_moderation(spec: ProviderSpec, credential: bytes | str | None) -> ModerationUpstream:
+    """The provider as its resource declares it; no I/O happens before its first call.
+
+    Raises ValueError, as above, also for a resource of another type.
+    """
+    if spec.type != OPENAI:
+        raise ValueError(f"a provider of type {spec.type} serves no moderations")
+    return OpenAIUpstream(spec, credential)
+
+
+SECRET_SECONDS = 30.0
+RETRY_SECONDS = 3.0
+START_PAUSE = 5.0
+LONGEST_START_PAUSE = 300.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Usable(Protocol):
+    """What adapters of every port have."""
+
+    @property
+    def trouble(self) -> str | None:
+        """What keeps it from being used at present, for an admin; None if nothing does."""
+        ...
+
+    async def start(self) -> None:
+        """Called once; raises what `ports.upstream.Upstream.start` does."""
+        ...
+
+    async def close(self) -> None:
+        """Frees connections."""
+        ...
+
+
+U = TypeVar("U", bound=Usable)
+
+
+def check_declaration(spec: ProviderSpec) -> Problem | None:
+    """All that is wrong with a resource by itself."""
+    problems = check_provider(spec)
+    if not problems:
+        return None
+    return Problem(problems[0].reason, "; ".join(problem.text for problem in problems))
+
+
+@dataclass(slots=True)
+class _Entry(Generic[U]):
+    spec: ProviderSpec
+    credential: str | None
+    upstream: U | None
+    problem: Problem | None
+    read_at: float
+    pause: float = START_PAUSE
+    """Seconds from a start that failed to the next."""
+    start_at: float = float("inf")
+    """When an adapter that could not be started is to be started again."""
+
+
+class Providers(Generic[U]):
+    """Upstreams by provider name.
+
+    `build` raises ValueError, saying what to mend, for a type or credential that cannot be used.
+    `reading` says where an installation lets this process read a Secret.
+    """
+
+    def __init__(
+        self,
+        table: Table[GatewayProvider],
+        records: Records,
+        build: Callable[[ProviderSpec, str | None], U],
+        check: Callable[[ProviderSpec], Problem | None] = check_declaration,
+        *,
+        reading: str = "the chart's value operator.secretNames, or set operator.readAnySecret",
+    ) -> None:
+        self.table = table
+        self._records = records
+        self._build = build
+        self._check = check
+        self._reading = reading
+        self._entries: dict[str, _Entry[U]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._replaced: list[U] = []
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def find(self, name: str) -> U | None:
+        """The provider's upstream, None if there is no such provider or it is unusable.
+
+        Raises RecordUnavailable where its Secret cannot be read for now.
+        """
+        entry = await self._refresh(name)
+        if entry is None or entry.upstream is None or entry.upstream.trouble is not None:
+            return None
+        return entry.upstream
+
+    async def check(self, name: str) -> Problem | None:
+        """What keeps the provider from being used; None if nothing does."""
+        entry = await self._refresh(name)
+        if entry is None:
+            return Problem(Reason.PROVIDER_NOT_FOUND, f"no GatewayProvider is called {name}")
+        trouble = entry.upstream.trouble if entry.upstream is not None else None
+        if entry.problem is None and trouble is not None:
+            return Problem(Reason.ADAPTER_FAILED, trouble)
+        return entry.problem
+
+    async def close(self) -> None:
+        """Frees all connections, also of those that were replaced a moment ago."""
+        used = [entry.upstream for entry in self._entries.values() if entry.upstream is not None]
+        replaced, self._replaced = self._replaced, []
+        for upstream in used + replaced:
+            await upstream.close()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    async def _refresh(self, name: str) -> _Entry[U] | None:
+        obj = self.table.get(name)
+        known = self._entries.get(name)
+        if obj is None:
+            await self._retire(self._entries.pop(name, None))
+            return None
+        fresh = known is not None and _is_fresh(known)
+        # the same object, mostly: every poll comes by, and to compare a spec takes its time
+        if known is not None and fresh and (known.spec is obj.spec or known.spec == obj.spec):
+            known.spec = obj.spec
+            return known
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            known = self._entries.get(name)
+            fresh = known is not None and _is_fresh(known)
+            if known is not None and fresh and known.spec == obj.spec:
+                return known
+            try:
+                credential, problem = await self._read_credential(obj.spec)
+            except RecordUnavailable:
+                if known is None or known.spec != obj.spec:
+                    raise
+                # what was known goes on while the API is away, and not every call asks for it
+                now = time.monotonic()
+                known.read_at = now - SECRET_SECONDS + RETRY_SECONDS
+                known.start_at = max(known.start_at, now + RETRY_SECONDS)
+                return known
+            pause = START_PAUSE
+            if known is not None and known.spec == obj.spec and known.credential == credential:
+                if time.monotonic() < known.start_at:
+                    known.read_at, known.problem = time.monotonic(), problem or known.problem
+                    return known
+                pause = min(LONGEST_START_PAUSE, 2 * known.pause)
+            upstream = None
+            if problem is None:
+                upstream, problem = await self._make(obj.spec, credential)
+            entry = _Entry(obj.spec, credential, upstream, problem, time.monotonic())
+            if problem is not None and problem.reason is Reason.ADAPTER_FAILED:
+                entry.pause, entry.start_at = pause, time.monotonic() + pause
+            self._entries[name] = entry
+        await self._retire(known)
+        return entry
+
+    async def _make(
+        self, spec: ProviderSpec, credential: str | None
+    ) -> tuple[U | None, Problem | None]:
+        """The upstream, or what keeps it from being made.
+
+        Any exception is the resource's problem: one that nobody foresaw must not end the operator.
+        """
+        try:
+            problem = self._check(spec)
+            if problem:
+                return None, problem
+            upstream = self._build(spec, credential)
+            await upstream.start()
+        except AdapterMissing as error:
+            return None, Problem(Reason.ADAPTER_NOT_FOUND, str(error))
+        except AdapterFailed as error:
+            return None, Problem(Reason.ADAPTER_FAILED, str(error))
+        except ValueError as error:
+            return None, Problem(Reason.INVALID_FIELD, str(error))
+        except Exception as error:  # a resource must not bring the process down
+            _log.exception("a provider cannot be used")
+            return None, Problem(
+                Reason.INVALID_FIELD, f"the provider fails: {type(error).__name__}"
+            )
+        return upstream, None
+
+    async def _read_credential(self, spec: ProviderSpec) -> tuple[str | None, Problem | None]:
+        ref = spec.credentials_secret_ref
+        if ref is None:
+            return None, None
+        try:
+            data = await self._records.read_secret(ref.name)
+        except Missing:
+            data = {}
+        except NotPermitted:
+            text = f"RBAC lacks get of Secret {ref.name}: name it in {self._reading}"
+            return None, Problem(Reason.SECRET_FORBIDDEN, text)
+        value = data.get(ref.key)
+        if not value:
+            text = f"Secret {ref.name} must hold a value for key {ref.key}"
+            return None, Problem(Reason.SECRET_NOT_FOUND, text)
+        return value.decode(errors="replace").strip(), None
+
+    async def _retire(self, entry: _Entry[U] | None) -> None:
+        """Closes an upstream that was replaced, once calls under way have had time to end."""
+        if entry is None or entry.upstream is None:
+            return
+        declared = entry.spec.http or entry.spec.openai
+        grace = declared.request_timeout_seconds + 60 if declared else 60
+        self._replaced.append(entry.upstream)
+        asyncio.get_running_loop().call_later(grace, self._close_soon, entry.upstream)
+
+    def _close_soon(self, upstream: U) -> None:
+        if upstream not in self._replaced:
+            return
+        self._replaced.remove(upstream)
+        task = asyncio.create_task(upstream.close())
+        # the loop itself holds no more than a weak reference
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+def _is_fresh(entry: _Entry[Any]) -> bool:
+    """Whether there is nothing to look up or to start again."""
+    now = time.monotonic()
+    return now - entry.read_at < SECRET_SECONDS and now < entry.start_at

@@ -1,0 +1,212 @@
+"""Commands to Redis over a pool of connections, each bound to the server run it talks to.
+
+Used by `RedisCounters` and `CommandBatcher`. It speaks to redis-py's connections directly:
+its clients reconnect silently, and a script must never carry the `run_id` of another run of the
+server than the one that executes it, or a stale snapshot would pass for money.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from hiredis import pack_command
+from redis.asyncio import BlockingConnectionPool
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    ClusterDownError,
+    NoScriptError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+
+from gateway_core.concurrency import WaitLimit
+from gateway_core.redis.scripts import Argument, ScriptCall
+
+
+class CountersUnavailable(Exception):
+    """The store did not answer; whether it counted, held or settled is unknown.
+
+    Safe to repeat all the same: holds and settlements are keyed by their task. A hold that no
+    object answers for is the sweeper's.
+    """
+
+
+class CountersRefused(CountersUnavailable):
+    """The store is there, and cannot do this one call: what it has of the account is not usable.
+
+    It says nothing about other calls.
+    """
+
+
+class CountersStale(Exception):
+    """The account's money is not in the store (it was emptied or restarted): rebuild it first."""
+
+
+Command = ScriptCall | tuple[Argument, ...]
+Reply = Any
+NoteRoundTrip = Callable[[float, bool], None]
+"""Told of each exchange: its seconds, and whether it was answered."""
+
+CONNECT_SECONDS = 1.0
+COMMAND_SECONDS = 2.0
+BEYOND_SECONDS = 10.0
+"""For redis-py's own timers, which end nothing before ours do: they know of no pauses."""
+
+_SERVES_NOBODY = re.compile(r"\b(READONLY|MASTERDOWN|CLUSTERDOWN|MISCONF|NOREPLICAS|BUSY)\b")
+"""In replies to any write, as a server gives them that is failing over or that cannot save; a
+script's error has them anywhere in it."""
+
+_RUN_ID = re.compile(rb"^run_id:(\w+)", re.MULTILINE)
+
+
+class RedisLink:
+    """A pool of connections to the Redis at `url` (`redis://`, `rediss://`, `unix://`).
+
+    A call takes at most 2 s, connecting included, of which the server's greeting has 1 s. Nothing
+    is retried: a count that was taken may not be taken twice for one call.
+    """
+
+    def __init__(
+        self, url: str, *, max_connections: int = 16, note: NoteRoundTrip | None = None
+    ) -> None:
+        self._note = note or _say_nothing
+        self._run_ids: WeakKeyDictionary[AbstractConnection, bytes] = WeakKeyDictionary()
+        # The call's own time-out covers every read and write; redis-py's would cost a task each.
+        self._pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=max_connections,
+            timeout=None,
+            socket_connect_timeout=BEYOND_SECONDS,
+            socket_timeout=None,
+            socket_keepalive=True,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+            redis_connect_func=self._greet,
+        )
+
+    async def run(self, commands: Sequence[Command]) -> list[Reply]:
+        """The replies to `commands`, sent in one go; an error reply is given as the exception.
+
+        Raises CountersUnavailable where not all were answered: each may or may not have been done.
+        """
+        began = time.perf_counter()
+        try:
+            async with WaitLimit(COMMAND_SECONDS):
+                # The pool has no annotations.
+                connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
+                try:
+                    replies = await self._exchange(connection, commands)
+                except BaseException:
+                    # Replies that nobody reads would be taken for those of the next call.
+                    await connection.disconnect(nowait=True)
+                    raise
+                finally:
+                    await self._pool.release(connection)
+        except (RedisError, OSError) as error:
+            self._note(time.perf_counter() - began, False)
+            raise CountersUnavailable(
+                f"Redis does not answer: {type(error).__name__} {error}"
+            ) from error
+        self._note(time.perf_counter() - began, True)
+        return replies
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self._pool.aclose()
+
+    async def _greet(self, connection: AbstractConnection) -> None:
+        """Called by redis-py on every new connection, before its first command."""
+        try:
+            async with WaitLimit(CONNECT_SECONDS):
+                await connection.on_connect()
+                await connection.send_command("INFO", "server", check_health=False)
+                reply = await connection.read_response()
+            self._run_ids[connection] = _find_run_id(reply)
+        except BaseException:
+            # Left open it would pass for greeted.
+            await connection.disconnect(nowait=True)
+            raise
+
+    async def _exchange(
+        self, connection: AbstractConnection, commands: Sequence[Command]
+    ) -> list[Reply]:
+        run_id = self._run_ids[connection]
+        replies = await _send(
+            connection,
+            [c.to_command(run_id) if isinstance(c, ScriptCall) else c for c in commands],
+        )
+        unknown = [
+            (place, command)
+            for place, (command, reply) in enumerate(zip(commands, replies, strict=True))
+            if isinstance(reply, NoScriptError) and isinstance(command, ScriptCall)
+        ]
+        if unknown:
+            again = await _send(connection, [c.to_full_command(run_id) for _, c in unknown])
+            for (place, _), reply in zip(unknown, again, strict=True):
+                replies[place] = reply
+        return replies
+
+
+def _say_nothing(_seconds: float, _answered: bool) -> None:
+    """For whoever counts no exchanges."""
+
+
+def _find_run_id(info: bytes | None) -> bytes:
+    found = _RUN_ID.search(info or b"")
+    if found is None:
+        raise RedisError("the server does not tell its run_id")
+    return found[1]
+
+
+async def _send(
+    connection: AbstractConnection, commands: Sequence[tuple[Argument, ...]]
+) -> list[Reply]:
+    # Its annotation means one argument what is each. What redis-py puts around it costs ten times
+    # as much, and its asyncio connections' own way more again.
+    packed = b"".join([pack_command(command) for command in commands])  # type: ignore[arg-type]
+    await connection.send_packed_command(packed, check_health=False)
+    replies: list[Reply] = []
+    for _ in commands:
+        try:
+            replies.append(await connection.read_response())
+        except ResponseError as error:
+            replies.append(error)
+    return replies
+
+
+def check_reply(reply: Reply) -> Reply:
+    """The reply, if it is none of an error.
+
+    CountersStale; CountersUnavailable from a server that serves nobody's calls now; CountersRefused
+    for any other error, which is of this call alone.
+    """
+    if isinstance(reply, ResponseError):
+        if str(reply).startswith("STALE"):
+            raise CountersStale(str(reply))
+        # of the two that have a class of their own, redis-py takes the code away
+        of_server = isinstance(reply, ReadOnlyError | ClusterDownError)
+        if of_server or _SERVES_NOBODY.search(str(reply)):
+            raise CountersUnavailable(f"Redis serves nobody: {reply}") from reply
+        raise CountersRefused(f"Redis refuses: {reply}") from reply
+    return reply
+
+
+CHUNK = 1000
+"""Fields in one HSET, and commands of a rebuild that are sent at once."""
+REBUILD_SECONDS = 30
+"""How long a rebuild lives; one of storage is renewed. What was staged expires then."""
+
+
+def stage_hash(key: str, fields: Iterable[tuple[str, Argument]]) -> Iterator[Command]:
+    """The commands that make the hash `key` of `fields` and of nothing else."""
+    left = iter(fields)
+    yield b"DEL", key
+    while chunk := list(islice(left, CHUNK)):
+        yield b"HSET", key, *(part for field in chunk for part in field)
+    yield b"EXPIRE", key, REBUILD_SECONDS

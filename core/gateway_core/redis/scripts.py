@@ -1,0 +1,87 @@
+"""The Lua scripts that make each step on what an account has atomic; run by `RedisLink`.
+
+They lie in `lua/` beside this module. Each takes the server's `run_id` as its first argument, and
+begins with what tells the keys: those on money with `account.lua` (and `spent.lua` where windows
+are counted), those on stored bytes with `storage/pool.lua`, those on parts with `parts/parts.lua`.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+Argument = str | int | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script's source and the digest that EVALSHA knows it by."""
+
+    source: bytes
+    sha: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCall:
+    """One run of a script; the link puts the `run_id` before `arguments`."""
+
+    script: Script
+    keys: Sequence[str]
+    arguments: Sequence[Argument] = ()
+
+    def to_command(self, run_id: bytes) -> tuple[Argument, ...]:
+        """The EVALSHA, for a server known as `run_id`."""
+        return (
+            b"EVALSHA",
+            self.script.sha,
+            len(self.keys),
+            *self.keys,
+            run_id,
+            *self.arguments,
+        )
+
+    def to_full_command(self, run_id: bytes) -> tuple[Argument, ...]:
+        """The same with the source, for a server that does not have the script yet."""
+        return (b"EVAL", self.script.source, *self.to_command(run_id)[2:])
+
+
+def load_script(*names: str) -> Script:
+    """The script that these of `lua/` make together."""
+    folder = files("gateway_core.redis").joinpath("lua")
+    source = b"\n".join(folder.joinpath(f"{name}.lua").read_bytes() for name in names)
+    # SHA-1 is the name Redis gives a script, not a safeguard.
+    return Script(source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode())
+
+
+def _load(*names: str) -> Script:
+    return load_script("clock", "account", *names)
+
+
+ADMIT = _load("rate", "spent", "admit")
+COUNT = _load("rate", "count")
+HOLD = _load("hold")
+SETTLE = _load("spent", "settle")
+SPENDING = _load("spending")
+BUDGETS = _load("spent", "budgets")
+HOLDS = _load("holds")
+KEEP = _load("keep")
+MARK_STALE = _load("mark_stale")
+BEGIN_REBUILD = _load("begin_rebuild")
+FINISH_REBUILD = _load("finish_rebuild")
+ABANDON_REBUILD = _load("abandon_rebuild")
+
+SCRIPTS = (
+    ADMIT,
+    COUNT,
+    HOLD,
+    SETTLE,
+    SPENDING,
+    BUDGETS,
+    HOLDS,
+    KEEP,
+    MARK_STALE,
+    BEGIN_REBUILD,
+    FINISH_REBUILD,
+    ABANDON_REBUILD,
+)
+"""All of them."""

@@ -1,0 +1,136 @@
+"""Writing one object in parts, which shows itself only when it is complete."""
+
+import secrets
+import threading
+from typing import TYPE_CHECKING, cast
+
+import structlog
+
+from gateway_core.storage.content import Digests
+from gateway_core.storage.s3.client import FAILURES, explain, explaining, read_code
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+    from types_boto3_s3.type_defs import CompletedPartTypeDef
+
+PART_BYTES = 5 * 1024 * 1024
+MAX_PARTS = 10_000
+"""S3's own limit; with parts of 5 MiB, the least that S3 takes, 48 GiB an object."""
+
+_MARK = "gateway-write"
+
+_log = structlog.get_logger(__name__)
+
+
+class Aborted(Exception):
+    """The upload was given up by another thread."""
+
+
+class PartsUpload:
+    """An object on its way: `add` parts in order, then `finish`, or `abort` at any time.
+
+    Blocking. `abort` waits for a call under way in another thread; what comes after it raises
+    Aborted. `bytes` and `digests` are of what was added.
+    """
+
+    def __init__(self, client: "S3Client", bucket: str, name: str) -> None:
+        self._client = client
+        self._bucket = bucket
+        self._name = name
+        self._mark = secrets.token_hex(16)
+        self._upload_id: str | None = None
+        self._parts: list[CompletedPartTypeDef] = []
+        self._lock = threading.Lock()
+        self._aborted = False
+        self.digests = Digests()
+        self.bytes = 0
+
+    def add(self, part: bytearray) -> None:
+        """Sends a part, of 5 MiB but for the last; it is not kept. StoreUnavailable."""
+        with self._lock:
+            self._check()
+            if self._upload_id is None:
+                with explaining("CreateMultipartUpload", self._bucket):
+                    answer = self._client.create_multipart_upload(
+                        Bucket=self._bucket, Key=self._name, Metadata={_MARK: self._mark}
+                    )
+                self._upload_id = answer["UploadId"]
+            number = len(self._parts) + 1
+            with explaining("UploadPart", self._bucket):
+                sent = self._client.upload_part(
+                    Bucket=self._bucket,
+                    Key=self._name,
+                    UploadId=self._upload_id,
+                    PartNumber=number,
+                    Body=_as_body(part),
+                )
+            self._parts.append({"PartNumber": number, "ETag": sent["ETag"]})
+            self.digests.update(part)
+            self.bytes += len(part)
+
+    def finish(self, part: bytearray) -> None:
+        """Adds the last bytes and makes the object of all parts. StoreUnavailable.
+
+        Without parts before, it is put as a whole.
+        """
+        with self._lock:
+            self._check()
+            if self._upload_id is None:
+                with explaining("PutObject", self._bucket):
+                    self._client.put_object(
+                        Bucket=self._bucket, Key=self._name, Body=_as_body(part)
+                    )
+                self.digests.update(part)
+                self.bytes = len(part)
+                return
+        if part:
+            self.add(part)
+        with self._lock:
+            self._check()
+            self._complete()
+
+    def abort(self) -> None:
+        """Removes the parts. A failure is logged: leftovers go by another way as well."""
+        with self._lock:
+            self._aborted = True
+            if self._upload_id is None:
+                return
+            upload_id, self._upload_id = self._upload_id, None
+            try:
+                self._client.abort_multipart_upload(
+                    Bucket=self._bucket, Key=self._name, UploadId=upload_id
+                )
+            except FAILURES as error:
+                if read_code(error) != "NoSuchUpload":
+                    reason = str(explain("AbortMultipartUpload", self._bucket, error))
+                    _log.warning("parts of an upload were left", error=reason)
+
+    def _check(self) -> None:
+        if self._aborted:
+            raise Aborted
+
+    def _complete(self) -> None:
+        assert self._upload_id is not None
+        try:
+            self._client.complete_multipart_upload(
+                Bucket=self._bucket,
+                Key=self._name,
+                UploadId=self._upload_id,
+                MultipartUpload={"Parts": self._parts},
+            )
+        except FAILURES as error:
+            if read_code(error) != "NoSuchUpload" or not self._is_there():
+                raise explain("CompleteMultipartUpload", self._bucket, error) from error
+        self._upload_id = None
+
+    def _is_there(self) -> bool:
+        """Whether this very upload is the object: the answer to its completion was lost."""
+        with explaining("HeadObject", self._bucket):
+            found = self._client.head_object(Bucket=self._bucket, Key=self._name)
+        return found["Metadata"].get(_MARK) == self._mark
+
+
+def _as_body(part: bytearray) -> bytes:
+    """The part as boto3's types want it: it takes a bytearray, and a copy would be a second part
+    in memory."""
+    return cast("bytes", part)

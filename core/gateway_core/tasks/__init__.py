@@ -1,0 +1,1 @@
+"""Tasks: operations, validation, lifecycle, rendering and archive."""

@@ -1,0 +1,141 @@
+"""Task inputs over 8 KiB and archived ended tasks in the object store."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.ids import REPLAYS_ANNOTATION
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.task import MAX_INLINE_INPUT, TaskRequest
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.records import Object
+from gateway_core.storage.objects import ObjectMissing, ObjectStore
+from gateway_core.tasks.operations import MAX_BODY_BYTES
+
+RETENTION = timedelta(days=30)
+"""How long a result can be read after its end (contract §2.3)."""
+
+
+async def archive_task(store: ObjectStore, obj: Object) -> None:
+    """Puts a terminal task into the archive. StoreUnavailable.
+
+    Not in place of another of its name, made anew by an admin: what the first one's client was told
+    and what it cost stays.
+    """
+    meta = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    account = obj["spec"]["request"]["accountName"]
+    known = await read_archived(store, account, meta["name"])
+    if known is not None and known["metadata"]["uid"] != meta["uid"]:
+        return
+    await store.put(_key(account, meta["name"]), orjson.dumps({**obj, "metadata": meta}))
+
+
+async def read_archived(store: ObjectStore, account: str, name: str) -> Object | None:
+    """The archived task, None if there is none or its time is over. StoreUnavailable."""
+    try:
+        obj: Object = orjson.loads(await store.get(_key(account, name)))
+    except ObjectMissing:
+        return None
+    ended = obj["status"].get("completionTime")
+    if ended and datetime.fromisoformat(ended) + RETENTION < CLOCK.now():
+        return None
+    return obj
+
+
+REMOVED_PREFIXES: Mapping[str, str] = {
+    GatewayGuardrail.plural: "guardrails/",
+    GatewayKey.plural: "keys/",
+}
+"""Where the remains of removed objects are, by kind; below it a folder for each account."""
+
+
+async def archive_removed(store: ObjectStore, plural: str, account: str, obj: Object) -> None:
+    """Puts what is to stay of a key or guardrail, some hundred bytes. StoreUnavailable."""
+    meta, spec = obj["metadata"], obj["spec"]
+    annotations = dict(meta.get("annotations") or {})
+    annotations.pop(REPLAYS_ANNOTATION, None)
+    kept = {name: spec[name] for name in ("accountName", "createdBy") if name in spec}
+    if spec.get("keyNames"):
+        kept["keyNames"] = spec["keyNames"][:1]
+    remains = {
+        "metadata": {
+            "name": meta["name"],
+            "creationTimestamp": meta["creationTimestamp"],
+            "annotations": annotations,
+        },
+        "spec": kept,
+    }
+    await store.put(_removed_key(plural, account, meta["name"]), orjson.dumps(remains))
+
+
+async def read_removed(store: ObjectStore, plural: str, account: str, name: str) -> Object | None:
+    """What is left of an object of the account; None if it was not removed. StoreUnavailable."""
+    try:
+        obj: Object = orjson.loads(await store.get(_removed_key(plural, account, name)))
+    except ObjectMissing:
+        return None
+    return obj
+
+
+def _removed_key(plural: str, account: str, name: str) -> str:
+    return f"{REMOVED_PREFIXES[plural]}{account}/{name}.json"
+
+
+def _key(account: str, name: str) -> str:
+    return f"tasks/{account}/{name}.json"
+
+
+_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+"""Characters that YAML has no place for, or reads as line breaks: with one of the former in an
+object, kubectl can print no list that it is in."""
+
+
+class InputDamaged(Exception):
+    """The stored input is not what the task refers to."""
+
+
+async def store_input(
+    store: ObjectStore, account: str, name: str, canonical: bytes
+) -> dict[str, Any]:
+    """The member of `spec.request` that carries this input: `input` or `inputRef`."""
+    text = _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", canonical.decode())
+    if len(text.encode()) <= MAX_INLINE_INPUT:
+        return {"input": text}
+    stored = await store.put(f"inputs/{account}/{name}.json", canonical)
+    digest = hashlib.sha256(canonical).hexdigest()
+    return {"inputRef": {"key": stored.key, "bytes": len(canonical), "sha256": digest}}
+
+
+async def load_input(store: ObjectStore, request: TaskRequest) -> dict[str, Any]:
+    """The input as an object.
+
+    Raises:
+        InputDamaged: it is no JSON object, or not the bytes that were stored.
+        ObjectMissing, StoreUnavailable: from the store.
+    """
+    if request.input_ref is None:
+        raw = (request.input or "").encode()
+    else:
+        ref = request.input_ref
+        if not ref.key.startswith(f"inputs/{request.account_name}/"):
+            raise InputDamaged("the stored input is not the account's")
+        try:
+            if (await store.head(ref.key)).bytes != ref.bytes or ref.bytes > MAX_BODY_BYTES:
+                raise InputDamaged("the stored input has another size")
+            raw = await store.get(ref.key)
+        except ValueError:
+            raise InputDamaged("the stored input's key is not one") from None
+        if hashlib.sha256(raw).hexdigest() != request.input_ref.sha256:
+            raise InputDamaged("the stored input does not match its digest")
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise InputDamaged("the input is not valid JSON") from None
+    if not isinstance(value, dict):
+        raise InputDamaged("the input is not a JSON object")
+    return value

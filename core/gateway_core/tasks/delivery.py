@@ -1,0 +1,147 @@
+"""The status that each step of a callback's delivery records. Pure; used by the operator.
+
+The state of the schedule is in the task's status alone, written after each attempt: a process that
+is killed can repeat an attempt, but neither skip one nor begin the schedule anew (contract §11.5).
+
+    Pending ── attempt ──▶ Pending … ──▶ Delivered | Undelivered (and work: Settled)
+       ▲                                        │
+       └────────── spec.redeliveries raised ────┘
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from gateway_core.api.conditions import ConditionType, Reason, change_conditions
+from gateway_core.api.ids import TASK_FINALIZER
+from gateway_core.api.task import MOST_TEXT, SETTLED, Callback, GatewayTask
+from gateway_core.api.times import format_precise_time, format_time, parse_time
+from gateway_core.callbacks.schedule import State, Verdict, find_delay, judge
+from gateway_core.tasks.lifecycle import open_callback
+
+DELETED_GRACE = timedelta(seconds=30)
+"""How long the object of a deleted task waits for its callback."""
+SECRET_PATIENCE = timedelta(hours=24)
+"""How long a due attempt waits for its account to have a secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One attempt: when it ended, the HTTP status if there was an answer, and what it came to.
+
+    `answer` is for people and holds nothing of what the receiver wrote. `retry_after` is seconds.
+    """
+
+    time: datetime
+    status: int | None
+    answer: str
+    retry_after: float | None = None
+
+
+def callback_of(task: GatewayTask) -> Callback:
+    """The delivery as recorded; of a task that ended without one, as it would have begun."""
+    if task.status.callback is not None:
+        return task.status.callback
+    ended = parse_time(task.status.completion_time)
+    return Callback.model_validate({**open_callback(task, ended), "redeliveries": 0})
+
+
+def due_time(task: GatewayTask) -> datetime:
+    """When the next attempt is due."""
+    callback = callback_of(task)
+    return parse_time(callback.next_attempt_time or task.status.completion_time)
+
+
+def given_up_time(task: GatewayTask) -> datetime | None:
+    """When a deleted task's callback is given up: its object must not stay for hours."""
+    deleted = task.metadata.deletion_timestamp
+    if deleted is None:
+        return None
+    return max(parse_time(deleted), parse_time(task.status.completion_time)) + DELETED_GRACE
+
+
+def record_outcome(
+    task: GatewayTask, outcome: Outcome, schedule: Sequence[float], jitter: float
+) -> dict[str, Any]:
+    """The status after an attempt: when the next one is due, or that it was the last."""
+    attempts = callback_of(task).attempts + 1
+    change: dict[str, Any] = {
+        "attempts": attempts,
+        "lastAttemptTime": format_time(outcome.time),
+        "lastStatus": outcome.status,
+        "lastAnswer": outcome.answer,
+    }
+    text = f"attempt {attempts} of {len(schedule)}: {outcome.answer}"
+    verdict = judge(outcome.status)
+    if verdict is Verdict.DELIVERED:
+        return _settle(task, State.DELIVERED, text, outcome.time, change)
+    delay = None
+    if verdict is Verdict.FAILED:
+        retry_after = outcome.retry_after
+        delay = find_delay(schedule, attempts, retry_after=retry_after, jitter=jitter)
+    if delay is None:
+        return _settle(task, State.UNDELIVERED, text, outcome.time, change)
+    due = outcome.time + timedelta(seconds=delay)
+    change["nextAttemptTime"] = format_precise_time(due)
+    return _describe(task, State.PENDING, text, outcome.time, change)
+
+
+def record_obstacle(task: GatewayTask, problem: str, now: datetime) -> dict[str, Any] | None:
+    """The status of a due attempt that cannot be made; None if that is recorded already."""
+    if callback_of(task).last_answer == _shorten(problem):
+        return None
+    return _describe(task, State.PENDING, problem, now, {"lastAnswer": problem})
+
+
+def record_surrender(task: GatewayTask, problem: str, now: datetime) -> dict[str, Any]:
+    """The status of a callback that is given up before its schedule is over."""
+    return _settle(task, State.UNDELIVERED, problem, now, {"lastAnswer": problem})
+
+
+def record_new_series(task: GatewayTask, now: datetime) -> dict[str, Any]:
+    """The status of a callback whose schedule begins anew, because an admin wants it so."""
+    opened = open_callback(task, now)
+    text = f"redelivery {task.spec.redeliveries} is due"
+    return {"work": None, **_describe(task, State.PENDING, text, now, opened)}
+
+
+def keep_finalizer(task: GatewayTask) -> list[str] | None:
+    """The finalizers of a task that is reopened; None if they are as they must be."""
+    if TASK_FINALIZER in task.metadata.finalizers:
+        return None
+    return sorted({*task.metadata.finalizers, TASK_FINALIZER})
+
+
+def _settle(
+    task: GatewayTask, state: str, text: str, now: datetime, change: dict[str, Any]
+) -> dict[str, Any]:
+    change = {**change, "nextAttemptTime": None}
+    return {"work": SETTLED, **_describe(task, state, text, now, change)}
+
+
+def _describe(
+    task: GatewayTask, state: str, text: str, now: datetime, change: dict[str, Any]
+) -> dict[str, Any]:
+    """The whole `status.callback` with `change`, and the condition that says so."""
+    before = callback_of(task).model_dump(by_alias=True, exclude_none=True)
+    status, reason = {
+        State.PENDING: ("Unknown", Reason.DELIVERY_PENDING),
+        State.DELIVERED: ("True", Reason.DELIVERED),
+        State.UNDELIVERED: ("False", Reason.UNDELIVERED),
+    }[state]
+    changes = [(ConditionType.CALLBACK_DELIVERED, status, reason, text)]
+    callback = {**before, **change, "state": state}
+    if callback.get("lastAnswer") is not None:
+        # the one place that everything passes: what the schema refuses would be tried for ever
+        callback["lastAnswer"] = _shorten(callback["lastAnswer"])
+    return {
+        "observedGeneration": task.metadata.generation,
+        "callback": callback,
+        "conditions": change_conditions(task, changes, now),
+    }
+
+
+def _shorten(text: str) -> str:
+    """As much of a text as the record takes."""
+    return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…"

@@ -1,0 +1,131 @@
+"""What models do, as data: the operations of the Task API with their fields, rules and defaults.
+
+The specification's table, and nothing about a single model; `validation` reads it, and so do the
+OpenAPI document and the catalog. Operations that other surfaces serve have no fields here: their
+bodies are those of the dialect they are called in.
+"""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+from gateway_core.api.batch import ACTION
+from gateway_core.billing.prices import Unit
+
+FieldType = Literal["text", "url", "urls", "choice", "boolean", "integer"]
+
+MAX_URL = 2048
+MAX_BODY_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field of a request body. Lengths are Unicode code points, bounds inclusive."""
+
+    name: str
+    type: FieldType
+    description: str
+    required: bool = False
+    default: Any = None
+    minimum: int = 0
+    maximum: int = 0
+    values: tuple[str, ...] = ()
+    goes_upstream: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An action. `units` is what its calls can be priced by.
+
+    Calls of those that `makes_tasks` come at `/api/v1/{service}/{action}`.
+    """
+
+    action: str
+    summary: str
+    units: tuple[Unit, ...]
+    fields: tuple[Field, ...] = ()
+    makes_tasks: bool = True
+
+    def field(self, name: str) -> Field | None:
+        """The field called `name`, if the operation has it."""
+        return next((field for field in self.fields if field.name == name), None)
+
+
+REFERENCE_TO_VIDEO = Operation(
+    action="reference_to_video",
+    summary="Make a video from reference images and audio clips",
+    units=(Unit.CALL, Unit.SECOND),
+    fields=(
+        Field(
+            name="model",
+            type="text",
+            required=True,
+            minimum=1,
+            maximum=253,
+            goes_upstream=False,
+            description="A model identifier of the catalog.",
+        ),
+        Field(
+            name="prompt",
+            type="text",
+            required=True,
+            minimum=1,
+            maximum=20000,
+            description="What the video shows.",
+        ),
+        Field(
+            name="reference_image_urls",
+            type="urls",
+            required=True,
+            minimum=1,
+            maximum=15,
+            description="Ordered addresses of JPG, PNG or WEBP images; the provider judges them.",
+        ),
+        Field(
+            name="reference_audio_urls",
+            type="urls",
+            maximum=3,
+            description="Addresses of MP3 files of 3 to 12 seconds; the provider judges them.",
+        ),
+        Field(
+            name="aspect_ratio",
+            type="choice",
+            default="16:9",
+            values=("16:9", "9:16", "1:1", "4:3", "3:4"),
+            description="Shape of the picture.",
+        ),
+        Field(
+            name="audio",
+            type="boolean",
+            default=True,
+            description="Whether synchronized audio is generated.",
+        ),
+        Field(
+            name="duration_seconds",
+            type="integer",
+            default=5,
+            minimum=3,
+            maximum=16,
+            description="Length of the video in seconds.",
+        ),
+        Field(
+            name="output_resolution",
+            type="choice",
+            default="720p",
+            values=("540p", "720p", "1080p", "2k", "4k"),
+            description="Size of the picture.",
+        ),
+        Field(
+            name="callback_url",
+            type="url",
+            goes_upstream=False,
+            description="Address that receives the terminal result.",
+        ),
+    ),
+)
+
+MODERATIONS = Operation(
+    action=ACTION, summary="Judge texts and images", units=(Unit.CALL,), makes_tasks=False
+)
+
+OPERATIONS = MappingProxyType({op.action: op for op in (REFERENCE_TO_VIDEO, MODERATIONS)})

@@ -1,0 +1,64 @@
+"""The bodies that tell a client of its task: what GET answers, and what a callback carries.
+
+One source for both (contract §2.3, §11.1): those properties and no others, compact JSON in this
+order. They are made of fields that never change once a task has ended, so that every reading and
+every attempt has the same bytes. Used by the API and the operator.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from gateway_core.api.money import to_decimal_text
+
+_NO_CODE = "generation_failed"
+_NO_MESSAGE = "The task failed."
+
+
+def render_processing(task_id: str) -> bytes:
+    """The Processing representation; `task_id` is the wire's (`task_…`)."""
+    return b'{"id":"%b","status":"processing"}' % task_id.encode()
+
+
+def render_terminal(task_id: str, status: Mapping[str, Any]) -> bytes:
+    """The Completed or Failed (polling) representation of a task with this terminal status."""
+    if status["phase"] == "Completed":
+        return _render_completed(task_id, status)
+    return _render_failed(task_id, _read_failure(status)["message"])
+
+
+def render_callback(task_id: str, status: Mapping[str, Any]) -> bytes:
+    """The body of the callback: Completed as above, Failed with the object form of `error`."""
+    if status["phase"] == "Completed":
+        return _render_completed(task_id, status)
+    failure = _read_failure(status)
+    error = {"code": failure["code"], "message": failure["message"]}
+    limit = failure.get("limit")
+    if limit:
+        error |= {
+            "limit_cents": limit["limitCents"],
+            "used_cents": limit["usedCents"],
+            "reset_at": limit.get("resetTime"),
+            "window": limit["window"],
+        }
+    return _render_failed(task_id, error)
+
+
+def _render_completed(task_id: str, status: Mapping[str, Any]) -> bytes:
+    cost = orjson.Fragment(to_decimal_text(status.get("chargedMicros") or 0))
+    videos = [{"url": video["url"]} for video in status["result"]["videos"]]
+    body = {"id": task_id, "status": "completed", "videos": videos, "usage": {"cost": cost}}
+    return orjson.dumps(body)
+
+
+def _render_failed(task_id: str, error: Any) -> bytes:
+    return orjson.dumps({"id": task_id, "status": "failed", "error": error})
+
+
+def _read_failure(status: Mapping[str, Any]) -> dict[str, Any]:
+    """The failure with a code and a message, also where an admin's hand left one out."""
+    failure = dict(status.get("failure") or {})
+    failure["code"] = failure.get("code") or _NO_CODE
+    failure["message"] = failure.get("message") or _NO_MESSAGE
+    return failure

@@ -1,1 +1,0 @@
-"""Steps that several processes take alike, on ports alone."""
