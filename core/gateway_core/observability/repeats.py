@@ -20,7 +20,11 @@ MOST_CAUSES = 200
 CAUSE_FIELDS = ("error", "problem", "reason", "kind", "loop", "provider")
 """Fields whose values tell one cause from another; the others name an object or an attempt."""
 
-_NAME = re.compile(r"\S*\d\S*")
+_NAME = re.compile(r"(?<!\S)[^\s\d]*+\d\S*+")
+"""A word with a digit. Tried at the beginning of each word and without backtracking: in one step
+for each character, however long a word of an error's text is."""
+_MOST_CHARACTERS = 1000
+"""Of a line's text tell causes apart."""
 
 
 @dataclass(slots=True)
@@ -124,7 +128,12 @@ def _find_cause(record: logging.LogRecord) -> Hashable | None:
         return None
     else:
         told = record.getMessage()
-    return record.name, record.levelno, _NAME.sub("#", told), _find_origin(record)
+    return (
+        record.name,
+        record.levelno,
+        _NAME.sub("#", told[:_MOST_CHARACTERS]),
+        _find_origin(record),
+    )
 
 
 def _find_origin(record: logging.LogRecord) -> Hashable:

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -143,3 +144,10 @@ def test_each_defect_has_its_traceback_while_another_recurs(log: Log, logger: st
     first, second = log.lines
     assert "first defect" in first["exception"]
     assert "second defect" in second["exception"]
+
+
+def test_a_long_word_is_told_apart_without_delay(log: Log) -> None:
+    begun = time.perf_counter()
+    fail("task-1", "x" * 20_000)
+    assert time.perf_counter() - begun < 0.5
+    assert log.lines[-1]["error"] == "x" * 20_000
