@@ -400,6 +400,17 @@ class TestFaults:
         assert await ledger.begin_rebuild(name, POOL) is not None
         await ledger.close()
 
+    async def test_parts_are_kept_for_minutes_only(self, redis_server: RedisServer) -> None:
+        name, parts = name_account(), RedisParts(redis_server.url)
+        caps = PartCaps(3, 100)
+        with Redis(port=redis_server.port) as direct:
+            await parts.establish(name, "u", {})
+            assert await parts.claim(name, "u", "a", 1, caps)
+            assert 0 < direct.ttl(f"gw:{{default/{name}}}:parts:u") <= 600
+            await parts.release(name, "u", "a")
+            assert 0 < direct.ttl(f"gw:{{default/{name}}}:parts:u") <= 600
+        await parts.close()
+
     async def test_a_part_that_is_evicted_shows_as_a_loss_of_all(
         self, redis_server: RedisServer
     ) -> None:

@@ -44,7 +44,7 @@ class PartCaps:
 class PartLedger(Protocol):
     """Every method is one atomic step, and raises StorageUnavailable.
 
-    Names are those of GatewayUploads. All is forgotten two hours after the last change.
+    Names are those of GatewayUploads. All is forgotten ten minutes after the last change.
     """
 
     async def claim(self, account: str, upload: str, part: str, size: int, caps: PartCaps) -> bool:

@@ -18,7 +18,9 @@ from gateway_core.redis.link import (
 )
 from gateway_core.redis.scripts import Argument, Script, ScriptCall, load_script
 
-KEPT_SECONDS = 7200
+KEPT_SECONDS = 600
+"""Short, as an account may have very many pending Uploads of 1,000 parts: whoever comes after that
+has the parts listed anew."""
 
 
 def _load_part_script(name: str) -> Script:
