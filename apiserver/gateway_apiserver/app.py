@@ -38,7 +38,7 @@ from gateway_apiserver.health import HealthApp
 from gateway_apiserver.middleware.access_log import AccessLog
 from gateway_apiserver.middleware.clients import ConnectionBounds
 from gateway_apiserver.middleware.connections import ConnectionTable
-from gateway_apiserver.middleware.downloads import Downloads
+from gateway_apiserver.middleware.downloads import DownloadBounds, Downloads
 from gateway_apiserver.middleware.drain import Drain
 from gateway_apiserver.middleware.metrics import ApiMetrics, ConnectionMetrics
 from gateway_apiserver.middleware.requests import Observers, RequestMiddleware
@@ -96,6 +96,8 @@ from gateway_core.providers.registry import Providers
 from gateway_core.providers.upstream import ModerationUpstream
 from gateway_core.storage.objects import ObjectStore
 
+PUBLIC_BOUNDS = DownloadBounds(downloads=256, per_address=128, per_link=256)
+"""Of what is read without a key: such readers take no places of accounts."""
 _TASKS = "/api/v1/"
 
 
@@ -201,7 +203,10 @@ def create_app(parts: ApiParts, departure: Drain | None = None) -> ASGIApp:
     others = _build_others()
     owners = OwnerIndex(parts.users)
     others.include_router(AccountRoutes(authenticator, owners, parts.counters, gate).router)
-    pricing = PricingRoutes(authenticator, catalog, addresses, anonymous=settings.pricing_anonymous)
+    public = Downloads(PUBLIC_BOUNDS)
+    pricing = PricingRoutes(
+        authenticator, catalog, addresses, public, anonymous=settings.pricing_anonymous
+    )
     others.include_router(pricing.router)
     rates = FreeRateLimiter(
         parts.counters,
@@ -218,14 +223,16 @@ def create_app(parts: ApiParts, departure: Drain | None = None) -> ASGIApp:
     others.include_router(
         build_operations_router(
             lambda: not leaving.begun and _is_ready(parts),
-            lambda: build_document(
-                catalog.current,
-                settings.base_url,
+            catalog,
+            partial(
+                build_document,
+                base_url=settings.base_url,
                 task_id_header=settings.task_id_header,
                 loopback_callbacks=addresses.permits("127.0.0.1"),
                 anonymous_prices=settings.pricing_anonymous,
                 default_moderation=bool(settings.moderation_default_model),
             ),
+            public,
         )
     )
     tasks = TaskRoutes(catalog, admission, authenticator, finder)

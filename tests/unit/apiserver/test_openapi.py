@@ -19,6 +19,24 @@ async def _document(gateway: Gateway) -> dict[str, Any]:
     return document
 
 
+async def test_the_document_is_made_once_for_each_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Catalog] = []
+
+    def build(catalog: Catalog, **options: Any) -> dict[str, Any]:
+        made.append(catalog)
+        return build_document(catalog, **options)
+
+    monkeypatch.setattr("gateway_apiserver.app.build_document", build)
+    gateway = Gateway()
+    first = await _document(gateway)
+    for _ in range(3):
+        assert await _document(gateway) == first
+    assert len(made) == 1
+    gateway.put_model("second")
+    assert await _document(gateway) != first
+    assert len(made) == 2
+
+
 async def test_paths_follow_the_catalog(gateway: Gateway) -> None:
     document = await _document(gateway)
     document["paths"] = {

@@ -7,7 +7,7 @@ below a cent has no cents: 1 for a hundredth of a cent would be read as a hundre
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -16,8 +16,10 @@ from pydantic import BaseModel, Field
 from gateway_apiserver.admission.authentication import Authenticator
 from gateway_apiserver.catalog import CatalogView
 from gateway_apiserver.context import get_context
+from gateway_apiserver.middleware.downloads import Downloads
 from gateway_apiserver.surfaces.bodies import read_json_body
 from gateway_apiserver.surfaces.pricing.quotes import Quote, quote_call, read_quote_call
+from gateway_apiserver.surfaces.public_responses import PublicResponse
 from gateway_core.api.errors import InvalidRequest
 from gateway_core.api.model import Price
 from gateway_core.api.money import MICROS_PER_CENT, ceil_cents
@@ -37,6 +39,11 @@ from gateway_core.tasks.operations import MAX_BODY_BYTES
 SCHEDULES_PATH = "/api/v1/price_schedules"
 QUOTES_PATH = "/api/v1/price_quotes"
 FILTERS = ("service", "action", "model")
+_HEADERS = {"Cache-Control": "no-store"}
+"""Prices are as of the moment they are asked for, so nobody keeps them."""
+
+_Shown = tuple[Schedule, dict[str, Any]]
+"""An entry of the price list, and what is told of it."""
 
 Cents = Annotated[
     int | None, Field(description="Rounded up; null below one cent: the micros are exact.")
@@ -124,6 +131,7 @@ class PricingRoutes:
         authenticator: Authenticator,
         catalog: CatalogView,
         addresses: AddressPolicy,
+        downloads: Downloads,
         *,
         anonymous: bool,
         clock: Callable[[], datetime] = CLOCK.now,
@@ -131,9 +139,10 @@ class PricingRoutes:
         self._authenticator = authenticator
         self._catalog = catalog
         self._addresses = addresses
+        self._downloads = downloads
         self._anonymous = anonymous
         self._clock = clock
-        self._listed: tuple[Catalog, datetime, list[Schedule]] | None = None
+        self._listed: tuple[Catalog, datetime, list[_Shown]] | None = None
         self.router = APIRouter()
         self.router.add_api_route(SCHEDULES_PATH, self.show_schedules, methods=["GET"])
         self.router.add_api_route(QUOTES_PATH, self.make_quote, methods=["POST"])
@@ -144,13 +153,14 @@ class PricingRoutes:
         wanted = _read_filters(request.query_params.multi_items())
         moment = floor_moment(self._clock())
         shown = [
-            _render_schedule(entry)
-            for entry in self._list(moment)
+            rendered
+            for entry, rendered in self._list(moment)
             if wanted.get("service", entry.service) == entry.service
             and wanted.get("action", entry.action) == entry.action
             and wanted.get("model", entry.model_id) == entry.model_id
         ]
-        return _answer(PriceList(as_of=_render_time(moment), price_schedules=shown))
+        body = orjson.dumps({"as_of": _render_time(moment), "price_schedules": shown})
+        return PublicResponse(body, self._downloads, SCHEDULES_PATH, _HEADERS)
 
     async def make_quote(self, request: Request) -> Response:
         """What a call would reserve if it were made now."""
@@ -161,11 +171,15 @@ class PricingRoutes:
         quote = quote_call(self._catalog.current, call, self._addresses, moment)
         return _answer(QuoteAnswer(price_quote=_render_quote(quote, moment)))
 
-    def _list(self, moment: datetime) -> list[Schedule]:
+    def _list(self, moment: datetime) -> list[_Shown]:
         """The whole list of this second; worked out once however often anybody asks."""
         catalog = self._catalog.current
         if self._listed is None or self._listed[0] is not catalog or self._listed[1] != moment:
-            self._listed = catalog, moment, list_schedules(catalog, moment)
+            shown = [
+                (entry, _render_schedule(entry).model_dump(mode="json"))
+                for entry in list_schedules(catalog, moment)
+            ]
+            self._listed = catalog, moment, shown
         return self._listed[2]
 
     async def _identify(self, request: Request, route: str) -> None:
@@ -263,6 +277,5 @@ def _render_time(moment: datetime) -> str:
 
 
 def _answer(body: BaseModel) -> Response:
-    """Prices are as of the moment they are asked for, so nobody keeps them."""
     content = orjson.dumps(body.model_dump(mode="json"))
-    return Response(content, media_type="application/json", headers={"Cache-Control": "no-store"})
+    return Response(content, media_type="application/json", headers=_HEADERS)

@@ -1,0 +1,79 @@
+"""I11: what anybody may read without a key costs a process little, however slowly it is read."""
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from starlette.types import Message
+
+from gateway_apiserver.middleware.downloads import DownloadBounds
+from gateway_apiserver.surfaces.pricing import routes as pricing
+from gateway_core.providers.price_list import Schedule
+from tests.unit.apiserver.gateway import Gateway, call
+
+
+@pytest.mark.parametrize("path", ["/openapi.json", "/api/v1/price_schedules"])
+async def test_a_slow_reader_without_a_key_holds_a_piece_and_a_place(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds = DownloadBounds(downloads=1, per_address=1, per_link=1)
+    monkeypatch.setattr("gateway_apiserver.app.PUBLIC_BOUNDS", bounds)
+    gateway = Gateway()
+    for number in range(60):
+        gateway.put_model(f"model-{number}")
+    took, held = asyncio.Event(), list[int]()
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            held.append(len(message["body"]))
+            took.set()
+            await asyncio.Event().wait()
+
+    async def receive() -> Message:
+        if took.is_set():
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [],
+        "client": ("192.0.2.1", 1),
+        "server": ("127.0.0.1", 80),
+        "scheme": "http",
+        "root_path": "",
+        "http_version": "1.1",
+    }
+    reading = asyncio.create_task(gateway.app(scope, receive, send))
+    async with asyncio.timeout(10):
+        await took.wait()
+    assert max(held) <= 16 * 1024
+    answer = await call(gateway.app, "GET", path)
+    assert (answer.status, answer.headers["retry-after"].isdigit()) == (503, True)
+    reading.cancel()
+    with suppress(asyncio.CancelledError):
+        await reading
+    assert (await call(gateway.app, "GET", path)).status == 200
+
+
+async def test_the_price_list_is_rendered_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered = list[object]()
+    render = pricing._render_schedule
+
+    def note(entry: Schedule) -> pricing.PriceSchedule:
+        rendered.append(entry)
+        return render(entry)
+
+    monkeypatch.setattr(pricing, "_render_schedule", note)
+    moment = datetime(2026, 11, 23, 12, 0, 0, tzinfo=UTC)
+    monkeypatch.setattr(pricing, "floor_moment", lambda _: moment)
+    gateway = Gateway()
+    bodies = {(await call(gateway.app, "GET", pricing.SCHEDULES_PATH)).body for _ in range(5)}
+    assert (len(bodies), len(rendered)) == (1, 1)
+    moment += timedelta(seconds=1)
+    assert (await call(gateway.app, "GET", pricing.SCHEDULES_PATH)).body not in bodies
+    assert len(rendered) == 2
