@@ -44,3 +44,13 @@ def test_index_lists_every_decision_with_its_title() -> None:
     titles = [path.read_text().splitlines()[0] for path in DECISIONS]
     assert [f"# {number}. {title}" for number, title, _ in rows] == titles
     assert [target for *_, target in rows] == [path.name for path in DECISIONS]
+
+
+def test_glossary_is_alphabetical_and_names_existing_rooms() -> None:
+    glossary = (ROOT / "docs" / "glossary.md").read_text()
+    rows = re.findall(r"^\| (.+?) \| .+ \| `(\w+) ?(\w*)` \|$", glossary, re.MULTILINE)
+    terms = [term.lower() for term, *_ in rows]
+    assert len(rows) == glossary.count("\n| ") - 1
+    assert terms == sorted(terms)
+    for term, process, room in rows:
+        assert (ROOT / process / f"gateway_{process}" / room).is_dir(), term
