@@ -1,13 +1,13 @@
 """Limits on concurrent use of the object store, Kubernetes lists and providers."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from weakref import WeakValueDictionary
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from gateway_core.api.errors import Unavailable
-from gateway_core.concurrency import NoPlace, Places
-from gateway_core.storage.objects import StoreUnavailable
+from gateway_core.concurrency import FairSemaphore
+from gateway_core.storage.objects import MOST_STREAMS, StoreUnavailable
 
 ARCHIVE_SECONDS = 2.0
 INPUT_SECONDS = 5.0
@@ -37,98 +37,59 @@ class StoreTimeout:
             self._waiting -= 1
 
 
-MOST_AT_ONCE = 4
+MOST_LISTS = 4
 
 
-class ListLimiter:
-    """A few at once in a process, and one at a time of each account."""
+class ListLimiter(FairSemaphore):
+    """Bounds concurrent full-list requests to the Kubernetes API: one for each account."""
 
-    def __init__(self, most: int = MOST_AT_ONCE) -> None:
-        self._all = asyncio.Semaphore(most)
-        self._accounts: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    @asynccontextmanager
-    async def take(self, account: str) -> AsyncIterator[None]:
-        """Goes around one list of the account's; whoever waits bounds the time."""
-        lock = self._accounts.get(account)
-        if lock is None:
-            lock = self._accounts[account] = asyncio.Lock()
-        async with lock, self._all:
-            yield
+    def __init__(self, total: int = MOST_LISTS) -> None:
+        super().__init__(total, alone=total, per_holder=1)
 
 
 STREAM_WAIT_SECONDS = 240.0
-"""How long a further one waits for one of them to end. It costs nothing: its body is not read
-meanwhile. Less than the 300 s that docs/install.md has proxies wait."""
+"""How long a stream waits for another to end. It costs nothing: its body is not read meanwhile.
+Less than the 300 s that docs/install.md lets proxies wait."""
 MOST_STREAM_WAITERS = 64
-"""Of one account."""
+"""Waiting streams of one account."""
 
 
-class StreamLimiter:
-    """Places for the streams that are under way in this process."""
+class StreamLimiter(FairSemaphore):
+    """Bounds the streams between clients and the object store. `take` raises Unavailable."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
-
-    @asynccontextmanager
-    async def take(self, account: str) -> AsyncIterator[None]:
-        """For one stream. A further one waits.
-
-        Unavailable where it does so for 240 s, or where 64 of the account do already.
-        """
-        if self._places.count_waiting(account) >= MOST_STREAM_WAITERS:
-            raise _too_many()
-        try:
-            async with self._places.take(account, STREAM_WAIT_SECONDS):
-                yield
-        except NoPlace:
-            raise _too_many() from None
-
-
-def _too_many() -> Unavailable:
-    return Unavailable("Too many streams are under way, of this account or of all.")
+    def __init__(self, total: int = MOST_STREAMS, *, per_holder: int | None = None) -> None:
+        super().__init__(
+            total,
+            per_holder=per_holder,
+            seconds=STREAM_WAIT_SECONDS,
+            most_waiting=MOST_STREAM_WAITERS,
+            error=lambda: Unavailable("Too many streams are under way, of this account or of all."),
+        )
 
 
 PROVIDER_WAIT_SECONDS = 10.0
-"""How long a call waits for a place; as long as one at a provider does for its turn."""
+"""How long a call waits for its account's share; as long as at the provider's own limit."""
 
 
 class AccountLimiter:
-    """Accounts' shares, each made when it is first asked for and forgotten when nobody has it."""
+    """Bounds each account to half of a provider's concurrent calls."""
 
-    def __init__(self, wait_seconds: float = PROVIDER_WAIT_SECONDS) -> None:
-        self._wait_seconds = wait_seconds
-        self._shares: WeakValueDictionary[tuple[str, str, int], asyncio.Semaphore] = (
-            WeakValueDictionary()
-        )
+    def __init__(self) -> None:
+        self._shares: dict[tuple[str, int], FairSemaphore] = {}
 
     def __len__(self) -> int:
-        """How many are in use."""
-        return len(self._shares)
+        """Calls in flight."""
+        return sum(share.held for share in self._shares.values())
 
-    @asynccontextmanager
-    async def take(self, what: str, account: str, places: int) -> AsyncIterator[None]:
-        """Has one of the account's share of `places` places, which are those of `what`.
-
-        Raises Unavailable where the account has had all of its share for too long.
-        """
-        most = max(1, places // 2)
-        share = self._shares.get((what, account, most))
+    def take(self, provider: str, account: str, calls: int) -> AbstractAsyncContextManager[None]:
+        """Hold one of the account's share of the `calls` a provider takes. Unavailable."""
+        most = max(1, calls // 2)
+        share = self._shares.get((provider, most))
         if share is None:
-            share = self._shares[what, account, most] = asyncio.Semaphore(most)
-        await acquire(
-            share, self._wait_seconds, "Too many such calls of this account are under way."
-        )
-        try:
-            yield
-        finally:
-            share.release()
-
-
-async def acquire(semaphore: asyncio.Semaphore, seconds: float, problem: str) -> None:
-    """Takes a place of `semaphore`. Unavailable, with this text, where none is free in time."""
-    try:
-        async with asyncio.timeout(seconds):
-            await semaphore.acquire()
-    except TimeoutError as error:
-        raise Unavailable(problem) from error
+            share = self._shares[provider, most] = FairSemaphore(
+                sys.maxsize,
+                per_holder=most,
+                seconds=PROVIDER_WAIT_SECONDS,
+                error=lambda: Unavailable("Too many such calls of this account are under way."),
+            )
+        return share.take(account)

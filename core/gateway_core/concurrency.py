@@ -1,7 +1,8 @@
-"""Semaphores, back-off, supervision of loops, and limits on waits for other systems."""
+"""The project's semaphore, time limits on other systems, back-off and supervision of loops."""
 
 import asyncio
 import random
+import sys
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -12,15 +13,16 @@ from typing import Any, Self
 import structlog
 
 LATE_SECONDS = 0.1
-"""A timer that goes off so much too late tells of a pause."""
+"""A timer that fires so much too late shows that the process was paused."""
 GRACE_SECONDS = 0.5
-"""Time after a pause to read what has arrived."""
+"""Extra time after a pause, to read responses that have already arrived."""
 
 
 class WaitLimit:
-    """`async with WaitLimit(2.0):` raises TimeoutError where that takes over 2 s.
+    """Time limit in seconds for a wait on another system. Raises TimeoutError.
 
-    Over as much as 0.5 s more after a pause.
+    Unlike `asyncio.timeout` it tolerates a pause of this process (CPU throttling, a long callback):
+    an answer that arrived during the pause is read within 0.5 s more, instead of being lost.
     """
 
     __slots__ = ("_scope", "_seconds", "_timer")
@@ -45,7 +47,7 @@ class WaitLimit:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        # raises TimeoutError in place of the cancellation that it is the cause of
+        # replaces the cancellation that this timeout caused by TimeoutError
         await self._scope.__aexit__(kind, error, traceback)
 
     def _look(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
@@ -61,7 +63,7 @@ class WaitLimit:
 FIRST_SECONDS = 0.5
 LONGEST_SECONDS = 30.0
 STEADY_SECONDS = 60.0
-"""A loop that ran for so long before it failed is restarted with the first delay again."""
+"""A loop that ran this long before it failed restarts with the first delay."""
 
 _log = structlog.get_logger(__name__)
 
@@ -69,14 +71,14 @@ _log = structlog.get_logger(__name__)
 def back_off(
     failures: int, *, first: float = FIRST_SECONDS, longest: float = LONGEST_SECONDS
 ) -> float:
-    """Seconds to wait after that many failures in a row: doubled each time, spread by a fifth."""
+    """Seconds to wait after so many failures in a row: exponential, with 20 % jitter."""
     delay = min(longest, first * 2.0 ** min(failures - 1, 16))
     return delay * random.uniform(0.8, 1.2)  # noqa: S311 - spreads retries, hides nothing
 
 
 @dataclass(slots=True)
 class Attempt:
-    """What came of a guarded block."""
+    """Result of a guarded block."""
 
     error: Exception | None = None
 
@@ -87,7 +89,7 @@ class Attempt:
 
 
 class Supervisor:
-    """Keeps a process's long-lived loops alive: none ends it, or ends unnoticed, by an exception.
+    """Restarts the long-lived loops of a process when they raise.
 
     An unexpected exception is logged with its traceback and counted: `count` is called with the
     name of the loop. Only cancellation ends a supervised loop.
@@ -98,10 +100,10 @@ class Supervisor:
 
     @contextmanager
     def guard(self, loop: str, *expected: type[Exception], **facts: object) -> Iterator[Attempt]:
-        """Ends exceptions of the block, which is one step of a loop.
+        """Log exceptions of the block, one step of a loop, instead of raising them.
 
-        `expected` are those that tell of another system that is away; they are logged in one line
-        and not counted. `facts` go with the line.
+        `expected` exceptions mean that another system is unavailable; they are logged in one line
+        and not counted. `facts` are added to the log line.
         """
         attempt = Attempt()
         try:
@@ -122,9 +124,9 @@ class Supervisor:
         longest: float = LONGEST_SECONDS,
         may_end: bool = False,
     ) -> None:
-        """Awaits `run()`, and again after a back-off of at most `longest` seconds when it raises.
+        """Await `run()`, again and again after a back-off of at most `longest` seconds.
 
-        Until cancelled; returns where `run` returns and it `may_end`, which is a failure otherwise.
+        Until cancelled. A `run` that returns has failed, unless it `may_end`.
         """
         clock, failures = asyncio.get_running_loop().time, 0
         while True:
@@ -136,7 +138,7 @@ class Supervisor:
                     task = asyncio.current_task()
                     if task is None or task.cancelling():
                         raise
-                    # of a future that something else cancelled: nobody has asked this loop to end
+                    # a future was cancelled that the loop awaited, not the loop itself
                     raise RuntimeError("a wait was cancelled") from error
                 if not may_end:
                     raise RuntimeError("ended by itself")
@@ -146,7 +148,7 @@ class Supervisor:
             await asyncio.sleep(back_off(failures, longest=longest))
 
     def watch_event_loop(self) -> None:
-        """Logs and counts what callbacks and forgotten tasks of the running event loop raise."""
+        """Log and count exceptions of callbacks and of tasks that are never awaited."""
 
         def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
             error = context.get("exception")
@@ -166,60 +168,71 @@ def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-class NoPlace(Exception):
-    """None came in time."""
+class AcquireTimeout(Exception):
+    """No unit of a semaphore became free in time."""
 
 
-class Places:
-    """Fair semaphore: a holder gets a further place only while it has fewer than are free.
+class FairSemaphore:
+    """Semaphore of `total` units whose holders (accounts, mostly) share it fairly.
 
-    So a single holder gets at most half of them, and each that comes later at most half of what is
-    then free; of those that wait, the one that has the fewest gets the next. `most` is the most
-    that one holder gets in any case: `count / most` holders fill all places, without it about
-    log2(count) do.
+    A holder may take more only while its part of what it and the free units are together is at most
+    `alone / total`, by default one half: then a single holder gets half of all, the next one half
+    of the rest, and a newcomer finds a free unit until about log2(total) holders hold their part.
+    `alone=total` lets any holder take whatever is free. `per_holder` bounds each holder besides.
+
+    Of the waiting holders the one with the fewest units is served first, those with equally many in
+    turn, each in the order of its calls. `take` raises `error()` after `seconds`, or at once where
+    `most_waiting` calls of the holder wait already. For one event loop.
     """
 
-    def __init__(self, count: int, most: int | None = None) -> None:
-        self._count = count
-        self._most = count if most is None else most
-        self._free = count
+    def __init__(
+        self,
+        total: int,
+        *,
+        alone: int | None = None,
+        per_holder: int | None = None,
+        seconds: float | None = None,
+        most_waiting: int = sys.maxsize,
+        error: Callable[[], Exception] = AcquireTimeout,
+    ) -> None:
+        self._total = total
+        self._free = total
+        # the ratio of a holder's units to the free ones, which `resize` keeps
+        self._part, self._rest = (1, 1) if alone is None else (alone, max(0, total - alone))
+        self._per_holder = per_holder
+        self._seconds = seconds
+        self._most_waiting = most_waiting
+        self._error = error
         self._held: Counter[object] = Counter()
         self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
 
     @property
-    def running(self) -> int:
-        """How many places are held."""
-        return self._held.total()
+    def held(self) -> int:
+        """Units in use."""
+        return self._total - self._free
 
     @property
     def waiting(self) -> int:
-        """How many wait for one."""
+        """Calls that wait for a unit."""
         return sum(map(len, self._waiting.values()))
 
-    def count_waiting(self, holder: object) -> int:
-        """How many of the holder's wait."""
-        return len(self._waiting.get(holder, ()))
+    def has_room(self, holder: object, size: int = 1) -> bool:
+        """Whether the holder may take `size` units now."""
+        # a Counter returns 0 for an unknown key without storing it
+        wanted = self._held[holder] + size
+        if size > self._free or (self._per_holder is not None and wanted > self._per_holder):
+            return False
+        return (wanted - 1) * self._rest < (self._free - size + 1) * self._part
 
-    @asynccontextmanager
-    async def take(self, holder: object, seconds: float | None = None) -> AsyncIterator[None]:
-        """Waits for a place and holds it; those of one holder in the order of their coming.
-
-        NoPlace where it has to wait for longer than that.
-        """
-        try:
-            async with asyncio.timeout(seconds):
-                await self.acquire(holder)
-        except TimeoutError:
-            raise NoPlace from None
-        try:
-            yield
-        finally:
-            self.release(holder)
+    def acquire_nowait(self, holder: object, size: int = 1) -> None:
+        """Take `size` units, be there room or not; ask `has_room` first."""
+        self._free -= size
+        self._held[holder] += size
 
     async def acquire(self, holder: object) -> None:
-        """Waits for a place without a limit; for work that ends outside the caller's scope."""
-        if holder not in self._waiting and self._may_enter(holder):
-            self._give(holder)
+        """Wait for a unit and take it, to be returned with `release`."""
+        if holder not in self._waiting and self.has_room(holder):
+            self.acquire_nowait(holder)
             return
         turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(holder, deque()).append(turn)
@@ -228,45 +241,58 @@ class Places:
         except asyncio.CancelledError:
             if turn.cancelled():
                 self._withdraw(holder, turn)
-            else:  # it came in the same instant
+            else:  # the unit was given in the same loop iteration as the cancellation
                 self.release(holder)
             raise
 
-    def _may_enter(self, holder: object) -> bool:
-        return self._held[holder] < min(self._free, self._most)
-
-    def _give(self, holder: object) -> None:
-        self._free -= 1
-        self._held[holder] += 1
-
-    def release(self, holder: object) -> None:
-        """Gives a place of the holder back, to the waiting holder that has the fewest."""
-        self._free += 1
-        self._held[holder] -= 1
+    def release(self, holder: object, size: int = 1) -> None:
+        """Return `size` units of the holder and serve the waiting holders."""
+        self._free += size
+        self._held[holder] -= size
         if not self._held[holder]:
             del self._held[holder]
-        while entitled := [one for one in self._waiting if self._may_enter(one)]:
-            poorest = min(entitled, key=lambda one: self._held[one])
+        self._serve()
+
+    def resize(self, total: int) -> None:
+        """Change the number of units; holders keep theirs, even beyond the new number."""
+        self._free += total - self._total
+        self._total = total
+        self._serve()
+
+    @asynccontextmanager
+    async def take(self, holder: object) -> AsyncIterator[None]:
+        """Hold a unit for the block, after the wait for it."""
+        if len(self._waiting.get(holder, ())) >= self._most_waiting:
+            raise self._error()
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self.acquire(holder)
+        except TimeoutError:
+            raise self._error() from None
+        try:
+            yield
+        finally:
+            self.release(holder)
+
+    def _serve(self) -> None:
+        while self._free > 0 and self._waiting:
+            # a holder with fewer units has room whenever one with more has
+            poorest = min(self._waiting, key=self._held.__getitem__)
+            if not self.has_room(poorest):
+                return
             turns = self._waiting.pop(poorest)
             turn = turns.popleft()
             if turns:
-                # behind the others, as many may hold as little
+                # behind other holders with equally few units
                 self._waiting[poorest] = turns
             if not turn.cancelled():
-                self._give(poorest)
+                self.acquire_nowait(poorest)
                 turn.set_result(None)
 
     def _withdraw(self, holder: object, turn: asyncio.Future[None]) -> None:
         turns = self._waiting.get(holder, deque())
-        # one that was cancelled may have been passed over already
+        # `_serve` may have dropped a cancelled turn already
         if turn in turns:
             turns.remove(turn)
             if not turns:
                 del self._waiting[holder]
-
-
-class CommonPlaces(Places):
-    """All of them, to whoever comes; one that gets free is given to who holds least."""
-
-    def _may_enter(self, holder: object) -> bool:
-        return self._free > 0

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from gateway_core.api.task import TERMINAL_PHASES
 from gateway_core.api.times import parse_time
-from gateway_core.concurrency import Places
+from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.records import Object
 from gateway_operator.batches.controller import BatchController
 from gateway_operator.billing.aggregator import UsageAggregator
@@ -32,7 +32,7 @@ class Counted:
     live: TaskCache
     queue: WorkQueue
     folding: UsageAggregator
-    copies: Places
+    copies: FairSemaphore
     lanes: Lanes
     heartbeat: Heartbeat
     batches: BatchController
@@ -58,9 +58,10 @@ class Gauges(Collector):
         queue.add_metric(("scheduled",), parts.queue.scheduled)
         queue.add_metric(("failing",), parts.queue.failing)
         gauges["gateway_usage_fold_waiting"].add_metric((), parts.folding.waiting)
-        for name, gate in (("copies", parts.copies), ("callbacks", parts.lanes)):
-            gauges[f"gateway_{name}_waiting"].add_metric((), gate.waiting)
-            gauges[f"gateway_{name}_running"].add_metric((), gate.running)
+        gauges["gateway_copies_waiting"].add_metric((), parts.copies.waiting)
+        gauges["gateway_copies_running"].add_metric((), parts.copies.held)
+        gauges["gateway_callbacks_waiting"].add_metric((), parts.lanes.waiting)
+        gauges["gateway_callbacks_running"].add_metric((), parts.lanes.running)
         batches = gauges["gateway_batches"]
         batches.add_metric(("running",), parts.batches.running)
         batches.add_metric(("other",), max(0, parts.batches.open - parts.batches.running))

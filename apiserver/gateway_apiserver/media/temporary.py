@@ -23,10 +23,9 @@ from gateway_core.api.errors import (
     NotFound,
     Unavailable,
 )
-from gateway_core.concurrency import Places
 from gateway_core.files.addresses import Address, TemporaryAddresses, Ticket
 from gateway_core.storage.content import stream_content
-from gateway_core.storage.objects import MOST_STREAMS, ObjectStore, ObjectTooLarge, StoreUnavailable
+from gateway_core.storage.objects import ObjectStore, ObjectTooLarge, StoreUnavailable
 
 _READ_TEMPLATE = "/temporary/{address}/{name}"
 _PUT_TEMPLATE = "/temporary/{ticket}"
@@ -47,7 +46,7 @@ class TemporaryHost:
         self._store = store
         self._addresses = addresses
         self._sender = sender
-        self._places = StreamLimiter(Places(MOST_STREAMS))
+        self._places = StreamLimiter()
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

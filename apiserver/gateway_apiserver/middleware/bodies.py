@@ -5,8 +5,8 @@ import asyncio
 from starlette.types import Message, Receive, Scope
 
 from gateway_apiserver.context import get_context
-from gateway_apiserver.middleware.downloads import DynamicLimiter
 from gateway_core.api.errors import Unavailable
+from gateway_core.concurrency import FairSemaphore
 
 IDLE_SECONDS = 60.0
 """How long the next bytes of a body may take to come, and all of them beside what they earn."""
@@ -28,17 +28,17 @@ class BodyMemory:
     """What the JSON bodies of one process take, by account."""
 
     def __init__(self, total: int = JSON_MEMORY_BYTES, alone: int = JSON_ALONE_BYTES) -> None:
-        self._shares = DynamicLimiter(total, alone)
+        self._shares = FairSemaphore(total, alone=alone)
 
     def take(self, holder: str, size: int) -> None:
         """Counts `size` bytes more. Unavailable where there is no room for them."""
-        if not self._shares.may_take(holder, size):
+        if not self._shares.has_room(holder, size):
             raise Unavailable("Too many large bodies are under way, of this account or of all.")
-        self._shares.take(holder, size)
+        self._shares.acquire_nowait(holder, size)
 
     def give_back(self, holder: str, size: int) -> None:
         """Ends the count of `size` bytes."""
-        self._shares.give_back(holder, size)
+        self._shares.release(holder, size)
 
 
 class RequestBody:

@@ -14,7 +14,7 @@ from starlette.types import Message
 from gateway_apiserver.surfaces.bodies import read_json_body
 from gateway_apiserver.surfaces.calls import Call
 from gateway_core.api.errors import TooLarge, Unavailable
-from gateway_core.concurrency import NoPlace, Places
+from gateway_core.concurrency import FairSemaphore
 from gateway_core.tasks.validation import parse_body
 
 T = TypeVar("T")
@@ -39,8 +39,7 @@ class LargeBodies:
     """Reads bodies; of all accounts' large ones a few are under way at once."""
 
     def __init__(self, most: int = MOST_AT_ONCE, wait_seconds: float = WAIT_SECONDS) -> None:
-        self._wait_seconds = wait_seconds
-        self._places = Places(most)
+        self._places = FairSemaphore(most, seconds=wait_seconds, error=_too_many)
 
     async def read(
         self,
@@ -67,7 +66,7 @@ class LargeBodies:
                     nonlocal received, has_place
                     if not has_place and max(received, declared) > LARGE_BYTES:
                         has_place = True
-                        await self._take_place(account, held)
+                        await held.enter_async_context(self._places.take(account))
                         patience.reschedule(asyncio.get_running_loop().time() + READ_SECONDS)
                     message = await call.receive()
                     received += len(message.get("body", b""))
@@ -76,7 +75,7 @@ class LargeBodies:
                 raw = await read_json_body(call.headers, receive, MOST_BYTES)
                 if len(raw) > LARGE_BYTES and not has_place:
                     # it was its last piece that made it large
-                    await self._take_place(account, held)
+                    await held.enter_async_context(self._places.take(account))
         except TimeoutError as error:
             raise Unavailable(f"The body did not come within {READ_SECONDS:g} s.") from error
         finally:
@@ -85,13 +84,9 @@ class LargeBodies:
             return read(parse_body(raw))
         return await asyncio.to_thread(_parse, raw, read)
 
-    async def _take_place(self, account: str, held: AsyncExitStack) -> None:
-        try:
-            await held.enter_async_context(self._places.take(account, self._wait_seconds))
-        except NoPlace:
-            raise Unavailable(
-                "Too many large bodies are under way, of this account or of all."
-            ) from None
+
+def _too_many() -> Unavailable:
+    return Unavailable("Too many large bodies are under way, of this account or of all.")
 
 
 def _read_length(call: Call) -> int:

@@ -22,14 +22,12 @@ from gateway_apiserver.surfaces.uploads.creation import UploadCreation
 from gateway_apiserver.surfaces.uploads.routes import UploadRoutes
 from gateway_apiserver.surfaces.uploads.service import UploadService
 from gateway_core.api.ids import IdMint
-from gateway_core.concurrency import Places
 from gateway_core.files.addresses import TemporaryAddresses
 from gateway_core.files.files import FileRecorder
 from gateway_core.files.parts import UploadParts
 from gateway_core.files.quota import StorageGate
 from gateway_core.files.quota_counters import Pool
 from gateway_core.files.uploads import UploadOutcomes
-from gateway_core.storage.objects import MOST_STREAMS
 
 if TYPE_CHECKING:
     from gateway_apiserver.app import ApiParts
@@ -53,7 +51,7 @@ class StoringRoutes:
         self._metrics = metrics
         self._failpoints = failpoints
         self._downloads = downloads
-        self._places = StreamLimiter(Places(MOST_STREAMS))
+        self._places = StreamLimiter()
         self._recorder = FileRecorder(parts.records, parts.storage)
         most: dict[Pool, int] = {
             "files": parts.settings.files_per_account,

@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from gateway_core.concurrency import Places
+from gateway_core.concurrency import FairSemaphore
 from gateway_core.egress.addresses import AddressPolicy, AddressRefused
 
 
@@ -111,7 +111,7 @@ class PooledResolver(AbstractResolver):
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="lookup")
-        self._places = Places(THREADS, PER_SHARE)
+        self._places = FairSemaphore(THREADS, per_holder=PER_SHARE)
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET

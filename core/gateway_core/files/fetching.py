@@ -11,7 +11,7 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from gateway_core.api.errors import Unavailable
-from gateway_core.concurrency import NoPlace, Places
+from gateway_core.concurrency import FairSemaphore
 from gateway_core.egress.addresses import AddressPolicy, AddressRefused
 from gateway_core.egress.connector import (
     EgressRefused,
@@ -73,12 +73,12 @@ class HttpFetcher:
         self._seconds = seconds
         self._resolver = resolver
         self._session: aiohttp.ClientSession | None = None
-        self._slots = Places(MOST_AT_ONCE)
+        self._slots = FairSemaphore(MOST_AT_ONCE, seconds=seconds, error=_too_many)
 
     @asynccontextmanager
     async def open(self, url: str, account: str) -> AsyncIterator[Fetched]:
         """See the port."""
-        async with self._take_slot(account):
+        async with self._slots.take(account):
             limit = asyncio.timeout(self._seconds)
             try:
                 async with limit:
@@ -101,15 +101,6 @@ class HttpFetcher:
             await self._session.close()
         if self._resolver is not None:
             await self._resolver.close()
-
-    @asynccontextmanager
-    async def _take_slot(self, account: str) -> AsyncIterator[None]:
-        """A fair share of MOST_AT_ONCE fetches. Unavailable where none is free in time."""
-        try:
-            async with self._slots.take(account, self._seconds):
-                yield
-        except NoPlace as error:
-            raise Unavailable("Too many files are being fetched.") from error
 
     async def _read(self, response: aiohttp.ClientResponse, left: float) -> AsyncIterator[bytes]:
         """The bytes, for which `left` seconds are waited in all.
@@ -196,3 +187,7 @@ class HttpFetcher:
 
 def _refuse() -> FetchFailed:
     return FetchFailed("leads to an address that is not allowed")
+
+
+def _too_many() -> Unavailable:
+    return Unavailable("Too many files are being fetched.")

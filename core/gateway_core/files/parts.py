@@ -16,7 +16,7 @@ from gateway_core.api.errors import InvalidRequest, NotFound, TooLarge
 from gateway_core.api.ids import PART_PREFIX, IdMint, Ownership
 from gateway_core.api.resource import part_key, receipt_key, upload_folder
 from gateway_core.api.upload import MOST_PARTS, PartRef
-from gateway_core.concurrency import CommonPlaces, NoPlace
+from gateway_core.concurrency import FairSemaphore
 from gateway_core.failpoints import NO_FAILPOINTS, Failpoints
 from gateway_core.files.quota_counters import StorageStale, StorageUnavailable
 from gateway_core.files.uploads import MOST_PART_BYTES, count_room
@@ -81,7 +81,9 @@ class PartDigests:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._places = CommonPlaces(MOST_AT_ONCE)
+        self._slots = FairSemaphore(
+            MOST_AT_ONCE, alone=MOST_AT_ONCE, seconds=WAIT_SECONDS, error=_too_many
+        )
         self._turns = WeakValueDictionary[tuple[str, str, bytes], asyncio.Lock]()
         self._kept = OrderedDict[tuple[str, str, bytes], bytes]()
 
@@ -96,11 +98,8 @@ class PartDigests:
                     await self._store.head(part_key(account, upload, part_id))
                 return known
             keys = [part_key(account, upload, part_id) for part_id in part_ids]
-            try:
-                async with self._places.take(account, WAIT_SECONDS):
-                    found = await self._read(keys)
-            except NoPlace:
-                raise _too_many() from None
+            async with self._slots.take(account):
+                found = await self._read(keys)
             self._kept[place] = found
             if len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)

@@ -1,6 +1,6 @@
 """Places for work that goes through a whole batch, so that its memory is bounded for all together.
 
-Accounts share them as `places.Places` tells: one that has many batches leaves room for the others.
+Accounts share them as `FairSemaphore` tells: one that has many batches leaves room for the others.
 Where batches still wait, the run that has gone on longest, of the account that has most, makes way:
 a provider that answers nobody for a day keeps no other batch waiting as long.
 """
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from gateway_core.concurrency import Places
+from gateway_core.concurrency import FairSemaphore
 
 SLICE_SECONDS = 300.0
 """For which a place is held at least; to take up a run again costs seconds."""
@@ -20,7 +20,7 @@ class Slots:
     """So many places, each for one batch. For one event loop."""
 
     def __init__(self, count: int) -> None:
-        self._places = Places(count)
+        self._places = FairSemaphore(count)
         self._changes: dict[str, asyncio.Event] = {}
         self._held: dict[str, tuple[str, float]] = {}
         self._leaving: set[str] = set()

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from gateway_core.concurrency import Places
+from gateway_core.concurrency import FairSemaphore
 from gateway_core.files.addresses import LIFETIME_SECONDS, MediaItem, MediaSigner
 from gateway_core.providers.upstream import OutputRejected, Upstream, UpstreamUnclear
 from gateway_core.storage.objects import ObjectStore, ObjectTooLarge
@@ -25,7 +25,7 @@ class Outputs:
         self._store = store
         self._signer = signer
         self._media_url = media_url.rstrip("/")
-        self.places = Places(PLACES)
+        self.places = FairSemaphore(PLACES)
 
     async def copy(
         self, upstream: Upstream, task_uid: str, urls: Sequence[str], now: datetime

@@ -19,18 +19,10 @@ from gateway_apiserver.middleware.bodies import (
     RequestBody,
 )
 from gateway_core.api.errors import Unavailable
-from gateway_core.concurrency import Places
 from gateway_core.storage.objects import MOST_STREAMS
 from tests.fakes.clock import in_virtual_time
 from tests.unit.apiserver.filing import Cabinet, form
 from tests.unit.apiserver.gateway import Gateway
-
-
-class OwnPlaces(Places):
-    """`count` places of each holder."""
-
-    def _may_enter(self, holder: object) -> bool:
-        return self._held[holder] < self._count
 
 
 async def receive_all(size: int, count: int, pause: float) -> float:
@@ -75,7 +67,7 @@ async def test_a_body_that_comes_steadily_may_take_long() -> None:
 
 @in_virtual_time
 async def test_no_few_accounts_have_all_places() -> None:
-    places, clock = StreamLimiter(Places(MOST_STREAMS)), asyncio.get_running_loop().time
+    places, clock = StreamLimiter(), asyncio.get_running_loop().time
     async with AsyncExitStack() as held:
         for account in ("a", "b", "c", "d"):
             with suppress(Unavailable):
@@ -88,7 +80,7 @@ async def test_no_few_accounts_have_all_places() -> None:
 
 @in_virtual_time
 async def test_who_finds_no_place_is_told_in_time() -> None:
-    places, clock = StreamLimiter(OwnPlaces(2)), asyncio.get_running_loop().time
+    places, clock = StreamLimiter(100, per_holder=2), asyncio.get_running_loop().time
     async with places.take("a"), places.take("a"):
         began = clock()
         with pytest.raises(Unavailable) as caught:
@@ -104,7 +96,7 @@ async def test_who_finds_no_place_is_told_in_time() -> None:
 
 @in_virtual_time
 async def test_a_stream_too_many_begins_when_another_ends() -> None:
-    places, clock = StreamLimiter(OwnPlaces(1)), asyncio.get_running_loop().time
+    places, clock = StreamLimiter(100, per_holder=1), asyncio.get_running_loop().time
 
     async def stream() -> float:
         async with places.take("a"):
@@ -121,7 +113,7 @@ async def test_a_stream_too_many_begins_when_another_ends() -> None:
 
 @in_virtual_time
 async def test_parts_on_a_slow_line_wait_for_each_other() -> None:
-    places = StreamLimiter(Places(MOST_STREAMS))
+    places = StreamLimiter()
 
     async def send() -> None:
         async with places.take("a"):
@@ -132,7 +124,7 @@ async def test_parts_on_a_slow_line_wait_for_each_other() -> None:
 
 @in_virtual_time
 async def test_so_many_of_an_account_wait_and_no_more() -> None:
-    places, clock = StreamLimiter(OwnPlaces(1)), asyncio.get_running_loop().time
+    places, clock = StreamLimiter(100, per_holder=1), asyncio.get_running_loop().time
 
     async def send(account: str) -> float:
         began = clock()

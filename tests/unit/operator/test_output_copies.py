@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway_core.concurrency import Places
+from gateway_core.concurrency import FairSemaphore
 from gateway_core.files.addresses import MediaSigner
 from gateway_core.providers.upstream import Download
 from gateway_operator.tasks.outputs import PLACES, Outputs
@@ -21,7 +21,7 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 class Crowd:
     """Those who hold a place until told to go."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: FairSemaphore) -> None:
         self.places = places
         self.inside: list[str] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -47,7 +47,7 @@ class Crowd:
 
 @in_virtual_time
 async def test_there_is_always_room_for_a_newcomer() -> None:
-    crowd = Crowd(Places(32))
+    crowd = Crowd(FairSemaphore(32))
     assert [await crowd.come(f"slow-{n}", 100) for n in range(5)] == [16, 8, 4, 2, 1]
     assert await crowd.come("new", 100) == 1
     crowd.gate.set()
@@ -57,7 +57,7 @@ async def test_there_is_always_room_for_a_newcomer() -> None:
 
 @in_virtual_time
 async def test_those_who_have_least_enter_first_and_shares_become_even() -> None:
-    crowd = Crowd(Places(12))
+    crowd = Crowd(FairSemaphore(12))
     assert await crowd.come("a", 50) == 6
     assert await crowd.come("b", 50) == 3
     for task in crowd.tasks[:3]:
@@ -73,7 +73,7 @@ async def test_those_who_have_least_enter_first_and_shares_become_even() -> None
 @pytest.mark.parametrize("turns", [0, 1, 2, 3])
 @in_virtual_time
 async def test_who_is_cancelled_while_he_waits_or_enters_keeps_no_place(turns: int) -> None:
-    places = Places(2)
+    places = FairSemaphore(2)
     first, second = Crowd(places), Crowd(places)
     await first.come("a", 1)
     await second.come("a", 1)

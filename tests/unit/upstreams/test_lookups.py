@@ -141,7 +141,7 @@ async def test_cancelled_waiters_leave_nothing(names: Names, resolver: PooledRes
     names.end.set()
     assert await find(resolver, "well.test", "evil") == ["192.0.2.1"]
     async with asyncio.timeout(10):
-        while resolver._places.running:  # noqa: ASYNC110 - threads set it
+        while resolver._places.held:  # noqa: ASYNC110 - threads set it
             await asyncio.sleep(0.001)
     assert resolver._places.waiting == 0
     assert len(names.asked) == PER_SHARE + 1
