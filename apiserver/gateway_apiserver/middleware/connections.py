@@ -2,7 +2,8 @@
 
 A connection that has no request under way is *waiting*: fresh, idle, or with a head that is not
 complete. Where a bound is reached the longest waiting one makes room, so a flood of connections
-that send nothing keeps no client out. Only where all have requests under way is a new one refused.
+that send nothing keeps no client out. After these the longest one makes room whose request is not
+authenticated and whose body has not arrived. Only where there is none is a new one refused.
 """
 
 from collections import OrderedDict
@@ -14,18 +15,24 @@ from gateway_apiserver.middleware.clients import ConnectionBounds, Proxies, name
 class Connection(Protocol):
     """What the table needs of a connection."""
 
+    def is_authenticated(self) -> bool:
+        """Whether the caller of the latest request is known."""
+        ...
+
     def evict(self) -> None:
-        """Closes the connection, which has no request under way."""
+        """Closes the connection."""
         ...
 
 
 class _Peer:
-    __slots__ = ("open", "trusted", "waiting")
+    __slots__ = ("open", "receiving", "trusted", "waiting")
 
     def __init__(self, *, trusted: bool) -> None:
         self.open = 0
         self.trusted = trusted
         self.waiting: OrderedDict[Connection, None] = OrderedDict()
+        self.receiving: OrderedDict[Connection, None] = OrderedDict()
+        """Those whose request's body has not arrived."""
 
 
 class ConnectionTable:
@@ -71,16 +78,24 @@ class ConnectionTable:
         self._owners[connection] = name
         return True
 
-    def set_busy(self, connection: Connection) -> None:
-        """A request has begun on it."""
+    def set_receiving(self, connection: Connection) -> None:
+        """A request has begun on it, whose body has not arrived."""
         name = self._owners.get(connection)
         if name is not None:
             self._peers[name].waiting.pop(connection, None)
+            self._peers[name].receiving[connection] = None
+
+    def set_busy(self, connection: Connection) -> None:
+        """The request's body has arrived."""
+        name = self._owners.get(connection)
+        if name is not None:
+            self._peers[name].receiving.pop(connection, None)
 
     def set_waiting(self, connection: Connection) -> None:
         """Its last request has ended."""
         name = self._owners.get(connection)
         if name is not None:
+            self._peers[name].receiving.pop(connection, None)
             self._peers[name].waiting[connection] = None
 
     def remove(self, connection: Connection) -> None:
@@ -90,12 +105,15 @@ class ConnectionTable:
             return
         peer = self._peers[name]
         peer.waiting.pop(connection, None)
+        peer.receiving.pop(connection, None)
         peer.open -= 1
         if not peer.open:
             del self._peers[name]
 
     def _evict_from(self, peer: _Peer) -> bool:
-        oldest = next(iter(peer.waiting), None)
+        oldest = next(iter(peer.waiting), None) or next(
+            (each for each in peer.receiving if not each.is_authenticated()), None
+        )
         if oldest is None:
             return False
         self.remove(oldest)
@@ -104,8 +122,8 @@ class ConnectionTable:
         return True
 
     def _evict_from_largest(self) -> bool:
-        """From the address that holds the most connections of those that have a waiting one."""
-        candidates = [peer for peer in self._peers.values() if peer.waiting]
-        if not candidates:
-            return False
-        return self._evict_from(max(candidates, key=lambda peer: peer.open))
+        """From the address that holds the most connections of those that have one to evict."""
+        waiting = [peer for peer in self._peers.values() if peer.waiting]
+        receiving = (peer for peer in self._peers.values() if peer.receiving)
+        candidates = waiting or receiving
+        return any(map(self._evict_from, sorted(candidates, key=lambda peer: -peer.open)))

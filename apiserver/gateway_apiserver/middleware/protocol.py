@@ -13,6 +13,7 @@ import orjson
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from gateway_apiserver.context import SCOPE_KEY, RequestContext
 from gateway_apiserver.middleware.connections import ConnectionTable
 from gateway_core.api.ids import mint_request_id
 
@@ -157,7 +158,7 @@ class Protocol(HttpToolsProtocol):
         self._raw_bytes = self._drained_bytes = 0
         if len(self.pipeline) >= MOST_PIPELINED:
             self._stop_parsing()
-        self._table.set_busy(self)
+        self._table.set_receiving(self)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -172,6 +173,7 @@ class Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The next head may come."""
         self._in_body = False
+        self._table.set_busy(self)
         self._raw_bytes = 0
         super().on_message_complete()
 
@@ -191,8 +193,15 @@ class Protocol(HttpToolsProtocol):
         else:
             self._refuse(400, "The request is not valid HTTP.")
 
+    def is_authenticated(self) -> bool:
+        """Whether the account of the latest request is known, or a response to it has begun."""
+        if self.cycle is None or self.pipeline or self.cycle.response_started:
+            return True
+        context = self.cycle.scope.get(SCOPE_KEY)
+        return isinstance(context, RequestContext) and context.account is not None
+
     def evict(self) -> None:
-        """Closes the connection for another one; it has no request under way."""
+        """Closes the connection for another one."""
         if self.transport.get_write_buffer_size():
             # its client does not take the last response: the buffer would stay
             self.transport.abort()

@@ -25,10 +25,14 @@ GOOD = b"GET /good HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """`/good` answers, `/early` answers without a look at the body, `/body` reads it whole."""
+    """`/good` answers, `/early` answers without a look at the body.
+
+    `/body` and `/anonymous` read it whole, the former for an account.
+    """
     size = 0
-    if scope["path"] == "/body":
-        get_context(scope).account = "tenant"
+    if scope["path"] in ("/body", "/anonymous"):
+        if scope["path"] == "/body":
+            get_context(scope).account = "tenant"
         more = True
         while more:
             message = await receive()
@@ -281,6 +285,24 @@ async def test_connections_with_requests_are_refused_beyond_the_bound() -> None:
         reader = await port.hold(stack)
         assert await end_of(reader) == b""
         assert len(port.table) == 5
+
+
+async def test_unauthenticated_bodies_make_room_and_authenticated_ones_do_not() -> None:
+    def post(path: str) -> bytes:
+        return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\na".encode()
+
+    async with serve(connections=10, per_address=6) as port, AsyncExitStack() as stack:
+        kept, writer = await port.open(post("/body"))
+        stack.callback(writer.transport.abort)
+        for source in ("127.0.0.1", "127.0.0.2"):
+            for _ in range(20):
+                await port.hold(stack, post("/anonymous"), source)
+        await asyncio.sleep(0.2)
+        assert len(port.table) <= 10
+        for source in ("127.0.0.1", "127.0.0.2", "127.0.0.3"):
+            assert (await port.ask(source=source)).split()[1] == b"200"
+        writer.write(b"12345678")
+        assert (await kept.readuntil(b"\r\n\r\n")).split()[1] == b"200"
 
 
 async def test_clients_behind_a_trusted_proxy_are_bounded_by_request() -> None:
