@@ -31,11 +31,10 @@ async def open_cluster(
         ClusterError: no configuration names a cluster, or its credentials cannot be read.
     """
     selected = SELECTED.get()
+    chosen = (kubeconfig, None) if kubeconfig else (selected.kubeconfig, selected.context)
     async with AsyncExitStack() as stack:
         try:
-            connection = await asyncio.to_thread(
-                find_connection, kubeconfig or selected.kubeconfig, selected.context
-            )
+            connection = await asyncio.to_thread(find_connection, *chosen)
             connection.read_token()
             namespace = namespace or connection.namespace or "default"
             records = await stack.enter_async_context(

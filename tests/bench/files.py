@@ -23,7 +23,7 @@ import aiohttp
 import psutil
 import xxhash
 
-from gateway_cli.local.ports import Ports
+from gateway_cli.local.config import Ports
 from gateway_core.api.resource import ObjectRef
 from gateway_core.storage.content import stream_content
 from gateway_core.storage.directory import DirectoryStore

@@ -7,7 +7,7 @@ import time
 import pytest
 import yaml
 
-from gateway_cli.local.errors import ClusterError
+from gateway_cli.cluster.errors import ClusterError
 from tests.servers.receivers import Receiver, answer
 from tests.servers.tenants import (
     describe,

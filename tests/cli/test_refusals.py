@@ -9,7 +9,7 @@ import time
 import pytest
 import yaml
 
-from gateway_cli.local.errors import ClusterError
+from gateway_cli.cluster.errors import ClusterError
 from gateway_core.api.key import mint_key
 
 
@@ -161,7 +161,7 @@ def test_kubectl_finds_the_plugin_on_its_path(control_plane, gatewayctl):
     gatewayctl("apply", "-f", "-", stdin=ACME)
     scripts = os.path.dirname(sys.executable)
     env = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
-    kubectl = control_plane.run.run.cluster.kubectl
+    kubectl = control_plane.run.run.kubectl_path
     found = subprocess.run(
         [kubectl, "plugin", "list"], env=env, capture_output=True, text=True, check=False
     )

@@ -53,13 +53,7 @@ class Caller:
     """A process of `tests.servers.caller`, and what it has said."""
 
     def __init__(self, world: World, account: str) -> None:
-        own = {
-            **os.environ,
-            "GATEWAY_NAMESPACE": world.config.namespace,
-            "GATEWAY_SECRETS_DIR": str(world.config.secrets_directory),
-            "GATEWAY_STORE_DIR": str(world.config.store_directory),
-        }
-        spec = describe_gateway("api", world.config, world.run.run.credentials, own)
+        spec = describe_gateway("api", world.config, world.run.run.credentials)
         name = f"caller-{secrets.token_hex(4)}"
         self._said = world.config.log_directory / f"{name}.jsonl"
         log = world.config.log_directory / f"{name}.log"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway_cli.local.errors import ClusterError
+from gateway_cli.cluster.errors import ClusterError
 from gateway_core.api.crd import KINDS
 from gateway_core.api.resource import Resource
 from tests.crd.casefile import merge, name_anew, read_base

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway_cli.local.errors import ClusterError
+from gateway_cli.cluster.errors import ClusterError
 from tests.crd.casefile import merge, name_anew, read_base
 from tests.servers.control_plane import ROOT, ControlPlane
 

@@ -51,7 +51,7 @@ def test_the_commands_of_the_guide_do_what_it_says(world):
     assert shutil.which("curl"), "the guide's commands need curl"
     steps = list_steps()
     script = f"\necho '{BREAK}'\n".join(text for text, _ in steps)
-    kubectl = world.run.run.cluster.kubectl.parent
+    kubectl = world.run.run.kubectl_path.parent
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         env={**os.environ, **world.env, "PATH": f"{kubectl}:{os.environ['PATH']}"},

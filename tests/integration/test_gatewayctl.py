@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway_cli.__main__ import app
-from gateway_cli.local.client import is_mp4
+from gateway_cli.rest.sample import is_mp4
 from tests.servers.world import wait_for
 
 

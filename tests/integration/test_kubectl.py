@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from gateway_cli.local.errors import ClusterError
+from gateway_cli.cluster.errors import ClusterError
 from tests.servers.tenants import (
     describe,
     describe_model,

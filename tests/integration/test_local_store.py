@@ -5,11 +5,10 @@ from pathlib import Path
 import boto3
 import pytest
 
-from gateway_cli.local.background import BackgroundRun
-from gateway_cli.local.config import LocalConfig
+from gateway_cli.local.config import LocalConfig, Ports
 from gateway_cli.local.errors import LocalRunError
-from gateway_cli.local.ports import Ports
-from gateway_cli.local.s3server import BUCKET
+from gateway_cli.local.processes import BUCKET
+from gateway_cli.local.run import BackgroundRun
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway_cli.local.errors import ClusterError
+from gateway_cli.cluster.errors import ClusterError
 from tests.servers.tenants import describe, describe_model, read_balance, unique, wait_status
 from tests.servers.world import wait_for
 

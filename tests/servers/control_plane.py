@@ -7,9 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
-from gateway_cli.local.background import BackgroundRun
-from gateway_cli.local.config import LocalConfig
-from gateway_cli.local.ports import Ports
+from gateway_cli.local.config import LocalConfig, Ports
+from gateway_cli.local.run import BackgroundRun
 from gateway_core.kube.client import KubeRecords
 from gateway_core.kube.connection import Connection, load_kubeconfig
 

@@ -3,7 +3,6 @@
 Used by the tests of degraded states and of several replicas.
 """
 
-import os
 import secrets
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from gateway_cli.local.ports import Ports
+from gateway_cli.local.config import Ports
 from gateway_cli.local.processes import describe_gateway
 from tests.servers.proxy import Proxy
 from tests.servers.world import ROOT, World
@@ -41,14 +40,7 @@ class Replica:
             operator=free.operator,
         )
         config = replace(world.config, ports=ports, extra_env={})
-        own = {
-            "GATEWAY_LOG_FORMAT": "console",
-            **os.environ,
-            "GATEWAY_NAMESPACE": config.namespace,
-            "GATEWAY_SECRETS_DIR": str(config.secrets_directory),
-            "GATEWAY_STORE_DIR": str(config.store_directory),
-        }
-        spec = describe_gateway(name, config, world.run.run.credentials, own)
+        spec = describe_gateway(name, config, world.run.run.credentials)
         self._command, self._env = spec.command, {**spec.env, **env}
         self.port = ports.api if name == "api" else ports.operator
         self.base_url = f"http://127.0.0.1:{self.port}"

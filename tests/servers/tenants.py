@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gateway_cli.local.errors import ClusterError
+from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.local.state import PEPPER, read_shared_secret
 from gateway_core.api.ids import API_VERSION
 from gateway_core.api.key import KeyClass, digest, mint_key

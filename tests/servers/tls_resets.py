@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from gateway_cli.local.pki import write_cluster_keys
+from gateway_cli.local.certificates import write_cluster_keys
 
 THREADS = 4
 """Connections that are served at once."""

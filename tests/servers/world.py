@@ -21,10 +21,9 @@ import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from gateway_cli.local.background import BackgroundRun
-from gateway_cli.local.config import LocalConfig
+from gateway_cli.local.config import LocalConfig, Ports
 from gateway_cli.local.errors import ProcessFailedError
-from gateway_cli.local.ports import Ports
+from gateway_cli.local.run import BackgroundRun
 
 ROOT = Path(__file__).resolve().parents[2]
 TERMINAL = ("completed", "failed")

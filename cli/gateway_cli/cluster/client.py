@@ -33,7 +33,7 @@ MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 MOST_ATTEMPTS = 8
 """How often a change is decided anew because another writer's came between."""
-PAUSE_SECONDS = 0.5
+PAUSE_SECONDS = 0.2
 SUGGESTIONS = 3
 _PASSING = (Conflict, NotServed, NotThere, Unreachable)
 """Refusals that may pass while a fresh installation is starting."""

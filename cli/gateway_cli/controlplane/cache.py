@@ -1,4 +1,4 @@
-"""The project's cache of control-plane binaries, and the lock that lets one run fill it.
+"""The binaries of a control plane, and the project's cache of them.
 
 Layout: `<cache home>/model-gateway/controlplane/<version>-<os>-<arch>/`. A folder of that name is
 whole, because it gets the name by one rename when all is in it.
@@ -6,14 +6,60 @@ whole, because it gets the name by one rename when all is in it.
 
 import asyncio
 import contextlib
-import fcntl
 import os
+import platform
 import shutil
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from gateway_cli.controlplane.binaries import NAMES
+from gateway_cli.files import try_lock
 from gateway_cli.progress import Reporter
+from gateway_cli.session import CommandError
+
+NAMES = ("etcd", "kube-apiserver", "kubectl")
+
+
+class SourceUnavailableError(Exception):
+    """One source cannot serve; the text says why and stands in the final error."""
+
+
+class BinariesNotFoundError(CommandError):
+    """No source can serve; the text lists all that were tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlaneBinaries:
+    """Paths of the three programs, and in words where they come from."""
+
+    etcd: Path
+    kube_apiserver: Path
+    kubectl: Path
+    origin: str
+
+
+def current_platform() -> str:
+    """This machine as the archives name it, e.g. `linux-amd64`."""
+    machine = platform.machine().lower()
+    arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+    return f"{platform.system().lower()}-{arch}"
+
+
+def collect_binaries(
+    folder: Path, origin: str, kubectl: Path | None = None
+) -> ControlPlaneBinaries:
+    """The binaries in `folder`; `kubectl` stands in where it has none.
+
+    Raises:
+        SourceUnavailableError: if one is missing or not executable.
+    """
+    found = {name: path for name in NAMES if os.access(path := folder / name, os.X_OK)}
+    if kubectl is not None:
+        found.setdefault("kubectl", kubectl)
+    missing = [name for name in NAMES if name not in found]
+    if missing:
+        raise SourceUnavailableError(f"{folder} has no executable {', '.join(missing)}")
+    return ControlPlaneBinaries(found["etcd"], found["kube-apiserver"], found["kubectl"], origin)
 
 
 class BinaryCache:
@@ -55,16 +101,8 @@ class BinaryCache:
         """Held while the cache is filled; a second run waits for the first and says so."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / ".lock").open("w") as handle:
-            if not _try_lock(handle.fileno()):
+            if not try_lock(handle):
                 async with reporter.stage("Another run is preparing the control plane; waiting"):
-                    while not _try_lock(handle.fileno()):  # noqa: ASYNC110  it is another process
+                    while not try_lock(handle):  # noqa: ASYNC110  it is another process
                         await asyncio.sleep(0.5)
             yield
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

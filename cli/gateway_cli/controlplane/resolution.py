@@ -8,17 +8,16 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway_cli.controlplane.archive import download_binaries
-from gateway_cli.controlplane.binaries import (
+from gateway_cli.controlplane.cache import (
     BinariesNotFoundError,
+    BinaryCache,
     ControlPlaneBinaries,
     SourceUnavailableError,
     collect_binaries,
     current_platform,
 )
-from gateway_cli.controlplane.cache import BinaryCache
-from gateway_cli.controlplane.gobuild import build_binaries
 from gateway_cli.controlplane.pins import ARCHIVE_BASE_URL, ARCHIVE_VERSION, BUILD_VERSION
+from gateway_cli.controlplane.sources import build_binaries, download_binaries
 from gateway_cli.progress import Reporter
 
 

@@ -7,18 +7,16 @@ lower than what is there is therefore raised to it, unless lowering is asked for
 
 import asyncio
 import copy
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from gateway_cli.admin.documents import dollars
 from gateway_cli.cluster.client import FIELD_MANAGER
-from gateway_cli.cluster.errors import ClusterError
+from gateway_cli.cluster.manifests import read_manifests
 from gateway_cli.options import Namespace, parse_period
 from gateway_cli.output import Output, print_data, print_note, print_plain
 from gateway_cli.session import explained
@@ -27,8 +25,6 @@ from gateway_core.api.ids import GROUP
 from gateway_core.kube.records import Object
 
 POTS = ("paidMicros", "bonusMicros")
-_FIRST = ("Namespace", "Secret", "ConfigMap", "GatewayProvider", "GatewayModel", "GatewayAccount")
-"""Kinds that others refer to; the processes take any order, but warn of what is missing."""
 
 app = typer.Typer(add_completion=False)
 
@@ -79,18 +75,6 @@ def apply(
         print_data({"items": applied}, output)
 
 
-def read_manifests(paths: Iterable[Path]) -> list[Object]:
-    """Every object of the files, `-` being standard input, and of the folders' *.yaml and *.json.
-
-    Raises:
-        ClusterError: a file cannot be read, or holds something that is no object.
-    """
-    objects = [obj for path in paths for file in _list_files(path) for obj in _read(file)]
-    return sorted(
-        objects, key=lambda obj: _FIRST.index(obj["kind"]) if obj["kind"] in _FIRST else len(_FIRST)
-    )
-
-
 def keep_funds(obj: Object, say: Callable[[str], None], present: Object | None) -> Object:
     """The account to apply, none of its funds lower than in `present`; tells `say` what it kept.
 
@@ -119,34 +103,6 @@ def keep_funds(obj: Object, say: Callable[[str], None], present: Object | None) 
     version = present["metadata"]["resourceVersion"]
     adapted["metadata"].setdefault("resourceVersion", version)
     return adapted
-
-
-def _list_files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    return sorted(file for file in path.iterdir() if file.suffix in (".yaml", ".yml", ".json"))
-
-
-def _read(path: Path) -> Iterator[Object]:
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text()
-        documents = list(yaml.safe_load_all(text))
-    except (OSError, yaml.YAMLError) as error:
-        raise ClusterError(f"{path}: {error}") from error
-    for document in documents:
-        is_list = isinstance(document, dict) and document.get("kind") == "List"
-        for obj in document.get("items") or () if is_list else [document]:
-            if _is_object(obj):
-                yield obj
-            elif obj is not None:
-                raise ClusterError(f"{path}: each object needs apiVersion, kind, metadata.name")
-
-
-def _is_object(obj: Any) -> bool:
-    if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
-        return False
-    texts = (obj.get("apiVersion"), obj.get("kind"), obj["metadata"].get("name"))
-    return all(isinstance(text, str) and text for text in texts)
 
 
 def _is_account(obj: Object) -> bool:

@@ -1,24 +1,22 @@
-"""`gatewayctl local`: up, demo, down, clean and binaries. Used by `gateway_cli.nouns`."""
+"""`gatewayctl local`: up, demo, down, clean and binaries."""
 
 import asyncio
-import contextlib
 import os
 import shutil
 import signal
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from typing import Annotated, Any
 
 import typer
 
-from gateway_cli.controlplane.binaries import BinariesNotFoundError
 from gateway_cli.controlplane.resolution import resolve_binaries
 from gateway_cli.local.config import LocalConfig, Store, find_root, read_config
-from gateway_cli.local.demo import run_demo
-from gateway_cli.local.errors import LocalRunError, ProcessFailedError
+from gateway_cli.local.demo import describe_run, run_demo
+from gateway_cli.local.errors import LocalRunError
 from gateway_cli.local.run import LocalRun
 from gateway_cli.local.rundir import RunDirectory
-from gateway_cli.local.welcome import describe_run
 from gateway_cli.progress import Reporter
+from gateway_cli.session import EXIT_FAILED, EXIT_INTERRUPTED, explained
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -37,8 +35,6 @@ AllowRemote = Annotated[
     bool,
     typer.Option("--allow-remote-cluster", help="That cluster may be on another machine."),
 ]
-
-
 StoreOption = Annotated[
     Store,
     typer.Option(
@@ -46,7 +42,6 @@ StoreOption = Annotated[
         help="Where bytes are: a directory, or an S3 server that is brought up as well.",
     ),
 ]
-
 Only = Annotated[
     list[str] | None,
     typer.Option(help="Start this process alone; may be repeated. All otherwise."),
@@ -62,8 +57,7 @@ def up(
     only: Only = None,
 ) -> None:
     """Start everything and stay; Ctrl-C or `gatewayctl local down` ends it."""
-    reporter = Reporter()
-    with _explained(reporter):
+    with explained(exit_code=EXIT_FAILED):
         config = read_config(
             os.environ,
             port_base=port_base,
@@ -71,7 +65,7 @@ def up(
             allow_remote=allow_remote,
             store=store,
         )
-        _run_until_signal(_stay_up(config, reporter, only or []))
+        _run_until_signal(_stay_up(config, Reporter(), only or []))
 
 
 @app.command()
@@ -82,8 +76,7 @@ def demo(
     store: StoreOption = "directory",
 ) -> None:
     """Start everything, run one task to its video, show it, and stop everything."""
-    reporter = Reporter()
-    with _explained(reporter):
+    with explained(exit_code=EXIT_FAILED):
         config = read_config(
             os.environ,
             port_base=port_base,
@@ -91,23 +84,22 @@ def demo(
             allow_remote=allow_remote,
             store=store,
         )
-        if not _run_until_signal(run_demo(config, reporter)):
-            raise typer.Exit(130)
+        if not _run_until_signal(run_demo(config, Reporter())):
+            raise typer.Exit(EXIT_INTERRUPTED)
 
 
 @app.command()
 def down() -> None:
     """End the run that is up in this folder."""
-    reporter = Reporter()
-    with _explained(reporter):
-        _take_down(read_config(os.environ), reporter)
+    with explained(exit_code=EXIT_FAILED):
+        _take_down(read_config(os.environ), Reporter())
 
 
 @app.command()
 def clean() -> None:
     """End the run, if one is up, and remove all its state: keys, objects, videos, logs."""
     reporter = Reporter()
-    with _explained(reporter):
+    with explained(exit_code=EXIT_FAILED):
         config = read_config(os.environ)
         _take_down(config, reporter)
         if config.directory.exists():
@@ -122,10 +114,9 @@ def clean() -> None:
 def binaries() -> None:
     """Find or make the control plane's binaries, and print where they are."""
     reporter = Reporter()
-    with _explained(reporter):
-        found = asyncio.run(
-            resolve_binaries(find_root() / "tools" / "controlplane", os.environ, reporter)
-        )
+    with explained(exit_code=EXIT_FAILED):
+        modules = find_root() / "tools" / "controlplane"
+        found = asyncio.run(resolve_binaries(modules, os.environ, reporter))
         reporter.line(f"{found.etcd}\n{found.kube_apiserver}\n{found.kubectl}")
         reporter.line(f"✓ {found.origin}")
 
@@ -134,7 +125,7 @@ async def _stay_up(config: LocalConfig, reporter: Reporter, only: list[str]) -> 
     run = LocalRun(config, reporter)
     try:
         await run.start(*only)
-        reporter.line(describe_run(config, run.variables, run.cluster.kubectl))
+        reporter.line(describe_run(config, run.variables, run.kubectl_path))
         await asyncio.Event().wait()
     finally:
         await run.stop()
@@ -171,18 +162,3 @@ def _take_down(config: LocalConfig, reporter: Reporter) -> None:
         reporter.line(f"✓ {name}, left over from an earlier run, has ended")
     if not ended:
         reporter.line("nothing is running")
-
-
-@contextlib.contextmanager
-def _explained(reporter: Reporter) -> Iterator[None]:
-    """Turns the errors a user can act on into text and exit code 1."""
-    try:
-        yield
-    except ProcessFailedError as error:
-        for text in error.log_tail:
-            reporter.line(f"  {error.process} | {text}", style="dim")
-        reporter.line(f"✗ {error}", style="red")
-        raise typer.Exit(1) from error
-    except (LocalRunError, BinariesNotFoundError) as error:
-        reporter.line(f"✗ {error}", style="red")
-        raise typer.Exit(1) from error

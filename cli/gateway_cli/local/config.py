@@ -1,19 +1,92 @@
-"""What a local run is told: where it lives, its ports, and which cluster it uses."""
+"""The settings of a local run: where it lives, its ports, and which cluster it uses."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import secrets
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from gateway_cli.local.errors import LocalRunError
-from gateway_cli.local.ports import Ports
+from gateway_cli.local.errors import LocalRunError, PortBusyError
 
 SERVICE = "sim"
 MODEL = "sim-q4-reference-to-video"
 MODERATION_MODEL = "sim-moderation"
-"""What the first objects are called; they come from examples/local."""
+"""The names of the first objects, which come from examples/local."""
+LOOPBACK = "127.0.0.1"
 
 Store = Literal["directory", "s3"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """One port for each listener of the run, all on loopback."""
+
+    api: int = 8080
+    media: int = 8081
+    simulator: int = 8082
+    operator: int = 8083
+    redis: int = 16379
+    etcd: int = 12379
+    etcd_peer: int = 12380
+    kube_apiserver: int = 16443
+    s3: int = 8084
+    api_health: int = 8085
+    media_health: int = 8086
+
+    @classmethod
+    def block(cls, base: int) -> "Ports":
+        """The eleven ports from `base` on, in the order of the fields."""
+        highest = 65535 - len(PORT_NAMES)
+        if not 1024 <= base <= highest:
+            raise LocalRunError(f"the port base must be from 1024 to {highest}, not {base}")
+        return cls(*range(base, base + len(PORT_NAMES)))
+
+    @classmethod
+    def free(cls) -> "Ports":
+        """A block without listeners, this process's for as long as it lives (tests).
+
+        Below the range that systems hand out to clients, so that a port stays free over a restart.
+
+        Raises:
+            LocalRunError: none was found.
+        """
+        for _ in range(_DRAWS):
+            base = 20_000 + 16 * secrets.randbelow(625)
+            ports, mark = cls.block(base), _reserve(base)
+            if mark is None:
+                continue
+            if not any(_is_busy(ports.of(name)) for name in PORT_NAMES):
+                _reserved.append(mark)
+                return ports
+            mark.close()
+        raise LocalRunError("no block of ports is free")
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str], base: int | None = None) -> "Ports":
+        """The defaults or the block from `base` on, overridden by `GATEWAY_LOCAL_PORT_<NAME>`.
+
+        Raises:
+            LocalRunError: if a variable holds no port.
+        """
+        ports = cls() if base is None else cls.block(base)
+        for name in PORT_NAMES:
+            text = env.get(_variable(name))
+            if text:
+                if not text.isdecimal() or not 0 < int(text) < 65536:
+                    raise LocalRunError(f"{_variable(name)} must be a port number, not {text!r}")
+                ports = replace(ports, **{name: int(text)})
+        return ports
+
+    def of(self, name: str) -> int:
+        """The port of the listener `name`, a field's name."""
+        port: int = getattr(self, name)
+        return port
+
+
+PORT_NAMES = tuple(Ports.__dataclass_fields__)
+_DRAWS = 5_000
+_reserved: list[socket.socket] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,31 +154,31 @@ class LocalConfig:
     @property
     def base_url(self) -> str:
         """Address of the REST API."""
-        return f"http://127.0.0.1:{self.ports.api}"
+        return f"http://{LOOPBACK}:{self.ports.api}"
 
     @property
     def media_url(self) -> str:
         """Address of the media host: another origin than the API's."""
-        return f"http://127.0.0.1:{self.ports.media}"
+        return f"http://{LOOPBACK}:{self.ports.media}"
 
     @property
     def s3_url(self) -> str:
         """Address of the S3 server, where there is one."""
-        return f"http://127.0.0.1:{self.ports.s3}"
+        return f"http://{LOOPBACK}:{self.ports.s3}"
 
     @property
     def simulator_url(self) -> str:
         """Address of the simulated provider."""
-        return f"http://127.0.0.1:{self.ports.simulator}"
+        return f"http://{LOOPBACK}:{self.ports.simulator}"
 
 
-def find_root(start: Path | None = None) -> Path:
+def find_root() -> Path:
     """The checkout that holds this package, else the one around the current folder.
 
     Raises:
         LocalRunError: if neither is one; an installed wheel alone has no CRDs to apply.
     """
-    for place in (start or Path(__file__).resolve(), Path.cwd()):
+    for place in (Path(__file__).resolve(), Path.cwd()):
         for folder in (place, *place.parents):
             if (folder / "crds").is_dir() and (folder / "examples" / "local").is_dir():
                 return folder
@@ -148,3 +221,58 @@ def read_config(
         allow_remote=allow_remote,
         store=store,
     )
+
+
+def check_ports(ports: Ports, names: Iterable[str]) -> None:
+    """Refuses to begin where a port that the run needs has a listener, or two need the same.
+
+    Raises:
+        PortBusyError: names every such port, the process that wants it, and the way out.
+    """
+    taken: dict[int, str] = {}
+    problems = []
+    for name in names:
+        port, title = ports.of(name), name.replace("_", "-")
+        if port in taken:
+            problems.append(f"port {port} is wanted by both {taken[port]} and {title}")
+        elif _is_busy(port):
+            problems.append(
+                f"port {port}, wanted by {title}, is in use by another process; "
+                f"set {_variable(name)} to change it"
+            )
+        taken[port] = title
+    if problems:
+        raise PortBusyError(
+            "\n".join([*problems, "`--port-base N` (make: PORT_BASE=N) moves all ports at once."])
+        )
+
+
+def _reserve(port: int) -> socket.socket | None:
+    """Keeps other runs that choose ports from this one while it is open; TCP does not notice."""
+    mark = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        mark.bind((LOOPBACK, port))
+    except OSError:
+        mark.close()
+        return None
+    return mark
+
+
+def _is_busy(port: int) -> bool:
+    # a bind alone misses, on some systems, a listener on the wildcard address
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        if probe.connect_ex((LOOPBACK, port)) == 0:
+            return True
+    with socket.socket() as probe:
+        # as servers do: a port in TIME_WAIT is free
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return True
+    return False
+
+
+def _variable(name: str) -> str:
+    return f"GATEWAY_LOCAL_PORT_{name.upper()}"

@@ -1,17 +1,31 @@
-"""`make demo`: everything up, one task from POST to the downloaded video, everything down."""
+"""`make demo`: everything up, one task from POST to the downloaded video, everything down.
 
-import asyncio
+Also the text of `make up`: addresses, a key, and commands to paste.
+"""
+
+import json
+import shlex
+import shutil
+import sys
 import time
 from pathlib import Path
 
-from gateway_cli.local.client import TaskClient, TaskFailedError
 from gateway_cli.local.config import MODEL, SERVICE, LocalConfig
 from gateway_cli.local.errors import ProcessFailedError
 from gateway_cli.local.run import LocalRun
 from gateway_cli.progress import Reporter, format_seconds
+from gateway_cli.rest.client import TaskApi
+from gateway_cli.rest.sample import (
+    ACTION,
+    SAMPLE_INPUT,
+    SampleFailed,
+    create_sample,
+    fetch_video,
+    wait_completed,
+)
 from gateway_core.api.ids import id_to_name
 
-TASK_TIMEOUT_SECONDS = 60.0
+TASK_SECONDS = 60.0
 
 
 async def run_demo(config: LocalConfig, reporter: Reporter) -> None:
@@ -19,7 +33,7 @@ async def run_demo(config: LocalConfig, reporter: Reporter) -> None:
 
     Raises:
         ProcessFailedError: a process failed, or a task did for which one is to blame.
-        LocalRunError: anything else that went wrong.
+        CommandError: anything else that went wrong.
     """
     begin = time.monotonic()
     run = LocalRun(config, reporter)
@@ -27,7 +41,7 @@ async def run_demo(config: LocalConfig, reporter: Reporter) -> None:
         await run.start()
         try:
             await _walk_through(run, reporter)
-        except TaskFailedError as error:
+        except SampleFailed as error:
             log = run.log_of(error.process)
             raise ProcessFailedError(error.process, f"is to blame: {error}", log) from error
     finally:
@@ -37,8 +51,8 @@ async def run_demo(config: LocalConfig, reporter: Reporter) -> None:
 
 async def _walk_through(run: LocalRun, reporter: Reporter) -> None:
     key = run.credentials.keys["demo"].plaintext
-    async with TaskClient(run.config.base_url, SERVICE, MODEL, key) as client:
-        task_id = await client.create()
+    async with TaskApi(run.config.base_url, key, f"{SERVICE}/{ACTION}", reporter.line) as api:
+        task_id = await create_sample(api, MODEL)
         reporter.line(f"✓ 202: task {task_id} is recorded")
         seen: list[str] = []
 
@@ -48,17 +62,64 @@ async def _walk_through(run: LocalRun, reporter: Reporter) -> None:
                 reporter.line(f"  status: {status}")
 
         async with reporter.stage("Waiting for the video"):
-            task = await client.wait_finished(task_id, TASK_TIMEOUT_SECONDS, note)
+            task = await wait_completed(api, task_id, TASK_SECONDS, note)
         target = run.config.directory / "demo.mp4"
-        video = await client.download(task.video_url)
-        await asyncio.to_thread(target.write_bytes, video)
-        reporter.line(f"✓ video: {_shorten(target)} ({len(video):,} bytes), cost {task.cost} USD")
-        reporter.line(f"  from {task.video_url}")
-    reporter.line(f"\n$ kubectl get gatewaytasks {id_to_name(task_id)}")
-    reporter.line(
-        (await run.cluster.run("get", "gatewaytasks", id_to_name(task_id))).rstrip() + "\n"
+        url, size = await fetch_video(api, task, target)
+    here = target.relative_to(Path.cwd()) if target.is_relative_to(Path.cwd()) else target
+    reporter.line(f"✓ video: {here} ({size:,} bytes), cost {task['usage']['cost']} USD")
+    reporter.line(f"  from {url}")
+    name = id_to_name(task_id)
+    reporter.line(f"\n$ kubectl get gatewaytasks {name}")
+    reporter.line((await run.kubectl("get", "gatewaytasks", name)).rstrip() + "\n")
+
+
+def describe_run(config: LocalConfig, variables: dict[str, str], kubectl: Path) -> str:
+    """The text of `make up`, with every command complete in itself.
+
+    `kubectl` is named by its path where PATH has none.
+    """
+    url = f"{config.base_url}/api/v1/{variables['GATEWAY_SERVICE']}/{ACTION}"
+    key = variables["GATEWAY_API_KEY"]
+    env_file = shlex.quote(str(config.env_file))
+    ctl = (
+        "gatewayctl"
+        if shutil.which("gatewayctl")
+        else f"{shlex.quote(sys.executable)} -m gateway_cli"
     )
+    bytes_at = f"{config.s3_url} (S3)" if config.store == "s3" else str(config.store_directory)
+    body = shlex.quote(json.dumps({"model": variables["GATEWAY_MODEL"], **SAMPLE_INPUT}))
+    return f"""
+REST API            {config.base_url}   (OpenAPI: {config.base_url}/openapi.json)
+Media host          {config.media_url}
+Simulated provider  {config.simulator_url}
+Bytes               {bytes_at}
+API key             {key}
+Management key      {variables["GATEWAY_MANAGEMENT_KEY"]}   (the account's keys, limits and usage)
+All of it           {config.env_file}
+Logs                {config.log_directory}
 
+Create a task:
 
-def _shorten(path: Path) -> Path:
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+  curl -sS -X POST {url} \\
+    -H 'Authorization: Bearer {key}' \\
+    -H 'Content-Type: application/json' \\
+    -d {body}
+
+Then ask after it, with the id from the answer in place of TASK_ID:
+
+  curl -sS {url}/TASK_ID \\
+    -H 'Authorization: Bearer {key}'
+
+Bring a file up, and have every line of another moderated:
+
+  set -a; . {env_file}; set +a
+  {ctl} files upload PATH
+  {ctl} batches create REQUESTS.jsonl --download .
+
+Watch it as a cluster admin does:
+
+  export KUBECONFIG={shlex.quote(variables["KUBECONFIG"])}
+  {"kubectl" if shutil.which("kubectl") else shlex.quote(str(kubectl))} get gatewaytasks --watch
+
+Ctrl-C, or `make down` elsewhere, ends it all; the state stays in {config.directory}.
+"""

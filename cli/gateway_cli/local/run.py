@@ -5,28 +5,30 @@
     await run.kill("operator"); await run.restart("operator", {"NAME": "value"})
     await run.stop()
 
-Used by `gatewayctl local` and, through `background`, by the integration tests.
+Used by `gatewayctl local` and, as `BackgroundRun`, by the integration tests.
 """
 
 import asyncio
+import ipaddress
 import os
 import signal
+import threading
 import time
+import urllib.parse
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
-from gateway_cli.controlplane.binaries import ControlPlaneBinaries
+from gateway_cli.cluster.client import Cluster
+from gateway_cli.cluster.errors import ClusterError
+from gateway_cli.cluster.manifests import read_manifests
+from gateway_cli.compose import open_cluster
+from gateway_cli.controlplane.cache import ControlPlaneBinaries
 from gateway_cli.controlplane.resolution import find_kubectl, resolve_binaries
-from gateway_cli.local.cluster import Cluster
-from gateway_cli.local.config import LocalConfig
-from gateway_cli.local.envfile import list_variables, write_env_file
+from gateway_cli.local.certificates import ClusterKeys, write_cluster_keys, write_kubeconfig
+from gateway_cli.local.config import LOOPBACK, LocalConfig, check_ports
 from gateway_cli.local.errors import LocalRunError
-from gateway_cli.local.manifests import list_crds, write_first_objects, write_namespace
-from gateway_cli.local.pki import ClusterKeys, write_cluster_keys, write_kubeconfig
-from gateway_cli.local.ports import check_ports
-from gateway_cli.local.process import ProcessSpec
 from gateway_cli.local.processes import (
     BACKENDS,
     CONTROL_PLANE,
@@ -34,17 +36,30 @@ from gateway_cli.local.processes import (
     LISTENERS,
     PROCESSES,
     S3,
+    ProcessSpec,
     describe_apiserver,
     describe_etcd,
     describe_gateway,
     describe_redis,
+    describe_s3,
+    find_s3_server,
 )
-from gateway_cli.local.redis_binary import find_redis_server
 from gateway_cli.local.rundir import SUPERVISOR, RunDirectory
-from gateway_cli.local.s3server import describe_s3, find_s3_server, list_store_variables
-from gateway_cli.local.state import Credentials, ensure_credentials, ensure_shared_secrets
+from gateway_cli.local.state import (
+    Credentials,
+    ensure_credentials,
+    ensure_shared_secrets,
+    list_variables,
+    read_first_objects,
+    write_env_file,
+)
 from gateway_cli.local.supervisor import Supervisor
 from gateway_cli.progress import Reporter, format_seconds
+
+APPLY_SECONDS = 30.0
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+_T = TypeVar("_T")
 
 
 class LocalRun:
@@ -57,9 +72,7 @@ class LocalRun:
         self._supervisor = Supervisor(
             self._run_directory, config.log_directory, config.root, self._reporter, config.restart
         )
-        self._env: dict[str, dict[str, str]] = {
-            name: dict(values) for name, values in config.extra_env.items()
-        }
+        self._env = {name: dict(values) for name, values in config.extra_env.items()}
         self._credentials: Credentials | None = None
         self._binaries: ControlPlaneBinaries | None = None
         self._keys: ClusterKeys | None = None
@@ -69,27 +82,24 @@ class LocalRun:
     @property
     def credentials(self) -> Credentials:
         """Keys and secrets of the run; there from `start` on."""
-        if self._credentials is None:
-            raise LocalRunError("the run has not been started")
-        return self._credentials
+        return _started(self._credentials)
 
     @property
     def variables(self) -> dict[str, str]:
-        """What `gateway.env` holds."""
+        """The content of `gateway.env`."""
         return list_variables(self.config, self.credentials)
 
     @property
-    def cluster(self) -> Cluster:
-        """kubectl on the cluster in use; there from `start` on."""
-        if self._kubectl is None:
-            raise LocalRunError("the run has not been started")
-        return Cluster(self._kubectl, self.config.cluster_kubeconfig, self.config.namespace)
+    def kubectl_path(self) -> Path:
+        """The kubectl of the run; there from `start` on."""
+        return _started(self._kubectl)
 
     async def start(self, *names: str) -> None:
         """Starts all processes, or those of `names`, and returns when all are ready.
 
         Raises:
             LocalRunError: its subclasses say what is wrong. What was started stays for `stop`.
+            ClusterError: the cluster refuses what the run needs of it.
             BinariesNotFoundError: if there is no control plane to be had.
         """
         wanted = self._select(names)
@@ -98,14 +108,15 @@ class LocalRun:
             self._reporter.line(f"! {name} was left over from an earlier run; ended")
         check_ports(self.config.ports, [port for name in wanted for port in LISTENERS[name]])
         self._prepare_files()
-        await self._find_programs()
-        if S3 in wanted:
-            async with self._reporter.stage("Finding or building the S3 server"):
-                self._s3_server = await find_s3_server(self.config.root)
+        await self._find_programs(wanted)
         if self.config.kubeconfig is not None and not self.config.allow_remote:
-            await self.cluster.refuse_remote()
+            async with self._open_cluster() as cluster:
+                _refuse_remote(self.config.kubeconfig, cluster.server)
         begin = time.monotonic()
-        await self._start_processes(wanted)
+        # first what stands alone beside the control plane, then what needs both
+        backends = [name for name in wanted if name in (*BACKENDS, S3)]
+        await _run_together(self._start_cluster(wanted), *map(self._start, backends))
+        await _run_together(*(self._start(name) for name in wanted if name in GATEWAY))
         write_env_file(self.config.env_file, self.variables)
         took = format_seconds(time.monotonic() - begin)
         self._reporter.line(f"✓ all {len(wanted)} processes are ready ({took})")
@@ -147,6 +158,27 @@ class LocalRun:
         """The log of a process."""
         return self._supervisor.log_of(name)
 
+    async def kubectl(self, *arguments: str) -> str:
+        """What kubectl prints for the cluster in use, in the run's namespace.
+
+        Raises:
+            ClusterError: if it fails; the text is what it says.
+        """
+        process = await asyncio.create_subprocess_exec(
+            str(self.kubectl_path),
+            f"--kubeconfig={self.config.cluster_kubeconfig}",
+            f"--namespace={self.config.namespace}",
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        output, errors = await process.communicate()
+        if process.returncode != 0:
+            text = errors.decode(errors="replace").strip()
+            raise ClusterError(f"kubectl {arguments[0]}: {text or process.returncode}")
+        return output.decode()
+
     def _select(self, names: tuple[str, ...]) -> list[str]:
         known = (*PROCESSES, S3) if self.config.store == "s3" else PROCESSES
         unknown = set(names) - set(known)
@@ -170,10 +202,10 @@ class LocalRun:
         self._credentials = ensure_credentials(path, config.secrets_directory)
         if config.kubeconfig is None:
             self._keys = write_cluster_keys(config.directory / "pki")
-            server = f"https://127.0.0.1:{config.ports.kube_apiserver}"
+            server = f"https://{LOOPBACK}:{config.ports.kube_apiserver}"
             write_kubeconfig(config.cluster_kubeconfig, self._keys, server, config.namespace)
 
-    async def _find_programs(self) -> None:
+    async def _find_programs(self, wanted: list[str]) -> None:
         self._kubectl = find_kubectl(os.environ)
         modules = self.config.root / "tools" / "controlplane"
         if self.config.kubeconfig is None or self._kubectl is None:
@@ -181,14 +213,9 @@ class LocalRun:
             self._kubectl = self._binaries.kubectl
             if self.config.kubeconfig is None:
                 self._reporter.line(f"✓ control plane: {self._binaries.origin}")
-
-    async def _start_processes(self, wanted: list[str]) -> None:
-        """First what stands alone beside the control plane, then what needs both."""
-        await run_together(
-            self._start_cluster(wanted),
-            *(self._start(name) for name in wanted if name in (*BACKENDS, S3)),
-        )
-        await run_together(*(self._start(name) for name in wanted if name in GATEWAY))
+        if S3 in wanted:
+            async with self._reporter.stage("Finding or building the S3 server"):
+                self._s3_server = await find_s3_server(self.config.root)
 
     async def _start_cluster(self, wanted: list[str]) -> None:
         for name in CONTROL_PLANE:
@@ -199,46 +226,143 @@ class LocalRun:
                 await self._prepare_cluster()
 
     async def _prepare_cluster(self) -> None:
-        config, cluster = self.config, self.cluster
-        crds = list_crds(config)
-        await cluster.apply([write_namespace(config), *crds])
-        await cluster.wait_established(crds)
-        if config.first_objects:
-            await cluster.apply([write_first_objects(config, self.credentials)])
+        config = self.config
+        crds = read_manifests([config.root / "crds"])
+        if not crds:
+            raise LocalRunError(f"{config.root / 'crds'} has no CRDs; `make generate` writes them")
+        metadata = {"name": config.namespace}
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        async with self._open_cluster() as cluster:
+            for obj in (namespace, *crds):
+                await cluster.apply(obj)
+            for crd in crds:
+                await _wait_established(cluster, crd["metadata"]["name"])
+            if config.first_objects:
+                for obj in read_first_objects(config, self.credentials):
+                    await cluster.apply(obj)
+
+    def _open_cluster(self) -> Any:
+        return open_cluster(
+            self.config.namespace,
+            patience=APPLY_SECONDS,
+            kubeconfig=self.config.cluster_kubeconfig,
+        )
 
     async def _start(self, name: str) -> None:
         async with self._reporter.stage(f"Starting {name}"):
             await self._supervisor.start(self._describe(name))
 
     def _describe(self, name: str) -> ProcessSpec:
-        env = {
-            "GATEWAY_LOG_FORMAT": "console",
-            **os.environ,
-            "GATEWAY_NAMESPACE": self.config.namespace,
-            "GATEWAY_SECRETS_DIR": str(self.config.secrets_directory),
-            "GATEWAY_STORE_DIR": str(self.config.store_directory),
-        }
-        if self.config.store == "s3":
-            env |= list_store_variables(self.config, self.credentials)
-        if name in CONTROL_PLANE:
-            if self._binaries is None or self._keys is None:
-                raise LocalRunError(f"{name} is not part of this run")
-            if name == "etcd":
-                spec = describe_etcd(self.config, self._binaries, os.environ)
-            else:
-                spec = describe_apiserver(self.config, self._binaries, self._keys, os.environ)
-        elif name == S3:
-            if self._s3_server is None:
-                raise LocalRunError(f"{name} is not part of this run")
-            spec = describe_s3(self.config, self._s3_server, self.credentials)
-        elif name == "redis":
-            spec = describe_redis(self.config, find_redis_server(os.environ), os.environ)
-        else:
-            spec = describe_gateway(name, self.config, self.credentials, env)
+        config = self.config
+        match name:
+            case "etcd":
+                spec = describe_etcd(config, _started(self._binaries))
+            case "kube-apiserver":
+                spec = describe_apiserver(config, _started(self._binaries), _started(self._keys))
+            case "s3":
+                spec = describe_s3(config, _started(self._s3_server), self.credentials)
+            case "redis":
+                spec = describe_redis(config)
+            case _:
+                spec = describe_gateway(name, config, self.credentials)
         return replace(spec, env={**spec.env, **self._env.get(name, {})})
 
 
-async def run_together(*works: Coroutine[Any, Any, None]) -> None:
+class BackgroundRun:
+    """The methods of `LocalRun`, blocking; usable from any thread, and as a context manager.
+
+    For test fixtures: the run has a thread and a loop of its own, and goes on while the loops of
+    tests come and go. The processes live as long as the thread.
+    """
+
+    def __init__(self, config: LocalConfig, reporter: Reporter | None = None) -> None:
+        self.run = LocalRun(config, reporter)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="local run", daemon=True
+        )
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self, *names: str) -> None:
+        """As `LocalRun.start`."""
+        self._await(self.run.start(*names))
+
+    def kill(self, name: str, signal_number: int = signal.SIGKILL) -> None:
+        """As `LocalRun.kill`."""
+        self._await(self.run.kill(name, signal_number))
+
+    def restart(self, name: str, env: Mapping[str, str] | None = None) -> None:
+        """As `LocalRun.restart`."""
+        self._await(self.run.restart(name, env))
+
+    def wait_ready(self, name: str) -> None:
+        """As `LocalRun.wait_ready`."""
+        self._await(self.run.wait_ready(name))
+
+    def kubectl(self, *arguments: str) -> str:
+        """As `LocalRun.kubectl`."""
+        return self._await(self.run.kubectl(*arguments))
+
+    def close(self) -> None:
+        """Ends all processes and the thread."""
+        if self._loop.is_closed():
+            return
+        try:
+            self._await(self.run.stop())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def _await(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def is_loopback(server: str) -> bool:
+    """Whether the host of the URL `server` is this machine's loopback."""
+    host = urllib.parse.urlsplit(server).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _refuse_remote(kubeconfig: Path, server: str) -> None:
+    if not is_loopback(server):
+        raise LocalRunError(
+            f"{kubeconfig} names {server}, which is not on this machine; the local run would"
+            " write CRDs and objects there. --allow-remote-cluster says that it may"
+        )
+
+
+async def _wait_established(cluster: Cluster, name: str) -> None:
+    """Waits until the API server serves the kind of a CRD."""
+    deadline = time.monotonic() + APPLY_SECONDS
+    while True:
+        crd = await cluster.call("GET", f"{_CRDS}/{name}")
+        conditions = (crd.get("status") or {}).get("conditions") or ()
+        if any((c["type"], c["status"]) == ("Established", "True") for c in conditions):
+            return
+        if time.monotonic() > deadline:
+            raise LocalRunError(f"the cluster does not serve {name} in time")
+        await asyncio.sleep(0.05)
+
+
+def _started(value: _T | None) -> _T:
+    if value is None:
+        raise LocalRunError("the run has not been started, or has no such process")
+    return value
+
+
+async def _run_together(*works: Coroutine[Any, Any, None]) -> None:
     """Awaits all; when one fails the others are cancelled and its error alone is raised."""
     try:
         async with asyncio.TaskGroup() as group:

@@ -1,10 +1,9 @@
 """The pid files of a run, the lock that makes it the only one of its folder, and its stop.
 
-Used by the supervisor (writes), `make down` and the next `make up` (read).
+Written by the supervisor; read by `make down` and the next `make up`.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -12,10 +11,12 @@ import time
 from pathlib import Path
 from typing import IO
 
+from gateway_cli.files import try_lock, write_private
 from gateway_cli.local.errors import AlreadyRunningError, LocalRunError
-from gateway_cli.local.identity import end_process, read_identity
 
 SUPERVISOR = "supervisor"
+SAME_START_SECONDS = 1.0
+"""A step of the machine's clock moves the start times that psutil tells."""
 
 
 class RunDirectory:
@@ -24,7 +25,7 @@ class RunDirectory:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._lock: IO[str] | None = None
-        self._identities: dict[str, str] = {}
+        self._started: dict[str, tuple[int, float]] = {}
 
     def acquire(self) -> None:
         """Makes this process the supervisor.
@@ -34,7 +35,7 @@ class RunDirectory:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = (self.folder / "supervisor.lock").open("w")
-        if not _try_lock(lock):
+        if not try_lock(lock):
             lock.close()
             raise AlreadyRunningError(
                 f"a local run is already up in {self.folder.parent} "
@@ -57,20 +58,20 @@ class RunDirectory:
         if not path.exists():
             return False
         with path.open("r+") as probe:
-            return not _try_lock(probe)
+            return not try_lock(probe)
 
     def record(self, name: str, pid: int) -> None:
         """Writes the pid file of a process that was just started."""
-        _write(self.folder / f"{name}.pid", f"{pid}\n")
-        identity = read_identity(pid)
-        if identity is not None:
-            self._identities[name] = identity
+        write_private(self.folder / f"{name}.pid", f"{pid}\n".encode())
+        started = read_start(pid)
+        if started is not None:
+            self._started[name] = pid, started
             self._save()
 
     def remove(self, name: str) -> None:
         """Removes the pid file of a process that has ended."""
         (self.folder / f"{name}.pid").unlink(missing_ok=True)
-        if self._identities.pop(name, None) is not None:
+        if self._started.pop(name, None) is not None:
             self._save()
 
     def read_pid(self, name: str) -> int | None:
@@ -81,16 +82,16 @@ class RunDirectory:
             return None
 
     def clear_stale(self) -> list[str]:
-        """Removes what a run left that did not end in order; ends what still lives of it.
+        """Removes what a run left that did not end in order; ends the processes that it left.
 
         Returns the names of processes that were ended. Only for the supervisor, or when none is.
         """
         ended = []
         with contextlib.suppress(OSError, ValueError):
-            recorded: dict[str, str] = json.loads((self.folder / "processes.json").read_text())
-            for name, identity in reversed(recorded.items()):
-                pid = int(identity.partition("@")[0])
-                if name != SUPERVISOR and end_process(pid, identity):
+            recorded: dict[str, tuple[int, float]]
+            recorded = json.loads((self.folder / "processes.json").read_text())
+            for name, (pid, started) in reversed(recorded.items()):
+                if name != SUPERVISOR and end_process(pid, started):
                     ended.append(name)
         for path in self.folder.glob("*.pid"):
             path.unlink()
@@ -118,19 +119,37 @@ class RunDirectory:
         return True
 
     def _save(self) -> None:
-        _write(self.folder / "processes.json", json.dumps(self._identities))
+        write_private(self.folder / "processes.json", json.dumps(self._started).encode())
 
 
-def _try_lock(handle: IO[str]) -> bool:
+def read_start(pid: int) -> float | None:
+    """When the process began, in epoch seconds; None if there is none, or only its exit status.
+
+    A pid with its start names one process: the system gives pids anew.
+    """
+    import psutil  # in no image, as the local run
+
     try:
-        fcntl.flock(handle.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
+    except psutil.NoSuchProcess:
+        return None
+
+
+def end_process(pid: int, started: float, grace_seconds: float = 10.0) -> bool:
+    """Ends the process if it is still the one that began then: SIGTERM, then SIGKILL.
+
+    Returns whether there was one to end.
+    """
+    import psutil
+
+    found = read_start(pid)
+    if found is None or abs(found - started) > SAME_START_SECONDS:
         return False
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        process.terminate()
+        for left in psutil.wait_procs([process], timeout=grace_seconds)[1]:
+            left.kill()
+            left.wait()
     return True
-
-
-def _write(path: Path, text: str) -> None:
-    # a reader never sees half of it
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text)
-    os.replace(partial, path)

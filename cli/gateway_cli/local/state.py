@@ -1,19 +1,26 @@
-"""The secrets of a local run: made at the first `up`, kept until `clean`.
+"""The secrets of a local run, and the files and objects that are filled in with them.
 
 `secrets/` holds what the processes share; `state/credentials.json` what only the local run knows,
-the plaintext of the API keys above all. The one place of the CLI where keys are made.
+the plaintext of the API keys above all. All are made at the first `up` and kept until `clean`.
 """
 
 import base64
 import binascii
 import secrets
+import shlex
+import string
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from gateway_cli.local.private_files import write_private
+from gateway_cli.admin.tokens import make_secret_key, make_webhook_secret
+from gateway_cli.cluster.manifests import parse_manifests
+from gateway_cli.files import write_private
+from gateway_cli.local.config import MODEL, MODERATION_MODEL, SERVICE, LocalConfig
+from gateway_cli.local.errors import LocalRunError
 from gateway_core.api.ids import IdMint, id_to_name
 from gateway_core.api.key import KeyClass, digest, mint_key
+from gateway_core.kube.records import Object
 
 PEPPER = "pepper-1"
 ID_KEY = "id-key"
@@ -23,7 +30,9 @@ KEYS: dict[str, tuple[str, KeyClass]] = {
     "demo_admin": ("demo", "Management"),
     "guest": ("guest", "Standard"),
 }
-"""What each key is called here: its account and its class."""
+"""Account and class of each key, by the name that it has here."""
+S3_REGION = "us-east-1"
+S3_ACCESS_KEY = "local"
 
 
 class ApiKey(BaseModel):
@@ -54,7 +63,7 @@ def ensure_shared_secrets(folder: Path) -> None:
     folder.chmod(0o700)
     for name in SHARED_SECRETS:
         if not (folder / name).exists():
-            write_private(folder / name, base64.urlsafe_b64encode(secrets.token_bytes(32)))
+            write_private(folder / name, make_secret_key().encode())
 
 
 def read_shared_secret(folder: Path, name: str) -> bytes:
@@ -73,7 +82,7 @@ def read_shared_secret(folder: Path, name: str) -> bytes:
 
 
 def ensure_credentials(path: Path, secrets_folder: Path) -> Credentials:
-    """The credentials kept at `path`, made if there are none; keys that are not there are added.
+    """The credentials kept at `path`, made if there are none; missing keys are added.
 
     Needs the shared secrets: the names of keys carry a tag under the id key.
     """
@@ -81,7 +90,11 @@ def ensure_credentials(path: Path, secrets_folder: Path) -> Credentials:
     try:
         kept = Credentials.model_validate_json(path.read_bytes())
     except (FileNotFoundError, ValidationError):
-        kept = _make_credentials()
+        kept = Credentials(
+            keys={},
+            webhook_secret=make_webhook_secret(),
+            provider_token=secrets.token_urlsafe(32),
+        )
     missing = {name: _make_key(mint, *KEYS[name]) for name in KEYS if name not in kept.keys}
     if missing or not kept.s3_secret:
         s3_secret = kept.s3_secret or secrets.token_urlsafe(24)
@@ -91,8 +104,69 @@ def ensure_credentials(path: Path, secrets_folder: Path) -> Credentials:
 
 
 def digest_key(key: ApiKey, secrets_folder: Path) -> str:
-    """What a GatewayKey stores of the key."""
+    """The digest that a GatewayKey stores of the key."""
     return digest(key.plaintext, read_shared_secret(secrets_folder, PEPPER))
+
+
+def list_variables(config: LocalConfig, credentials: Credentials) -> dict[str, str]:
+    """The variables of `gateway.env`, which clients need, in its order."""
+    variables = {
+        "GATEWAY_BASE_URL": config.base_url,
+        "GATEWAY_API_KEY": credentials.keys["demo"].plaintext,
+        "GATEWAY_MANAGEMENT_KEY": credentials.keys["demo_admin"].plaintext,
+        "GATEWAY_API_KEY_2": credentials.keys["guest"].plaintext,
+        "GATEWAY_WEBHOOK_SECRET": credentials.webhook_secret,
+        "GATEWAY_MEDIA_URL": config.media_url,
+        "GATEWAY_SIMULATOR_URL": config.simulator_url,
+        "GATEWAY_SERVICE": SERVICE,
+        "GATEWAY_MODEL": MODEL,
+        "GATEWAY_MODERATION_MODEL": MODERATION_MODEL,
+        "GATEWAY_NAMESPACE": config.namespace,
+        "KUBECONFIG": str(config.cluster_kubeconfig),
+        "GATEWAY_SECRETS_DIR": str(config.secrets_directory),
+    }
+    if config.store == "s3":
+        # as boto3 and the aws command read them
+        variables |= {
+            "AWS_ENDPOINT_URL_S3": config.s3_url,
+            "AWS_REGION": S3_REGION,
+            "AWS_ACCESS_KEY_ID": S3_ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": credentials.s3_secret,
+        }
+    return variables
+
+
+def write_env_file(path: Path, variables: dict[str, str]) -> None:
+    """Writes the file with mode 0600; `set -a; . FILE` reads it."""
+    lines = [f"{name}={shlex.quote(value)}\n" for name, value in variables.items()]
+    write_private(path, "".join(lines).encode())
+
+
+def read_first_objects(config: LocalConfig, credentials: Credentials) -> list[Object]:
+    """The objects of examples/local, filled in.
+
+    Raises:
+        LocalRunError: a file has a placeholder that the run has no value for.
+    """
+    values = {
+        "PROVIDER_URL": config.simulator_url,
+        "PROVIDER_TOKEN": credentials.provider_token,
+        "WEBHOOK_SECRET": credentials.webhook_secret,
+    }
+    for name, key in credentials.keys.items():
+        head = f"{name.upper()}_KEY"
+        values[f"{head}_NAME"] = key.name
+        values[f"{head}_ID"] = key.id
+        values[f"{head}_HINT"] = key.hint
+        values[f"{head}_DIGEST"] = digest_key(key, config.secrets_directory)
+    objects = []
+    for path in sorted((config.root / "examples" / "local").glob("*.yaml")):
+        try:
+            text = string.Template(path.read_text()).substitute(values)
+        except (KeyError, ValueError) as error:
+            raise LocalRunError(f"{path}: unknown placeholder {error}") from error
+        objects += parse_manifests(text, str(path))
+    return objects
 
 
 def _make_key(mint: IdMint, account: str, key_class: KeyClass) -> ApiKey:
@@ -102,12 +176,4 @@ def _make_key(mint: IdMint, account: str, key_class: KeyClass) -> ApiKey:
         id=minted.id,
         hint=minted.hint,
         plaintext=minted.plaintext,
-    )
-
-
-def _make_credentials() -> Credentials:
-    return Credentials(
-        keys={},
-        webhook_secret="whsec_" + base64.b64encode(secrets.token_bytes(32)).decode(),
-        provider_token=secrets.token_urlsafe(32),
     )

@@ -1,23 +1,45 @@
 """Starts processes, watches them, restarts those that die, and ends them in reverse order.
 
-Knows nothing of what the processes are; `run` does. A run's supervisor is used from one event loop.
+`run` knows what the processes are. A run's supervisor is used from one event loop.
 """
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway_cli.local.backoff import Backoff
 from gateway_cli.local.errors import LocalRunError, ProcessFailedError
-from gateway_cli.local.process import ProcessSpec, describe_exit, spawn
+from gateway_cli.local.processes import ProcessSpec
 from gateway_cli.local.rundir import RunDirectory
 from gateway_cli.progress import Reporter, format_seconds
 
+FIRST_SECONDS = 0.5
+LONGEST_SECONDS = 30.0
+STEADY_SECONDS = 60.0
 _POLL_SECONDS = 0.05
+_PR_SET_PDEATHSIG = 1
+# loaded before any fork: a child may not take the loader's lock
+_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Delays that double with every quick death and begin anew after a steady life."""
+
+    failures: int = 0
+
+    def next_delay(self, alive_seconds: float) -> float:
+        """Seconds to wait, for a process that lived `alive_seconds`: 0.5, 1, 2 … 30."""
+        if alive_seconds >= STEADY_SECONDS:
+            self.failures = 0
+        delay = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(self.failures, 16))
+        self.failures += 1
+        return delay
 
 
 @dataclass(slots=True)
@@ -58,15 +80,10 @@ class Supervisor:
         return self._log_directory / f"{name}.log"
 
     def pid_of(self, name: str) -> int:
-        """The pid the process has now.
-
-        Raises:
-            LocalRunError: if it is not running.
-        """
-        child = self._children.get(name)
-        if child is None or child.process.returncode is not None:
+        """The pid the process has now. LocalRunError if it is not running."""
+        if not self.is_alive(name):
             raise LocalRunError(f"{name} is not running")
-        return child.process.pid
+        return self._children[name].process.pid
 
     def is_alive(self, name: str) -> bool:
         """Whether the process is running now."""
@@ -82,7 +99,8 @@ class Supervisor:
         if self.is_alive(spec.name):
             raise LocalRunError(f"{spec.name} is already running")
         self._log_directory.mkdir(parents=True, exist_ok=True)
-        child = await self._spawn(spec)
+        process = await self._spawn(spec)
+        child = self._children[spec.name] = _Child(spec, process, time.monotonic())
         try:
             await self._await_ready(child)
         except BaseException:
@@ -106,7 +124,7 @@ class Supervisor:
     async def kill(self, name: str, signal_number: int = signal.SIGKILL) -> None:
         """Sends a signal to the process and, for SIGKILL, waits until it is gone.
 
-        Whether it comes back is the restart policy's affair.
+        The restart policy decides whether it comes back.
         """
         process = self._child(name).process
         os.kill(self.pid_of(name), signal_number)
@@ -131,19 +149,41 @@ class Supervisor:
             raise LocalRunError(f"{name} is not part of this run")
         return child
 
-    async def _spawn(self, spec: ProcessSpec) -> _Child:
-        process = await spawn(spec, self.log_of(spec.name), self._cwd)
-        child = _Child(spec=spec, process=process, started=time.monotonic())
-        self._children[spec.name] = child
+    async def _spawn(self, spec: ProcessSpec) -> asyncio.subprocess.Process:
+        """Starts a process with its output appended to its log.
+
+        It gets a session of its own, so that Ctrl-C reaches the supervisor alone, which ends the
+        processes in order. On Linux the kernel kills it when the thread that started it ends.
+        """
+        parent = os.getpid()
+
+        def die_with_parent() -> None:
+            if _LIBC is not None:
+                _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                # the parent may have died before the call
+                if os.getppid() != parent:
+                    os._exit(1)
+
+        with self.log_of(spec.name).open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                *spec.command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=asyncio.subprocess.STDOUT,
+                env=dict(spec.env),
+                cwd=self._cwd,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
         self._run_directory.record(spec.name, process.pid)
-        return child
+        return process
 
     async def _await_ready(self, child: _Child) -> None:
         name = child.spec.name
         deadline = child.started + child.spec.ready_timeout_seconds
         while True:
             if child.process.returncode is not None:
-                how = describe_exit(child.process.returncode)
+                how = _describe_exit(child.process.returncode)
                 raise ProcessFailedError(name, f"ended while starting: {how}", self.log_of(name))
             if await child.spec.is_ready():
                 return
@@ -153,14 +193,14 @@ class Supervisor:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _watch(self, child: _Child) -> None:
-        """Notices the end of a process, says so, and starts it again by the policy."""
+        """Reports the end of a process, and starts it again by the policy."""
         name = child.spec.name
         while True:
             code = await child.process.wait()
             self._run_directory.remove(name)
             if child.stopping:
                 return
-            ended = f"{name} ended: {describe_exit(code)}"
+            ended = f"{name} ended: {_describe_exit(code)}"
             if not self._restart:
                 self._reporter.line(f"! {ended} (log: {self.log_of(name)})", style="yellow")
                 return
@@ -172,11 +212,10 @@ class Supervisor:
             await asyncio.sleep(delay)
             child.started = time.monotonic()
             try:
-                child.process = await spawn(child.spec, self.log_of(name), self._cwd)
+                child.process = await self._spawn(child.spec)
             except OSError as error:
                 self._reporter.line(f"! {name} cannot be started: {error}", style="yellow")
                 continue
-            self._run_directory.record(name, child.process.pid)
             with contextlib.suppress(ProcessFailedError):
                 await self._await_ready(child)
                 self._reporter.line(f"✓ {name} is up again (pid {child.process.pid})")
@@ -199,3 +238,13 @@ class Supervisor:
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         self._run_directory.remove(child.spec.name)
+
+
+def _describe_exit(code: int) -> str:
+    """An exit code in words: `exit code 3`, `killed by SIGKILL`."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

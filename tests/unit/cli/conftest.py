@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_cli.local.config import LocalConfig
-from gateway_cli.local.ports import Ports
+from gateway_cli.local.config import LocalConfig, Ports
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -1,14 +1,22 @@
-"""The demo's client and what it takes for an MP4; what the local run takes for this machine."""
+"""The sample task, and its video; the loopback check of the local run."""
 
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway_cli.local.client import TaskClient, TaskFailedError, is_mp4
-from gateway_cli.local.cluster import is_loopback
+from gateway_cli.local.run import is_loopback
+from gateway_cli.rest.client import TaskApi
+from gateway_cli.rest.sample import (
+    SampleFailed,
+    create_sample,
+    fetch_video,
+    is_mp4,
+    wait_completed,
+)
 
 
 @pytest.mark.parametrize(
@@ -82,16 +90,23 @@ async def api() -> AsyncIterator[tuple[Api, str]]:
         yield api, str(server.make_url("")).rstrip("/")
 
 
-async def test_a_task_is_followed_to_its_video(api: tuple[Api, str]) -> None:
+async def run_sample(url: str, key: str, folder: Path, seen: list[str]) -> dict[str, Any]:
+    async with TaskApi(url, key, "sim/reference_to_video") as client:
+        task_id = await create_sample(client, "model")
+        task = await wait_completed(client, task_id, 0.5, seen.append)
+        await fetch_video(client, task, folder / "video.mp4")
+        return task
+
+
+async def test_a_task_is_followed_to_its_video(api: tuple[Api, str], tmp_path: Path) -> None:
     served, url = api
     served.answers += [{"status": "completed", "usage": {"cost": 0.5}}]
     seen: list[str] = []
-    async with TaskClient(url, "sim", "model", "key") as client:
-        task = await client.wait_finished(await client.create(), 10, seen.append)
-        assert await client.download(task.video_url) == MP4
+    task = await run_sample(url, "key", tmp_path, seen)
+    assert (tmp_path / "video.mp4").read_bytes() == MP4
     assert served.created["model"] == "model"
     assert seen == ["processing", "completed"]
-    assert task.cost == 0.5
+    assert task["usage"]["cost"] == 0.5
     # the media host is another origin: it must not get the key
     assert "Authorization" not in served.media_headers
 
@@ -99,23 +114,23 @@ async def test_a_task_is_followed_to_its_video(api: tuple[Api, str]) -> None:
 @pytest.mark.parametrize(
     ("key", "answer", "video", "blamed", "text"),
     [
-        ("wrong", {}, MP4, "api", "answers 401"),
+        ("wrong", {}, MP4, "api", "401"),
         ("key", {"status": "failed", "error": "no luck"}, MP4, "operator", "no luck"),
         ("key", {"status": "processing"}, MP4, "operator", "has not ended"),
         ("key", {"status": "completed", "usage": {"cost": 1}}, b"<html>", "media", "no MP4"),
     ],
 )
 async def test_a_failure_names_the_process_to_look_at(
-    api: tuple[Api, str], key: str, answer: dict[str, Any], video: bytes, blamed: str, text: str
+    api: tuple[Api, str],
+    tmp_path: Path,
+    key: str,
+    answer: dict[str, Any],
+    video: bytes,
+    blamed: str,
+    text: str,
 ) -> None:
     served, url = api
     served.answers, served.video = [answer], video
-
-    async def walk_through() -> None:
-        async with TaskClient(url, "sim", "model", key) as client:
-            task = await client.wait_finished(await client.create(), 0.1, lambda _: None)
-            await client.download(task.video_url)
-
-    with pytest.raises(TaskFailedError, match=text) as caught:
-        await walk_through()
+    with pytest.raises(SampleFailed, match=text) as caught:
+        await run_sample(url, key, tmp_path, [])
     assert caught.value.process == blamed

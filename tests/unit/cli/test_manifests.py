@@ -2,12 +2,10 @@
 
 import jmespath
 import pytest
-import yaml
 
 from gateway_cli.local.config import MODEL, SERVICE, LocalConfig
 from gateway_cli.local.errors import LocalRunError
-from gateway_cli.local.manifests import write_first_objects
-from gateway_cli.local.state import ensure_credentials, ensure_shared_secrets
+from gateway_cli.local.state import ensure_credentials, ensure_shared_secrets, read_first_objects
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.model import GatewayModel
@@ -18,9 +16,8 @@ from gateway_core.api.provider import GatewayProvider
 def objects(config: LocalConfig) -> dict[tuple[str, str], dict]:
     ensure_shared_secrets(config.secrets_directory)
     credentials = ensure_credentials(config.directory / "c.json", config.secrets_directory)
-    path = write_first_objects(config, credentials)
-    assert "${" not in path.read_text()
-    documents = yaml.safe_load_all(path.read_text())
+    documents = read_first_objects(config, credentials)
+    assert "${" not in str(documents)
     return {(item["kind"], item["metadata"]["name"]): item for item in documents}
 
 
@@ -77,4 +74,4 @@ def test_a_blank_that_nobody_fills_is_an_error(config: LocalConfig, tmp_path) ->
     credentials = ensure_credentials(config.directory / "c.json", config.secrets_directory)
     elsewhere = LocalConfig(root=tmp_path, directory=config.directory)
     with pytest.raises(LocalRunError, match="NOBODY_KNOWS"):
-        write_first_objects(elsewhere, credentials)
+        read_first_objects(elsewhere, credentials)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from gateway_cli.local.config import PORT_NAMES, Ports, check_ports
 from gateway_cli.local.errors import LocalRunError, PortBusyError
-from gateway_cli.local.ports import PORT_NAMES, Ports, check_ports
 
 
 @pytest.fixture

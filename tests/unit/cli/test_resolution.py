@@ -13,13 +13,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway_cli.controlplane.binaries import (
+from gateway_cli.controlplane.cache import (
     NAMES,
     BinariesNotFoundError,
+    BinaryCache,
     ControlPlaneBinaries,
     current_platform,
 )
-from gateway_cli.controlplane.cache import BinaryCache
 from gateway_cli.controlplane.pins import ARCHIVE_SHA512, ARCHIVE_VERSION, BUILD_VERSION
 from gateway_cli.controlplane.resolution import resolve_binaries
 from gateway_cli.progress import Reporter

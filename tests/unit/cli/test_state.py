@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from gateway_cli.local.config import LocalConfig
-from gateway_cli.local.envfile import list_variables, write_env_file
 from gateway_cli.local.state import (
     KEYS,
     Credentials,
     digest_key,
     ensure_credentials,
     ensure_shared_secrets,
+    list_variables,
     read_shared_secret,
+    write_env_file,
 )
 from gateway_core.api.ids import IdMint, Ownership, name_to_id
 from gateway_core.api.key import digest, parse_key

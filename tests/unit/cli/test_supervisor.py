@@ -1,8 +1,8 @@
 """The supervisor with small real processes: ready checks, restarts, order and end."""
 
 import asyncio
+import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from gateway_cli.local.errors import AlreadyRunningError, LocalRunError, ProcessFailedError
-from gateway_cli.local.identity import end_process, read_identity
-from gateway_cli.local.process import ProcessSpec
-from gateway_cli.local.rundir import RunDirectory
-from gateway_cli.local.supervisor import Supervisor
+from gateway_cli.local.processes import ProcessSpec
+from gateway_cli.local.rundir import RunDirectory, end_process, read_start
+from gateway_cli.local.supervisor import Backoff, Supervisor
 from gateway_cli.progress import Reporter
 
 SLEEP = ("sleep", "600")
@@ -58,7 +57,7 @@ async def _until(condition: Callable[[], bool], seconds: float = 10) -> None:
 
 
 def _is_running(pid: int) -> bool:
-    return read_identity(pid) is not None
+    return read_start(pid) is not None
 
 
 async def test_a_process_has_a_pid_file_while_it_lives(bench: Bench) -> None:
@@ -158,11 +157,11 @@ def test_what_an_earlier_run_left_is_ended_and_a_stranger_spared(tmp_path: Path)
         earlier.record("stranger", stranger.pid)
         # as if the pid had been given to another process since
         book = tmp_path / "processes.json"
-        identity = read_identity(stranger.pid)
-        assert identity is not None
-        book.write_text(book.read_text().replace(identity, f"{stranger.pid}@1"))
+        recorded = json.loads(book.read_text())
+        recorded["stranger"][1] -= 60
+        book.write_text(json.dumps(recorded))
         assert RunDirectory(tmp_path).clear_stale() == ["left"]
-        assert left.wait(5) == -signal.SIGTERM
+        assert not _is_running(left.pid)
         assert stranger.poll() is None
         assert list(tmp_path.glob("*.pid")) == []
     finally:
@@ -173,9 +172,9 @@ def test_what_an_earlier_run_left_is_ended_and_a_stranger_spared(tmp_path: Path)
 
 def test_a_process_is_told_from_a_later_one_with_its_pid() -> None:
     with subprocess.Popen(SLEEP) as process:
-        identity = read_identity(process.pid)
-        assert identity is not None
-        assert not end_process(process.pid, identity + "0")
+        started = read_start(process.pid)
+        assert started is not None
+        assert not end_process(process.pid, started + 60)
         assert process.poll() is None
         process.kill()
 
@@ -185,13 +184,18 @@ async def test_children_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> 
     program = """
 import asyncio, os, sys
 from pathlib import Path
-from gateway_cli.local.process import ProcessSpec, spawn
+from gateway_cli.local.processes import ProcessSpec
+from gateway_cli.local.rundir import RunDirectory
+from gateway_cli.local.supervisor import Supervisor
+from gateway_cli.progress import Reporter
 
 async def main():
     async def is_ready(): return True
-    spec = ProcessSpec("one", ("sleep", "600"), dict(os.environ), is_ready)
-    child = await spawn(spec, Path("log"), Path("."))
-    print(child.pid, flush=True)
+    run_directory = RunDirectory(Path("run"))
+    run_directory.acquire()
+    supervisor = Supervisor(run_directory, Path("log"), Path("."), Reporter.quiet())
+    await supervisor.start(ProcessSpec("one", ("sleep", "600"), dict(os.environ), is_ready))
+    print(supervisor.pid_of("one"), flush=True)
     await asyncio.Event().wait()
 
 asyncio.run(main())
@@ -205,3 +209,17 @@ asyncio.run(main())
     supervisor.kill()
     await supervisor.wait()
     await _until(lambda: not _is_running(child))
+
+
+def test_delays_double_up_to_the_longest() -> None:
+    backoff = Backoff()
+    delays = [backoff.next_delay(alive_seconds=1) for _ in range(9)]
+    assert delays == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_a_steady_life_begins_anew() -> None:
+    backoff = Backoff()
+    for _ in range(5):
+        backoff.next_delay(alive_seconds=1)
+    assert backoff.next_delay(alive_seconds=60) == 0.5
+    assert backoff.next_delay(alive_seconds=59) == 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from gateway_cli.local.ports import Ports
+from gateway_cli.local.config import Ports
 
 BODY = json.dumps({"model": "q4", "prompt": "a cat", "client_reference": "ref"})
 HEADERS = {"Authorization": "Bearer t"}
