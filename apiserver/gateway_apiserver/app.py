@@ -7,15 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from prometheus_client import CollectorRegistry
-from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from gateway_apiserver.admission.admission import Admission
 from gateway_apiserver.admission.authentication import Authenticator
-from gateway_apiserver.admission.free_rates import FreeRateLimiter
+from gateway_apiserver.admission.authorization import Authorizer, FreeRateLimiter
 from gateway_apiserver.admission.intake import Intake
 from gateway_apiserver.admission.key_use import KeyUse
 from gateway_apiserver.admission.live_calls import LiveCalls
@@ -30,9 +27,7 @@ from gateway_apiserver.admission.projections import (
 from gateway_apiserver.admission.rates import RateLimiter
 from gateway_apiserver.admission.read_through import ReadThrough
 from gateway_apiserver.catalog import CatalogView
-from gateway_apiserver.concurrency import ListLimiter
-from gateway_apiserver.context import get_context
-from gateway_apiserver.errors import choose_dialect, render_error, to_gateway_error
+from gateway_apiserver.concurrency import ListLimiter, StreamLimiter
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.health import HealthApp
 from gateway_apiserver.middleware.access_log import AccessLog
@@ -45,48 +40,58 @@ from gateway_apiserver.middleware.requests import Observers, RequestMiddleware
 from gateway_apiserver.middleware.tracing import RequestSpans
 from gateway_apiserver.openapi.document import build_document
 from gateway_apiserver.repository import Repository
+from gateway_apiserver.routing import RouteTable
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.surfaces.account import AccountRoutes
 from gateway_apiserver.surfaces.batches.creation import BatchCreation
 from gateway_apiserver.surfaces.batches.routes import BatchRoutes
-from gateway_apiserver.surfaces.calls import Authorizer, CompatRoutes
+from gateway_apiserver.surfaces.files.content import ContentSender
+from gateway_apiserver.surfaces.files.creation import FileCreation
 from gateway_apiserver.surfaces.files.finder import FileFinder
+from gateway_apiserver.surfaces.files.routes import FileRoutes
 from gateway_apiserver.surfaces.management.assignments import AssignmentRoutes
 from gateway_apiserver.surfaces.management.budgets import BudgetReader
 from gateway_apiserver.surfaces.management.guardrails import GuardrailRoutes
 from gateway_apiserver.surfaces.management.keys import KeyRoutes
 from gateway_apiserver.surfaces.management.members import MemberRoutes
 from gateway_apiserver.surfaces.management.quotas import KeyQuota
-from gateway_apiserver.surfaces.management.routes import ManagementRoutes
+from gateway_apiserver.surfaces.management.routes import add_management_routes
 from gateway_apiserver.surfaces.management.tombstones import RemovedObjects
 from gateway_apiserver.surfaces.management.usage import UsageRoutes
 from gateway_apiserver.surfaces.moderations import ModerationAdmission, ModerationRoutes
 from gateway_apiserver.surfaces.notices import NoticeReceiver
-from gateway_apiserver.surfaces.operations import build_operations_router
+from gateway_apiserver.surfaces.operations import add_operational_routes
 from gateway_apiserver.surfaces.pricing.routes import PricingRoutes
-from gateway_apiserver.surfaces.storage import StoringRoutes
+from gateway_apiserver.surfaces.public_responses import PublicSender
 from gateway_apiserver.surfaces.tasks import TaskRoutes
+from gateway_apiserver.surfaces.temporary_files.creation import TemporaryCreation
+from gateway_apiserver.surfaces.temporary_files.objects import TemporaryFiles
+from gateway_apiserver.surfaces.temporary_files.routes import TemporaryRoutes
+from gateway_apiserver.surfaces.uploads.creation import UploadCreation
+from gateway_apiserver.surfaces.uploads.routes import UploadRoutes
+from gateway_apiserver.surfaces.uploads.service import UploadService
 from gateway_apiserver.tasks.api_health import ApiHealth
 from gateway_apiserver.tasks.creation import TaskAdmission
 from gateway_apiserver.tasks.finder import TaskFinder
 from gateway_apiserver.tasks.recording import TaskRecorder
 from gateway_core.accounts.guardrails import Guardrail
 from gateway_core.api.account import GatewayAccount, GatewayUser
-from gateway_core.api.errors import GatewayError
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import IdMint
 from gateway_core.api.key import GatewayKey
-from gateway_core.api.model import RESERVED_SERVICES, GatewayModel
+from gateway_core.api.model import GatewayModel
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.task import GatewayTask
-from gateway_core.billing.counters import Counters
+from gateway_core.billing.counters import Counters, FreeRate
 from gateway_core.billing.ledger import Rebuilder
 from gateway_core.egress.addresses import AddressPolicy
-from gateway_core.files.addresses import Sealer
+from gateway_core.files.addresses import Sealer, TemporaryAddresses
 from gateway_core.files.fetching import Fetcher
-from gateway_core.files.files import FileRecord
-from gateway_core.files.parts import PartLedger
-from gateway_core.files.quota_counters import StorageLedger
+from gateway_core.files.files import FileRecord, FileRecorder
+from gateway_core.files.parts import PartLedger, UploadParts
+from gateway_core.files.quota import StorageGate
+from gateway_core.files.quota_counters import Pool, StorageLedger
+from gateway_core.files.uploads import UploadOutcomes
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.records import FollowedTable, Records, Table
 from gateway_core.observability.tracing import NO_TRACER, Tracer
@@ -98,7 +103,6 @@ from gateway_core.storage.objects import ObjectStore
 
 PUBLIC_BOUNDS = DownloadBounds(downloads=256, per_address=128, per_link=256)
 """Of what is read without a key: such readers take no places of accounts."""
-_TASKS = "/api/v1/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +151,9 @@ class ApiParts:
     """Whether what only the first calls need has been got, or waited for long enough."""
 
 
-def create_app(parts: ApiParts, departure: Drain | None = None) -> ASGIApp:
-    """The whole API on these parts; it is not ready any more once `departure` has begun."""
-    leaving = departure or Drain()
+def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
+    """The whole API on these parts; it is not ready any more once `drain` has begun."""
+    draining = drain or Drain()
     intake = parts.intake or Intake(maintenance=parts.settings.maintenance)
     settings, records = parts.settings, parts.records
     mint, catalog = IdMint(parts.id_key), CatalogView(parts.models)
@@ -160,6 +164,9 @@ def create_app(parts: ApiParts, departure: Drain | None = None) -> ASGIApp:
         parts.usable_providers,
         lambda: intake.stops,
     )
+    downloads = Downloads(settings.download_bounds)
+    parts.registry.register(ConnectionMetrics(parts.connections, downloads))
+    failpoints = Failpoints(settings.failpoints)
     authenticator = Authenticator(
         ReadThrough(parts.keys, records, GatewayKey.plural),
         ReadThrough(parts.accounts, records, GatewayAccount.plural),
@@ -167,32 +174,44 @@ def create_app(parts: ApiParts, departure: Drain | None = None) -> ASGIApp:
         parts.peppers,
         note_use=parts.key_use.note,
     )
+    limiter = RateLimiter(
+        parts.counters,
+        partial(parts.calls.rebuild, rebuild=parts.rebuilder.rebuild),
+        replicas=settings.replicas,
+    )
+    admission = Admission(
+        authenticator,
+        PolicyView(parts.keys, parts.guardrails, records),
+        limiter,
+        failpoints,
+        metrics,
+        intake,
+    )
+    free_rates: dict[FreeRate, int] = {
+        "management": settings.management_calls_per_minute,
+        "storage": settings.file_creates_per_minute,
+    }
+    table = RouteTable(
+        Authorizer(
+            authenticator,
+            FreeRateLimiter(parts.counters, free_rates, replicas=settings.replicas),
+            intake,
+        )
+    )
     addresses = AddressPolicy(settings.callback_allowed_cidrs, settings.denied_cidrs)
-    rebuild = partial(parts.calls.rebuild, rebuild=parts.rebuilder.rebuild)
-    gate = RateLimiter(parts.counters, rebuild, replicas=settings.replicas)
-    pulse = ApiHealth(records)
     finder = TaskFinder(
         parts.tasks,
         ReadThrough(parts.tasks, records, GatewayTask.plural),
         records,
         parts.store,
         mint,
-        pulse,
+        health := ApiHealth(records),
     )
-    failpoints = Failpoints(settings.failpoints)
-    entrance = Admission(
-        authenticator,
-        PolicyView(parts.keys, parts.guardrails, records),
-        gate,
-        failpoints,
-        metrics,
-        intake,
-    )
-    admission = TaskAdmission(
-        entrance=entrance,
+    creation = TaskAdmission(
+        entrance=admission,
         catalog=catalog,
         finder=finder,
-        recorder=TaskRecorder(records, pulse),
+        recorder=TaskRecorder(records, health),
         tasks=parts.tasks,
         store=parts.store,
         mint=mint,
@@ -200,62 +219,45 @@ def create_app(parts: ApiParts, departure: Drain | None = None) -> ASGIApp:
         task_id_header=settings.task_id_header,
         failpoints=failpoints,
     )
-    others = _build_others()
-    owners = OwnerIndex(parts.users)
-    others.include_router(AccountRoutes(authenticator, owners, parts.counters, gate).router)
-    public = Downloads(PUBLIC_BOUNDS)
-    pricing = PricingRoutes(
-        authenticator, catalog, addresses, public, anonymous=settings.pricing_anonymous
-    )
-    others.include_router(pricing.router)
-    rates = FreeRateLimiter(
-        parts.counters,
-        {
-            "management": settings.management_calls_per_minute,
-            "storage": settings.file_creates_per_minute,
-        },
-        replicas=settings.replicas,
-    )
-    door = Authorizer(authenticator, rates, intake)
-    downloads = Downloads(settings.download_bounds)
-    storing = StoringRoutes(parts, door, mint, metrics, failpoints, downloads)
-    others.include_router(storing.build_temporary().router)
-    others.include_router(
-        build_operations_router(
-            lambda: not leaving.begun and _is_ready(parts),
-            catalog,
-            partial(
-                build_document,
-                base_url=settings.base_url,
-                task_id_header=settings.task_id_header,
-                loopback_callbacks=addresses.permits("127.0.0.1"),
-                anonymous_prices=settings.pricing_anonymous,
-                default_moderation=bool(settings.moderation_default_model),
-            ),
-            public,
-        )
-    )
-    tasks = TaskRoutes(catalog, admission, authenticator, finder)
-    notices = NoticeReceiver(NoticeSigner(parts.id_key), parts.notices)
-    management = _build_management(parts, authenticator, rates, intake, gate, mint)
-    spans = RequestSpans(parts.tracer, settings.client_traces)
+    # polls are most of what the gateway is asked, so their path is compared first
+    TaskRoutes(catalog, creation, authenticator, finder).add_to(table)
     moderators = Moderators(lambda: catalog.current, parts.moderations)
-    judges = ModerationAdmission(
-        entrance,
-        moderators,
-        parts.calls,
-        default_model=settings.moderation_default_model,
+    ModerationRoutes(
+        ModerationAdmission(
+            admission, moderators, parts.calls, default_model=settings.moderation_default_model
+        )
+    ).add_to(table)
+    files = FileFinder(records, parts.files, parts.storage, mint)
+    _add_storage(table, parts, files, mint, metrics, failpoints, downloads)
+    batches = Repository(records, mint, {}, ListLimiter())
+    BatchRoutes(
+        BatchCreation(
+            admission, batches, files.find, mint, most_open=settings.open_batches_per_account
+        ),
+        batches,
+    ).add_to(table)
+    AccountRoutes(OwnerIndex(parts.users), parts.counters, limiter).add_to(table)
+    public = PublicSender(Downloads(PUBLIC_BOUNDS))
+    PricingRoutes(catalog, addresses, public, anonymous=settings.pricing_anonymous).add_to(table)
+    _add_management(table, parts, limiter, mint)
+    NoticeReceiver(NoticeSigner(parts.id_key), parts.notices).add_to(table)
+    add_operational_routes(
+        table,
+        lambda: not draining.begun and _is_ready(parts),
+        catalog,
+        partial(
+            build_document,
+            base_url=settings.base_url,
+            task_id_header=settings.task_id_header,
+            loopback_callbacks=addresses.permits("127.0.0.1"),
+            anonymous_prices=settings.pricing_anonymous,
+            default_moderation=bool(settings.moderation_default_model),
+        ),
+        public,
     )
-    found = FileFinder(parts.records, parts.files, parts.storage, mint)
-    files, uploads = storing.build_files(found), storing.build_uploads()
-    judging = ModerationRoutes(judges)
-    batches = _build_batches(parts, door, found, mint, entrance)
-    compat = CompatRoutes(files.endpoints, uploads.endpoints, judging.endpoints, batches.endpoints)
-    fork = _Fork(tasks, management, compat, notices, others)
-    parts.registry.register(ConnectionMetrics(parts.connections, downloads))
-    return RequestMiddleware(
-        fork, Observers(parts.access, metrics, spans), settings.connection_bounds
-    )
+    spans = RequestSpans(parts.tracer, settings.client_traces)
+    observers = Observers(parts.access, metrics, spans)
+    return RequestMiddleware(table.build_app(), observers, settings.connection_bounds)
 
 
 def create_health_app(parts: ApiParts, departure: Drain) -> ASGIApp:
@@ -266,42 +268,78 @@ def create_health_app(parts: ApiParts, departure: Drain) -> ASGIApp:
     )
 
 
-def _build_batches(
-    parts: ApiParts, door: Authorizer, files: FileFinder, mint: IdMint, entrance: Admission
-) -> BatchRoutes:
-    holdings = Repository(parts.records, mint, {}, ListLimiter())
-    creation = BatchCreation(
-        entrance, holdings, files.find, mint, most_open=parts.settings.open_batches_per_account
-    )
-    return BatchRoutes(door, creation, holdings)
-
-
-def _build_management(
+def _add_storage(
+    table: RouteTable,
     parts: ApiParts,
-    authenticator: Authenticator,
-    rates: FreeRateLimiter,
-    intake: Intake,
-    gate: RateLimiter,
+    finder: FileFinder,
     mint: IdMint,
-) -> ManagementRoutes:
+    metrics: ApiMetrics,
+    failpoints: Failpoints,
+    downloads: Downloads,
+) -> None:
+    """Add files, Uploads and temporary files, which share an account's storage and streams."""
+    settings, records, store = parts.settings, parts.records, parts.store
+    streams = StreamLimiter()
+    recorder = FileRecorder(records, parts.storage)
+    most: dict[Pool, int] = {
+        "files": settings.files_per_account,
+        "temporary": settings.temporary_files_per_account,
+    }
+    quota = StorageGate(records, parts.storage, most)
+    FileRoutes(
+        finder,
+        FileCreation(store, quota, recorder, mint, failpoints, streams),
+        recorder,
+        quota,
+        ContentSender(store, partial(metrics.count_bytes, "files", "out"), downloads),
+        metrics,
+    ).add_to(table)
+    outcomes = UploadOutcomes(records, quota, recorder, failpoints)
+    upload_parts = UploadParts(store, parts.parts, mint, failpoints)
+    UploadRoutes(
+        UploadCreation(records, quota, outcomes, mint),
+        UploadService(records, outcomes, upload_parts, mint, clock=parts.clock),
+        upload_parts,
+        partial(metrics.count_bytes, "uploads", "in"),
+        streams,
+        clock=parts.clock,
+    ).add_to(table)
+    addresses = TemporaryAddresses(parts.sealer)
+    temporary = TemporaryFiles(
+        records,
+        store,
+        quota,
+        recorder,
+        addresses,
+        mint,
+        media_url=settings.media_url,
+        limit=settings.temporary_storage_bytes,
+    )
+    TemporaryRoutes(
+        TemporaryCreation(temporary, store, parts.fetcher, streams),
+        temporary,
+        store,
+        addresses,
+        media_url=settings.media_url,
+    ).add_to(table)
+
+
+def _add_management(table: RouteTable, parts: ApiParts, limiter: RateLimiter, mint: IdMint) -> None:
     tables = {GatewayKey.plural: parts.keys, GatewayGuardrail.plural: parts.guardrails}
-    turns = ListLimiter()
-    holdings = Repository(parts.records, mint, tables, turns)
-    budgets = BudgetReader(parts.counters, gate)
+    lists = ListLimiter()
+    repository = Repository(parts.records, mint, tables, lists)
+    budgets = BudgetReader(parts.counters, limiter)
+    removed = RemovedObjects(parts.store)
     quota = KeyQuota(parts.keys, parts.settings.keys_per_account)
-    most = parts.settings.guardrails_per_account
-    tombstones = RemovedObjects(parts.store)
-    return ManagementRoutes(
-        authenticator,
-        rates,
+    add_management_routes(
+        table,
         KeyRoutes(
-            holdings, tombstones, parts.users, parts.key_use, budgets, quota, mint, parts.peppers
+            repository, removed, parts.users, parts.key_use, budgets, quota, mint, parts.peppers
         ),
-        GuardrailRoutes(holdings, tombstones, budgets, mint, most),
-        AssignmentRoutes(holdings),
+        GuardrailRoutes(repository, removed, budgets, mint, parts.settings.guardrails_per_account),
+        AssignmentRoutes(repository),
         MemberRoutes(parts.users),
-        UsageRoutes(parts.records, parts.store, turns),
-        intake,
+        UsageRoutes(parts.records, parts.store, lists),
     )
 
 
@@ -323,52 +361,3 @@ def _is_ready(parts: ApiParts) -> bool:
         parts.tasks,
     )
     return all(table.synced for table in tables) and parts.is_prepared()
-
-
-class _Fork:
-    """Tasks, Platform Management, what is below `/v1`, notices and all else: a way for each."""
-
-    def __init__(
-        self,
-        tasks: ASGIApp,
-        management: ManagementRoutes,
-        compat: CompatRoutes,
-        notices: NoticeReceiver,
-        others: ASGIApp,
-    ) -> None:
-        self._tasks = tasks
-        self._management = management
-        self._compat = compat
-        self._notices = notices
-        self._others = others
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path: str = scope["path"]
-        if self._notices.takes(path):
-            await self._notices(scope, receive, send)
-            return
-        if self._management.takes(path):
-            await self._management(scope, receive, send)
-            return
-        if self._compat.takes(path):
-            await self._compat(scope, receive, send)
-            return
-        # of what is below /api/v1, only the gateway's own segments are no provider's
-        is_task = path.startswith(_TASKS) and path.split("/", 4)[3] not in RESERVED_SERVICES
-        await (self._tasks if is_task else self._others)(scope, receive, send)
-
-
-def _build_others() -> FastAPI:
-    """A FastAPI application whose errors all take the one way to their dialect."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    for kind in (GatewayError, HTTPException, RequestValidationError, Exception):
-        app.add_exception_handler(kind, _render)
-    return app
-
-
-def _render(request: Request, error: Exception) -> Response:
-    known = to_gateway_error(error, get_context(request.scope).request_id)
-    answer = render_error(known, choose_dialect(request.scope))
-    response = Response(answer.body, answer.status)
-    response.raw_headers = [*answer.headers, (b"content-length", b"%d" % len(answer.body))]
-    return response

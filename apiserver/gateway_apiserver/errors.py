@@ -10,7 +10,7 @@ import orjson
 from starlette.exceptions import HTTPException
 
 from gateway_apiserver.context import Header
-from gateway_apiserver.responses import JSON, NO_STORE, Answer
+from gateway_apiserver.responses import JSON, NO_STORE, Response
 from gateway_core.api.errors import (
     Conflict,
     CreditLimitExceeded,
@@ -123,7 +123,7 @@ _NOT_IN_DESCRIPTION = re.compile(r"[^ !#-\[\]-~]")
 _NO_RETRY: Header = (b"x-should-retry", b"false")
 
 
-def render_error(error: GatewayError, dialect: Dialect) -> Answer:
+def render_error(error: GatewayError, dialect: Dialect) -> Response:
     """The answer that tells a client of `error`."""
     status, openai_type, google_status = _find_row(type(error))
     if dialect is Dialect.TASK:
@@ -158,7 +158,7 @@ def render_error(error: GatewayError, dialect: Dialect) -> Answer:
                 "details": details,
             }
         }
-    return Answer(status, orjson.dumps(body), (JSON, NO_STORE, *_list_headers(error)))
+    return Response(status, orjson.dumps(body), (JSON, NO_STORE, *_list_headers(error)))
 
 
 def to_gateway_error(error: Exception, request_id: str) -> GatewayError:

@@ -3,7 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import orjson
+from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Send
 
@@ -11,32 +14,42 @@ from gateway_apiserver.context import Header
 
 JSON: Header = (b"content-type", b"application/json")
 NO_STORE: Header = (b"cache-control", b"no-store")
+REPLAYED: Header = (b"idempotent-replayed", b"true")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A status, a JSON body and the headers that come with it (without its length)."""
+class Response:
+    """A status, a whole body and its headers, without Content-Length."""
 
     status: int
     body: bytes
     headers: tuple[Header, ...] = (JSON, NO_STORE)
 
 
-async def send_answer(send: Send, answer: Answer, *, with_body: bool = True) -> None:
-    """Sends `answer`; without its body for a HEAD."""
-    body = answer.body
-    headers = [*answer.headers, (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+def to_json(
+    body: BaseModel | dict[str, Any], status: int = 200, *, replayed: bool = False
+) -> Response:
+    """A JSON response that no cache may keep."""
+    content = body.model_dump(by_alias=True) if isinstance(body, BaseModel) else body
+    headers = (JSON, NO_STORE, REPLAYED) if replayed else (JSON, NO_STORE)
+    return Response(status, orjson.dumps(content), headers)
+
+
+async def send_response(send: Send, response: Response, *, with_body: bool = True) -> None:
+    """Send `response`; without its body for a HEAD."""
+    body = response.body
+    headers = [*response.headers, (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": body if with_body else b""})
 
 
 async def send_head(send: Send, status: int, headers: Sequence[Header]) -> None:
-    """Begins an answer."""
+    """Begin a response."""
     await send({"type": "http.response.start", "status": status, "headers": headers})
 
 
-async def send_nothing(send: Send, status: int, headers: Sequence[Header]) -> None:
-    """An answer without a body."""
+async def send_empty(send: Send, status: int, headers: Sequence[Header]) -> None:
+    """Send a response without a body."""
     await send_head(send, status, headers)
     await send({"type": "http.response.body", "body": b""})
 
@@ -48,14 +61,15 @@ async def send_chunks(
     rest: AsyncIterator[bytes],
     count: Callable[[int], object] = lambda size: None,
 ) -> None:
-    """The whole body, after its head: `chunk` and the rest; `count` gets each chunk's size.
+    """Send the whole body after its head: `chunk` and the rest; `count` gets each chunk's size.
 
-    The next chunk is asked for once the client has taken this one, and none is kept here meanwhile:
-    a slow client holds one of them, the part of it that the transport has not sent.
+    The next chunk is read once the client has taken this one, and none is kept here meanwhile: a
+    slow client costs one chunk, the part of it that the transport has not sent.
 
-    Servers take what is sent to a client that has left without a word, so it is asked for beside
-    that, and nothing is read from the store in vain. ClientDisconnect.
+    Raises ClientDisconnect.
     """
+    # a server drops what is sent to a client that has left without an error, so the disconnect is
+    # awaited beside the sends: else the store would be read to the end in vain
     leaving = asyncio.ensure_future(_wait_left(receive))
     try:
         while chunk:
@@ -74,6 +88,6 @@ async def send_chunks(
 
 
 async def _wait_left(receive: Receive) -> None:
-    """Until the client has left; a body that comes meanwhile is not looked at."""
+    """Wait until the client has left; a body that arrives meanwhile is dropped."""
     while (await receive())["type"] != "http.disconnect":
         pass

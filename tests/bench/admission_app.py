@@ -22,7 +22,7 @@ from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.middleware.drain import Drain
 from gateway_apiserver.middleware.metrics import ApiMetrics
 from gateway_apiserver.middleware.requests import RequestMiddleware
-from gateway_apiserver.responses import Answer, send_answer
+from gateway_apiserver.responses import Response, send_response
 from gateway_apiserver.server import serve
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.surfaces.bodies import read_json_body
@@ -70,12 +70,12 @@ class Routes:
         if scope["path"] == "/readyz":
             tables = (self._parts.keys, self._parts.accounts, self._parts.guardrails)
             ready = all(table.synced for table in tables) and self._parts.is_prepared()
-            await send_answer(send, Answer(200 if ready else 503, b"{}"))
+            await send_response(send, Response(200 if ready else 503, b"{}"))
             return
         await read_json_body(scope["headers"], receive, 1024)
         if scope["path"] == "/paid":
             await self._entrance.enter(scope["headers"], get_context(scope), self._plan)
-        await send_answer(send, Answer(202, b"{}"))
+        await send_response(send, Response(202, b"{}"))
 
     async def _plan(self, payer: Payer) -> _Plan:
         return _Plan(payer.make_hold(f"task-{next(self._numbers)}", MICROS))

@@ -51,7 +51,7 @@ class Decision:
 
 
 @contextmanager
-def count_decision(counter: DecisionCounter, trace: RequestContext) -> Iterator[Decision]:
+def count_decision(counter: DecisionCounter, context: RequestContext) -> Iterator[Decision]:
     """Counts the call of `trace` once: by what is raised within, else by its decision."""
     decision = Decision()
     try:
@@ -60,13 +60,13 @@ def count_decision(counter: DecisionCounter, trace: RequestContext) -> Iterator[
         decision.outcome = "client_gone"
         raise
     except Exception as error:
-        decision.outcome = to_gateway_error(error, trace.request_id).code
+        decision.outcome = to_gateway_error(error, context.request_id).code
         raise
     except BaseException:
         decision.outcome = "cut_short"
         raise
     finally:
-        counter.count_admission(find_surface(trace.route), decision.outcome)
+        counter.count_admission(find_surface(context.route), decision.outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +118,14 @@ class Admission:
         self._intake = intake
         self._full = RecentRejections()
 
-    def decide(self, trace: RequestContext) -> AbstractContextManager[Decision]:
+    def decide(self, context: RequestContext) -> AbstractContextManager[Decision]:
         """In which a surface takes a call from its entering to its answer; it is counted once."""
-        return count_decision(self._counter, trace)
+        return count_decision(self._counter, context)
 
     async def enter(
         self,
         headers: Iterable[Header],
-        trace: RequestContext,
+        context: RequestContext,
         plan: Callable[[Payer], Awaitable[P]],
         *,
         writes: bool = True,
@@ -137,18 +137,18 @@ class Admission:
         `plan` reads and judges the call, up to what it would cost; it asks `policy.check` in its
         place, and raises what it refuses. It takes nothing that would have to be given back: the
         call may still be refused. It is asked anew while another call holds money under the name
-        of this one. This is done within `decide`. The trace learns of the account and the rate
+        of this one. This is done within `decide`. The context learns of the account and the rate
         headers.
 
         Raises every GatewayError that comes before upstream in §0.9.
         """
         self._intake.check(writes=writes)
         caller = await self._authenticator.authenticate(headers, Act.CREATE)
-        trace.account = caller.account.name
+        context.account = caller.account.name
         payer = Payer(caller, await self._policies.find(caller.key))
         account, budgets = payer.account, payer.policy.budgets
         if self._full.is_noted(account.name, budgets):
-            await self._ask(payer, trace, None, "look")
+            await self._ask(payer, context, None, "look")
             self._full.forget(account.name, budgets)
         planned, problem = None, None
         try:
@@ -160,23 +160,23 @@ class Admission:
         rate: RateUse = "look" if isinstance(problem, Forbidden) else "count"
         if hold is not None:
             self._failpoints.reach("before-reserve")
-        answer = await self._ask(payer, trace, hold, rate)
+        answer = await self._ask(payer, context, hold, rate)
         if answer.exceeded is None:
             # a credit limit's refusal carries none: they would describe what is not the cause
-            trace.headers.extend(list_rate_headers(answer.rate))
+            context.headers.extend(list_rate_headers(answer.rate))
         if problem is not None:
             raise problem
         assert planned is not None
         if hold is not None:
             if answer.busy:
-                planned = await self._outwait(payer, trace, plan)
+                planned = await self._outwait(payer, context, plan)
             else:
                 _check_money(payer, answer, hold.micros)
             self._failpoints.reach("after-reserve")
         return payer, planned
 
     async def _outwait(
-        self, payer: Payer, trace: RequestContext, plan: Callable[[Payer], Awaitable[P]]
+        self, payer: Payer, context: RequestContext, plan: Callable[[Payer], Awaitable[P]]
     ) -> P:
         """The plan, its money held, once the call that holds money under its name is decided.
 
@@ -195,18 +195,18 @@ class Admission:
             planned = await plan(payer)
             if planned.hold is None:
                 return planned
-            answer = await self._ask(payer, trace, planned.hold, "skip")
+            answer = await self._ask(payer, context, planned.hold, "skip")
             if not answer.busy:
                 _check_money(payer, answer, planned.hold.micros)
                 return planned
         raise WinnerUndecided
 
     async def _ask(
-        self, payer: Payer, trace: RequestContext, hold: Hold | None, rate: RateUse
+        self, payer: Payer, context: RequestContext, hold: Hold | None, rate: RateUse
     ) -> AdmissionAnswer:
         """The counters' answer. RateLimited."""
         account, budgets = payer.account, payer.policy.budgets
-        with trace.span.child("reserve", kind=SpanKind.CLIENT):
+        with context.span.child("reserve", kind=SpanKind.CLIENT):
             answer = await self._gate.admit(account, hold, budgets, rate)
         if answer.rate_exceeded:
             self._full.note(account.name, budgets, answer.retry_after)

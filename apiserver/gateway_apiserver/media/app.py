@@ -22,7 +22,7 @@ from gateway_apiserver.middleware.downloads import DownloadBounds, Downloads
 from gateway_apiserver.middleware.drain import Drain
 from gateway_apiserver.middleware.metrics import ConnectionMetrics
 from gateway_apiserver.middleware.requests import Observers, RequestMiddleware
-from gateway_apiserver.responses import Answer, send_answer
+from gateway_apiserver.responses import Response, send_response
 from gateway_core.api.errors import MethodNotAllowed, NotFound
 from gateway_core.files.addresses import PATH, MediaItem, MediaSigner, TemporaryAddresses
 from gateway_core.kube.clock import CLOCK
@@ -81,14 +81,14 @@ class _MediaHost:
             raise MethodNotAllowed(", ".join(_METHODS))
         if path == "/healthz":
             get_context(scope).route = "operations_health"
-            answer = Answer(200, b'{"status":"ok"}')
-            await send_answer(send, answer, with_body=scope["method"] == "GET")
+            answer = Response(200, b'{"status":"ok"}')
+            await send_response(send, answer, with_body=scope["method"] == "GET")
             return
         item = self._signer.verify(path, self._clock())
         if item is None:
             raise NotFound("Not found.")
-        trace = get_context(scope)
-        trace.route, trace.template, trace.task_uid = "media", _TEMPLATE, item.task_uid
+        context = get_context(scope)
+        context.route, context.template, context.task_uid = "media", _TEMPLATE, item.task_uid
         await self._send_item(Request(scope, receive), send, item)
 
     async def _send_item(self, request: Request, send: Send, item: MediaItem) -> None:

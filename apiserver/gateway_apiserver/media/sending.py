@@ -11,7 +11,7 @@ from gateway_apiserver.context import Header
 from gateway_apiserver.media.ranges import RangeNotSatisfiable, read_range
 from gateway_apiserver.middleware.clients import name_client
 from gateway_apiserver.middleware.downloads import Downloads
-from gateway_apiserver.responses import send_chunks, send_head, send_nothing
+from gateway_apiserver.responses import send_chunks, send_empty, send_head
 from gateway_core.api.errors import NotFound, Unavailable
 from gateway_core.storage.objects import (
     ObjectMissing,
@@ -64,7 +64,7 @@ class Sender:
             (b"x-content-type-options", b"nosniff"),
         ]
         if _matches(request.headers.get("if-none-match"), tag):
-            await send_nothing(send, 304, headers)
+            await send_empty(send, 304, headers)
             return
         wanted = request.headers.get("range") if request.method == "GET" else None
         condition = request.headers.get("if-range")
@@ -72,7 +72,7 @@ class Sender:
             part = read_range(wanted, size) if condition in (None, tag) else None
         except RangeNotSatisfiable:
             refused = [(b"content-range", b"bytes */%d" % size), (b"content-length", b"0")]
-            await send_nothing(send, 416, [*headers, *refused])
+            await send_empty(send, 416, [*headers, *refused])
             return
         length = size if part is None else part.length
         headers += [*extra, (b"content-length", b"%d" % length)]
@@ -81,7 +81,7 @@ class Sender:
             headers.append((b"content-range", place))
         status = 200 if part is None else 206
         if request.method == "HEAD":
-            await send_nothing(send, status, headers)
+            await send_empty(send, status, headers)
             return
         # a link is known by its content: parts of its path may be chosen at will
         with self._downloads.take(name_client(request.scope), tag):

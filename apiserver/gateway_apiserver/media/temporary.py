@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from gateway_apiserver.concurrency import StreamLimiter
 from gateway_apiserver.context import Header, get_context
 from gateway_apiserver.media.sending import Sender
-from gateway_apiserver.responses import Answer, send_answer
+from gateway_apiserver.responses import Response, send_response
 from gateway_core.api.errors import (
     Conflict,
     InvalidRequest,
@@ -55,16 +55,16 @@ class TemporaryHost:
         methods = ("PUT",) if is_put_path else ("GET", "HEAD")
         if scope["method"] not in methods:
             raise MethodNotAllowed(", ".join(methods))
-        trace = get_context(scope)
+        context = get_context(scope)
         if is_put_path:
-            trace.route, trace.template = "media_put", _PUT_TEMPLATE
+            context.route, context.template = "media_put", _PUT_TEMPLATE
             ticket = self._addresses.find_put(scope["path"], self._clock())
             if ticket is None:
                 raise NotFound("Not found.")
             await self._put(Request(scope), receive, ticket)
-            await send_answer(send, Answer(200, b"{}"))
+            await send_response(send, Response(200, b"{}"))
             return
-        trace.route, trace.template = "media_temporary", _READ_TEMPLATE
+        context.route, context.template = "media_temporary", _READ_TEMPLATE
         address = self._addresses.find_address(scope["path"], self._clock())
         if address is None:
             raise NotFound("Not found.")

@@ -36,44 +36,35 @@ class AccessLog:
         self._which = which
         self._write = write
 
-    def note(self, scope: Scope, trace: RequestContext, status: int, seconds: float) -> None:
+    def note(self, scope: Scope, context: RequestContext, status: int, seconds: float) -> None:
         """Takes in one request that was answered."""
         if self._which == "off":
             return
         if 0 < status < 400 and (
-            trace.route in _QUIET
+            context.route in _QUIET
             or (self._which == "notable" and scope["method"] in ("GET", "HEAD"))
         ):
             return
         facts: dict[str, Any] = {
-            "request_id": trace.request_id,
+            "request_id": context.request_id,
             "method": scope["method"],
-            "route": find_template(scope, trace),
+            "route": context.template or "other",
             "status": status,
             "duration_ms": round(seconds * 1000, 1),
         }
-        if trace.account is not None:
-            facts["account"] = trace.account
-        if trace.task is not None:
-            facts["task"] = trace.task
-        if trace.task_uid is not None:
-            facts["task_uid"] = trace.task_uid
+        if context.account is not None:
+            facts["account"] = context.account
+        if context.task is not None:
+            facts["task"] = context.task
+        if context.task_uid is not None:
+            facts["task_uid"] = context.task_uid
         client_id = _read_client_id(scope)
         if client_id is not None:
             facts["client_request_id"] = client_id
-        context = trace.span.context
-        if context is not None:
-            facts["trace_id"] = context.trace_id
+        trace = context.span.context
+        if trace is not None:
+            facts["trace_id"] = trace.trace_id
         self._write("answered", facts)
-
-
-def find_template(scope: Scope, trace: RequestContext) -> str:
-    """The route's path with its variable parts named; `other` where there is no such route."""
-    if trace.template is not None:
-        return trace.template
-    # FastAPI notes the route it has found
-    found = getattr(scope.get("route"), "path", None)
-    return found if isinstance(found, str) else "other"
 
 
 def _read_client_id(scope: Scope) -> str | None:

@@ -24,7 +24,7 @@ from gateway_apiserver.middleware.access_log import AccessLog
 from gateway_apiserver.middleware.bodies import BodyMemory, RequestBody
 from gateway_apiserver.middleware.clients import ConnectionBounds, ProxiedClients
 from gateway_apiserver.middleware.tracing import NO_SPANS, RequestSpans
-from gateway_apiserver.responses import send_answer
+from gateway_apiserver.responses import send_response
 from gateway_core.api.errors import Internal
 from gateway_core.api.ids import mint_request_id
 
@@ -74,20 +74,20 @@ class RequestMiddleware:
         if scope["type"] != "http":
             return
         began = time.perf_counter()
-        trace = RequestContext(mint_request_id(), self._spans.begin(scope))
-        scope[SCOPE_KEY] = trace
+        context = RequestContext(mint_request_id(), self._spans.begin(scope))
+        scope[SCOPE_KEY] = context
         if may_be_read_by_any_origin(scope["path"]):
-            trace.headers.append(_ANY_ORIGIN)
+            context.headers.append(_ANY_ORIGIN)
         # for whatever else is logged on the way
-        bind_contextvars(request_id=trace.request_id)
+        bind_contextvars(request_id=context.request_id)
         status = 0
 
         async def send_marked(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                marks = (b"x-request-id", trace.request_id.encode())
-                message["headers"] = [*message["headers"], *trace.headers, marks]
+                marks = (b"x-request-id", context.request_id.encode())
+                message["headers"] = [*message["headers"], *context.headers, marks]
             await send(message)
 
         body = RequestBody(receive, scope, self._memory)
@@ -98,18 +98,18 @@ class RequestMiddleware:
             # nobody is there to be answered
             status = _CLIENT_GONE
         except Exception as error:
-            known = to_gateway_error(error, trace.request_id)
+            known = to_gateway_error(error, context.request_id)
             if isinstance(known, Internal) or status:
                 _log.exception("request failed")
             if not status:
                 answer = render_error(known, choose_dialect(scope))
-                await send_answer(send_marked, answer, with_body=scope["method"] != "HEAD")
+                await send_response(send_marked, answer, with_body=scope["method"] != "HEAD")
         finally:
             body.close()
             seconds = time.perf_counter() - began
             if self._counter is not None:
                 self._counter.count_request(
-                    trace.route, scope["method"], status, trace.account, seconds
+                    context.route, scope["method"], status, context.account, seconds
                 )
-            self._access.note(scope, trace, status, seconds)
-            self._spans.end(scope, trace, status)
+            self._access.note(scope, context, status, seconds)
+            self._spans.end(scope, context, status)

@@ -5,7 +5,6 @@ from typing import Literal
 from starlette.types import Scope
 
 from gateway_apiserver.context import RequestContext
-from gateway_apiserver.middleware.access_log import find_template
 from gateway_core.observability.tracing import (
     NO_SPAN,
     NO_TRACER,
@@ -46,23 +45,23 @@ class RequestSpans:
             link=None if is_parent else told,
         )
 
-    def end(self, scope: Scope, trace: RequestContext, status: int) -> None:
+    def end(self, scope: Scope, context: RequestContext, status: int) -> None:
         """Says what has become of the request, and ends its span."""
-        span = trace.span
+        span = context.span
         if span is NO_SPAN:
             return
-        route = find_template(scope, trace)
+        route = context.template or "other"
         span.rename(f"{scope['method']} {route}")
         facts: dict[str, str | int | float | bool] = {
             "http.request.method": scope["method"],
             "http.route": route,
             "http.response.status_code": status,
-            "gateway.request_id": trace.request_id,
+            "gateway.request_id": context.request_id,
         }
-        if trace.account is not None:
-            facts["gateway.account"] = trace.account
-        if trace.task is not None:
-            facts["gateway.task"] = trace.task
+        if context.account is not None:
+            facts["gateway.account"] = context.account
+        if context.task is not None:
+            facts["gateway.task"] = context.task
         span.tell(facts)
         if status >= 500:
             span.fail(f"answered {status}")

@@ -8,7 +8,6 @@ from pydantic import BaseModel
 from gateway_apiserver.openapi.answers import FREE_RATE_TEXT, describe_answer, describe_refusal
 from gateway_apiserver.openapi.schemas import NOT_BLANK, Schema, close_schema, inline_schema
 from gateway_apiserver.surfaces.bodies import MOST_KEY_CHARACTERS
-from gateway_apiserver.surfaces.management.calls import ROOT
 from gateway_apiserver.surfaces.management.requests import (
     DeleteQuery,
     GuardrailCreate,
@@ -33,6 +32,7 @@ from gateway_apiserver.surfaces.management.responses import (
     Unassigned,
 )
 from gateway_apiserver.surfaces.management.usage import UsageQuery
+from gateway_apiserver.surfaces.management.validation import ROOT
 
 _SHAPES: Mapping[str, type[BaseModel]] = {
     "Key": Key,

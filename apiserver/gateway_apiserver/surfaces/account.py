@@ -1,12 +1,13 @@
 """`/api/v1/me` and `/api/v1/me/balance` (contract §2.4). Not counted in the rate."""
 
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from gateway_apiserver.admission.authentication import Authenticator, Principal
+from gateway_apiserver.admission.authentication import Principal
+from gateway_apiserver.admission.authorization import Access
 from gateway_apiserver.admission.projections import AccountRecord, OwnerIndex
 from gateway_apiserver.admission.rates import RateLimiter
-from gateway_apiserver.context import get_context
+from gateway_apiserver.responses import Response, to_json
+from gateway_apiserver.routing import Call, RouteTable
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.money import ceil_cents, floor_cents
 from gateway_core.billing.counters import Counters, Spending
@@ -48,22 +49,24 @@ class AccountRoutes:
 
     def __init__(
         self,
-        authenticator: Authenticator,
         owners: OwnerIndex,
         counters: Counters,
         gate: RateLimiter,
     ) -> None:
-        self._authenticator = authenticator
         self._owners = owners
         self._counters = counters
         self._gate = gate
-        self.router = APIRouter()
-        self.router.add_api_route(ACCOUNT_PATH, self.show_me, methods=["GET"])
-        self.router.add_api_route(BALANCE_PATH, self.show_balance, methods=["GET"])
 
-    async def show_me(self, request: Request, response: Response) -> Me:
+    def add_to(self, table: RouteTable) -> None:
+        """Add the routes."""
+        table.add("GET", ACCOUNT_PATH, self.show_me, "account", Access(), has_head=False)
+        table.add("GET", BALANCE_PATH, self.show_balance, "account", Access(), has_head=False)
+
+    async def show_me(self, call: Call) -> Response:
         """Who made the key; the account's owner for one that nobody made."""
-        caller = await self._identify(request, response)
+        return to_json(self._describe(call.caller))
+
+    def _describe(self, caller: Principal) -> Me:
         account = caller.account
         reference = AccountReference(id=account.id, name=account.display_name)
         person = caller.creator or self._owners.find(account.name)
@@ -72,9 +75,9 @@ class AccountRoutes:
             return Me(id=account.owner_id, name=name, email=email, account=reference)
         return Me(id=person.id, name=person.display_name, email=person.email, account=reference)
 
-    async def show_balance(self, request: Request, response: Response) -> Balance:
+    async def show_balance(self, call: Call) -> Response:
         """What the account has left. Unavailable while the counters are."""
-        account = (await self._identify(request, response)).account
+        account = call.caller.account
         today = CLOCK.now().date().isoformat()
         try:
             try:
@@ -84,15 +87,7 @@ class AccountRoutes:
                 spending = await self._counters.read_spending(account.name, today)
         except (CountersStale, CountersUnavailable) as error:
             raise Unavailable("The balance cannot be read now.") from error
-        return work_out_balance(account, spending)
-
-    async def _identify(self, request: Request, response: Response) -> Principal:
-        trace = get_context(request.scope)
-        trace.route = "account"
-        caller = await self._authenticator.authenticate(request.scope["headers"])
-        trace.account = caller.account.name
-        response.headers["Cache-Control"] = "no-store"
-        return caller
+        return to_json(work_out_balance(account, spending))
 
 
 def work_out_balance(account: AccountRecord, spending: Spending) -> Balance:

@@ -7,7 +7,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from gateway_apiserver.context import Header
-from gateway_apiserver.surfaces.calls import Call
+from gateway_apiserver.routing import Call
 from gateway_core.api.errors import InvalidRequest, TooLarge, UnsupportedMediaType
 from gateway_core.files.files import LONGEST_SECONDS, SHORTEST_SECONDS
 from gateway_core.tasks.validation import parse_body
@@ -78,7 +78,7 @@ async def read_object(call: Call, *, optional: bool = False) -> dict[str, Any]:
         UnsupportedMediaType, TooLarge, ClientDisconnect: as `read_json_body`.
         InvalidRequest: `invalid_json`, or `invalid_type` where it is no object.
     """
-    if optional and not _has_body(call):
+    if optional and not call.has_body:
         return {}
     raw = await read_json_body(call.headers, call.receive, MOST_BODY_BYTES)
     return {} if optional and not raw.strip() else parse_body(raw)
@@ -173,8 +173,3 @@ def wrong_type(name: str, expected: str) -> InvalidRequest:
     return InvalidRequest(
         f"Invalid type for '{name}': it must be {expected}.", code="invalid_type", param=name
     )
-
-
-def _has_body(call: Call) -> bool:
-    told = dict(call.headers)
-    return told.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in told

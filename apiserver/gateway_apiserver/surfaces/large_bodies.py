@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from starlette.types import Message
 
+from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.bodies import read_json_body
-from gateway_apiserver.surfaces.calls import Call
 from gateway_core.api.errors import TooLarge, Unavailable
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.tasks.validation import parse_body
@@ -58,7 +58,7 @@ class LargeBodies:
             Unavailable: there is no place, or the body takes too long to come.
         """
         held = AsyncExitStack()
-        has_place, received, declared = False, 0, _read_length(call)
+        has_place, received, declared = False, 0, call.declared_length
         try:
             async with asyncio.timeout(None) as patience:
 
@@ -87,12 +87,6 @@ class LargeBodies:
 
 def _too_many() -> Unavailable:
     return Unavailable("Too many large bodies are under way, of this account or of all.")
-
-
-def _read_length(call: Call) -> int:
-    """What the body's length is declared as, 0 where it is not."""
-    declared = dict(call.headers).get(b"content-length", b"")
-    return int(declared) if declared.isdigit() else 0
 
 
 def _parse(raw: bytes, read: Callable[[dict[str, Any]], T]) -> T:

@@ -11,7 +11,8 @@ from gateway_apiserver.admission.admission import Admission, Payer
 from gateway_apiserver.admission.live_calls import LiveCalls
 from gateway_apiserver.concurrency import AccountLimiter
 from gateway_apiserver.errors import drop_rate_headers
-from gateway_apiserver.surfaces.calls import Call, Endpoint, Endpoints
+from gateway_apiserver.responses import Response, to_json
+from gateway_apiserver.routing import Call, RouteTable
 from gateway_apiserver.surfaces.large_bodies import LargeBodies
 from gateway_apiserver.tasks.drafts import price_values
 from gateway_core.api.batch import ACTION
@@ -24,6 +25,8 @@ from gateway_core.providers.catalog import Model
 from gateway_core.providers.moderation import ModerationCall, read_call
 from gateway_core.providers.moderators import Moderators, explain
 from gateway_core.providers.upstream import UpstreamError
+
+PATH = "/v1/moderations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class ModerationAdmission:
 
         Raises every GatewayError that a paid call may come to, and those of its provider.
         """
-        with self._entrance.decide(call.trace):
+        with self._entrance.decide(call.context):
             asked: list[ModerationCall] = []
             read = partial(read_call, default_model=self._default_model)
             async with AsyncExitStack() as places:
@@ -74,7 +77,7 @@ class ModerationAdmission:
 
                 # its charge is in the usage journal, so it writes no object
                 payer, judging = await self._entrance.enter(
-                    call.headers, call.trace, plan, writes=False
+                    call.headers, call.context, plan, writes=False
                 )
                 # the work goes on when its client has left, and the body's place is its
                 return await self._judge(call, payer, judging, places.pop_all())
@@ -97,7 +100,7 @@ class ModerationAdmission:
                 async with self._shares.take(
                     route.provider_name, payer.account.name, upstream.limit
                 ):
-                    with call.trace.span.child("moderate", kind=SpanKind.CLIENT):
+                    with call.context.span.child("moderate", kind=SpanKind.CLIENT):
                         return await upstream.moderate(body)
 
         record = CallRecord(
@@ -114,7 +117,7 @@ class ModerationAdmission:
         except UpstreamError as error:
             told = explain(error)
             if isinstance(told, UpstreamRateLimited):
-                drop_rate_headers(call.trace.headers)
+                drop_rate_headers(call.context.headers)
             raise told from error
         return {**answer, "model": model.model_id}
 
@@ -125,11 +128,10 @@ class ModerationRoutes:
     def __init__(self, admission: ModerationAdmission) -> None:
         self._admission = admission
 
-    @property
-    def endpoints(self) -> Endpoints:
-        """What serves it."""
-        return {"moderations": {"POST": Endpoint("moderation_create", self.judge)}}
+    def add_to(self, table: RouteTable) -> None:
+        """Add the route; it is a paid call."""
+        table.add("POST", PATH, self.judge, "moderation_create")
 
-    async def judge(self, call: Call) -> None:
-        """Texts and images, judged by the model's provider."""
-        await call.reply(await self._admission.judge(call))
+    async def judge(self, call: Call) -> Response:
+        """Judge texts and images by the model's provider."""
+        return to_json(await self._admission.judge(call))

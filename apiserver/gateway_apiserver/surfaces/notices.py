@@ -10,9 +10,11 @@ import asyncio
 
 import structlog
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Match
+from starlette.types import Receive, Scope
 
-from gateway_apiserver.context import get_context
+from gateway_apiserver.responses import send_empty
+from gateway_apiserver.routing import Call, Operation, PathRoute, RouteTable
 from gateway_core.api.errors import NotFound, TooLarge, Unavailable
 from gateway_core.providers.notices import ROOT, Notice, NoticeSigner, NoticeSink, NoticeUndelivered
 
@@ -29,8 +31,20 @@ _TEMPLATE = ROOT + "{address}"
 _log = structlog.get_logger(__name__)
 
 
+class _NoticeRoute(PathRoute):
+    """Everything below the root: what is no good address, or no POST, is 404 all the same."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether a path is below the root."""
+        return (Match.FULL if scope["path"].startswith(ROOT) else Match.NONE), {}
+
+    def find(self, method: str) -> Operation | None:
+        """The one operation, whatever the method."""
+        return self.operations["POST"]
+
+
 class NoticeReceiver:
-    """A plain ASGI application. Without a sink push is off, and nothing is here."""
+    """Receives notices and hands them on. Without a sink push is off, and every notice is 404."""
 
     def __init__(self, signer: NoticeSigner, sink: NoticeSink | None) -> None:
         self._signer = signer
@@ -39,23 +53,21 @@ class NoticeReceiver:
         """Tasks told of within the pause; whether another notice has come meanwhile."""
         self._followers: set[asyncio.Task[None]] = set()
 
-    def takes(self, path: str) -> bool:
-        """Whether a path is served here."""
-        return path.startswith(ROOT)
+    def add_to(self, table: RouteTable) -> None:
+        """Add the route."""
+        table.add_path(_NoticeRoute(_TEMPLATE, table.authorizer))
+        table.add("POST", _TEMPLATE, self.receive, "notices")
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def receive(self, call: Call) -> None:
         """204 for an address of ours, 404 for any other; 413 and 503 as elsewhere."""
-        notice = self._signer.verify(scope["path"]) if self._sink else None
-        # who knows the address may use it
-        scope["path"] = ROOT
-        trace = get_context(scope)
-        trace.route, trace.template = "notices", _TEMPLATE
-        if notice is None or scope["method"] != "POST":
+        notice = self._signer.verify(call.scope["path"]) if self._sink else None
+        # whoever knows the address may use it, so it is kept out of whatever reads the scope later
+        call.scope["path"] = ROOT
+        if notice is None or call.scope["method"] != "POST":
             raise NotFound("Not found.")
-        await _skip_body(receive)
+        await _skip_body(call.receive)
         await self._hand_on(notice)
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
+        await send_empty(call.send, 204, [])
 
     async def _hand_on(self, notice: Notice) -> None:
         if notice.name in self._recent:

@@ -1,58 +1,50 @@
-"""Operational routes of the public port: liveness, readiness and the OpenAPI document."""
+"""Operational routes of the public port: liveness, readiness and the OpenAPI document.
+
+Load balancers that can only probe the traffic port use the first two. Kubernetes' probes and
+Prometheus use the health port (`health`).
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Request, Response
 
 from gateway_apiserver.catalog import CatalogView
-from gateway_apiserver.context import get_context
-from gateway_apiserver.middleware.downloads import Downloads
-from gateway_apiserver.surfaces.public_responses import PublicResponse
+from gateway_apiserver.responses import JSON, Response
+from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.surfaces.public_responses import PublicSender
 from gateway_core.api.errors import Unavailable
 from gateway_core.providers.catalog import Catalog
 
-DOCUMENT_PATH = "/openapi.json"
+_OK = Response(200, b'{"status":"ok"}', (JSON,))
 
 
-def build_operations_router(
+def add_operational_routes(
+    table: RouteTable,
     is_ready: Callable[[], bool],
     catalog: CatalogView,
     describe: Callable[[Catalog], dict[str, Any]],
-    downloads: Downloads,
-) -> APIRouter:
-    """The router; `describe` makes the document of a catalog.
-
-    Load balancers that can only probe the traffic port use the first two. Kubernetes' probes and
-    Prometheus use the health port (`health`).
-    """
-    router = APIRouter()
+    sender: PublicSender,
+) -> None:
+    """Add the routes; `describe` makes the document of a catalog."""
     known: tuple[Catalog, bytes] | None = None
 
-    @router.get("/healthz")
-    async def show_health(request: Request) -> dict[str, str]:
-        """That the process is alive."""
-        get_context(request.scope).route = "operations_health"
-        return {"status": "ok"}
+    async def show_health(_: Call) -> Response:
+        return _OK
 
-    @router.get("/readyz")
-    async def show_readiness(request: Request) -> dict[str, str]:
-        """Whether requests should be sent here."""
-        get_context(request.scope).route = "operations_health"
+    async def show_readiness(_: Call) -> Response:
         if not is_ready():
             raise Unavailable("The gateway is starting or leaving.", retry_after=1)
-        return {"status": "ok"}
+        return _OK
 
-    @router.get(DOCUMENT_PATH)
-    async def show_document(request: Request) -> Response:
-        """What can be called now."""
+    async def show_document(call: Call) -> None:
         nonlocal known
-        get_context(request.scope).route = "operations_openapi"
         current = catalog.current
         if known is None or known[0] is not current:
-            # 30 ms, and anybody may ask
+            # takes 30 ms, and anybody may ask
             known = current, orjson.dumps(describe(current))
-        return PublicResponse(known[1], downloads, DOCUMENT_PATH)
+        await sender.send(call, known[1])
 
-    return router
+    table.add("GET", "/healthz", show_health, "operations_health", has_head=False)
+    table.add("GET", "/readyz", show_readiness, "operations_health", has_head=False)
+    table.add("GET", "/openapi.json", show_document, "operations_openapi", has_head=False)

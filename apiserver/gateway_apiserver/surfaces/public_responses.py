@@ -1,40 +1,35 @@
 """JSON that grows with the catalog and that anybody may ask for without a key."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Sequence
 
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
-
+from gateway_apiserver.context import Header
 from gateway_apiserver.middleware.clients import name_client
 from gateway_apiserver.middleware.downloads import Downloads
-from gateway_apiserver.responses import send_chunks, send_head
+from gateway_apiserver.responses import JSON, send_chunks, send_empty, send_head
+from gateway_apiserver.routing import Call
 
 PIECE_BYTES = 16 * 1024
 
 
-class PublicResponse(Response):
-    """A JSON body sent in pieces, as one of `downloads` of the link `link`.
+class PublicSender:
+    """Sends bodies in pieces, each as one of `downloads`.
 
-    So a slow reader holds a piece in its transport, and there are not too many of them.
+    A slow reader then holds one piece in its transport, and the number of readers is bounded.
     """
 
-    def __init__(
-        self,
-        body: bytes,
-        downloads: Downloads,
-        link: str,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(body, media_type="application/json", headers=headers)
+    def __init__(self, downloads: Downloads) -> None:
         self._downloads = downloads
-        self._link = link
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends it. Unavailable."""
-        with self._downloads.take(name_client(scope), self._link):
-            await send_head(send, self.status_code, self.raw_headers)
-            pieces = _cut(bytes(self.body))
-            await send_chunks(receive, send, await anext(pieces), pieces)
+    async def send(self, call: Call, body: bytes, headers: Sequence[Header] = (JSON,)) -> None:
+        """Answer the call with the JSON `body`. Raises Unavailable."""
+        complete = [*headers, (b"content-length", b"%d" % len(body))]
+        with self._downloads.take(name_client(call.scope), call.context.template or ""):
+            if call.is_head:
+                await send_empty(call.send, 200, complete)
+                return
+            await send_head(call.send, 200, complete)
+            pieces = _cut(body)
+            await send_chunks(call.receive, call.send, await anext(pieces), pieces)
 
 
 async def _cut(body: bytes) -> AsyncIterator[bytes]:

@@ -1,27 +1,58 @@
 """`/api/v1/{service}/{action}` and `/api/v1/{service}/{action}/{task_id}` (contract §2.1, §2.3).
 
-The routes are those of the catalog: a `GatewayModel` that is applied is served at once. Plain ASGI
-and no framework between, since polls are most of what the gateway is asked.
+The catalog decides which of these paths are served: a `GatewayModel` that is applied is served at
+once. They stand first in the table, since polls are most of what the gateway is asked.
 """
 
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Match
+from starlette.types import Scope
 
 from gateway_apiserver.admission.authentication import Authenticator
+from gateway_apiserver.admission.authorization import Authorizer
 from gateway_apiserver.catalog import CatalogView
-from gateway_apiserver.context import RequestContext, get_context
-from gateway_apiserver.responses import JSON, NO_STORE, Answer, send_answer
+from gateway_apiserver.responses import JSON, NO_STORE, Response
+from gateway_apiserver.routing import Call, PathRoute, RouteTable
 from gateway_apiserver.tasks.creation import TaskAdmission, TaskCall
 from gateway_apiserver.tasks.finder import TaskFinder, unknown_task
-from gateway_core.api.errors import MethodNotAllowed, NotFound, Unauthenticated
+from gateway_core.api.errors import NotFound, Unauthenticated
+from gateway_core.api.model import RESERVED_SERVICES
+from gateway_core.tasks.operations import Operation
 from gateway_core.tasks.rendering import render_processing
 
-READ_METHODS = "GET, HEAD"
-_CREATE = "/api/v1/{service}/{action}"
-_READ = "/api/v1/{service}/{action}/{task_id}"
+CREATE_PATH = "/api/v1/{service}/{action}"
+READ_PATH = CREATE_PATH + "/{task_id}"
+
+
+class _TaskRoute(PathRoute):
+    """A path that exists while some model of the catalog serves it.
+
+    Those who may read tasks of a model that has left the catalog find them still.
+    """
+
+    def __init__(self, path: str, authorizer: Authorizer, catalog: CatalogView) -> None:
+        super().__init__(path, authorizer)
+        self._catalog = catalog
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether the path is served."""
+        match, child = super().matches(scope)
+        if match is Match.NONE:
+            return match, child
+        params: dict[str, str] = child["path_params"]
+        if params["service"] in RESERVED_SERVICES:
+            return Match.NONE, {}
+        child["operation"] = self._catalog.current.find_task_operation(
+            params["service"], params["action"]
+        )
+        if child["operation"] is None and (
+            self.path == CREATE_PATH or not self.find(scope["method"])
+        ):
+            return Match.NONE, {}
+        return match, child
 
 
 class TaskRoutes:
-    """Both routes; the path has been found to start with `/api/v1/`."""
+    """Creates and polls."""
 
     def __init__(
         self,
@@ -35,70 +66,42 @@ class TaskRoutes:
         self._authenticator = authenticator
         self._finder = finder
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
-        parts = scope["path"].split("/")
-        if len(parts) == 6:
-            await self._show(scope, send, parts[3], parts[4], parts[5])
-        elif len(parts) == 5:
-            await self._create(scope, receive, send, parts[3], parts[4])
-        else:
-            raise no_route()
+    def add_to(self, table: RouteTable) -> None:
+        """Add the routes."""
+        for path in (READ_PATH, CREATE_PATH):
+            table.add_path(_TaskRoute(path, table.authorizer, self._catalog))
+        table.add("GET", READ_PATH, self.show, "task_read")
+        table.add("POST", CREATE_PATH, self.create, "task_create")
 
-    async def _create(
-        self, scope: Scope, receive: Receive, send: Send, service: str, action: str
-    ) -> None:
-        operation = self._catalog.current.find_task_operation(service, action)
-        if operation is None:
-            raise no_route()
-        if scope["method"] != "POST":
-            raise MethodNotAllowed("POST")
-        trace = get_context(scope)
-        trace.route, trace.template = "task_create", _CREATE
-        call = TaskCall(service, operation, scope["headers"], receive, trace)
-        accepted = await self._admission.admit(call)
-        task_id = accepted.task_id.encode()
+    async def create(self, call: Call) -> Response:
+        """Make a task, or find the one of an earlier call with the Idempotency-Key."""
+        service: str = call.scope["path_params"]["service"]
+        operation: Operation = call.scope["operation"]
+        accepted = await self._admission.admit(
+            TaskCall(service, operation, call.headers, call.receive, call.context)
+        )
         flag = b',"task_replayed":true' if accepted.replayed else b""
-        body = b'{"id":"%b","status":"processing"%b}' % (task_id, flag)
-        location = f"/api/v1/{service}/{action}/{accepted.task_id}".encode()
-        await send_answer(send, Answer(202, body, (JSON, NO_STORE, (b"location", location))))
+        body = b'{"id":"%b","status":"processing"%b}' % (accepted.task_id.encode(), flag)
+        location = f"/api/v1/{service}/{operation.action}/{accepted.task_id}".encode()
+        return Response(202, body, (JSON, NO_STORE, (b"location", location)))
 
-    async def _show(
-        self, scope: Scope, send: Send, service: str, action: str, wire_id: str
-    ) -> None:
-        served = self._catalog.current.find_task_operation(service, action) is not None
-        if scope["method"] not in ("GET", "HEAD"):
-            raise MethodNotAllowed(READ_METHODS) if served and wire_id else no_route()
-        if not wire_id:
-            raise no_route()
-        trace = get_context(scope)
-        trace.route, trace.template = "task_read", _READ
-        account = await self._identify(scope, trace, served)
-        task = await self._finder.find(account, wire_id)
-        if task.service != service or task.action != action:
+    async def show(self, call: Call) -> Response:
+        """A task as it is."""
+        params = call.scope["path_params"]
+        account = await self._identify(call)
+        task = await self._finder.find(account, params["task_id"])
+        if task.service != params["service"] or task.action != params["action"]:
             raise unknown_task()
-        trace.task = wire_id
-        body = task.terminal
-        if body is None:
-            body = render_processing(wire_id)
-        await send_answer(send, Answer(200, body), with_body=scope["method"] == "GET")
+        call.context.task = params["task_id"]
+        return Response(200, task.terminal or render_processing(params["task_id"]))
 
-    async def _identify(self, scope: Scope, trace: RequestContext, served: bool) -> str:
-        """The caller's account.
-
-        Tasks of a model that has left the catalog can still be read; to anybody else its path
-        is no route.
-        """
+    async def _identify(self, call: Call) -> str:
+        """The caller's account; without a credential a path that is not served is no route."""
         try:
-            caller = await self._authenticator.authenticate(scope["headers"])
+            caller = await self._authenticator.authenticate(call.headers)
         except Unauthenticated:
-            if served:
+            if call.scope["operation"] is not None:
                 raise
-            raise no_route() from None
-        trace.account = caller.account.name
+            raise NotFound("Not found.") from None
+        call.context.account = caller.account.name
         return caller.account.name
-
-
-def no_route() -> NotFound:
-    """The one 404 for paths that are not served."""
-    return NotFound("Not found.")

@@ -58,7 +58,7 @@ class TaskCall:
     operation: Operation
     headers: Iterable[Header]
     receive: Receive
-    trace: RequestContext
+    context: RequestContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +124,12 @@ class TaskAdmission:
 
         Raises every GatewayError that the contract has for a task create.
         """
-        with self._entrance.decide(call.trace) as decision:
+        with self._entrance.decide(call.context) as decision:
             try:
                 acceptance = await self._pass(call)
             except (KeyReused, OutcomeUnknown):
-                if call.trace.task is not None:
-                    call.trace.headers.append((self._task_id_header, call.trace.task.encode()))
+                if call.context.task is not None:
+                    call.context.headers.append((self._task_id_header, call.context.task.encode()))
                 raise
             decision.outcome = "replayed" if acceptance.replayed else "created"
         return acceptance
@@ -143,8 +143,8 @@ class TaskAdmission:
                 drafts.append(await self._read(call))
             return await self._plan(call, payer, drafts[0])
 
-        payer, plan = await self._entrance.enter(call.headers, call.trace, plan_once_read)
-        call.trace.task = plan.task_id
+        payer, plan = await self._entrance.enter(call.headers, call.context, plan_once_read)
+        call.context.task = plan.task_id
         if isinstance(plan, _Replay):
             return Acceptance(plan.task_id, replayed=True)
         return await self._create(call, payer, plan)
@@ -162,7 +162,7 @@ class TaskAdmission:
             task_id = self._mint.mint_keyed(TASK_PREFIX, account, path, key)
             found = await self._finder.find_object(account, id_to_name(task_id))
             if found is not None:
-                call.trace.task = task_id
+                call.context.task = task_id
                 if is_same_request(found, draft.given_digest, draft.digest):
                     return _Replay(task_id)
                 raise KeyReused
@@ -176,7 +176,7 @@ class TaskAdmission:
         try:
             obj = await self._compose(call, payer, plan)
             self._failpoints.reach("before-create")
-            with call.trace.span.child("record", kind=SpanKind.CLIENT):
+            with call.context.span.child("record", kind=SpanKind.CLIENT):
                 recorded = await self._recorder.record(obj)
             self._failpoints.reach("after-create")
         except GatewayError as error:
@@ -221,9 +221,9 @@ class TaskAdmission:
             name,
             labels={ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(name))},
             annotations={
-                REQUEST_ID_ANNOTATION: call.trace.request_id,
+                REQUEST_ID_ANNOTATION: call.context.request_id,
                 GIVEN_DIGEST_ANNOTATION: draft.given_digest,
-                **_name_trace(call.trace),
+                **_name_trace(call.context),
             },
             finalizers=[TASK_FINALIZER],
         )
@@ -233,7 +233,7 @@ class TaskAdmission:
         }
 
 
-def _name_trace(trace: RequestContext) -> dict[str, str]:
+def _name_trace(context: RequestContext) -> dict[str, str]:
     """The annotation by which whatever becomes of the task joins the request's trace."""
-    context = trace.span.context
-    return {} if context is None else {TRACEPARENT_ANNOTATION: str(context)}
+    trace = context.span.context
+    return {} if trace is None else {TRACEPARENT_ANNOTATION: str(trace)}

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from gateway_apiserver.errors import Dialect, choose_dialect, render_error
-from gateway_apiserver.responses import Answer
+from gateway_apiserver.responses import Response
 from gateway_core.api import errors
 from tests.unit.apiserver.gateway import PATH, Gateway, call
 
@@ -64,7 +64,7 @@ def test_an_oauth_description_has_the_characters_of_the_rfc() -> None:
     assert body["error_description"] == "The 'scope' ' is not known'.'"
 
 
-def _headers(answer: Answer) -> dict[bytes, bytes]:
+def _headers(answer: Response) -> dict[bytes, bytes]:
     return dict(answer.headers)
 
 

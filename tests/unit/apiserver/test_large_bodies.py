@@ -10,8 +10,8 @@ from starlette.types import Message
 
 from gateway_apiserver.concurrency import AccountLimiter
 from gateway_apiserver.context import RequestContext
+from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces import large_bodies
-from gateway_apiserver.surfaces.calls import Call
 from gateway_apiserver.surfaces.large_bodies import LARGE_BYTES, MOST_BYTES, LargeBodies
 from gateway_core.api.errors import TooLarge, Unavailable
 from tests.fakes.clock import in_virtual_time
@@ -31,7 +31,7 @@ class Sender:
         self.goes_on = asyncio.Event()
         self.goes_on.set()
         scope = {"type": "http", "headers": headers}
-        self.call = Call(scope, self._receive, self._send, RequestContext("r"), ())
+        self.call = Call(scope, self._receive, self._send, RequestContext("r"))
 
     async def _receive(self) -> Message:
         await self.goes_on.wait()

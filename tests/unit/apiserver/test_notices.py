@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from gateway_apiserver.admission.authorization import Authorizer
 from gateway_apiserver.middleware.requests import RequestMiddleware
+from gateway_apiserver.routing import RouteTable
 from gateway_apiserver.surfaces.notices import (
     LONGEST_PAUSE,
     MOST_BYTES,
@@ -36,7 +38,7 @@ class Sink:
 
 
 async def post(
-    app: Any, path: str = PATH, *, body: bytes = b"{}", method: str = "POST"
+    receiver: NoticeReceiver, path: str = PATH, *, body: bytes = b"{}", method: str = "POST"
 ) -> dict[str, Any]:
     """The answer's start; `body` comes in pieces of 16 KiB."""
     scope = {
@@ -59,7 +61,9 @@ async def post(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await RequestMiddleware(app)(scope, stream.__anext__, send)
+    table = RouteTable(authorizer=cast(Authorizer, None))
+    receiver.add_to(table)
+    await RequestMiddleware(table.build_app())(scope, stream.__anext__, send)
     return sent[0]
 
 

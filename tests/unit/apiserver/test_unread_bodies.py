@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 from gateway_apiserver.middleware.clients import ConnectionBounds
 from gateway_apiserver.middleware.connections import ConnectionTable
 from gateway_apiserver.middleware.protocol import MOST_DRAINED_BYTES
-from gateway_apiserver.responses import Answer, send_answer
+from gateway_apiserver.responses import Response, send_response
 from tests.servers.listener import listen
 
 BLOCK = b"a" * 65_536
@@ -17,7 +17,7 @@ BLOCK = b"a" * 65_536
 
 async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers without a look at the body."""
-    await send_answer(send, Answer(413, b"{}"))
+    await send_response(send, Response(413, b"{}"))
 
 
 @pytest.fixture

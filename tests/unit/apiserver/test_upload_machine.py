@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from gateway_core.api.ids import id_to_name
 from gateway_core.files.quota import rebuild_pool
 from gateway_core.files.quota_counters import StorageStale
-from gateway_operator.files.orphans import ByteReconciliation
+from gateway_operator.files.orphans import OrphanRemoval
 from tests.crash.shares import IS_WHOLE
 from tests.fakes.storage import REBUILD_SECONDS
 from tests.unit.apiserver.gateway import Answer
@@ -307,7 +307,7 @@ class Uploading(RuleBasedStateMachine):
             known.unsure = False
             self.check(known)
             assert known.outcome != "Pending"
-        self.run(ByteReconciliation(self.tools, 0).sweep())
+        self.run(OrphanRemoval(self.tools, 0).sweep())
         segments = {
             segment["key"]
             for file in self.records.list_objects(FILES)

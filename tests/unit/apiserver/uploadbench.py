@@ -18,7 +18,7 @@ from gateway_core.api.times import format_time
 from gateway_core.files.files import FileRecorder
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.files.assembly import Keepers
-from gateway_operator.files.storage import Keeping
+from gateway_operator.files.storage import FileStorage
 from gateway_operator.metrics import Metrics
 from tests.fakes.tables import FakeTable
 from tests.unit.apiserver.gateway import Answer, Gateway, call, clear_environment
@@ -122,7 +122,7 @@ class UploadBench:
         for account in self.records.list_objects("gatewayaccounts"):
             # the reconciliation of bytes leaves those of unknown accounts alone
             accounts.offer(account)
-        self.tools = Keeping(
+        self.tools = FileStorage(
             records=self.records,
             store=self.gateway.store,
             ledger=self.storage,

@@ -18,7 +18,7 @@ from gateway_apiserver.middleware import bodies, protocol
 from gateway_apiserver.middleware.clients import ConnectionBounds
 from gateway_apiserver.middleware.connections import ConnectionTable
 from gateway_apiserver.middleware.requests import RequestMiddleware
-from gateway_apiserver.responses import Answer, send_answer
+from gateway_apiserver.responses import Response, send_response
 from tests.servers.listener import listen
 
 GOOD = b"GET /good HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -44,7 +44,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
         return
-    await send_answer(send, Answer(200, b"%d" % size))
+    await send_response(send, Response(200, b"%d" % size))
 
 
 class Port:

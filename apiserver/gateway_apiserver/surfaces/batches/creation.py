@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from gateway_apiserver.admission.admission import Admission, Payer
 from gateway_apiserver.repository import BATCHES, OPEN_BATCHES, Repository
+from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.batches.requests import ENDPOINT, WINDOW, BatchDraft, read_draft
 from gateway_apiserver.surfaces.bodies import invalid, read_idempotency_key, read_object
-from gateway_apiserver.surfaces.calls import Call
 from gateway_apiserver.surfaces.ids import unknown
 from gateway_apiserver.tasks.recording import KeyReused
 from gateway_core.api.batch import GatewayBatch
@@ -99,8 +99,8 @@ class BatchCreation:
                 drafts.append(read_draft(await read_object(call)))
             return await self._plan(call, payer, drafts[0])
 
-        with self._entrance.decide(call.trace) as decision:
-            payer, planned = await self._entrance.enter(call.headers, call.trace, plan)
+        with self._entrance.decide(call.context) as decision:
+            payer, planned = await self._entrance.enter(call.headers, call.context, plan)
             obj, is_new = await self._make(call, payer, planned)
             decision.outcome = "created" if is_new else "replayed"
         return obj
@@ -182,7 +182,7 @@ def _compose(call: Call, payer: Payer, planned: _Creation) -> Object:
         planned.name,
         labels={ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(planned.name))},
         annotations={
-            REQUEST_ID_ANNOTATION: call.trace.request_id,
+            REQUEST_ID_ANNOTATION: call.context.request_id,
             SEQUENCE_ANNOTATION: planned.version,
         },
         finalizers=[BATCH_FINALIZER],

@@ -4,11 +4,13 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from gateway_apiserver.admission.authorization import Access
 from gateway_apiserver.paging import find_position, wrap_page
 from gateway_apiserver.repository import BATCHES, Repository
-from gateway_apiserver.surfaces.batches.creation import BatchCreation
+from gateway_apiserver.responses import Response, to_json
+from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.surfaces.batches.creation import PATH, BatchCreation
 from gateway_apiserver.surfaces.bodies import read_object
-from gateway_apiserver.surfaces.calls import Authorizer, Call, Endpoint, Endpoints
 from gateway_apiserver.surfaces.ids import unknown
 from gateway_apiserver.surfaces.queries import read_list_query, read_query
 from gateway_core.accounts.roles import Act
@@ -27,41 +29,33 @@ class BatchRoutes:
 
     def __init__(
         self,
-        door: Authorizer,
         creation: BatchCreation,
         holdings: Repository,
         clock: Callable[[], datetime] = CLOCK.now,
     ) -> None:
-        self._door = door
         self._creation = creation
         self._holdings = holdings
         self._clock = clock
 
-    @property
-    def endpoints(self) -> Endpoints:
-        """What serves them."""
-        return {
-            "batches": {
-                "POST": Endpoint("batch_create", self.create),
-                "GET": Endpoint("batch_list", self.list),
-            },
-            "batches/{batch_id}": {"GET": Endpoint("batch_read", self.show)},
-            "batches/{batch_id}/cancel": {"POST": Endpoint("batch_cancel", self.cancel)},
-        }
+    def add_to(self, table: RouteTable) -> None:
+        """Add the routes; creates are paid calls and pass `admission`."""
+        one, cancel = PATH + "/{batch_id}", PATH + "/{batch_id}/cancel"
+        table.add("POST", PATH, self.create, "batch_create")
+        table.add("GET", PATH, self.list, "batch_list", Access())
+        table.add("GET", one, self.show, "batch_read", Access())
+        table.add("POST", cancel, self.cancel, "batch_cancel", Access(Act.CREATE))
 
-    async def create(self, call: Call) -> None:
-        """A new Batch, `validating`."""
-        await call.reply(render_batch(await self._creation.create(call)))
+    async def create(self, call: Call) -> Response:
+        """Make a Batch of a File; its status is `validating`."""
+        return to_json(render_batch(await self._creation.create(call)))
 
-    async def show(self, call: Call) -> None:
-        """The Batch as it is."""
-        caller = await self._door.admit(call, Act.READ)
-        await call.reply(render_batch(await self._find(caller.account.name, call.ids[0])))
+    async def show(self, call: Call) -> Response:
+        """One Batch."""
+        return to_json(render_batch(await self._find(call.account, call.wire_id)))
 
-    async def list(self, call: Call) -> None:
+    async def list(self, call: Call) -> Response:
         """A page of the account's Batches, the newest first."""
-        caller = await self._door.admit(call, Act.READ)
-        account = caller.account.name
+        account = call.account
         query = read_list_query(read_query(call.query), most=MOST_LISTED, default=USUALLY_LISTED)
         after = None
         if query.after is not None:
@@ -70,13 +64,12 @@ class BatchRoutes:
             BATCHES, account, after=after, limit=query.limit, order=query.order
         )
         page = await self._holdings.show_each(BATCHES, account, names, render_batch)
-        await call.reply(wrap_page(page, has_more))
+        return to_json(wrap_page(page, has_more))
 
-    async def cancel(self, call: Call) -> None:
-        """The Batch, which ends early; one that was cancelled before is shown."""
-        caller = await self._door.admit(call, Act.CREATE)
+    async def cancel(self, call: Call) -> Response:
+        """End a Batch early; one that was cancelled before is shown."""
         await read_object(call, optional=True)
-        wire_id = call.ids[0]
+        wire_id = call.wire_id
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
             if not _is_shown(obj):
@@ -96,10 +89,10 @@ class BatchRoutes:
             }
 
         try:
-            obj = await self._holdings.change(BATCHES, caller.account.name, wire_id, decide)
+            obj = await self._holdings.change(BATCHES, call.account, wire_id, decide)
         except NotFound:
             raise _unknown(wire_id) from None
-        await call.reply(render_batch(obj))
+        return to_json(render_batch(obj))
 
     async def _find_cursor(self, account: str, wire_id: str) -> Object:
         """The Batch of a cursor; one whose deletion has begun is one still. NotFound."""

@@ -11,8 +11,8 @@ from gateway_apiserver.concurrency import MEDIA_SECONDS, StoreTimeout
 from gateway_apiserver.context import Header
 from gateway_apiserver.media import ranges
 from gateway_apiserver.middleware.downloads import Downloads
-from gateway_apiserver.responses import send_chunks, send_head, send_nothing
-from gateway_apiserver.surfaces.calls import Call
+from gateway_apiserver.responses import send_chunks, send_empty, send_head
+from gateway_apiserver.routing import Call
 from gateway_core.api.errors import Internal, RangeNotSatisfiable, Unavailable
 from gateway_core.api.resource import ObjectRef
 from gateway_core.files.files import FileRecord
@@ -66,7 +66,7 @@ class ContentSender:
             (b"etag", tag),
         ]
         if _matches(told.get(b"if-none-match"), tag):
-            await send_nothing(call.send, 304, headers)
+            await send_empty(call.send, 304, headers)
             return
         part = None
         if not call.is_head and told.get(b"if-range", tag) == tag:
@@ -85,7 +85,7 @@ class ContentSender:
             headers.append((b"content-range", b"bytes %d-%d/%d" % (part.start, part.end, size)))
         status = 200 if part is None else 206
         if call.is_head:
-            await send_nothing(call.send, status, headers)
+            await send_empty(call.send, status, headers)
             return
         with self._downloads.take(content.record.account, content.record.name):
             chunks = stream_content(self._store, content.segments, start, length)

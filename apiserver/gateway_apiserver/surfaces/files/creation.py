@@ -14,8 +14,8 @@ import structlog
 from gateway_apiserver.admission.authentication import Principal
 from gateway_apiserver.concurrency import StreamLimiter
 from gateway_apiserver.failpoints import Failpoints
+from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.bodies import ANCHOR, check_word, invalid, missing
-from gateway_apiserver.surfaces.calls import Call
 from gateway_apiserver.surfaces.forms import MOST_ENVELOPE_BYTES, Form
 from gateway_core.api.errors import Internal, OutcomeUnknown, TooLarge, Unavailable
 from gateway_core.api.ids import FILE_PREFIX, IdMint, id_to_name
@@ -105,7 +105,7 @@ class FileCreation:
         """
         account = caller.account
         form = Form(call.headers, call.receive, FIELD, known=_FIELDS)
-        declared = _read_length(call)
+        declared = call.declared_length
         if declared > DIRECT_BATCH_BYTES + MOST_ENVELOPE_BYTES:
             raise FileTooLarge(DIRECT_BATCH_BYTES)
         # what cannot fit is not read
@@ -127,7 +127,7 @@ class FileCreation:
             segments=(stored.refer(),),
             life=wishes.life,
             key_name=caller.key.name,
-            request_id=call.trace.request_id,
+            request_id=call.context.request_id,
         )
         return await self._record(new, account.storage_bytes)
 
@@ -237,11 +237,3 @@ def _read_life(fields: Mapping[str, str]) -> int | None:
             _SECONDS_FIELD, f"must be an integer from {SHORTEST_SECONDS} to {LONGEST_SECONDS}"
         )
     return int(seconds)
-
-
-def _read_length(call: Call) -> int:
-    """The body's length as it is declared, 0 where it is not."""
-    for name, value in call.headers:
-        if name == b"content-length" and value.isdigit():
-            return int(value)
-    return 0

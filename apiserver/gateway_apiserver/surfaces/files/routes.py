@@ -2,10 +2,12 @@
 
 import structlog
 
+from gateway_apiserver.admission.authorization import Access
 from gateway_apiserver.middleware.metrics import ApiMetrics
 from gateway_apiserver.paging import wrap_page
+from gateway_apiserver.responses import Response, to_json
+from gateway_apiserver.routing import Call, RouteTable
 from gateway_apiserver.surfaces.bodies import check_word
-from gateway_apiserver.surfaces.calls import Authorizer, Call, Endpoint, Endpoints
 from gateway_apiserver.surfaces.files.content import Content, ContentSender
 from gateway_apiserver.surfaces.files.creation import FileCreation
 from gateway_apiserver.surfaces.files.finder import FileFinder
@@ -31,18 +33,18 @@ from gateway_core.kube.records import (
 from gateway_core.storage.content import read_segments
 from gateway_core.storage.objects import ObjectMissing
 
+PATH = "/v1/files"
 MOST_LISTED = 10_000
 _DELETE_ATTEMPTS = 10
 
 _log = structlog.get_logger(__name__)
 
 
-class FileEndpoints:
+class FileRoutes:
     """Create, list, retrieve, content, delete."""
 
     def __init__(
         self,
-        door: Authorizer,
         finder: FileFinder,
         creation: FileCreation,
         recorder: FileRecorder,
@@ -50,7 +52,6 @@ class FileEndpoints:
         sender: ContentSender,
         metrics: ApiMetrics,
     ) -> None:
-        self._door = door
         self._finder = finder
         self._creation = creation
         self._recorder = recorder
@@ -58,47 +59,42 @@ class FileEndpoints:
         self._sender = sender
         self._metrics = metrics
 
-    @property
-    def endpoints(self) -> Endpoints:
-        """By path and method."""
-        return {
-            "files": {
-                "GET": Endpoint("files_list", self._list),
-                "POST": Endpoint("files_create", self._create),
-            },
-            "files/{file_id}": {
-                "GET": Endpoint("files_read", self._show),
-                "DELETE": Endpoint("files_delete", self._delete),
-            },
-            "files/{file_id}/content": {"GET": Endpoint("files_content", self._send)},
-        }
+    def add_to(self, table: RouteTable) -> None:
+        """Add the routes."""
+        one, content = PATH + "/{file_id}", PATH + "/{file_id}/content"
+        create = Access(Act.CREATE, creates=True, rate="storage")
+        table.add("GET", PATH, self.list, "files_list", Access())
+        table.add("POST", PATH, self.create, "files_create", create)
+        table.add("GET", one, self.show, "files_read", Access())
+        table.add("DELETE", one, self.delete, "files_delete", Access(Act.CREATE))
+        table.add("GET", content, self.send_content, "files_content", Access())
 
-    async def _create(self, call: Call) -> None:
-        caller = await self._door.admit(call, Act.CREATE, creates=True, rate="storage")
-        made = await self._creation.create(call, caller)
+    async def create(self, call: Call) -> Response:
+        """Store a file of one multipart form."""
+        made = await self._creation.create(call, call.caller)
         self._finder.offer(made)
         record = _read(made)
         self._metrics.count_bytes("files", "in", record.bytes)
-        await call.reply(render_file(record))
+        return to_json(render_file(record))
 
-    async def _list(self, call: Call) -> None:
-        caller = await self._door.admit(call, Act.READ)
+    async def list(self, call: Call) -> Response:
+        """A page of the account's files."""
         given = read_query(call.query)
         query = read_list_query(given, most=MOST_LISTED, default=MOST_LISTED)
         purpose = given.get("purpose")
         if purpose is not None:
             check_word(purpose, "purpose", SHOWN_PURPOSES)
-        found, has_more = await self._finder.list_files(caller.account.name, query, purpose)
-        await call.reply(wrap_page([render_file(record) for record in found], has_more))
+        found, has_more = await self._finder.list_files(call.account, query, purpose)
+        return to_json(wrap_page([render_file(record) for record in found], has_more))
 
-    async def _show(self, call: Call) -> None:
-        caller = await self._door.admit(call, Act.READ)
-        obj = await self._finder.find(caller.account.name, call.ids[0])
-        await call.reply(render_file(_read(obj)))
+    async def show(self, call: Call) -> Response:
+        """One file without its bytes."""
+        obj = await self._finder.find(call.account, call.wire_id)
+        return to_json(render_file(_read(obj)))
 
-    async def _send(self, call: Call) -> None:
-        caller = await self._door.admit(call, Act.READ)
-        account, wire_id = caller.account.name, call.ids[0]
+    async def send_content(self, call: Call) -> None:
+        """Send a file's bytes."""
+        account, wire_id = call.account, call.wire_id
         obj = await self._finder.find(account, wire_id)
         try:
             await self._sender.send(call, Content(_read(obj), read_segments(obj)))
@@ -108,12 +104,12 @@ class FileEndpoints:
             _log.error("a file's bytes are missing", file=obj["metadata"]["name"])
             raise Internal("The file's bytes are missing.") from error
 
-    async def _delete(self, call: Call) -> None:
-        caller = await self._door.admit(call, Act.CREATE)
-        account, wire_id = caller.account.name, call.ids[0]
+    async def delete(self, call: Call) -> Response:
+        """Delete a file."""
+        account, wire_id = call.account, call.wire_id
         obj = await self._delete_object(account, wire_id)
         await self._gate.release(account, "files", obj["metadata"]["name"])
-        await call.reply({"id": wire_id, "object": FILE_PREFIX, "deleted": True})
+        return to_json({"id": wire_id, "object": FILE_PREFIX, "deleted": True})
 
     async def _delete_object(self, account: str, wire_id: str) -> Object:
         """Of several deletes one succeeds; the others do not find it. NotFound, Unavailable."""

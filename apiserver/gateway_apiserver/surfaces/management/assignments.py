@@ -8,9 +8,9 @@ from typing import Any
 
 from gateway_apiserver.paging import find_position, take_page, wrap_page
 from gateway_apiserver.repository import GUARDRAILS, KEYS, Repository, unknown
-from gateway_apiserver.responses import Answer
+from gateway_apiserver.responses import Response, to_json
+from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.bodies import read_idempotency_key
-from gateway_apiserver.surfaces.management.calls import Call, show
 from gateway_apiserver.surfaces.management.replays import (
     Intent,
     check_others,
@@ -26,7 +26,7 @@ from gateway_apiserver.surfaces.management.responses import (
     Unassigned,
     tell_status,
 )
-from gateway_apiserver.surfaces.management.validation import read_query
+from gateway_apiserver.surfaces.management.validation import read_body, read_query
 from gateway_core.api.errors import Conflict
 from gateway_core.api.guardrail import MOST_KEYS
 from gateway_core.api.ids import id_to_name, name_to_id
@@ -44,7 +44,7 @@ class AssignmentRoutes:
     def __init__(self, holdings: Repository) -> None:
         self._holdings = holdings
 
-    async def list_assignments(self, call: Call) -> Answer:
+    async def list_assignments(self, call: Call) -> Response:
         """A page of the keys that the guardrail holds for, in the order they were made in."""
         query = read_query(ListQuery, call.query)
         guardrail = await self._holdings.find(GUARDRAILS, call.account, call.wire_id)
@@ -69,20 +69,20 @@ class AssignmentRoutes:
             ).model_dump()
             for key in page
         ]
-        return show(wrap_page(shown, more, "key_id"))
+        return to_json(wrap_page(shown, more, "key_id"))
 
-    async def assign(self, call: Call) -> Answer:
+    async def assign(self, call: Call) -> Response:
         """Has the guardrail hold for the keys, all or none; how many it holds for now of them."""
         given, replayed = await self._change(call, _add)
-        return show(Assigned(assigned_count=given), replayed=replayed)
+        return to_json(Assigned(assigned_count=given), replayed=replayed)
 
-    async def remove(self, call: Call) -> Answer:
+    async def remove(self, call: Call) -> Response:
         """Takes the keys out, all or none; how many of them it holds for no more."""
         given, replayed = await self._change(call, _take)
-        return show(Unassigned(unassigned_count=given), replayed=replayed)
+        return to_json(Unassigned(unassigned_count=given), replayed=replayed)
 
     async def _change(self, call: Call, merge: Merge) -> tuple[int, bool]:
-        body = await call.read_body(KeyIds)
+        body = await read_body(call, KeyIds)
         idempotency_key = read_idempotency_key(call.headers)
         guardrails = (await self._holdings.list_all(GUARDRAILS, call.account)).objects
         intent = None
@@ -106,7 +106,7 @@ class AssignmentRoutes:
 
         changed = await self._holdings.change(GUARDRAILS, call.account, call.wire_id, decide)
         noted = None if intent is None else find_note(changed, intent)
-        replayed = noted not in (None, call.request_id)
+        replayed = noted not in (None, call.context.request_id)
         if merge is _add and not replayed:
             before = guardrails.get(changed["metadata"]["name"], changed)
             await self._check_room(call, changed, before, names, intent)

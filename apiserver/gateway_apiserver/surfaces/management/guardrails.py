@@ -6,10 +6,10 @@ from typing import Any
 
 from gateway_apiserver.paging import find_position, take_page, wrap_page
 from gateway_apiserver.repository import GUARDRAILS, KEYS, Repository, unknown
-from gateway_apiserver.responses import Answer
+from gateway_apiserver.responses import Response, to_json
+from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.bodies import read_idempotency_key
 from gateway_apiserver.surfaces.management.budgets import BudgetReader, view_unused
-from gateway_apiserver.surfaces.management.calls import Call, show
 from gateway_apiserver.surfaces.management.replays import check_made, make_intent
 from gateway_apiserver.surfaces.management.requests import (
     DeleteQuery,
@@ -24,7 +24,7 @@ from gateway_apiserver.surfaces.management.responses import (
 )
 from gateway_apiserver.surfaces.management.specs import write_patch, write_spec
 from gateway_apiserver.surfaces.management.tombstones import RemovedObjects
-from gateway_apiserver.surfaces.management.validation import read_query
+from gateway_apiserver.surfaces.management.validation import read_body, read_query
 from gateway_core.api.errors import Conflict, NotFound, Unavailable
 from gateway_core.api.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
 from gateway_core.api.ids import (
@@ -61,24 +61,24 @@ class GuardrailRoutes:
         self._mint = mint
         self._most = most
 
-    async def create(self, call: Call) -> Answer:
+    async def create(self, call: Call) -> Response:
         """A new guardrail; its name is the only one of the account.
 
         It is created first and then looked whether another had the name at that moment: of several
         made at once the first one stays. Until that is known it is marked, and nobody is told
         of it: one that a killed process has left is checked when its call is repeated.
         """
-        body = await call.read_body(GuardrailCreate)
+        body = await read_body(call, GuardrailCreate)
         idempotency_key = read_idempotency_key(call.headers)
         values = body.model_dump(exclude_none=True)
         spec = write_spec(values)
-        annotations = {REQUEST_ID_ANNOTATION: call.request_id}
+        annotations = {REQUEST_ID_ANNOTATION: call.context.request_id}
         wire_id, intent = self._mint.mint_random(GUARDRAIL_PREFIX, call.account), None
         if idempotency_key is not None:
             intent = make_intent(call, idempotency_key, values)
             annotations[FINGERPRINT_ANNOTATION] = intent.input
             wire_id = self._mint.mint_keyed(
-                GUARDRAIL_PREFIX, call.account, "POST", call.template, idempotency_key
+                GUARDRAIL_PREFIX, call.account, "POST", "guardrails", idempotency_key
             )
             name = id_to_name(wire_id)
             found = await self._holdings.look_up(GUARDRAILS, name)
@@ -104,7 +104,7 @@ class GuardrailRoutes:
             check_made(stands, intent)
         return await self._conclude(stands, spec, replayed=not is_new)
 
-    async def _conclude(self, obj: Object, spec: Mapping[str, Any], *, replayed: bool) -> Answer:
+    async def _conclude(self, obj: Object, spec: Mapping[str, Any], *, replayed: bool) -> Response:
         """The answer to the call that has made `obj` of `spec`, which goes if its name is taken.
 
         One that was checked stays, whatever it and others are called by now. Conflict.
@@ -116,7 +116,7 @@ class GuardrailRoutes:
                 raise _taken(spec["displayName"])
             if is_first and not await self._keep(obj):
                 raise _taken(spec["displayName"])
-        return show(_render_new(obj, spec), 201, replayed=replayed)
+        return to_json(_render_new(obj, spec), 201, replayed=replayed)
 
     async def _keep(self, obj: Object) -> bool:
         """Takes the mark off; False where the object was taken away meanwhile."""
@@ -133,7 +133,7 @@ class GuardrailRoutes:
             return False
         return True
 
-    async def list_guardrails(self, call: Call) -> Answer:
+    async def list_guardrails(self, call: Call) -> Response:
         """A page of the account's guardrails."""
         query = read_query(ListQuery, call.query)
         listing = await self._holdings.list_all(GUARDRAILS, call.account)
@@ -150,16 +150,16 @@ class GuardrailRoutes:
         names = [obj["metadata"]["name"] for obj in page]
         whole = await self._holdings.show_each(GUARDRAILS, call.account, names, lambda obj: obj)
         shown = await self._render_all(call.account, whole)
-        return show(wrap_page([guardrail.model_dump() for guardrail in shown], more))
+        return to_json(wrap_page([guardrail.model_dump() for guardrail in shown], more))
 
-    async def show_guardrail(self, call: Call) -> Answer:
+    async def show_guardrail(self, call: Call) -> Response:
         """One guardrail."""
         obj = await self._holdings.find(GUARDRAILS, call.account, call.wire_id)
-        return show(await self._render(obj))
+        return to_json(await self._render(obj))
 
-    async def change(self, call: Call) -> Answer:
+    async def change(self, call: Call) -> Response:
         """A guardrail after a merge patch."""
-        body = await call.read_body(GuardrailPatch)
+        body = await read_body(call, GuardrailPatch)
         values = body.model_dump(exclude_unset=True)
         before = await self._holdings.find(GUARDRAILS, call.account, call.wire_id)
         name = before["spec"]["displayName"]
@@ -181,9 +181,9 @@ class GuardrailRoutes:
 
             await self._holdings.change(GUARDRAILS, call.account, call.wire_id, give_back)
             raise _taken(values["name"])
-        return show(await self._render(changed))
+        return to_json(await self._render(changed))
 
-    async def delete(self, call: Call) -> Answer:
+    async def delete(self, call: Call) -> Response:
         """That the guardrail is gone; one that keys are under goes with `force` only."""
         force = read_query(DeleteQuery, call.query).force == "true"
         for _ in range(_ATTEMPTS):
@@ -195,7 +195,7 @@ class GuardrailRoutes:
                 )
             await self._tombstones.put(GUARDRAILS, call.account, obj)
             if await self._holdings.remove(GUARDRAILS, obj):
-                return show(DeletedGuardrail(id=call.wire_id))
+                return to_json(DeletedGuardrail(id=call.wire_id))
         raise Unavailable("The guardrail is being changed by others.", retry_after=1)
 
     async def _find_cursor(self, call: Call, wire_id: str, objects: Mapping[str, Object]) -> Object:

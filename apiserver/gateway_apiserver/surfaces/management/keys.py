@@ -8,10 +8,10 @@ from gateway_apiserver.admission.key_use import KeyUse
 from gateway_apiserver.admission.projections import UserRecord
 from gateway_apiserver.paging import find_position, take_page, wrap_page
 from gateway_apiserver.repository import GUARDRAILS, KEYS, Repository, unknown
-from gateway_apiserver.responses import Answer
+from gateway_apiserver.responses import Response, to_json
+from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.bodies import read_idempotency_key
 from gateway_apiserver.surfaces.management.budgets import BudgetReader, BudgetView, view_unused
-from gateway_apiserver.surfaces.management.calls import Call, show
 from gateway_apiserver.surfaces.management.quotas import KeyQuota
 from gateway_apiserver.surfaces.management.replays import (
     Intent,
@@ -31,7 +31,7 @@ from gateway_apiserver.surfaces.management.responses import (
 )
 from gateway_apiserver.surfaces.management.specs import write_patch, write_spec
 from gateway_apiserver.surfaces.management.tombstones import RemovedObjects
-from gateway_apiserver.surfaces.management.validation import read_query
+from gateway_apiserver.surfaces.management.validation import read_body, read_query
 from gateway_core.api.errors import Conflict
 from gateway_core.api.ids import (
     ACCOUNT_LABEL,
@@ -76,9 +76,9 @@ class KeyRoutes:
         self._pepper_version = max(peppers)
         self._pepper = peppers[self._pepper_version]
 
-    async def create(self, call: Call) -> Answer:
+    async def create(self, call: Call) -> Response:
         """A new key, with its secret this once."""
-        body = await call.read_body(KeyCreate)
+        body = await read_body(call, KeyCreate)
         idempotency_key = read_idempotency_key(call.headers)
         values = body.model_dump(exclude_none=True)
         spec = write_spec(values)
@@ -88,7 +88,7 @@ class KeyRoutes:
             # what is left out is the same as what it then is (contract §2.2)
             intent = make_intent(call, idempotency_key, {**_DEFAULTS, **values})
             wire_id = self._mint.mint_keyed(
-                KEY_PREFIX, call.account, "POST", call.template, idempotency_key
+                KEY_PREFIX, call.account, "POST", "keys", idempotency_key
             )
             name = id_to_name(wire_id)
             found = await self._holdings.look_up(KEYS, name)
@@ -101,9 +101,9 @@ class KeyRoutes:
         stands, is_new = await self._holdings.create(KEYS, obj)
         if not is_new and intent is not None:
             return self._replay(stands, intent, spec)
-        return show(_add_secret(self._render_new(stands, spec), minted.plaintext), 201)
+        return to_json(_add_secret(self._render_new(stands, spec), minted.plaintext), 201)
 
-    async def list_keys(self, call: Call) -> Answer:
+    async def list_keys(self, call: Call) -> Response:
         """A page of the account's keys, revoked ones among them."""
         query = read_query(KeyQuery, call.query)
         listing = await self._holdings.list_all(KEYS, call.account)
@@ -129,16 +129,16 @@ class KeyRoutes:
         names = [obj["metadata"]["name"] for obj in page]
         whole = await self._holdings.show_each(KEYS, call.account, names, lambda obj: obj)
         shown = await self._render_all(call.account, whole)
-        return show(wrap_page([key.model_dump(by_alias=True) for key in shown], more))
+        return to_json(wrap_page([key.model_dump(by_alias=True) for key in shown], more))
 
-    async def show_key(self, call: Call) -> Answer:
+    async def show_key(self, call: Call) -> Response:
         """One key."""
         obj = await self._holdings.find(KEYS, call.account, call.wire_id)
-        return show(await self._render(obj))
+        return to_json(await self._render(obj))
 
-    async def change(self, call: Call) -> Answer:
+    async def change(self, call: Call) -> Response:
         """A key after a merge patch."""
-        body = await call.read_body(KeyPatch)
+        body = await read_body(call, KeyPatch)
         values = body.model_dump(exclude_unset=True)
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
@@ -147,11 +147,11 @@ class KeyRoutes:
             return {"spec": patch} if patch else None
 
         changed = await self._holdings.change(KEYS, call.account, call.wire_id, decide)
-        return show(await self._render(changed))
+        return to_json(await self._render(changed))
 
-    async def rotate(self, call: Call) -> Answer:
+    async def rotate(self, call: Call) -> Response:
         """The key with a new secret; the old one ends now, or after the overlap."""
-        body = await call.read_body(Rotation, optional=True)
+        body = await read_body(call, Rotation, optional=True)
         idempotency_key = read_idempotency_key(call.headers)
         intent = None
         if idempotency_key is not None:
@@ -183,9 +183,9 @@ class KeyRoutes:
         changed = await self._holdings.change(KEYS, call.account, call.wire_id, decide)
         is_ours = any(known["id"] == minted.id for known in changed["spec"].get("tokens") or ())
         key = _add_secret(await self._render(changed), minted.plaintext if is_ours else None)
-        return show(key, replayed=not is_ours)
+        return to_json(key, replayed=not is_ours)
 
-    async def revoke(self, call: Call) -> Answer:
+    async def revoke(self, call: Call) -> Response:
         """That the key opens nothing any more, for good; the same however often it is asked."""
         noted = CLOCK.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -196,7 +196,7 @@ class KeyRoutes:
             return {"metadata": {"annotations": annotations}, "spec": {"revoked": True}}
 
         await self._holdings.change(KEYS, call.account, call.wire_id, decide)
-        return show(DeletedKey(id=call.wire_id))
+        return to_json(DeletedKey(id=call.wire_id))
 
     def _describe_token(self, minted: MintedKey) -> dict[str, Any]:
         return {
@@ -215,7 +215,7 @@ class KeyRoutes:
         intent: Intent | None,
     ) -> Object:
         annotations = {
-            REQUEST_ID_ANNOTATION: call.request_id,
+            REQUEST_ID_ANNOTATION: call.context.request_id,
             SEQUENCE_ANNOTATION: await self._holdings.read_version(KEYS),
         }
         if intent is not None:
@@ -234,10 +234,10 @@ class KeyRoutes:
             },
         }
 
-    def _replay(self, obj: Object, intent: Intent, spec: Mapping[str, Any]) -> Answer:
+    def _replay(self, obj: Object, intent: Intent, spec: Mapping[str, Any]) -> Response:
         """What the call that made it was told, without the secret. KeyReused."""
         check_made(obj, intent)
-        return show(_add_secret(self._render_new(obj, spec), None), 201, replayed=True)
+        return to_json(_add_secret(self._render_new(obj, spec), None), 201, replayed=True)
 
     def _render_new(self, obj: Object, spec: Mapping[str, Any]) -> Key:
         """The key as it was when it was made of `spec`, whatever has become of it."""

@@ -2,8 +2,8 @@
 
 from gateway_apiserver.admission.projections import UserRecord
 from gateway_apiserver.paging import take_page, wrap_page
-from gateway_apiserver.responses import Answer
-from gateway_apiserver.surfaces.management.calls import Call, show
+from gateway_apiserver.responses import Response, to_json
+from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.management.requests import ListQuery
 from gateway_apiserver.surfaces.management.responses import render_member
 from gateway_apiserver.surfaces.management.validation import read_query
@@ -18,7 +18,7 @@ class MemberRoutes:
     def __init__(self, users: Table[UserRecord]) -> None:
         self._users = users
 
-    async def list_members(self, call: Call) -> Answer:
+    async def list_members(self, call: Call) -> Response:
         """A page of the account's members, as this process knows them."""
         query = read_query(ListQuery, call.query)
         members: dict[str, tuple[UserRecord, Role]] = {
@@ -39,7 +39,7 @@ class MemberRoutes:
             order=query.order,
         )
         shown = [render_member(user, role).model_dump() for user, role in page]
-        return show(wrap_page(shown, more))
+        return to_json(wrap_page(shown, more))
 
 
 def _find_position(user: UserRecord) -> tuple[str, str]:

@@ -6,13 +6,15 @@ the key (`contract.ids`), and the object carries the digest of its input. Contra
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from gateway_apiserver.surfaces.management.calls import Call
+from gateway_apiserver.routing import Call
+from gateway_apiserver.surfaces.management.validation import ROOT
 from gateway_apiserver.tasks.recording import KeyReused
 from gateway_core.api.ids import FINGERPRINT_ANNOTATION, REPLAYS_ANNOTATION
 from gateway_core.kube.records import Object
@@ -21,6 +23,7 @@ from gateway_core.tasks.validation import fingerprint
 MOST_NOTES = 64
 """Calls that are noted on one object; the oldest go first."""
 _DIGEST_CHARACTERS = 32
+_PARAMETER = re.compile(r"\{\w+\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +37,10 @@ class Intent:
 
 def make_intent(call: Call, key: str, values: Mapping[str, Any]) -> Intent:
     """The intent of a POST of the validated body `values`, ids in the path included."""
-    name = hashlib.sha256(f"{call.template}\0{key}".encode()).hexdigest()
+    path = (call.context.template or "").removeprefix(ROOT + "/")
+    name = hashlib.sha256(f"{_PARAMETER.sub('*', path)}\0{key}".encode()).hexdigest()
     given = fingerprint(values)
-    return Intent(name[:_DIGEST_CHARACTERS], given[:_DIGEST_CHARACTERS], call.request_id)
+    return Intent(name[:_DIGEST_CHARACTERS], given[:_DIGEST_CHARACTERS], call.context.request_id)
 
 
 def check_made(obj: Object, intent: Intent) -> None:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from gateway_apiserver.concurrency import ListLimiter, StoreTimeout
-from gateway_apiserver.responses import Answer
-from gateway_apiserver.surfaces.management.calls import Call, show
+from gateway_apiserver.responses import Response, to_json
+from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.management.requests import TIME, Query
 from gateway_apiserver.surfaces.management.validation import read_query, refuse_fields
 from gateway_core.api.errors import Unavailable
@@ -87,7 +87,7 @@ class UsageRoutes:
         self._patience = StoreTimeout(REPORT_SECONDS)
         self._clock = clock
 
-    async def report(self, call: Call) -> Answer:
+    async def report(self, call: Call) -> Response:
         """The sums of the days that are asked for, what has ended a moment ago included."""
         query = read_query(UsageQuery, call.query, frozenset({"group_by"}))
         first, last = self._choose_days(query)
@@ -103,7 +103,7 @@ class UsageRoutes:
             key_name = id_to_name(query.key_id) if query.key_id.startswith("key_") else ""
         dimensions: list[Dimension] = [name for name in DIMENSIONS if name in query.group_by]
         shown = [_show_line(line, dimensions) for line in sum_lines(lines, dimensions, key_name)]
-        return show(
+        return to_json(
             {
                 "object": "usage",
                 "start": first.isoformat(),

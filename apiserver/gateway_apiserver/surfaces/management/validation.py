@@ -10,9 +10,15 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
 
+from gateway_apiserver.routing import Call
+from gateway_apiserver.surfaces.bodies import read_json_body
 from gateway_core.api.errors import InvalidRequest
+from gateway_core.tasks.operations import MAX_BODY_BYTES
+from gateway_core.tasks.validation import parse_body
 
 M = TypeVar("M", bound=BaseModel)
+
+ROOT = "/api/v1/management"
 
 _TEXTS: Mapping[str, str] = {
     "missing": "is required",
@@ -41,6 +47,17 @@ def validate(model: type[M], values: Mapping[str, Any]) -> M:
         for detail in error.errors(include_url=False, include_input=False):
             problems.setdefault(str(detail["loc"][0]), []).append(_describe(detail))
     raise refuse_fields(problems)
+
+
+async def read_body(call: Call, model: type[M], *, optional: bool = False) -> M:
+    """The JSON body as a `model`; an `optional` one may be absent.
+
+    Raises UnsupportedMediaType, TooLarge, InvalidRequest.
+    """
+    if optional and not call.has_body and b"content-type" not in dict(call.headers):
+        return validate(model, {})
+    raw = await read_json_body(call.headers, call.receive, MAX_BODY_BYTES)
+    return validate(model, parse_body(raw))
 
 
 def read_query(model: type[M], query: bytes, lists: frozenset[str] = frozenset()) -> M:

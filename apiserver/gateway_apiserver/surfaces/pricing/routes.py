@@ -8,18 +8,18 @@ below a cent has no cents: 1 for a hundredth of a cent would be read as a hundre
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Annotated, Any, Literal
+from urllib.parse import parse_qsl
 
 import orjson
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from gateway_apiserver.admission.authentication import Authenticator
+from gateway_apiserver.admission.authorization import Access
 from gateway_apiserver.catalog import CatalogView
-from gateway_apiserver.context import get_context
-from gateway_apiserver.middleware.downloads import Downloads
+from gateway_apiserver.responses import JSON, NO_STORE, Response, to_json
+from gateway_apiserver.routing import Call, RouteTable
 from gateway_apiserver.surfaces.bodies import read_json_body
 from gateway_apiserver.surfaces.pricing.quotes import Quote, quote_call, read_quote_call
-from gateway_apiserver.surfaces.public_responses import PublicResponse
+from gateway_apiserver.surfaces.public_responses import PublicSender
 from gateway_core.api.errors import InvalidRequest
 from gateway_core.api.model import Price
 from gateway_core.api.money import MICROS_PER_CENT, ceil_cents
@@ -39,11 +39,9 @@ from gateway_core.tasks.operations import MAX_BODY_BYTES
 SCHEDULES_PATH = "/api/v1/price_schedules"
 QUOTES_PATH = "/api/v1/price_quotes"
 FILTERS = ("service", "action", "model")
-_HEADERS = {"Cache-Control": "no-store"}
-"""Prices are as of the moment they are asked for, so nobody keeps them."""
 
 _Shown = tuple[Schedule, dict[str, Any]]
-"""An entry of the price list, and what is told of it."""
+"""An entry of the price list, and its rendering."""
 
 Cents = Annotated[
     int | None, Field(description="Rounded up; null below one cent: the micros are exact.")
@@ -128,29 +126,29 @@ class PricingRoutes:
 
     def __init__(
         self,
-        authenticator: Authenticator,
         catalog: CatalogView,
         addresses: AddressPolicy,
-        downloads: Downloads,
+        sender: PublicSender,
         *,
         anonymous: bool,
         clock: Callable[[], datetime] = CLOCK.now,
     ) -> None:
-        self._authenticator = authenticator
         self._catalog = catalog
         self._addresses = addresses
-        self._downloads = downloads
+        self._sender = sender
         self._anonymous = anonymous
         self._clock = clock
         self._listed: tuple[Catalog, datetime, list[_Shown]] | None = None
-        self.router = APIRouter()
-        self.router.add_api_route(SCHEDULES_PATH, self.show_schedules, methods=["GET"])
-        self.router.add_api_route(QUOTES_PATH, self.make_quote, methods=["POST"])
 
-    async def show_schedules(self, request: Request) -> Response:
+    def add_to(self, table: RouteTable) -> None:
+        """Add the routes."""
+        access, list_ = Access(anonymous=self._anonymous), "price_schedules"
+        table.add("GET", SCHEDULES_PATH, self.show_schedules, list_, access, has_head=False)
+        table.add("POST", QUOTES_PATH, self.make_quote, "price_quotes", access)
+
+    async def show_schedules(self, call: Call) -> None:
         """The price list, or the part of it that the query names."""
-        await self._identify(request, "price_schedules")
-        wanted = _read_filters(request.query_params.multi_items())
+        wanted = _read_filters(parse_qsl(call.query.decode("latin-1"), keep_blank_values=True))
         moment = floor_moment(self._clock())
         shown = [
             rendered
@@ -160,16 +158,15 @@ class PricingRoutes:
             and wanted.get("model", entry.model_id) == entry.model_id
         ]
         body = orjson.dumps({"as_of": _render_time(moment), "price_schedules": shown})
-        return PublicResponse(body, self._downloads, SCHEDULES_PATH, _HEADERS)
+        # prices are as of the moment they are asked for, so no cache keeps them
+        await self._sender.send(call, body, (JSON, NO_STORE))
 
-    async def make_quote(self, request: Request) -> Response:
+    async def make_quote(self, call: Call) -> Response:
         """What a call would reserve if it were made now."""
-        await self._identify(request, "price_quotes")
-        raw = await read_json_body(request.scope["headers"], request.receive, MAX_BODY_BYTES)
+        raw = await read_json_body(call.headers, call.receive, MAX_BODY_BYTES)
         moment = floor_moment(self._clock())
-        call = read_quote_call(raw)
-        quote = quote_call(self._catalog.current, call, self._addresses, moment)
-        return _answer(QuoteAnswer(price_quote=_render_quote(quote, moment)))
+        quote = quote_call(self._catalog.current, read_quote_call(raw), self._addresses, moment)
+        return to_json(QuoteAnswer(price_quote=_render_quote(quote, moment)))
 
     def _list(self, moment: datetime) -> list[_Shown]:
         """The whole list of this second; worked out once however often anybody asks."""
@@ -181,15 +178,6 @@ class PricingRoutes:
             ]
             self._listed = catalog, moment, shown
         return self._listed[2]
-
-    async def _identify(self, request: Request, route: str) -> None:
-        trace = get_context(request.scope)
-        trace.route = route
-        headers = request.scope["headers"]
-        if self._anonymous and not any(name == b"authorization" for name, _ in headers):
-            return
-        caller = await self._authenticator.authenticate(headers)
-        trace.account = caller.account.name
 
 
 def _read_filters(items: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -274,8 +262,3 @@ def _to_cents(micros: int | None) -> int | None:
 
 def _render_time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _answer(body: BaseModel) -> Response:
-    content = orjson.dumps(body.model_dump(mode="json"))
-    return Response(content, media_type="application/json", headers=_HEADERS)

@@ -1,7 +1,7 @@
 """Bytes of temporary files on their way into the store, from a URL or of base64 (contract §2.5)."""
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
@@ -11,8 +11,8 @@ from starlette.types import Receive
 
 from gateway_apiserver.admission.authentication import Principal
 from gateway_apiserver.concurrency import StreamLimiter
+from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.bodies import JSON_TYPE
-from gateway_apiserver.surfaces.calls import Call
 from gateway_apiserver.surfaces.temporary_files.objects import TemporaryFiles
 from gateway_apiserver.surfaces.temporary_files.requests import Source, read_source, refuse_source
 from gateway_apiserver.surfaces.temporary_files.streaming import (
@@ -60,7 +60,7 @@ class TemporaryCreation:
         self._fetcher = fetcher
         self._places = places
 
-    async def create(self, call: Call, caller: Principal, key: str | None) -> Mapping[str, Any]:
+    async def create(self, call: Call, caller: Principal, key: str | None) -> dict[str, Any]:
         """The answer for the file that the call's body describes.
 
         Raises UnsupportedMediaType, TooLarge, InvalidRequest, KeyReused, StorageFull, Unavailable,
@@ -98,7 +98,7 @@ class TemporaryCreation:
             source.filename,
             find_media_type(head.bytes, source.filename),
             stored.refer(),
-            request_id=call.trace.request_id,
+            request_id=call.context.request_id,
             owns_bytes=True,
             fingerprint=None if key is None else fingerprint(values),
         )

@@ -5,7 +5,7 @@ in a place of its own, so that none overwrites those of another.
 """
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -96,7 +96,7 @@ class TemporaryFiles:
         except RecordError as error:
             raise Unavailable("The files cannot be read now.", retry_after=1) from error
 
-    def replay(self, found: Object, fingerprint: str | None) -> Mapping[str, Any]:
+    def replay(self, found: Object, fingerprint: str | None) -> dict[str, Any]:
         """The answer of the call that made it. KeyReused, Unavailable."""
         if found["spec"]["request"].get("fingerprint") != fingerprint:
             raise KeyReused
@@ -122,7 +122,7 @@ class TemporaryFiles:
         request_id: str,
         owns_bytes: bool,
         fingerprint: str | None = None,
-    ) -> Mapping[str, Any]:
+    ) -> dict[str, Any]:
         """The answer for a file whose bytes are stored.
 
         They are removed again where nothing comes of it, if they are this call's own: those that
@@ -193,7 +193,7 @@ class TemporaryFiles:
         except StoreUnavailable as error:
             _log.warning("bytes of a temporary file were left", error=str(error))
 
-    def show(self, obj: Object) -> Mapping[str, Any]:
+    def show(self, obj: Object) -> dict[str, Any]:
         """What clients are told: the same of one file each time."""
         request = obj["spec"]["request"]
         [segment] = read_segments(obj)

@@ -1,18 +1,16 @@
 """`/api/v1/files`, `/prepare` and `/confirm` (contract §2.5); the first two count as creates."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
-import orjson
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from gateway_apiserver.admission.authentication import Principal
-from gateway_apiserver.context import get_context
+from gateway_apiserver.admission.authorization import Access
+from gateway_apiserver.responses import Response, to_json
+from gateway_apiserver.routing import Call, RouteTable
 from gateway_apiserver.surfaces.bodies import read_idempotency_key, read_json_body
-from gateway_apiserver.surfaces.calls import Authorizer, Call
 from gateway_apiserver.surfaces.temporary_files.creation import Head, TemporaryCreation
 from gateway_apiserver.surfaces.temporary_files.objects import CREATE_PATH, TemporaryFiles
 from gateway_apiserver.surfaces.temporary_files.requests import read_preparation, read_signed_id
@@ -20,7 +18,6 @@ from gateway_apiserver.surfaces.temporary_files.streaming import find_media_type
 from gateway_core.accounts.roles import Act
 from gateway_core.api.errors import Conflict, NotFound, Unavailable
 from gateway_core.api.resource import ObjectRef, put_key
-from gateway_core.billing.counters import FreeRate
 from gateway_core.files.addresses import TICKET_SECONDS, TemporaryAddresses, Ticket
 from gateway_core.kube.clock import CLOCK
 from gateway_core.storage.objects import ObjectMissing, ObjectStore, StoreUnavailable
@@ -55,7 +52,6 @@ class TemporaryRoutes:
 
     def __init__(
         self,
-        door: Authorizer,
         creation: TemporaryCreation,
         files: TemporaryFiles,
         store: ObjectStore,
@@ -64,30 +60,31 @@ class TemporaryRoutes:
         media_url: str,
         clock: Callable[[], float] = CLOCK.time,
     ) -> None:
-        self._door = door
         self._creation = creation
         self._files = files
         self._store = store
         self._addresses = addresses
         self._media_url = media_url.rstrip("/")
         self._clock = clock
-        self.router = APIRouter()
-        self.router.add_api_route(CREATE_PATH, self.create, methods=["POST"])
-        self.router.add_api_route(PREPARE_PATH, self.prepare, methods=["POST"])
-        self.router.add_api_route(CONFIRM_PATH, self.confirm, methods=["POST"])
 
-    async def create(self, request: Request) -> Response:
-        """Makes a file of a URL or of base64."""
-        call, caller = await self._admit(request, "storage")
+    def add_to(self, table: RouteTable) -> None:
+        """Add the routes; the first two count in the rate of creates of files."""
+        create = Access(Act.CREATE, creates=True, rate="storage")
+        confirm, label = Access(Act.CREATE, creates=True), "temporary_files"
+        table.add("POST", CREATE_PATH, self.create, label, create)
+        table.add("POST", PREPARE_PATH, self.prepare, label, create)
+        table.add("POST", CONFIRM_PATH, self.confirm, label, confirm)
+
+    async def create(self, call: Call) -> Response:
+        """Make a file of a URL or of base64."""
         key = read_idempotency_key(call.headers)
-        return _answer(await self._creation.create(call, caller, key))
+        return to_json(await self._creation.create(call, call.caller, key), 201)
 
-    async def prepare(self, request: Request) -> Response:
-        """Says where to put a file; its claim is kept while that can be done, or confirmed."""
-        call, caller = await self._admit(request, "storage")
+    async def prepare(self, call: Call) -> Response:
+        """Say where to put a file; its claim is kept while it can be put or confirmed."""
         read_idempotency_key(call.headers)
         wanted = read_preparation(await _read_body(call))
-        account = caller.account.name
+        account = call.account
         name = self._files.mint_name(account, None)
         await self._files.claim(account, name, wanted.bytes)
         key = put_key(account, name)
@@ -95,35 +92,33 @@ class TemporaryRoutes:
         ticket = Ticket(account, name, key, wanted.filename, wanted.bytes, wanted.md5, now)
         url = self._media_url + self._addresses.make_put_path(ticket)
         signed_id = self._addresses.make_signed_id(ticket)
-        return _answer({"upload_url": url, "headers": {}, "signed_id": signed_id})
+        return to_json({"upload_url": url, "headers": {}, "signed_id": signed_id}, 201)
 
-    async def confirm(self, request: Request) -> Response:
-        """Makes a file of what was put; the same one each time."""
-        call, caller = await self._admit(request)
+    async def confirm(self, call: Call) -> Response:
+        """Make a file of what was put; the same one each time."""
         read_idempotency_key(call.headers)
         signed_id = read_signed_id(await _read_body(call))
-        ticket = self._addresses.find_ticket(signed_id, caller.account.name)
+        ticket = self._addresses.find_ticket(signed_id, call.account)
         if ticket is None:
             raise _unknown()
         found = await self._files.find(ticket.file_name)
         if found is not None:
             if self._files.is_over(found):
                 raise _unknown()
-            return _answer(self._files.show(found))
+            return to_json(self._files.show(found), 201)
         if self._clock() >= ticket.issued_at + TICKET_SECONDS:
             raise _unknown()
         segment, media_type = await self._read_put(ticket)
-        return _answer(
-            await self._files.make(
-                caller,
-                ticket.file_name,
-                ticket.filename,
-                media_type,
-                segment,
-                request_id=call.trace.request_id,
-                owns_bytes=False,
-            )
+        made = await self._files.make(
+            call.caller,
+            ticket.file_name,
+            ticket.filename,
+            media_type,
+            segment,
+            request_id=call.context.request_id,
+            owns_bytes=False,
         )
+        return to_json(made, 201)
 
     async def _read_put(self, ticket: Ticket) -> tuple[ObjectRef, str]:
         """What was put, read whole: its digest is not known otherwise. Conflict, Unavailable."""
@@ -147,14 +142,6 @@ class TemporaryRoutes:
         segment = ObjectRef(key=ticket.key, bytes=size, sha256=sha256.hexdigest())
         return segment, find_media_type(head.bytes, ticket.filename)
 
-    async def _admit(
-        self, request: Request, rate: FreeRate | None = None
-    ) -> tuple[Call, Principal]:
-        trace = get_context(request.scope)
-        trace.route = "temporary_files"
-        call = Call(request.scope, request.receive, request._send, trace, ())
-        return call, await self._door.admit(call, Act.CREATE, creates=True, rate=rate)
-
 
 async def _read_body(call: Call) -> dict[str, Any]:
     return parse_body(await read_json_body(call.headers, call.receive, MAX_BODY_BYTES))
@@ -162,8 +149,3 @@ async def _read_body(call: Call) -> dict[str, Any]:
 
 def _unknown() -> NotFound:
     return NotFound("No upload of this signed_id is known.")
-
-
-def _answer(body: Mapping[str, Any]) -> Response:
-    headers = {"Cache-Control": "no-store"}
-    return Response(orjson.dumps(body), 201, media_type="application/json", headers=headers)

@@ -5,10 +5,11 @@ from contextlib import aclosing, contextmanager
 
 import structlog
 
+from gateway_apiserver.admission.authorization import Access
 from gateway_apiserver.concurrency import StreamLimiter
-from gateway_apiserver.context import Header
+from gateway_apiserver.responses import Response, to_json
+from gateway_apiserver.routing import Call, PathRoute, RouteTable
 from gateway_apiserver.surfaces.bodies import missing, read_idempotency_key, read_object
-from gateway_apiserver.surfaces.calls import Authorizer, Call, Endpoint, Endpoints
 from gateway_apiserver.surfaces.forms import Form
 from gateway_apiserver.surfaces.uploads.creation import UploadCreation
 from gateway_apiserver.surfaces.uploads.requests import read_completion, read_upload
@@ -22,10 +23,19 @@ from gateway_core.files.uploads import MOST_PART_BYTES, render_part, render_uplo
 from gateway_core.kube.clock import CLOCK
 from gateway_core.storage.objects import StoreUnavailable
 
+PATH = "/v1/uploads"
 ENVELOPE_BYTES = 64 * 1024
 """What of a part's Content-Length may be the form around it."""
-REPLAYED: Header = (b"idempotent-replayed", b"true")
 _log = structlog.get_logger(__name__)
+
+
+class _CreateRoute(PathRoute):
+    """There is no list: a GET finds nothing, as it does for one Upload (contract §4.6)."""
+
+    def refuse(self, method: str) -> None:
+        """404 in place of 405 for a GET."""
+        if method in ("GET", "HEAD"):
+            raise NotFound("Not found.")
 
 
 class UploadRoutes:
@@ -36,43 +46,45 @@ class UploadRoutes:
 
     def __init__(
         self,
-        door: Authorizer,
         creation: UploadCreation,
-        desk: UploadService,
+        service: UploadService,
         parts: UploadParts,
         count: Callable[[int], None],
         places: StreamLimiter,
         *,
         clock: Callable[[], float] = CLOCK.time,
     ) -> None:
-        self._door = door
         self._creation = creation
-        self._desk = desk
+        self._service = service
         self._parts = parts
         self._count = count
         self._places = places
         self._clock = clock
-        self.endpoints: Endpoints = {
-            "uploads": {"POST": Endpoint("uploads_create", self.create)},
-            "uploads/{upload_id}/parts": {"POST": Endpoint("uploads_parts", self.add_part)},
-            "uploads/{upload_id}/complete": {"POST": Endpoint("uploads_complete", self.complete)},
-            "uploads/{upload_id}/cancel": {"POST": Endpoint("uploads_cancel", self.cancel)},
-        }
 
-    async def create(self, call: Call) -> None:
-        """A new Upload; its bytes are reserved."""
-        caller = await self._door.admit(call, Act.CREATE, creates=True, rate="storage")
+    def add_to(self, table: RouteTable) -> None:
+        """Add the routes."""
+        table.add_path(_CreateRoute(PATH, table.authorizer))
+        create = Access(Act.CREATE, creates=True, rate="storage")
+        change, one = Access(Act.CREATE, creates=True), PATH + "/{upload_id}"
+        table.add("POST", PATH, self.create, "uploads_create", create)
+        table.add("POST", f"{one}/parts", self.add_part, "uploads_parts", change)
+        table.add("POST", f"{one}/complete", self.complete, "uploads_complete", change)
+        table.add("POST", f"{one}/cancel", self.cancel, "uploads_cancel", Access(Act.CREATE))
+
+    async def create(self, call: Call) -> Response:
+        """Make an Upload; its bytes are reserved."""
         wanted = read_upload(await read_object(call))
         key = read_idempotency_key(call.headers)
-        obj, replayed = await self._creation.create(caller, wanted, key, call.trace.request_id)
-        await call.reply(render_upload(obj), *([REPLAYED] if replayed else []))
+        obj, replayed = await self._creation.create(
+            call.caller, wanted, key, call.context.request_id
+        )
+        return to_json(render_upload(obj), replayed=replayed)
 
-    async def add_part(self, call: Call) -> None:
-        """A part, whatever others arrive meanwhile."""
-        caller = await self._door.admit(call, Act.CREATE, creates=True)
-        account, (wire_id,) = caller.account.name, call.ids
+    async def add_part(self, call: Call) -> Response:
+        """Store a part; others may arrive at the same time."""
+        account, wire_id = call.account, call.wire_id
         form = Form(call.headers, call.receive, "data", is_named=False)
-        expected = max(0, _read_length(call) - ENVELOPE_BYTES)
+        expected = max(0, call.declared_length - ENVELOPE_BYTES)
         if expected > MOST_PART_BYTES:
             raise _too_large()
         if not await form.find_file():
@@ -80,7 +92,7 @@ class UploadRoutes:
         with _answering():
             async with aclosing(form.stream()) as source:
                 try:
-                    obj = await self._desk.find_open(account, wire_id)
+                    obj = await self._service.find_open(account, wire_id)
                 except (NotFound, Conflict):
                     # what is wrong with the body goes first (§0.9)
                     await _drain(source)
@@ -90,31 +102,29 @@ class UploadRoutes:
                         part = await self._parts.add(obj, source, expected)
                 except StoreUnavailable:
                     # the folder of an Upload that has ended meanwhile may be gone
-                    await self._desk.find_open(account, wire_id)
+                    await self._service.find_open(account, wire_id)
                     raise
             try:
                 # an outcome that was written meanwhile has none of it
-                await self._desk.find_open(account, wire_id)
+                await self._service.find_open(account, wire_id)
             except (NotFound, Conflict):
                 await self._parts.discard(obj, part.id)
                 raise
         self._count(part.bytes)
-        await call.reply(render_part(part.id, obj["metadata"]["name"], self._clock()))
+        return to_json(render_part(part.id, obj["metadata"]["name"], self._clock()))
 
-    async def complete(self, call: Call) -> None:
-        """The Upload with its File."""
-        caller = await self._door.admit(call, Act.CREATE, creates=True)
+    async def complete(self, call: Call) -> Response:
+        """Make the File of an Upload's parts."""
         wanted = read_completion(await read_object(call))
         with _answering():
-            obj, file = await self._desk.complete(caller.account.name, call.ids[0], wanted)
-        await call.reply(render_upload(obj, render_file(file)))
+            obj, file = await self._service.complete(call.account, call.wire_id, wanted)
+        return to_json(render_upload(obj, render_file(file)))
 
-    async def cancel(self, call: Call) -> None:
-        """The Upload, of which nothing comes."""
-        caller = await self._door.admit(call, Act.CREATE)
+    async def cancel(self, call: Call) -> Response:
+        """Give an Upload up."""
         await read_object(call, optional=True)
-        obj = await self._desk.cancel(caller.account.name, call.ids[0])
-        await call.reply(render_upload(obj))
+        obj = await self._service.cancel(call.account, call.wire_id)
+        return to_json(render_upload(obj))
 
 
 @contextmanager
@@ -136,11 +146,6 @@ async def _drain(source: AsyncIterator[bytes]) -> None:
             raise _too_large()
     if not size:
         raise InvalidRequest("A part must have at least one byte.", code="empty_part", param="data")
-
-
-def _read_length(call: Call) -> int:
-    text = dict(call.headers).get(b"content-length", b"0")
-    return int(text) if text.isdigit() else 0
 
 
 def _too_large() -> TooLarge:

@@ -1,0 +1,196 @@
+"""One table of routes: paths, methods, what each requires of its caller, and their dispatch.
+
+Checks run in the order of contract §0.9: route and method, maintenance, credential, class and role,
+free rate; only then the handler reads a body. A paid call's operation has no `access`, as
+`admission` authenticates it.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.routing import BaseRoute, Match, Router, compile_path
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway_apiserver.admission.authentication import Principal
+from gateway_apiserver.admission.authorization import Access, Authorizer
+from gateway_apiserver.context import Header, RequestContext, get_context
+from gateway_apiserver.responses import Response, send_response
+from gateway_core.api.errors import MethodNotAllowed, NotFound
+
+
+class Call:
+    """One request whose route is known. `caller` is None where its operation has no `access`."""
+
+    __slots__ = ("_caller", "context", "receive", "scope", "send")
+
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        context: RequestContext,
+        caller: Principal | None = None,
+    ) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.context = context
+        self._caller = caller
+
+    @property
+    def caller(self) -> Principal:
+        """Who calls."""
+        assert self._caller is not None, "the operation requires no credential"
+        return self._caller
+
+    @property
+    def account(self) -> str:
+        """Name of the caller's account."""
+        return self.caller.account.name
+
+    @property
+    def headers(self) -> Sequence[Header]:
+        """Headers as they arrived."""
+        found: Sequence[Header] = self.scope["headers"]
+        return found
+
+    @property
+    def query(self) -> bytes:
+        """Query string as it arrived."""
+        text: bytes = self.scope["query_string"]
+        return text
+
+    @property
+    def wire_id(self) -> str:
+        """The one id in the path."""
+        params: dict[str, str] = self.scope["path_params"]
+        (wire_id,) = params.values()
+        return wire_id
+
+    @property
+    def is_head(self) -> bool:
+        """Whether the response is wanted without its body."""
+        return bool(self.scope["method"] == "HEAD")
+
+    @property
+    def declared_length(self) -> int:
+        """Content-Length of the body, 0 where it is not declared."""
+        for name, value in self.headers:
+            if name == b"content-length" and value.isdigit():
+                return int(value)
+        return 0
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body is declared."""
+        given = dict(self.headers)
+        return given.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in given
+
+
+Handler = Callable[[Call], Awaitable[Response | None]]
+"""Returns the response, or None where it has sent one itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of a path. `label` names it in metrics, its surface first: `files_list`."""
+
+    handler: Handler
+    label: str
+    access: Access | None = None
+
+
+class PathRoute(BaseRoute):
+    """All operations of one path; a GET serves HEAD too, unless `has_head` is false."""
+
+    def __init__(self, path: str, authorizer: Authorizer, *, has_head: bool = True) -> None:
+        self.path = path
+        self.operations: dict[str, Operation] = {}
+        self._authorizer = authorizer
+        self._has_head = has_head
+        self._pattern = compile_path(path)[0]
+
+    @property
+    def methods(self) -> list[str]:
+        """What the path allows, sorted."""
+        return sorted({*self.operations, *(("HEAD",) if self.find("HEAD") else ())})
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether the path is this one; a method that it lacks is refused by `handle`."""
+        # not `match`: its `$` would let a newline stand at the end
+        found = self._pattern.fullmatch(scope["path"])
+        return (
+            (Match.NONE, {}) if found is None else (Match.FULL, {"path_params": found.groupdict()})
+        )
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check the caller, run the operation and send its response."""
+        operation = self.find(scope["method"])
+        if operation is None:
+            self.refuse(scope["method"])
+            raise MethodNotAllowed(", ".join(self.methods))
+        context = get_context(scope)
+        context.route, context.template = operation.label, self.path
+        caller = None
+        if operation.access is not None:
+            caller = await self._authorizer.authorize(scope["headers"], context, operation.access)
+        response = await operation.handler(Call(scope, receive, send, context, caller))
+        if response is not None:
+            await send_response(send, response, with_body=scope["method"] != "HEAD")
+
+    def refuse(self, method: str) -> None:
+        """Raise what a method that the path lacks is answered with, if that is not 405."""
+
+    def find(self, method: str) -> Operation | None:
+        """The operation of a method."""
+        if method == "HEAD" and self._has_head:
+            method = "GET"
+        return self.operations.get(method)
+
+
+class RouteTable:
+    """The routes of all surfaces, in the order in which paths are compared."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self.authorizer = authorizer
+        self.routes: list[PathRoute] = []
+        self._by_path: dict[str, PathRoute] = {}
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        handler: Handler,
+        label: str,
+        access: Access | None = None,
+        *,
+        has_head: bool = True,
+    ) -> None:
+        """Add an operation; the path's first one decides `has_head`."""
+        route = self._by_path.get(path)
+        if route is None:
+            route = self.add_path(PathRoute(path, self.authorizer, has_head=has_head))
+        route.operations[method] = Operation(handler, label, access)
+
+    def add_path(self, route: PathRoute) -> PathRoute:
+        """Add a route that matches or refuses in a way of its own."""
+        self._by_path[route.path] = route
+        self.routes.append(route)
+        return route
+
+    def build_app(self) -> ASGIApp:
+        """The router without middleware of its own: errors rise to `RequestMiddleware`."""
+        return Router(self.routes, redirect_slashes=False, default=_refuse_unknown)
+
+    def __str__(self) -> str:
+        rows: list[tuple[Any, ...]] = [
+            (method, route.path, operation.label)
+            for route in self.routes
+            for method, operation in route.operations.items()
+        ]
+        return "\n".join(f"{method:7} {path:60} {label}" for method, path, label in rows)
+
+
+async def _refuse_unknown(scope: Scope, receive: Receive, send: Send) -> None:
+    raise NotFound("Not found.")
