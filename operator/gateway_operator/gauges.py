@@ -100,36 +100,40 @@ def _make_gauges() -> dict[str, GaugeMetricFamily]:
     words: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         (
             "gateway_tasks",
-            "Tasks being worked on by phase; Completed and Failed ones wait for their callback or"
-            " for being closed.",
+            "Open tasks by phase; Completed and Failed ones wait for their callback, archiving or"
+            " charge.",
             ("phase",),
         ),
-        ("gateway_task_oldest_age_seconds", "Since the oldest of them was made.", ("phase",)),
-        ("gateway_tasks_overdue", "Unfinished tasks whose deadline is over.", ()),
+        ("gateway_task_oldest_age_seconds", "Age of the oldest task in a phase.", ("phase",)),
+        ("gateway_tasks_overdue", "Unfinished tasks after their deadline.", ()),
         (
             "gateway_work_queue_tasks",
-            "Tasks in the work queue: working, scheduled for later, or failing (their last look"
-            " failed; they are scheduled too).",
+            "Tasks in the work queue: working, scheduled for later, or failing (the last attempt"
+            " failed; also scheduled).",
             ("state",),
         ),
-        ("gateway_usage_fold_waiting", "Ended tasks that wait to be folded into usage.", ()),
-        ("gateway_copies_waiting", "Outputs that wait for their turn to be copied.", ()),
-        ("gateway_copies_running", "Outputs that are being copied.", ()),
-        ("gateway_callbacks_waiting", "Attempts at callbacks that wait for a free lane.", ()),
-        ("gateway_callbacks_running", "Attempts at callbacks that are under way.", ()),
+        (
+            "gateway_usage_fold_waiting",
+            "Ended tasks whose charge waits to be added to the usage.",
+            (),
+        ),
+        ("gateway_copies_waiting", "Outputs that wait for a copy slot.", ()),
+        ("gateway_copies_running", "Running copies of outputs.", ()),
+        ("gateway_callbacks_waiting", "Callback attempts that wait for a free slot.", ()),
+        ("gateway_callbacks_running", "Running callback attempts.", ()),
         (
             "gateway_batches",
-            "Open batches: running, or being validated, finalized, closed or waiting.",
+            "Open batches: running, or other (validating, finalizing, ending or waiting).",
             ("state",),
         ),
         (
             "gateway_batch_checkpoint_age_seconds",
-            "Since the oldest result of a batch ended that is not in the store yet; 0 without one.",
+            "Age of the oldest batch result that is not stored yet; 0 without one.",
             (),
         ),
         (
             "gateway_feed_heartbeat_age_seconds",
-            "Since the feed of tasks last showed this replica's heartbeat, which is every 10 s;"
+            "Time since kopf's watch last showed this replica's heartbeat, normally at most 10 s;"
             " infinite before the first.",
             (),
         ),

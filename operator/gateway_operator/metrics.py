@@ -24,207 +24,212 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.record_size = Gauge(
             "gateway_record_size_bytes",
-            "Bytes allocated for the Kubernetes API's database, where its quota is set.",
+            "Bytes allocated for the Kubernetes API's database, if its quota is configured.",
             registry=self.registry,
         )
         self.record_quota = Gauge(
             "gateway_record_quota_bytes",
-            "The quota of that database, as it was set; 0 where the size is not looked at.",
+            "Configured quota of the Kubernetes API's database; 0 if not configured.",
             registry=self.registry,
         )
         self.record_refusals = self._counter(
             "gateway_record_refusals_total",
-            "Writes of this process that the Kubernetes API has refused for lack of space.",
+            "Writes of this process that the Kubernetes API refused for lack of space.",
         )
-        self._ends = self._counter(
-            "gateway_tasks_ended_total", "Tasks that ended, by the reason of their end.", "reason"
-        )
+        self._ends = self._counter("gateway_tasks_ended_total", "Ended tasks, by reason.", "reason")
         self._durations = self._histogram(
             "gateway_task_duration_seconds",
-            "From a task's creation to its terminal state, by phase.",
+            "Time from a task's creation to its terminal state, by phase.",
             _TASKS,
             "phase",
         )
         self.submit_delay = self._histogram(
             "gateway_task_submit_delay_seconds",
-            "From a task's creation until its provider's job is in the record.",
+            "Time from a task's creation until its provider's job is recorded.",
             _TASKS,
         )
         self.detection_lag = self._histogram(
             "gateway_task_detection_lag_seconds",
-            "At most so long after a task's job ended its end was in the record: from the last poll"
-            " that was told that it runs, or its submission, until the end is recorded, outputs"
-            " copied. The wait between two polls is part of it, so the true lag is less.",
+            "Upper bound of the time from a job's end to its recorded terminal state: from the"
+            " last poll that returned running, or the submission, to the write after the copy of"
+            " outputs. It includes the poll interval, so the real lag is smaller.",
             _LAGS,
         )
         self.record_delay = self._histogram(
             "gateway_task_record_delay_seconds",
-            "From the first answer that told the end of a task's job until that is in the record,"
-            " outputs copied.",
+            "Time from the first poll that returned a job's end to its recorded terminal state,"
+            " including the copy of outputs.",
             _LAGS,
         )
         self.poll_delay = self._histogram(
             "gateway_poll_delay_seconds",
-            "How long after they were due jobs were asked after; a notice makes it due at once.",
+            "Delay of polls after their scheduled time; a notification schedules one at once.",
             _LAGS,
         )
         self._calls = self._counter(
             "gateway_upstream_calls_total",
-            "Calls to providers: ok, or the way they failed (rejected, busy, denied, unclear,"
-            " gone, cut_short).",
+            "Calls to providers by outcome: ok, rejected, busy, denied, unclear, gone or"
+            " cut_short.",
             "provider",
             "call",
             "outcome",
         )
         self._call_durations = self._histogram(
             "gateway_upstream_call_duration_seconds",
-            "Calls to providers, the wait for a free place among them included.",
+            "Duration of calls to providers, including the wait for a free slot.",
             _CALLS,
             "provider",
             "call",
         )
         self._shards = Gauge(
             "gateway_shard_owned",
-            "1 for each shard that is worked here.",
+            "1 for each shard that this process owns.",
             ["shard"],
             registry=self.registry,
         )
         self.repairs = self._counter(
-            "gateway_watch_repairs_total", "Objects that a comparison with the record had to mend."
+            "gateway_watch_repairs_total",
+            "Objects that a sweep found changed without a watch event.",
         )
         self.stray_holds = self._counter(
-            "gateway_stray_holds_total", "Holds ended by the sweeper instead of their task's end."
+            "gateway_stray_holds_total",
+            "Reservations ended by the sweep instead of by their task's end.",
         )
         self._oldest_holds = Gauge(
             "gateway_reservation_oldest_age_seconds",
-            "The oldest hold of this replica's shards as of the last sweep, 0 where none is older"
-            " than 2 min; `running` is of tasks that are under way, `unaccounted` of no such task.",
+            "Age of the oldest reservation in this replica's shards as of the last sweep, 0 if"
+            " none is older than 2 min; `running` has a running task, `unaccounted` has none.",
             ["state"],
             registry=self.registry,
         )
         self._sweeps = Gauge(
             "gateway_sweep_last_success_timestamp_seconds",
-            "When each sweep (repairs, retention, the journal, balances) last came to its end"
-            " without an error, or when its process has started, in Unix time.",
+            "Unix time at which each sweep (repairs, retention, the journal, balances) last"
+            " finished without an error, or at which its process started.",
             ["sweep"],
             registry=self.registry,
         )
         self._notices = self._counter(
             "gateway_notices_total",
-            "Notices of providers by what they came to: taken, held_up, or useless.",
+            "Notifications from providers, by outcome: taken (causes a poll), held_up (poll"
+            " later), or useless.",
             "outcome",
         )
         self.folded = self._counter(
-            "gateway_tasks_folded_total", "Ended tasks whose charge was folded into usage."
+            "gateway_tasks_folded_total", "Ended tasks whose charge was added to the usage."
         )
         self.folded_calls = self._counter(
-            "gateway_calls_folded_total", "Calls of the usage journal that were folded into usage."
+            "gateway_calls_folded_total", "Calls of the usage journal that were added to the usage."
         )
         self.journal_objects = Gauge(
             "gateway_journal_objects",
-            "Objects of the usage journal that were not folded yet, as of the last look.",
+            "Objects of the usage journal that are not in the usage yet, as of the last sweep.",
             registry=self.registry,
         )
         self.journals_damaged = Gauge(
             "gateway_journals_damaged",
-            "Processes whose usage journal has an object that cannot be read, as of the last look.",
+            "Processes whose usage journal has an unreadable object, as of the last sweep.",
             registry=self.registry,
         )
         self.removed = self._counter(
-            "gateway_tasks_removed_total", "Finished tasks that retention removed."
+            "gateway_tasks_removed_total", "Finished tasks removed by retention."
         )
         self.finished = Gauge(
             "gateway_tasks_finished",
-            "Finished tasks that are kept, as of the last look.",
+            "Finished tasks that still exist, as of the last sweep.",
             registry=self.registry,
         )
         self.work_failures = self._counter(
             "gateway_work_failures_total",
-            "Looks at a task, a file or an upload that failed and are repeated later.",
+            "Failed reconciliations of a task, file or upload, which are retried.",
         )
         self._attempts = self._counter(
             "gateway_callback_attempts_total",
-            "Attempts at callbacks, by the state that each left: Delivered, Pending (it failed and"
-            " is repeated), Undelivered.",
+            "Callback attempts, by resulting state: Delivered, Pending (failed, will be"
+            " repeated), Undelivered.",
             "state",
         )
         self.attempt_duration = self._histogram(
             "gateway_callback_attempt_duration_seconds",
-            "Attempts at callbacks, from the first byte sent to the receiver's answer.",
+            "Duration of callback attempts, from the first byte sent to the receiver's response.",
             _CALLS,
         )
         self.delivery = self._histogram(
             "gateway_callback_delay_seconds",
-            "From the terminal state to the delivery of its callback.",
+            "Time from a task's terminal state to the delivery of its callback.",
             _DELIVERIES,
         )
 
         self.batch_lines = self._counter(
             "gateway_batch_lines_total",
-            "Requests of batches that were answered: completed with a 2xx, failed otherwise.",
+            "Answered requests of batches: completed with a 2xx, failed otherwise.",
             "outcome",
         )
         self._batch_ends = self._counter(
             "gateway_batches_ended_total",
-            "Batches that ended, by the phase they ended in.",
+            "Ended batches, by final phase.",
             "phase",
         )
         self._batch_durations = self._histogram(
             "gateway_batch_duration_seconds",
-            "From a batch's creation to its terminal state, by phase.",
+            "Time from a batch's creation to its terminal state, by phase.",
             _BATCHES,
             "phase",
         )
         self.files_ended = self._counter(
             "gateway_files_ended_total",
-            "Files that were deleted as their life was over (expired), and files that have gone"
-            " with their bytes, whoever deleted them (removed).",
+            "Files deleted at their expiry (expired), and deleted files whose bytes and object"
+            " are removed (removed).",
             "step",
         )
         self.uploads_ended = self._counter(
             "gateway_uploads_ended_total",
-            "Uploads that were settled: completed, cancelled or expired.",
+            "Settled uploads: completed, cancelled or expired.",
             "outcome",
         )
         self.orphans = self._counter(
             "gateway_orphans_removed_total",
-            "Objects in the store that nothing named and that were removed, by folder.",
+            "Removed objects in the store that no Kubernetes object named, by folder.",
             "folder",
         )
-        self.orphan_bytes = self._counter("gateway_orphan_bytes_removed_total", "Their bytes.")
+        self.orphan_bytes = self._counter(
+            "gateway_orphan_bytes_removed_total",
+            "Bytes of removed objects in the store that no Kubernetes object named.",
+        )
         self.quota_repairs = self._counter(
             "gateway_storage_repairs_total",
-            "Differences between the storage ledger and the record that were mended: stray (a"
-            " member without an object was released), missing (an object without a member) and"
-            " size (a member of other bytes), which have the account's pool made again.",
+            "Repaired differences between the storage ledger and the Kubernetes API: stray (an"
+            " entry without an object, released); missing (an object without an entry) and size"
+            " (an entry with a wrong size), after which the account's ledger is rebuilt.",
             "kind",
         )
         self.uploads_open = Gauge(
             "gateway_uploads_open",
-            "Uploads of this replica's shards that are not settled.",
+            "Unsettled uploads in this replica's shards.",
             registry=self.registry,
         )
         self.oldest_deletion = Gauge(
             "gateway_file_deletion_oldest_age_seconds",
-            "Since the oldest file that waits for its bytes to be removed was deleted; 0 for none.",
+            "Time since the deletion of the oldest file whose bytes are not deleted yet; 0 for"
+            " none.",
             registry=self.registry,
         )
         self._stored = Gauge(
             "gateway_stored_bytes",
-            "Bytes of all accounts as of the last proof: of files, of temporary files, and reserved"
-            " for uploads.",
+            "Bytes of all accounts as of the last audit: of files, of temporary files, and"
+            " reserved for uploads.",
             ["state"],
             registry=self.registry,
         )
         self._files = Gauge(
             "gateway_files",
-            "Files by purpose as of the last proof.",
+            "Files by purpose, as of the last audit.",
             ["purpose"],
             registry=self.registry,
         )
         self.files_broken = Gauge(
             "gateway_files_broken",
-            "Files of which bytes are missing or of another size, as of the last reconciliation.",
+            "Files with missing bytes or a wrong size, as of the last audit.",
             registry=self.registry,
         )
 

@@ -85,13 +85,13 @@ class RequestSeries(Collector):
         return (
             CounterMetricFamily(
                 "gateway_http_requests_total",
-                "Requests answered. Status 499 is a client that left before it was answered;"
-                " account_class is unlimited, funded, or none where nobody was recognized.",
+                "Answered requests. Status 499 is a client that left before the response;"
+                " account_class is unlimited, funded, or none without authentication.",
                 labels=("surface", "route", "method", "status", "account_class"),
             ),
             HistogramMetricFamily(
                 "gateway_http_request_duration_seconds",
-                "From a request's head to the end of its answer.",
+                "Time from a request's head to the end of its response.",
                 labels=("surface", "route"),
             ),
         )
@@ -123,32 +123,31 @@ class ApiMetrics:
         self.registry.register(self._requests)
         self._admissions = Counter(
             "gateway_admissions_total",
-            "Paid calls by what became of them at the door: created, replayed, or accepted where"
-            " the call leaves no object; else the code of the error they were answered with,"
-            " internal_error for a defect; client_gone where the client left, cut_short where the"
-            " process did.",
+            "Paid calls by outcome of admission: created, replayed, or accepted for calls without"
+            " an object; else the error code, internal_error for a defect, client_gone if the"
+            " client left, cut_short at shutdown.",
             ("surface", "outcome"),
             registry=self.registry,
         )
         self._bytes = Counter(
             "gateway_content_bytes_total",
-            "Bytes of contents that clients have sent and that were stored (in), or that were sent"
-            " to clients (out), by surface.",
+            "Bytes of contents received from clients and stored (in), or sent to clients (out),"
+            " by surface.",
             ("surface", "direction"),
             registry=self.registry,
         )
         self._bytes_by: dict[tuple[str, str], Counter] = {}
         unstored = Gauge(
             "gateway_journal_unstored_records",
-            "Ended calls whose charge is not in the object store yet: what a kill would lose.",
+            "Ended calls whose charge is not in the object store yet; a kill would lose it.",
             registry=self.registry,
         )
         unstored.set_function(count_unstored)
         self.registry.register(
             _Flags(
                 "gateway_provider_usable",
-                "Whether this process can use a provider that it calls itself: 0 where its"
-                " declaration or its Secret keeps it from that.",
+                "Whether this process can use a provider that it calls itself: 0 if its"
+                " declaration or Secret prevents it.",
                 "provider",
                 list_providers,
             )
@@ -156,9 +155,9 @@ class ApiMetrics:
         self.registry.register(
             _Flags(
                 "gateway_intake_stopped",
-                "Whether this process refuses requests that create, by reason: maintenance; quota,"
-                " the record is near its quota; refused, the record has just refused a write for"
-                " lack of space.",
+                "Whether this process refuses creating requests, by reason: maintenance; quota,"
+                " etcd is near its quota; refused, etcd has just refused a write for lack of"
+                " space.",
                 "reason",
                 list_stops,
             )
@@ -228,18 +227,16 @@ class ConnectionMetrics(Collector):
     ) -> tuple[GaugeMetricFamily, CounterMetricFamily, GaugeMetricFamily, CounterMetricFamily]:
         """The metrics without figures."""
         return (
-            GaugeMetricFamily(
-                "gateway_connections", "Open connections on the port that clients reach."
-            ),
+            GaugeMetricFamily("gateway_connections", "Open connections on the client port."),
             CounterMetricFamily(
                 "gateway_connections_over_bound",
-                "Connections that a bound on their number ended: refused with 503, or evicted for a"
-                " new one while they waited for a request.",
+                "Connections ended by the limit on their number: refused with 503, or evicted for"
+                " a new one while idle.",
                 labels=("outcome",),
             ),
-            GaugeMetricFamily("gateway_downloads", "Downloads under way."),
+            GaugeMetricFamily("gateway_downloads", "Running downloads."),
             CounterMetricFamily(
                 "gateway_downloads_refused",
-                "Downloads that a bound on their number refused with 503.",
+                "Downloads refused with 503 by the limit on their number.",
             ),
         )

@@ -36,40 +36,40 @@ class ProcessMetrics:
         ProcessCollector(registry=registry)
         build = Gauge(
             "gateway_build_info",
-            "Always 1; the labels tell what runs.",
+            "Always 1; the labels name component and versions.",
             ("component", "version", "python"),
             registry=registry,
         )
         build.labels(component, RELEASE, platform.python_version()).set(1)
         self._lag = Histogram(
             "gateway_event_loop_lag_seconds",
-            "How much later than asked for the event loop got to a timer, looked at twice a"
-            " second: everything in the process waits so long.",
+            "Delay of timers in the event loop, measured twice a second; all work of the process"
+            " is delayed by as much.",
             buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
             registry=registry,
         )
         self._round_trips = Histogram(
             "gateway_counters_round_trip_seconds",
-            "Answered exchanges with Redis, each for all calls that went together.",
+            "Answered round trips to Redis, each for all calls sent together.",
             buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2),
             registry=registry,
         )
         Gauge(
             "gateway_clock_skew_seconds",
-            "How far the machine's clock is ahead of the Kubernetes API server's, by which all"
-            " times of the record are judged; 0 while they agree to the second.",
+            "How far the machine's clock is ahead of the Kubernetes API server's, which all"
+            " stored times follow; 0 while they agree to the second.",
             registry=registry,
         ).set_function(lambda: CLOCK.skew)
         self._lost_trips = Counter(
             "gateway_counters_unanswered_total",
-            "Exchanges with Redis that were not answered.",
+            "Round trips to Redis without an answer.",
             registry=registry,
         )
 
         self._failures = Counter(
             "gateway_unexpected_failures_total",
-            "Exceptions that nothing expects, by the loop that was started again or went on after"
-            " it. Its log line has the traceback.",
+            "Unexpected exceptions, by the loop that was restarted or continued. The log line has"
+            " the traceback.",
             ("loop",),
             registry=registry,
         )
@@ -115,13 +115,13 @@ class _Watches(Collector):
         return (
             GaugeMetricFamily(
                 "gateway_watch_silence_seconds",
-                "Since the watch of a kind last showed any sign of life, which is every 3 s;"
+                "Time since the watch of a kind last received anything, normally at most 3 s;"
                 " infinite before the first list.",
                 labels=("kind",),
             ),
             GaugeMetricFamily(
                 "gateway_watch_objects",
-                "Objects of a kind that the process knows.",
+                "Objects of a kind in the process's informer.",
                 labels=("kind",),
             ),
         )
