@@ -58,7 +58,7 @@ from gateway_apiserver.surfaces.management.quotas import KeyQuota
 from gateway_apiserver.surfaces.management.routes import add_management_routes
 from gateway_apiserver.surfaces.management.tombstones import RemovedObjects
 from gateway_apiserver.surfaces.management.usage import UsageRoutes
-from gateway_apiserver.surfaces.moderations import ModerationAdmission, ModerationRoutes
+from gateway_apiserver.surfaces.moderations import ModerationRoutes
 from gateway_apiserver.surfaces.notices import NoticeReceiver
 from gateway_apiserver.surfaces.operations import add_operational_routes
 from gateway_apiserver.surfaces.pricing.routes import PricingRoutes
@@ -71,7 +71,7 @@ from gateway_apiserver.surfaces.uploads.creation import UploadCreation
 from gateway_apiserver.surfaces.uploads.routes import UploadRoutes
 from gateway_apiserver.surfaces.uploads.service import UploadService
 from gateway_apiserver.tasks.api_health import ApiHealth
-from gateway_apiserver.tasks.creation import TaskAdmission
+from gateway_apiserver.tasks.creation import TaskService
 from gateway_apiserver.tasks.finder import TaskFinder
 from gateway_apiserver.tasks.recording import TaskRecorder
 from gateway_core.accounts.guardrails import Guardrail
@@ -184,7 +184,6 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
         PolicyView(parts.keys, parts.guardrails, records),
         limiter,
         failpoints,
-        metrics,
         intake,
     )
     free_rates: dict[FreeRate, int] = {
@@ -196,7 +195,8 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
             authenticator,
             FreeRateLimiter(parts.counters, free_rates, replicas=settings.replicas),
             intake,
-        )
+        ),
+        metrics,
     )
     addresses = AddressPolicy(settings.callback_allowed_cidrs, settings.denied_cidrs)
     finder = TaskFinder(
@@ -207,25 +207,24 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
         mint,
         health := ApiHealth(records),
     )
-    creation = TaskAdmission(
-        entrance=admission,
-        catalog=catalog,
+    tasks = TaskService(
+        admission=admission,
         finder=finder,
         recorder=TaskRecorder(records, health),
         tasks=parts.tasks,
         store=parts.store,
         mint=mint,
-        addresses=addresses,
-        task_id_header=settings.task_id_header,
         failpoints=failpoints,
     )
     # polls are most of what the gateway is asked, so their path is compared first
-    TaskRoutes(catalog, creation, authenticator, finder).add_to(table)
-    moderators = Moderators(lambda: catalog.current, parts.moderations)
+    TaskRoutes(
+        catalog, admission, tasks, authenticator, finder, addresses, settings.task_id_header
+    ).add_to(table)
     ModerationRoutes(
-        ModerationAdmission(
-            admission, moderators, parts.calls, default_model=settings.moderation_default_model
-        )
+        admission,
+        Moderators(lambda: catalog.current, parts.moderations),
+        parts.calls,
+        default_model=settings.moderation_default_model,
     ).add_to(table)
     files = FileFinder(records, parts.files, parts.storage, mint)
     _add_storage(table, parts, files, mint, metrics, failpoints, downloads)

@@ -1,8 +1,9 @@
-"""State of one request: id, account, metric labels, response headers and span."""
+"""State of one request: id, account, metric labels, rate, response headers and span."""
 
 from collections.abc import MutableMapping
 from typing import Any
 
+from gateway_core.api.errors import RateState
 from gateway_core.observability.tracing import NO_SPAN, Span
 
 SCOPE_KEY = "gateway.trace"
@@ -11,17 +12,20 @@ Header = tuple[bytes, bytes]
 
 
 class RequestContext:
-    """One request. `headers` go on its answer whatever that turns out to be.
+    """One request. `headers` are added to its response, whatever that turns out to be.
 
     `route` is one of few words, the first of them (before `_`) the surface: it is a label of
-    metrics. `template` is the path with its variable parts named, where a framework does not know
-    it; a path itself may hold what is nobody's business, and is kept nowhere. `task` is an id as
-    clients have it; the media host knows tasks by the uid of their object alone.
+    metrics. `template` is the path with its parameters named; the path itself may hold a secret and
+    is kept nowhere. `rate` is the state of the account's window, for the rate headers (§12.2).
+    `outcome` is what became of a paid call, for metrics. `task` is an id as clients have it; the
+    media host knows tasks by the uid of their object alone.
     """
 
     __slots__ = (
         "account",
         "headers",
+        "outcome",
+        "rate",
         "request_id",
         "route",
         "span",
@@ -38,10 +42,12 @@ class RequestContext:
         self.task: str | None = None
         self.task_uid: str | None = None
         self.headers: list[Header] = []
+        self.rate: RateState | None = None
+        self.outcome = "accepted"
         self.span = span
 
 
 def get_context(scope: MutableMapping[str, Any]) -> RequestContext:
-    """The trace of the request that `scope` describes."""
-    trace: RequestContext = scope[SCOPE_KEY]
-    return trace
+    """The context of the request that `scope` describes."""
+    context: RequestContext = scope[SCOPE_KEY]
+    return context

@@ -175,11 +175,6 @@ def to_gateway_error(error: Exception, request_id: str) -> GatewayError:
     return Internal(f"The gateway failed on this request; its id is {request_id}.")
 
 
-def drop_rate_headers(headers: list[Header]) -> None:
-    """Takes out what `list_rate_headers` has put in: another limit is the cause (§12.4)."""
-    headers[:] = [(name, value) for name, value in headers if not name.startswith(b"x-ratelimit-")]
-
-
 def list_rate_headers(state: RateState) -> list[Header]:
     """The three headers of every answer of a paid route (contract §12.2)."""
     return [

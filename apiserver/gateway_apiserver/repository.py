@@ -6,8 +6,6 @@ replica's tables at once.
 """
 
 import asyncio
-import random
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -16,11 +14,12 @@ from typing import Any, TypeVar
 import structlog
 
 from gateway_apiserver.concurrency import ListLimiter
+from gateway_apiserver.idempotency import GIVE_UP_SECONDS, attempt, is_of_same_call
 from gateway_apiserver.paging import Order, Position, find_position, take_page
 from gateway_core.api.batch import TERMINAL_PHASES, GatewayBatch
 from gateway_core.api.errors import Internal, NotFound, OutcomeUnknown, Unavailable
 from gateway_core.api.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
-from gateway_core.api.ids import BATCH_PREFIX, REQUEST_ID_ANNOTATION, IdMint, Ownership, id_to_name
+from gateway_core.api.ids import BATCH_PREFIX, IdMint, Ownership, id_to_name
 from gateway_core.api.key import KEY_PREFIX, GatewayKey
 from gateway_core.kube.records import (
     AlreadyExists,
@@ -36,11 +35,8 @@ from gateway_core.kube.records import (
     WatchExpired,
 )
 
-GIVE_UP_SECONDS = 10.0
 READS_AT_ONCE = 16
 """Whole objects that are read for lists at a time: one may have hundreds of KiB."""
-_PAUSE_SECONDS = 0.02
-_LONGEST_PAUSE_SECONDS = 0.5
 _MOST_LISTS = 3
 _log = structlog.get_logger(__name__)
 
@@ -221,7 +217,7 @@ class Repository:
         Raises OutcomeUnknown where it was sent and not acknowledged within 10 s, Unavailable.
         """
         name, sent = obj["metadata"]["name"], False
-        async for left in _attempts():
+        async for left in attempt():
             try:
                 async with asyncio.timeout(left):
                     made = await self._records.create(kind.plural, obj)
@@ -229,7 +225,7 @@ class Repository:
                 found = await self.look_up(kind, name)
                 if found is None:
                     continue
-                return found, _request_id(found) == _request_id(obj)
+                return found, is_of_same_call(found, obj)
             except (RecordOutcomeUnknown, TimeoutError):
                 sent = True
                 continue
@@ -250,7 +246,7 @@ class Repository:
         its own change. Raises as `find` and `create` do.
         """
         sent = False
-        async for left in _attempts():
+        async for left in attempt():
             obj = await self.find(kind, account, wire_id)
             patch = decide(obj)
             if patch is None:
@@ -291,7 +287,7 @@ class Repository:
         `is_kept` is asked of each version before it is deleted. Unavailable.
         """
         meta = obj["metadata"]
-        async for _ in _attempts():
+        async for _ in attempt():
             current = await self.look_up(kind, meta["name"])
             if current is None or current["metadata"]["uid"] != meta["uid"]:
                 return False
@@ -348,19 +344,6 @@ def unknown(kind: Kind) -> NotFound:
     return NotFound(f"{kind.title} not found.")
 
 
-async def _attempts() -> AsyncIterator[float]:
-    """Attempts for ten seconds, each with the seconds left.
-
-    There are pauses between, which keep those who want the same apart.
-    """
-    deadline = time.monotonic() + GIVE_UP_SECONDS
-    pause = _PAUSE_SECONDS
-    while (left := deadline - time.monotonic()) > 0:
-        yield left
-        await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
-        pause = min(_LONGEST_PAUSE_SECONDS, pause * 1.5)
-
-
 @asynccontextmanager
 async def _answering(kind: Kind) -> AsyncIterator[None]:
     """Goes around what is told by the Kubernetes API, which may be away."""
@@ -377,10 +360,6 @@ def _is_held(kind: Kind, account: str, obj: Object) -> bool:
     for part in kind.owner:
         owner = owner[part]
     return governed and bool(owner == account)
-
-
-def _request_id(obj: Object) -> str | None:
-    return (obj["metadata"].get("annotations") or {}).get(REQUEST_ID_ANNOTATION)
 
 
 def _unavailable(kind: Kind) -> Unavailable:

@@ -7,14 +7,17 @@ free rate; only then the handler reads a body. A paid call's operation has no `a
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match, Router, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway_apiserver.admission.authentication import Principal
 from gateway_apiserver.admission.authorization import Access, Authorizer
 from gateway_apiserver.context import Header, RequestContext, get_context
+from gateway_apiserver.errors import to_gateway_error
+from gateway_apiserver.middleware.metrics import find_surface
 from gateway_apiserver.responses import Response, send_response
 from gateway_core.api.errors import MethodNotAllowed, NotFound
 
@@ -92,6 +95,36 @@ Handler = Callable[[Call], Awaitable[Response | None]]
 """Returns the response, or None where it has sent one itself."""
 
 
+class OutcomeCounter(Protocol):
+    """Counts paid calls."""
+
+    def count_admission(self, surface: str, outcome: str) -> None:
+        """Count one paid call by its surface and outcome."""
+        ...
+
+
+def count_outcomes(handler: Handler, counter: OutcomeCounter) -> Handler:
+    """The handler, each of whose calls is counted once: by its error, else by its context."""
+
+    async def serve(call: Call) -> Response | None:
+        context, outcome = call.context, "cut_short"
+        try:
+            response = await handler(call)
+            outcome = context.outcome
+        except ClientDisconnect:
+            outcome = "client_gone"
+            raise
+        except Exception as error:
+            outcome = to_gateway_error(error, context.request_id).code
+            raise
+        else:
+            return response
+        finally:
+            counter.count_admission(find_surface(context.route), outcome)
+
+    return serve
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One method of a path. `label` names it in metrics, its surface first: `files_list`."""
@@ -135,7 +168,8 @@ class PathRoute(BaseRoute):
         caller = None
         if operation.access is not None:
             caller = await self._authorizer.authorize(scope["headers"], context, operation.access)
-        response = await operation.handler(Call(scope, receive, send, context, caller))
+        call = Call(scope, receive, send, context, caller)
+        response = await operation.handler(call)
         if response is not None:
             await send_response(send, response, with_body=scope["method"] != "HEAD")
 
@@ -152,8 +186,9 @@ class PathRoute(BaseRoute):
 class RouteTable:
     """The routes of all surfaces, in the order in which paths are compared."""
 
-    def __init__(self, authorizer: Authorizer) -> None:
+    def __init__(self, authorizer: Authorizer, counter: OutcomeCounter) -> None:
         self.authorizer = authorizer
+        self._counter = counter
         self.routes: list[PathRoute] = []
         self._by_path: dict[str, PathRoute] = {}
 
@@ -165,13 +200,18 @@ class RouteTable:
         label: str,
         access: Access | None = None,
         *,
+        paid: bool = False,
         has_head: bool = True,
     ) -> None:
-        """Add an operation; the path's first one decides `has_head`."""
+        """Add an operation; the path's first one decides `has_head`.
+
+        A `paid` one passes `admission`, and is counted by its outcome.
+        """
         route = self._by_path.get(path)
         if route is None:
             route = self.add_path(PathRoute(path, self.authorizer, has_head=has_head))
-        route.operations[method] = Operation(handler, label, access)
+        served = count_outcomes(handler, self._counter) if paid else handler
+        route.operations[method] = Operation(served, label, access)
 
     def add_path(self, route: PathRoute) -> PathRoute:
         """Add a route that matches or refuses in a way of its own."""

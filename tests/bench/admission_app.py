@@ -1,4 +1,4 @@
-"""The API's entrance for paid calls on a route that does nothing else: what an admission costs.
+"""Admission of paid calls on a route that does nothing else: what an admission costs.
 
 `/paid` lets each call in and holds money for it, `/free` is the same route without that. Run by the
 stage `admission`, with the environment of an API process.
@@ -9,7 +9,7 @@ from itertools import count
 
 from starlette.types import Receive, Scope, Send
 
-from gateway_apiserver.admission.admission import Admission, Payer
+from gateway_apiserver.admission.admission import Admission
 from gateway_apiserver.admission.authentication import Authenticator
 from gateway_apiserver.admission.intake import Intake
 from gateway_apiserver.admission.policies import PolicyView
@@ -20,7 +20,6 @@ from gateway_apiserver.compose import configure_logging, open_api
 from gateway_apiserver.context import get_context
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.middleware.drain import Drain
-from gateway_apiserver.middleware.metrics import ApiMetrics
 from gateway_apiserver.middleware.requests import RequestMiddleware
 from gateway_apiserver.responses import Response, send_response
 from gateway_apiserver.server import serve
@@ -28,18 +27,10 @@ from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.surfaces.bodies import read_json_body
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.key import GatewayKey
-from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal_reader import Backlog
 from gateway_core.billing.ledger import Rebuilder
 
 MICROS = 1000
-
-
-class _Plan:
-    """A call that costs a little."""
-
-    def __init__(self, hold: Hold) -> None:
-        self.hold = hold
 
 
 class Routes:
@@ -49,7 +40,7 @@ class Routes:
         records = parts.records
         self._parts = parts
         self._numbers = count()
-        self._entrance = Admission(
+        self._admission = Admission(
             Authenticator(
                 ReadThrough(parts.keys, records, GatewayKey.plural),
                 ReadThrough(parts.accounts, records, GatewayAccount.plural),
@@ -62,7 +53,6 @@ class Routes:
                 Rebuilder(records, Backlog(parts.store), parts.counters).rebuild,
             ),
             Failpoints(""),
-            ApiMetrics(),
             Intake(),
         )
 
@@ -74,11 +64,11 @@ class Routes:
             return
         await read_json_body(scope["headers"], receive, 1024)
         if scope["path"] == "/paid":
-            await self._entrance.enter(scope["headers"], get_context(scope), self._plan)
+            context = get_context(scope)
+            payer = await self._admission.authenticate(scope["headers"], context)
+            hold = payer.make_hold(f"task-{next(self._numbers)}", MICROS)
+            await self._admission.reserve(payer, context, hold)
         await send_response(send, Response(202, b"{}"))
-
-    async def _plan(self, payer: Payer) -> _Plan:
-        return _Plan(payer.make_hold(f"task-{next(self._numbers)}", MICROS))
 
 
 async def main() -> None:

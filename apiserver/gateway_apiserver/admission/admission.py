@@ -1,13 +1,19 @@
-"""What became of paid calls, counted; the surfaces have it from `entrance`."""
+"""Admission of paid calls, in the order of contract §0.9.
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+    maintenance 503 → credential 401 → class, role 403    `authenticate`
+      → rate 429                                          `reserve`, asked first
+      → the call's own problem: body 400, replay conflict 409, model 403, resource 404, state 409
+      → credit limit 429 → balance 402                    `reserve`
+
+A surface prepares its call between the two (body, replay, price) and keeps back the problem that it
+finds, so that the counters are asked once: the call is counted whatever becomes of it, but for what
+it may not do (403) and what no budget has room for (429), and money is held only where nothing else
+stands in the way. The response still follows the contract's order, the rate before everything.
+"""
+
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
-from itertools import chain, repeat
-from typing import Protocol, TypeVar
-
-from starlette.requests import ClientDisconnect
+from typing import TypeVar
 
 from gateway_apiserver.admission.authentication import Authenticator, Principal
 from gateway_apiserver.admission.intake import Intake
@@ -15,10 +21,8 @@ from gateway_apiserver.admission.policies import PolicyView
 from gateway_apiserver.admission.projections import AccountRecord
 from gateway_apiserver.admission.rates import RateLimiter, RecentRejections
 from gateway_apiserver.context import Header, RequestContext
-from gateway_apiserver.errors import list_rate_headers, to_gateway_error
 from gateway_apiserver.failpoints import Failpoints
-from gateway_apiserver.middleware.metrics import find_surface
-from gateway_apiserver.tasks.recording import GIVE_UP_SECONDS, PAUSES, WinnerUndecided
+from gateway_apiserver.idempotency import WinnerUndecided
 from gateway_core.accounts.guardrails import Policy
 from gateway_core.accounts.roles import Act
 from gateway_core.api.errors import (
@@ -34,39 +38,7 @@ from gateway_core.billing.counters import AdmissionAnswer, Hold, RateUse
 from gateway_core.billing.limits import describe_limit
 from gateway_core.observability.tracing import SpanKind
 
-
-class DecisionCounter(Protocol):
-    """What is told of each paid call."""
-
-    def count_admission(self, surface: str, outcome: str) -> None:
-        """Counts one paid call by its surface and what became of it."""
-        ...
-
-
-@dataclass(slots=True)
-class Decision:
-    """What becomes of a paid call; its surface says so in `outcome` where it knows more."""
-
-    outcome: str = "accepted"
-
-
-@contextmanager
-def count_decision(counter: DecisionCounter, context: RequestContext) -> Iterator[Decision]:
-    """Counts the call of `trace` once: by what is raised within, else by its decision."""
-    decision = Decision()
-    try:
-        yield decision
-    except ClientDisconnect:
-        decision.outcome = "client_gone"
-        raise
-    except Exception as error:
-        decision.outcome = to_gateway_error(error, context.request_id).code
-        raise
-    except BaseException:
-        decision.outcome = "cut_short"
-        raise
-    finally:
-        counter.count_admission(find_surface(context.route), decision.outcome)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +58,12 @@ class Payer:
         return Hold(name, micros, self.policy.subjects)
 
 
-class Plan(Protocol):
-    """What is to be done with a call once it is let in."""
-
-    @property
-    def hold(self) -> Hold | None:
-        """The money to be held for it; None where it costs nothing, as a replay does."""
-        ...
-
-
-P = TypeVar("P", bound=Plan)
+async def capture(preparing: Awaitable[T]) -> tuple[T | None, GatewayError | None]:
+    """The result of a preparation, or the problem that `Admission.reserve` raises in its turn."""
+    try:
+        return await preparing, None
+    except GatewayError as problem:
+        return None, problem
 
 
 class Admission:
@@ -105,117 +73,84 @@ class Admission:
         self,
         authenticator: Authenticator,
         policies: PolicyView,
-        gate: RateLimiter,
+        limiter: RateLimiter,
         failpoints: Failpoints,
-        counter: DecisionCounter,
         intake: Intake,
     ) -> None:
         self._authenticator = authenticator
         self._policies = policies
-        self._gate = gate
+        self._limiter = limiter
         self._failpoints = failpoints
-        self._counter = counter
         self._intake = intake
-        self._full = RecentRejections()
+        self._rejections = RecentRejections()
 
-    def decide(self, context: RequestContext) -> AbstractContextManager[Decision]:
-        """In which a surface takes a call from its entering to its answer; it is counted once."""
-        return count_decision(self._counter, context)
+    async def authenticate(
+        self, headers: Iterable[Header], context: RequestContext, *, writes: bool = True
+    ) -> Payer:
+        """Who pays for the call. One that `writes` no object goes on while the record is full.
 
-    async def enter(
-        self,
-        headers: Iterable[Header],
-        context: RequestContext,
-        plan: Callable[[Payer], Awaitable[P]],
-        *,
-        writes: bool = True,
-    ) -> tuple[Payer, P]:
-        """Who pays for a call, and its plan, whose hold stands now; it is the caller's to end.
-
-        A call that `writes` no object goes on while the record is full.
-
-        `plan` reads and judges the call, up to what it would cost; it asks `policy.check` in its
-        place, and raises what it refuses. It takes nothing that would have to be given back: the
-        call may still be refused. It is asked anew while another call holds money under the name
-        of this one. This is done within `decide`. The context learns of the account and the rate
-        headers.
-
-        Raises every GatewayError that comes before upstream in §0.9.
+        Raises Unavailable, Unauthenticated, Forbidden; RateLimited for an account that was rejected
+        a moment ago, since preparing its call may read the record and the archive.
         """
         self._intake.check(writes=writes)
         caller = await self._authenticator.authenticate(headers, Act.CREATE)
         context.account = caller.account.name
         payer = Payer(caller, await self._policies.find(caller.key))
-        account, budgets = payer.account, payer.policy.budgets
-        if self._full.is_noted(account.name, budgets):
+        account, budgets = payer.account.name, payer.policy.budgets
+        if self._rejections.contains(account, budgets):
             await self._ask(payer, context, None, "look")
-            self._full.forget(account.name, budgets)
-        planned, problem = None, None
-        try:
-            planned = await plan(payer)
-        except GatewayError as error:
-            problem = error
-        hold = None if planned is None else planned.hold
-        # what the call may not do does not count, yet the rate is answered first (§12.1)
-        rate: RateUse = "look" if isinstance(problem, Forbidden) else "count"
+            self._rejections.forget(account, budgets)
+        return payer
+
+    async def reserve(
+        self,
+        payer: Payer,
+        context: RequestContext,
+        hold: Hold | None,
+        problem: GatewayError | None = None,
+        *,
+        counts: bool = True,
+    ) -> None:
+        """Count the call, raise its `problem`, and hold its money: one round trip.
+
+        Without a `hold` it costs nothing, as a replay does. The hold is the caller's to end. A call
+        that was counted before does not count again (`counts`).
+
+        Raises RateLimited, then the problem, then CreditLimitExceeded, InsufficientBalance;
+        Unavailable; WinnerUndecided while another call holds other money under the same name.
+        """
         if hold is not None:
             self._failpoints.reach("before-reserve")
+        rate: RateUse = "count" if counts else "skip"
+        if isinstance(problem, Forbidden):
+            # what the call may not do does not count, yet the rate is answered first (§12.1)
+            rate = "look"
         answer = await self._ask(payer, context, hold, rate)
-        if answer.exceeded is None:
-            # a credit limit's refusal carries none: they would describe what is not the cause
-            context.headers.extend(list_rate_headers(answer.rate))
+        if counts and answer.exceeded is None:
+            # a credit limit's refusal has no rate headers: they would describe another cause
+            context.rate = answer.rate
         if problem is not None:
             raise problem
-        assert planned is not None
         if hold is not None:
             if answer.busy:
-                planned = await self._outwait(payer, context, plan)
-            else:
-                _check_money(payer, answer, hold.micros)
+                raise WinnerUndecided
+            _check_money(payer, answer, hold.micros)
             self._failpoints.reach("after-reserve")
-        return payer, planned
 
-    async def _outwait(
-        self, payer: Payer, context: RequestContext, plan: Callable[[Payer], Awaitable[P]]
-    ) -> P:
-        """The plan, its money held, once the call that holds money under its name is decided.
-
-        That one has the same Idempotency-Key and pays otherwise: as a rule the plan finds what it
-        made, and replays or refuses it (§2.2).
-
-        Raises:
-            WinnerUndecided: it is undecided after 10 s.
-        """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + GIVE_UP_SECONDS
-        for pause in chain(PAUSES, repeat(PAUSES[-1])):
-            if loop.time() + pause >= deadline:
-                break
-            await asyncio.sleep(pause)
-            planned = await plan(payer)
-            if planned.hold is None:
-                return planned
-            answer = await self._ask(payer, context, planned.hold, "skip")
-            if not answer.busy:
-                _check_money(payer, answer, planned.hold.micros)
-                return planned
-        raise WinnerUndecided
+    async def release(self, payer: Payer, hold: Hold) -> None:
+        """Give back the hold of a call that came to nothing."""
+        await self._limiter.release(payer.account.name, hold.task)
 
     async def _ask(
         self, payer: Payer, context: RequestContext, hold: Hold | None, rate: RateUse
     ) -> AdmissionAnswer:
-        """The counters' answer. RateLimited."""
         account, budgets = payer.account, payer.policy.budgets
         with context.span.child("reserve", kind=SpanKind.CLIENT):
-            answer = await self._gate.admit(account, hold, budgets, rate)
+            answer = await self._limiter.admit(account, hold, budgets, rate)
         if answer.rate_exceeded:
-            self._full.note(account.name, budgets, answer.retry_after)
+            self._rejections.note(account.name, budgets, answer.retry_after)
             raise RateLimited(answer.rate, answer.retry_after)
         return answer
-
-    async def release(self, payer: Payer, hold: Hold) -> None:
-        """Gives back the hold of a call that came to nothing."""
-        await self._gate.release(payer.account.name, hold.task)
 
 
 def _check_money(payer: Payer, answer: AdmissionAnswer, micros: int) -> None:

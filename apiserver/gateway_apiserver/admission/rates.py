@@ -282,7 +282,7 @@ class RecentRejections:
         """There is room again."""
         self._until.pop((account, tuple(budgets)), None)
 
-    def is_noted(self, account: str, budgets: Sequence[Budget]) -> bool:
+    def contains(self, account: str, budgets: Sequence[Budget]) -> bool:
         """Whether a call would probably be refused."""
         if not self._until:
             return False

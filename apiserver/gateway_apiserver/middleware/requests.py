@@ -16,6 +16,7 @@ from structlog.contextvars import bind_contextvars
 from gateway_apiserver.context import SCOPE_KEY, RequestContext
 from gateway_apiserver.errors import (
     choose_dialect,
+    list_rate_headers,
     may_be_read_by_any_origin,
     render_error,
     to_gateway_error,
@@ -86,8 +87,9 @@ class RequestMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                marks = (b"x-request-id", context.request_id.encode())
-                message["headers"] = [*message["headers"], *context.headers, marks]
+                rate = () if context.rate is None else list_rate_headers(context.rate)
+                request_id = (b"x-request-id", context.request_id.encode())
+                message["headers"] = [*message["headers"], *rate, *context.headers, request_id]
             await send(message)
 
         body = RequestBody(receive, scope, self._memory)

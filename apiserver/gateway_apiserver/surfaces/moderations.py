@@ -1,4 +1,4 @@
-"""`/v1/moderations` (contract §6)."""
+"""`/v1/moderations`: body and model, hold, the provider's response, charge (contract §6, §1.3)."""
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -7,10 +7,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from gateway_apiserver.admission.admission import Admission, Payer
+from gateway_apiserver.admission.admission import Admission, Payer, capture
 from gateway_apiserver.admission.live_calls import LiveCalls
 from gateway_apiserver.concurrency import AccountLimiter
-from gateway_apiserver.errors import drop_rate_headers
 from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, RouteTable
 from gateway_apiserver.surfaces.large_bodies import LargeBodies
@@ -38,51 +37,45 @@ class _Judging:
     hold: Hold
 
 
-class ModerationAdmission:
-    """Decides on moderations and has those judged that it lets in."""
+class ModerationRoutes:
+    """The one route, and its calls of providers."""
 
     def __init__(
         self,
-        entrance: Admission,
+        admission: Admission,
         moderators: Moderators,
         calls: LiveCalls,
         *,
         default_model: str,
         clock: Callable[[], datetime] = CLOCK.now,
     ) -> None:
-        self._entrance = entrance
+        self._admission = admission
         self._moderators = moderators
         self._calls = calls
         self._default_model = default_model or None
         self._clock = clock
         self._bodies = LargeBodies()
-        self._shares = AccountLimiter()
+        self._limiter = AccountLimiter()
 
-    async def judge(self, call: Call) -> dict[str, Any]:
-        """The whole answer to a call.
+    def add_to(self, table: RouteTable) -> None:
+        """Add the route."""
+        table.add("POST", PATH, self.judge, "moderation_create", paid=True)
 
-        Raises every GatewayError that a paid call may come to, and those of its provider.
-        """
-        with self._entrance.decide(call.context):
-            asked: list[ModerationCall] = []
-            read = partial(read_call, default_model=self._default_model)
-            async with AsyncExitStack() as places:
+    async def judge(self, call: Call) -> Response:
+        """Judge texts and images by the model's provider."""
+        async with AsyncExitStack() as places:
+            # its charge is in the usage journal, so it writes no object
+            payer = await self._admission.authenticate(call.headers, call.context, writes=False)
+            judging, problem = await capture(self._prepare(call, payer, places))
+            hold = None if judging is None else judging.hold
+            await self._admission.reserve(payer, call.context, hold, problem)
+            assert judging is not None, "its problem was raised"
+            # the work goes on when its client has left, and the body's place is its
+            return to_json(await self._judge(call, payer, judging, places.pop_all()))
 
-                async def plan(payer: Payer) -> _Judging:
-                    # a body can be read once, and a plan be asked for again
-                    if not asked:
-                        name = payer.account.name
-                        asked.append(await self._bodies.read(call, name, places, read))
-                    return self._plan(payer, asked[0])
-
-                # its charge is in the usage journal, so it writes no object
-                payer, judging = await self._entrance.enter(
-                    call.headers, call.context, plan, writes=False
-                )
-                # the work goes on when its client has left, and the body's place is its
-                return await self._judge(call, payer, judging, places.pop_all())
-
-    def _plan(self, payer: Payer, asked: ModerationCall) -> _Judging:
+    async def _prepare(self, call: Call, payer: Payer, places: AsyncExitStack) -> _Judging:
+        read = partial(read_call, default_model=self._default_model)
+        asked = await self._bodies.read(call, payer.account.name, places, read)
         model = self._moderators.find_model(asked.model_id, payer.policy)
         micros = price_values(model, {}, {}, self._clock())
         return _Judging(asked, model, payer.make_hold(self._calls.name_call(), micros))
@@ -97,7 +90,7 @@ class ModerationAdmission:
                 moderator = await self._moderators.find(model)
                 route, upstream = moderator.route, moderator.upstream
                 body = asked.to_upstream(route.upstream_model)
-                async with self._shares.take(
+                async with self._limiter.take(
                     route.provider_name, payer.account.name, upstream.limit
                 ):
                     with call.context.span.child("moderate", kind=SpanKind.CLIENT):
@@ -117,21 +110,7 @@ class ModerationAdmission:
         except UpstreamError as error:
             told = explain(error)
             if isinstance(told, UpstreamRateLimited):
-                drop_rate_headers(call.context.headers)
+                # the provider's limit is the cause, which rate headers do not describe (§12.4)
+                call.context.rate = None
             raise told from error
         return {**answer, "model": model.model_id}
-
-
-class ModerationRoutes:
-    """The one route."""
-
-    def __init__(self, admission: ModerationAdmission) -> None:
-        self._admission = admission
-
-    def add_to(self, table: RouteTable) -> None:
-        """Add the route; it is a paid call."""
-        table.add("POST", PATH, self.judge, "moderation_create")
-
-    async def judge(self, call: Call) -> Response:
-        """Judge texts and images by the model's provider."""
-        return to_json(await self._admission.judge(call))

@@ -7,16 +7,21 @@ once. They stand first in the table, since polls are most of what the gateway is
 from starlette.routing import Match
 from starlette.types import Scope
 
+from gateway_apiserver.admission.admission import Admission, Payer, capture
 from gateway_apiserver.admission.authentication import Authenticator
 from gateway_apiserver.admission.authorization import Authorizer
 from gateway_apiserver.catalog import CatalogView
+from gateway_apiserver.idempotency import KeyReused, WinnerUndecided
 from gateway_apiserver.responses import JSON, NO_STORE, Response
 from gateway_apiserver.routing import Call, PathRoute, RouteTable
-from gateway_apiserver.tasks.creation import TaskAdmission, TaskCall
+from gateway_apiserver.surfaces.bodies import read_idempotency_key, read_json_body
+from gateway_apiserver.tasks.creation import Acceptance, PreparedTask, TaskService
+from gateway_apiserver.tasks.drafts import draft_task
 from gateway_apiserver.tasks.finder import TaskFinder, unknown_task
-from gateway_core.api.errors import NotFound, Unauthenticated
+from gateway_core.api.errors import NotFound, OutcomeUnknown, Unauthenticated
 from gateway_core.api.model import RESERVED_SERVICES
-from gateway_core.tasks.operations import Operation
+from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.tasks.operations import MAX_BODY_BYTES, Operation
 from gateway_core.tasks.rendering import render_processing
 
 CREATE_PATH = "/api/v1/{service}/{action}"
@@ -57,33 +62,57 @@ class TaskRoutes:
     def __init__(
         self,
         catalog: CatalogView,
-        admission: TaskAdmission,
+        admission: Admission,
+        tasks: TaskService,
         authenticator: Authenticator,
         finder: TaskFinder,
+        addresses: AddressPolicy,
+        task_id_header: str,
     ) -> None:
         self._catalog = catalog
         self._admission = admission
+        self._tasks = tasks
         self._authenticator = authenticator
         self._finder = finder
+        self._addresses = addresses
+        self._task_id_header = task_id_header.lower().encode()
 
     def add_to(self, table: RouteTable) -> None:
         """Add the routes."""
         for path in (READ_PATH, CREATE_PATH):
             table.add_path(_TaskRoute(path, table.authorizer, self._catalog))
         table.add("GET", READ_PATH, self.show, "task_read")
-        table.add("POST", CREATE_PATH, self.create, "task_create")
+        table.add("POST", CREATE_PATH, self.create, "task_create", paid=True)
 
     async def create(self, call: Call) -> Response:
         """Make a task, or find the one of an earlier call with the Idempotency-Key."""
+        context = call.context
+        payer = await self._admission.authenticate(call.headers, context)
+        try:
+            task, problem = await capture(self._prepare(call, payer))
+            hold = None if task is None else task.hold
+            try:
+                await self._admission.reserve(payer, context, hold, problem)
+                assert task is not None, "its problem was raised"
+            except WinnerUndecided:
+                if task is None:
+                    raise
+                task = await self._tasks.await_winner(payer, context, task)
+            made = await self._tasks.create_or_get(payer, context, task)
+        except (KeyReused, OutcomeUnknown):
+            if context.task is not None:
+                context.headers.append((self._task_id_header, context.task.encode()))
+            raise
+        context.outcome = "replayed" if made.replayed else "created"
+        return _accept(task.service, task.draft.operation.action, made)
+
+    async def _prepare(self, call: Call, payer: Payer) -> PreparedTask:
         service: str = call.scope["path_params"]["service"]
         operation: Operation = call.scope["operation"]
-        accepted = await self._admission.admit(
-            TaskCall(service, operation, call.headers, call.receive, call.context)
-        )
-        flag = b',"task_replayed":true' if accepted.replayed else b""
-        body = b'{"id":"%b","status":"processing"%b}' % (accepted.task_id.encode(), flag)
-        location = f"/api/v1/{service}/{operation.action}/{accepted.task_id}".encode()
-        return Response(202, body, (JSON, NO_STORE, (b"location", location)))
+        raw = await read_json_body(call.headers, call.receive, MAX_BODY_BYTES)
+        draft = draft_task(self._catalog.current, operation, service, raw, self._addresses)
+        key = read_idempotency_key(call.headers)
+        return await self._tasks.prepare(payer, call.context, service, draft, key)
 
     async def show(self, call: Call) -> Response:
         """A task as it is."""
@@ -105,3 +134,10 @@ class TaskRoutes:
             raise NotFound("Not found.") from None
         call.context.account = caller.account.name
         return caller.account.name
+
+
+def _accept(service: str, action: str, made: Acceptance) -> Response:
+    flag = b',"task_replayed":true' if made.replayed else b""
+    body = b'{"id":"%b","status":"processing"%b}' % (made.task_id.encode(), flag)
+    location = f"/api/v1/{service}/{action}/{made.task_id}".encode()
+    return Response(202, body, (JSON, NO_STORE, (b"location", location)))

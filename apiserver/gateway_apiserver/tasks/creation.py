@@ -1,29 +1,18 @@
-"""Task creates: body and model, replay by Idempotency-Key, the object (contract §2.1, §2.2).
+"""Task creates: replay by Idempotency-Key, price, hold and object (contract §2.1, §2.2)."""
 
-Used by `routes.tasks`; what they have in common with other paid calls is `entrance`'s.
-"""
-
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from starlette.types import Receive
-
 from gateway_apiserver.admission.admission import Admission, Payer
-from gateway_apiserver.catalog import CatalogView
 from gateway_apiserver.concurrency import INPUT_SECONDS, StoreTimeout
-from gateway_apiserver.context import Header, RequestContext
+from gateway_apiserver.context import RequestContext
 from gateway_apiserver.failpoints import Failpoints
-from gateway_apiserver.surfaces.bodies import read_idempotency_key, read_json_body
-from gateway_apiserver.tasks.drafts import Draft, draft_task, find_model, price_draft, to_input
+from gateway_apiserver.idempotency import KeyReused, WinnerUndecided, attempt
+from gateway_apiserver.tasks.drafts import Draft, find_model, price_draft, to_input
 from gateway_apiserver.tasks.finder import TaskFinder
-from gateway_apiserver.tasks.recording import (
-    KeyReused,
-    TaskRecorder,
-    WinnerUndecided,
-    is_same_request,
-)
+from gateway_apiserver.tasks.recording import TaskRecorder, is_same_request
 from gateway_core.api.errors import GatewayError, OutcomeUnknown, Unavailable
 from gateway_core.api.ids import (
     ACCOUNT_LABEL,
@@ -40,25 +29,12 @@ from gateway_core.api.ids import (
 from gateway_core.api.resource import skeleton
 from gateway_core.api.task import GatewayTask
 from gateway_core.billing.counters import Hold
-from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.records import Object, Table
 from gateway_core.observability.tracing import SpanKind
 from gateway_core.providers.catalog import Model
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 from gateway_core.tasks.archive import store_input
-from gateway_core.tasks.operations import MAX_BODY_BYTES, Operation
-
-
-@dataclass(frozen=True, slots=True)
-class TaskCall:
-    """A create at `/api/v1/{service}/{action}`, its body unread."""
-
-    service: str
-    operation: Operation
-    headers: Iterable[Header]
-    receive: Receive
-    context: RequestContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,129 +46,119 @@ class Acceptance:
 
 
 @dataclass(frozen=True, slots=True)
-class _Replay:
-    """A task that is there already is shown."""
+class PreparedTask:
+    """A task that a call asks for. `model` and `hold` are None where the task exists already.
+
+    `key` is the Idempotency-Key: the task may be made by any of the calls that have it.
+    """
 
     task_id: str
-    hold: None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Creation:
-    """A task is made; a `keyed` one by any of the calls with its Idempotency-Key."""
-
-    task_id: str
-    keyed: bool
+    service: str
     draft: Draft
-    model: Model
-    hold: Hold
+    key: str | None
+    model: Model | None = None
+    hold: Hold | None = None
 
 
-class TaskAdmission:
-    """Decides on task creates and carries out what it accepts."""
+class TaskService:
+    """Finds the task of an Idempotency-Key, prices new ones and makes their objects."""
 
     def __init__(
         self,
         *,
-        entrance: Admission,
-        catalog: CatalogView,
+        admission: Admission,
         finder: TaskFinder,
         recorder: TaskRecorder,
         tasks: Table[Any],
         store: ObjectStore,
         mint: IdMint,
-        addresses: AddressPolicy,
-        task_id_header: str,
         failpoints: Failpoints,
         clock: Callable[[], datetime] = CLOCK.now,
     ) -> None:
-        self._entrance = entrance
-        self._catalog = catalog
+        self._admission = admission
         self._finder = finder
         self._recorder = recorder
         self._tasks = tasks
         self._store = store
-        self._patience = StoreTimeout(INPUT_SECONDS)
+        self._store_timeout = StoreTimeout(INPUT_SECONDS)
         self._mint = mint
-        self._addresses = addresses
-        self._task_id_header = task_id_header.lower().encode()
         self._failpoints = failpoints
         self._clock = clock
 
-    async def admit(self, call: TaskCall) -> Acceptance:
-        """A task for `call`, new or replayed; never before its object is acknowledged.
+    async def prepare(
+        self, payer: Payer, context: RequestContext, service: str, draft: Draft, key: str | None
+    ) -> PreparedTask:
+        """The task that a draft asks for: one that exists, or a new one with its price.
 
-        Raises every GatewayError that the contract has for a task create.
+        Raises KeyReused, InvalidRequest for an unknown model, Forbidden, Conflict, Unavailable.
         """
-        with self._entrance.decide(call.context) as decision:
-            try:
-                acceptance = await self._pass(call)
-            except (KeyReused, OutcomeUnknown):
-                if call.context.task is not None:
-                    call.context.headers.append((self._task_id_header, call.context.task.encode()))
-                raise
-            decision.outcome = "replayed" if acceptance.replayed else "created"
-        return acceptance
-
-    async def _pass(self, call: TaskCall) -> Acceptance:
-        drafts: list[Draft] = []
-
-        async def plan_once_read(payer: Payer) -> _Replay | _Creation:
-            # a body can be read once, and a plan be asked for again
-            if not drafts:
-                drafts.append(await self._read(call))
-            return await self._plan(call, payer, drafts[0])
-
-        payer, plan = await self._entrance.enter(call.headers, call.context, plan_once_read)
-        call.context.task = plan.task_id
-        if isinstance(plan, _Replay):
-            return Acceptance(plan.task_id, replayed=True)
-        return await self._create(call, payer, plan)
-
-    async def _read(self, call: TaskCall) -> Draft:
-        raw = await read_json_body(call.headers, call.receive, MAX_BODY_BYTES)
-        return draft_task(self._catalog.current, call.operation, call.service, raw, self._addresses)
-
-    async def _plan(self, call: TaskCall, payer: Payer, draft: Draft) -> _Replay | _Creation:
-        key, account = read_idempotency_key(call.headers), payer.account.name
+        account = payer.account.name
         if key is None:
             task_id = self._mint.mint_random(TASK_PREFIX, account)
         else:
-            path = f"/api/v1/{call.service}/{call.operation.action}"
+            path = f"/api/v1/{service}/{draft.operation.action}"
             task_id = self._mint.mint_keyed(TASK_PREFIX, account, path, key)
             found = await self._finder.find_object(account, id_to_name(task_id))
             if found is not None:
-                call.context.task = task_id
+                context.task = task_id
                 if is_same_request(found, draft.given_digest, draft.digest):
-                    return _Replay(task_id)
+                    return PreparedTask(task_id, service, draft, key)
                 raise KeyReused
         model = find_model(draft)
-        payer.policy.check(call.service, draft.model_id)
+        payer.policy.check(service, draft.model_id)
         micros = price_draft(draft, model, self._clock())
         hold = payer.make_hold(id_to_name(task_id), micros)
-        return _Creation(task_id, key is not None, draft, model, hold)
+        return PreparedTask(task_id, service, draft, key, model, hold)
 
-    async def _create(self, call: TaskCall, payer: Payer, plan: _Creation) -> Acceptance:
+    async def await_winner(
+        self, payer: Payer, context: RequestContext, task: PreparedTask
+    ) -> PreparedTask:
+        """The task, its money held, once the other call with its Idempotency-Key is decided.
+
+        That call pays another price for the same name. As a rule the task that it made is found,
+        and replayed or refused (§2.2). Raises WinnerUndecided after 10 s.
+        """
+        async for _ in attempt():
+            task = await self.prepare(payer, context, task.service, task.draft, task.key)
+            try:
+                await self._admission.reserve(payer, context, task.hold, counts=False)
+            except WinnerUndecided:
+                continue
+            return task
+        raise WinnerUndecided
+
+    async def create_or_get(
+        self, payer: Payer, context: RequestContext, task: PreparedTask
+    ) -> Acceptance:
+        """The task, whose hold stands; never before its object is acknowledged.
+
+        Raises KeyReused, WinnerUndecided, OutcomeUnknown, Unavailable, Internal.
+        """
+        context.task = task.task_id
+        if task.hold is None:
+            return Acceptance(task.task_id, replayed=True)
         try:
-            obj = await self._compose(call, payer, plan)
+            obj = await self._compose(payer, context, task)
             self._failpoints.reach("before-create")
-            with call.context.span.child("record", kind=SpanKind.CLIENT):
+            with context.span.child("record", kind=SpanKind.CLIENT):
                 recorded = await self._recorder.record(obj)
             self._failpoints.reach("after-create")
         except GatewayError as error:
-            # the hold stays where the task may be there, of this call or of another with the same
-            # Idempotency-Key: then it needs it, and else the sweeper ends it
-            if not plan.keyed and not isinstance(error, OutcomeUnknown | WinnerUndecided):
-                await self._entrance.release(payer, plan.hold)
+            # The hold stays where the task may exist, made by this call or by another with the same
+            # Idempotency-Key: then the task needs it, and else the sweeper ends it.
+            if task.key is None and not isinstance(error, OutcomeUnknown | WinnerUndecided):
+                await self._admission.release(payer, task.hold)
             raise
         self._tasks.offer(recorded.object)
-        return Acceptance(plan.task_id, recorded.replayed)
+        return Acceptance(task.task_id, recorded.replayed)
 
-    async def _compose(self, call: TaskCall, payer: Payer, plan: _Creation) -> Object:
-        draft, account, name = plan.draft, payer.account.name, plan.hold.task
+    async def _compose(self, payer: Payer, context: RequestContext, task: PreparedTask) -> Object:
+        assert task.model is not None
+        assert task.hold is not None
+        draft, account, name = task.draft, payer.account.name, task.hold.task
         try:
-            # bytes of their own for each body: an equal name may be in a race with other input
-            async with self._patience.bound():
+            # a place of its own for each body: another call may store other input for the same name
+            async with self._store_timeout.bound():
                 stored = await store_input(
                     self._store, account, f"{name}-{draft.digest[:16]}", to_input(draft)
                 )
@@ -201,15 +167,15 @@ class TaskAdmission:
         request: dict[str, Any] = {
             "accountName": account,
             "keyName": payer.policy.key_name,
-            "service": call.service,
-            "action": call.operation.action,
+            "service": task.service,
+            "action": draft.operation.action,
             "modelId": draft.model_id,
             **stored,
             "fingerprint": draft.digest,
-            "reservedMicros": plan.hold.micros,
+            "reservedMicros": task.hold.micros,
         }
-        if plan.model.keyed_route is not None:
-            request["route"] = plan.model.keyed_route.model_dump(by_alias=True)
+        if task.model.keyed_route is not None:
+            request["route"] = task.model.keyed_route.model_dump(by_alias=True)
         if payer.policy.guardrail_names:
             request["guardrailNames"] = list(payer.policy.guardrail_names)
         callback_url = draft.complete.get("callback_url")
@@ -221,15 +187,15 @@ class TaskAdmission:
             name,
             labels={ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(name))},
             annotations={
-                REQUEST_ID_ANNOTATION: call.context.request_id,
+                REQUEST_ID_ANNOTATION: context.request_id,
                 GIVEN_DIGEST_ANNOTATION: draft.given_digest,
-                **_name_trace(call.context),
+                **_name_trace(context),
             },
             finalizers=[TASK_FINALIZER],
         )
         return {
             **head,
-            "spec": {"request": request, "deadlineSeconds": plan.model.deadline_seconds},
+            "spec": {"request": request, "deadlineSeconds": task.model.deadline_seconds},
         }
 
 

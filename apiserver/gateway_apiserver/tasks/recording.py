@@ -1,7 +1,6 @@
 """Creating a task's object until it is known whether it is there (contract §2.1, §2.2).
 
 The create is the lock: of several with one name exactly one succeeds, and the others find it.
-Used by `admission`, once everything else has been decided.
 """
 
 import asyncio
@@ -11,15 +10,20 @@ from dataclasses import dataclass
 
 import structlog
 
+from gateway_apiserver.idempotency import (
+    GIVE_UP_SECONDS,
+    KeyReused,
+    WinnerUndecided,
+    is_of_same_call,
+)
 from gateway_apiserver.tasks.api_health import ApiHealth
 from gateway_core.api.errors import (
-    Conflict,
     GatewayError,
     Internal,
     OutcomeUnknown,
     Unavailable,
 )
-from gateway_core.api.ids import GIVEN_DIGEST_ANNOTATION, REQUEST_ID_ANNOTATION
+from gateway_core.api.ids import GIVEN_DIGEST_ANNOTATION
 from gateway_core.api.task import GatewayTask
 from gateway_core.kube.records import (
     AlreadyExists,
@@ -32,7 +36,6 @@ from gateway_core.kube.records import (
     Refused,
 )
 
-GIVE_UP_SECONDS = 10.0
 REFUSE_SECONDS = 0.5
 """Time to go on trying where nothing has been sent: the client is told to come again soon."""
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
@@ -46,24 +49,6 @@ class Recorded:
 
     object: Object
     replayed: bool
-
-
-class KeyReused(Conflict):
-    """The Idempotency-Key stands for a task that asks for something else (contract §2.2)."""
-
-    code = "idempotency_conflict"
-
-    def __init__(self) -> None:
-        super().__init__("Idempotency-Key was already used with different input")
-
-
-class WinnerUndecided(Unavailable):
-    """A call of the same name was first, and its task cannot be seen yet; the hold is its."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "Another request with this Idempotency-Key is being decided.", retry_after=1
-        )
 
 
 class TaskRecorder:
@@ -132,7 +117,7 @@ class TaskRecorder:
             found = await self._records.get(GatewayTask.plural, obj["metadata"]["name"])
         except (Missing, RecordUnavailable) as error:
             raise WinnerUndecided from error
-        if _request_id(found) == _request_id(obj):
+        if is_of_same_call(found, obj):
             return Recorded(found, replayed=False)
         given = obj["metadata"]["annotations"][GIVEN_DIGEST_ANNOTATION]
         if is_same_request(found, given, obj["spec"]["request"]["fingerprint"]):
@@ -150,9 +135,3 @@ def is_same_request(obj: Object, given_digest: str, fingerprint: str) -> bool:
         annotations.get(GIVEN_DIGEST_ANNOTATION) == given_digest
         or obj["spec"]["request"].get("fingerprint") == fingerprint
     )
-
-
-def _request_id(obj: Object) -> str | None:
-    annotations = obj["metadata"].get("annotations") or {}
-    value: str | None = annotations.get(REQUEST_ID_ANNOTATION)
-    return value

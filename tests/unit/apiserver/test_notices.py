@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from gateway_apiserver.admission.authorization import Authorizer
+from gateway_apiserver.middleware.metrics import ApiMetrics
 from gateway_apiserver.middleware.requests import RequestMiddleware
 from gateway_apiserver.routing import RouteTable
 from gateway_apiserver.surfaces.notices import (
@@ -61,7 +62,7 @@ async def post(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    table = RouteTable(authorizer=cast(Authorizer, None))
+    table = RouteTable(cast(Authorizer, None), ApiMetrics())
     receiver.add_to(table)
     await RequestMiddleware(table.build_app())(scope, stream.__anext__, send)
     return sent[0]

@@ -7,13 +7,13 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gateway_apiserver.admission.admission import Admission, Payer
+from gateway_apiserver.admission.admission import Admission, Payer, capture
+from gateway_apiserver.idempotency import KeyReused
 from gateway_apiserver.repository import BATCHES, OPEN_BATCHES, Repository
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.batches.requests import ENDPOINT, WINDOW, BatchDraft, read_draft
 from gateway_apiserver.surfaces.bodies import invalid, read_idempotency_key, read_object
 from gateway_apiserver.surfaces.ids import unknown
-from gateway_apiserver.tasks.recording import KeyReused
 from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.errors import Conflict
 from gateway_core.api.ids import (
@@ -49,22 +49,17 @@ class FindFile(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Replay:
-    """A Batch that is there already is shown."""
+class _Prepared:
+    """A Batch that is asked for: one that exists already (`found`), or a new one of a File.
 
-    obj: Object
-    hold: None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Creation:
-    """A Batch is made of a File; `version` is the record's, from before that was looked up."""
+    `version` is the record's, from before the File was looked up.
+    """
 
     name: str
     draft: BatchDraft
-    file: Object
-    version: str
-    hold: None = None
+    found: Object | None = None
+    file: Object | None = None
+    version: str = ""
 
 
 class BatchCreation:
@@ -72,15 +67,15 @@ class BatchCreation:
 
     def __init__(
         self,
-        entrance: Admission,
-        holdings: Repository,
+        admission: Admission,
+        repository: Repository,
         find_file: FindFile,
         mint: IdMint,
         *,
         most_open: int,
     ) -> None:
-        self._entrance = entrance
-        self._holdings = holdings
+        self._admission = admission
+        self._repository = repository
         self._find_file = find_file
         self._mint = mint
         self._most_open = most_open
@@ -91,32 +86,27 @@ class BatchCreation:
         Raises every GatewayError that a paid call may come to, NotFound and InvalidRequest for its
         File, KeyReused, Conflict where the account has as many under way as it may.
         """
-        drafts: list[BatchDraft] = []
-
-        async def plan(payer: Payer) -> _Replay | _Creation:
-            # a body can be read once, and a plan be asked for again
-            if not drafts:
-                drafts.append(read_draft(await read_object(call)))
-            return await self._plan(call, payer, drafts[0])
-
-        with self._entrance.decide(call.context) as decision:
-            payer, planned = await self._entrance.enter(call.headers, call.context, plan)
-            obj, is_new = await self._make(call, payer, planned)
-            decision.outcome = "created" if is_new else "replayed"
+        payer = await self._admission.authenticate(call.headers, call.context)
+        prepared, problem = await capture(self._prepare(call, payer))
+        await self._admission.reserve(payer, call.context, None, problem)
+        assert prepared is not None, "its problem was raised"
+        obj, is_new = await self._create_or_get(call, payer, prepared)
+        call.context.outcome = "created" if is_new else "replayed"
         return obj
 
-    async def _plan(self, call: Call, payer: Payer, draft: BatchDraft) -> _Replay | _Creation:
+    async def _prepare(self, call: Call, payer: Payer) -> _Prepared:
+        draft = read_draft(await read_object(call))
         account, key = payer.account.name, read_idempotency_key(call.headers)
         if key is None:
             name = id_to_name(self._mint.mint_random(BATCH_PREFIX, account))
         else:
             name = id_to_name(self._mint.mint_keyed(BATCH_PREFIX, account, PATH, key))
-            found = await self._holdings.look_up(BATCHES, name)
+            found = await self._repository.look_up(BATCHES, name)
             if found is not None:
                 check_same(found, draft)
-                return _Replay(found)
-        # first: a deletion that begins after the look at the File waits as long as a create takes
-        version = await self._holdings.read_version(BATCHES)
+                return _Prepared(name, draft, found)
+        # read first: a deletion that begins after the File was seen waits as long as a create takes
+        version = await self._repository.read_version(BATCHES)
         file = await self._find_file(account, draft.input_file_id, param="input_file_id")
         if file["spec"]["request"]["purpose"] != "batch":
             raise invalid(
@@ -125,11 +115,11 @@ class BatchCreation:
                 code="invalid_file_purpose",
             )
         await self._check_room(account)
-        return _Creation(name, draft, file, version)
+        return _Prepared(name, draft, None, file, version)
 
     async def _check_room(self, account: str) -> None:
         """Raises Conflict; calls at the very same time may pass the bound by as many."""
-        listing = await self._holdings.list_all(OPEN_BATCHES, account, names_only=True)
+        listing = await self._repository.list_all(OPEN_BATCHES, account, names_only=True)
         if len(listing.objects) >= self._most_open:
             raise Conflict(
                 f"The account has {len(listing.objects)} batches that have not ended; at most"
@@ -137,16 +127,16 @@ class BatchCreation:
                 code="batch_state_conflict",
             )
 
-    async def _make(
-        self, call: Call, payer: Payer, planned: _Replay | _Creation
+    async def _create_or_get(
+        self, call: Call, payer: Payer, prepared: _Prepared
     ) -> tuple[Object, bool]:
         """The object, and whether this call has made it."""
-        if isinstance(planned, _Replay):
-            return planned.obj, False
-        obj = _compose(call, payer, planned)
-        made, is_own = await self._holdings.create(BATCHES, obj)
+        if prepared.found is not None:
+            return prepared.found, False
+        obj = _compose(call, payer, prepared)
+        made, is_own = await self._repository.create(BATCHES, obj)
         if not is_own:
-            check_same(made, planned.draft)
+            check_same(made, prepared.draft)
         return made, is_own
 
 
@@ -158,17 +148,18 @@ def check_same(obj: Object, draft: BatchDraft) -> None:
         raise KeyReused
 
 
-def _compose(call: Call, payer: Payer, planned: _Creation) -> Object:
-    draft, account = planned.draft, payer.account.name
+def _compose(call: Call, payer: Payer, prepared: _Prepared) -> Object:
+    draft, account, file = prepared.draft, payer.account.name, prepared.file
+    assert file is not None
     request: dict[str, Any] = {
         "accountName": account,
         "keyName": payer.policy.key_name,
         "endpoint": ENDPOINT,
         "completionWindow": WINDOW,
-        "inputFileName": planned.file["metadata"]["name"],
+        "inputFileName": file["metadata"]["name"],
         "fingerprint": fingerprint(draft.values),
     }
-    segments = planned.file["spec"]["request"]["segments"]
+    segments = file["spec"]["request"]["segments"]
     if len(segments) <= MOST_COPIED:
         request["segments"] = segments
     if payer.policy.guardrail_names:
@@ -179,11 +170,11 @@ def _compose(call: Call, payer: Payer, planned: _Creation) -> Object:
         request["outputExpiresAfterSeconds"] = draft.life
     head = skeleton(
         GatewayBatch,
-        planned.name,
-        labels={ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(planned.name))},
+        prepared.name,
+        labels={ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(prepared.name))},
         annotations={
             REQUEST_ID_ANNOTATION: call.context.request_id,
-            SEQUENCE_ANNOTATION: planned.version,
+            SEQUENCE_ANNOTATION: prepared.version,
         },
         finalizers=[BATCH_FINALIZER],
     )

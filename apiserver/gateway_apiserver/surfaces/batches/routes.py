@@ -30,17 +30,17 @@ class BatchRoutes:
     def __init__(
         self,
         creation: BatchCreation,
-        holdings: Repository,
+        repository: Repository,
         clock: Callable[[], datetime] = CLOCK.now,
     ) -> None:
         self._creation = creation
-        self._holdings = holdings
+        self._repository = repository
         self._clock = clock
 
     def add_to(self, table: RouteTable) -> None:
         """Add the routes; creates are paid calls and pass `admission`."""
         one, cancel = PATH + "/{batch_id}", PATH + "/{batch_id}/cancel"
-        table.add("POST", PATH, self.create, "batch_create")
+        table.add("POST", PATH, self.create, "batch_create", paid=True)
         table.add("GET", PATH, self.list, "batch_list", Access())
         table.add("GET", one, self.show, "batch_read", Access())
         table.add("POST", cancel, self.cancel, "batch_cancel", Access(Act.CREATE))
@@ -60,10 +60,10 @@ class BatchRoutes:
         after = None
         if query.after is not None:
             after = find_position(await self._find_cursor(account, query.after))
-        names, has_more = await self._holdings.list_names(
+        names, has_more = await self._repository.list_names(
             BATCHES, account, after=after, limit=query.limit, order=query.order
         )
-        page = await self._holdings.show_each(BATCHES, account, names, render_batch)
+        page = await self._repository.show_each(BATCHES, account, names, render_batch)
         return to_json(wrap_page(page, has_more))
 
     async def cancel(self, call: Call) -> Response:
@@ -89,7 +89,7 @@ class BatchRoutes:
             }
 
         try:
-            obj = await self._holdings.change(BATCHES, call.account, wire_id, decide)
+            obj = await self._repository.change(BATCHES, call.account, wire_id, decide)
         except NotFound:
             raise _unknown(wire_id) from None
         return to_json(render_batch(obj))
@@ -97,13 +97,13 @@ class BatchRoutes:
     async def _find_cursor(self, account: str, wire_id: str) -> Object:
         """The Batch of a cursor; one whose deletion has begun is one still. NotFound."""
         try:
-            return await self._holdings.find(BATCHES, account, wire_id)
+            return await self._repository.find(BATCHES, account, wire_id)
         except NotFound:
             raise _unknown(wire_id, param="after") from None
 
     async def _find(self, account: str, wire_id: str) -> Object:
         try:
-            obj = await self._holdings.find(BATCHES, account, wire_id)
+            obj = await self._repository.find(BATCHES, account, wire_id)
         except NotFound:
             raise _unknown(wire_id) from None
         if not _is_shown(obj):

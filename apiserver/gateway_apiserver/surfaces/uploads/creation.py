@@ -9,9 +9,8 @@ import asyncio
 import structlog
 
 from gateway_apiserver.admission.authentication import Principal
+from gateway_apiserver.idempotency import KeyReused, WinnerUndecided, attempt, is_of_same_call
 from gateway_apiserver.surfaces.uploads.requests import WantedUpload
-from gateway_apiserver.surfaces.uploads.service import take_turns
-from gateway_apiserver.tasks.recording import KeyReused, WinnerUndecided
 from gateway_core.api.errors import Internal, OutcomeUnknown, Unavailable
 from gateway_core.api.ids import (
     ACCOUNT_LABEL,
@@ -108,7 +107,7 @@ class UploadCreation:
     async def _record(self, obj: Object) -> tuple[Object, bool]:
         """Creates `obj` or finds the one of its name; whether this call has made it."""
         sent = False
-        async for left in take_turns():
+        async for left in attempt():
             try:
                 async with asyncio.timeout(left):
                     return await self._try(obj)
@@ -132,7 +131,7 @@ class UploadCreation:
             found = await self._records.get(GatewayUpload.plural, obj["metadata"]["name"])
         except Missing as error:
             raise WinnerUndecided from error
-        return found, _read_request_id(found) == _read_request_id(obj)
+        return found, is_of_same_call(found, obj)
 
     async def _withdraw(self, obj: Object) -> None:
         """Ends an Upload for which there is no room after all; else its hour does."""
@@ -174,11 +173,6 @@ def _check_same(found: Object, wanted: WantedUpload) -> Object:
     if is_withdrawn(found):
         raise StorageFull
     return {**found, "spec": {**found["spec"], "outcome": "Pending"}}
-
-
-def _read_request_id(obj: Object) -> str | None:
-    value: str | None = (obj["metadata"].get("annotations") or {}).get(REQUEST_ID_ANNOTATION)
-    return value
 
 
 def _unavailable() -> Unavailable:

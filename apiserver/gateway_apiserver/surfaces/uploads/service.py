@@ -6,12 +6,11 @@ that no response contradicts a later one.
 """
 
 import asyncio
-import random
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
+from gateway_apiserver.idempotency import attempt
 from gateway_apiserver.surfaces.ids import check_id, unknown
 from gateway_apiserver.surfaces.uploads.requests import WantedCompletion
 from gateway_core.api.errors import (
@@ -45,21 +44,6 @@ from gateway_core.kube.records import (
     Refused,
 )
 from gateway_core.storage.objects import ObjectMissing, StoreUnavailable
-
-GIVE_UP_SECONDS = 10.0
-_PAUSE_SECONDS = 0.01
-_LONGEST_PAUSE_SECONDS = 0.5
-
-
-async def take_turns() -> AsyncIterator[float]:
-    """Attempts for ten seconds, each with the seconds left; jittered pauses between them."""
-    deadline = time.monotonic() + GIVE_UP_SECONDS
-    pause = _PAUSE_SECONDS
-    while (left := deadline - time.monotonic()) > 0:
-        yield left
-        await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
-        pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
-
 
 _log = structlog.get_logger(__name__)
 
@@ -143,7 +127,7 @@ class UploadService:
         """
         name = check_id(self._mint, UPLOAD_PREFIX, account, wire_id)
         sent = False
-        async for left in take_turns():
+        async for left in attempt():
             try:
                 async with asyncio.timeout(left):
                     obj, known = known or await self._find(account, wire_id, name), None

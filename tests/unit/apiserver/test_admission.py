@@ -1,13 +1,14 @@
-"""The way in of every paid call, with a plan that is no task's: what other surfaces rely on."""
+"""Admission of paid calls that are no task creates: what every surface relies on."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, cast
 
 import pytest
 from starlette.requests import ClientDisconnect
 
-from gateway_apiserver.admission.admission import Admission, Payer
+from gateway_apiserver.admission.admission import Admission, Payer, capture
 from gateway_apiserver.admission.authentication import Authenticator
 from gateway_apiserver.admission.intake import Intake
 from gateway_apiserver.admission.policies import PolicyView
@@ -15,6 +16,8 @@ from gateway_apiserver.admission.rates import RateLimiter
 from gateway_apiserver.admission.read_through import ReadThrough
 from gateway_apiserver.context import RequestContext
 from gateway_apiserver.failpoints import Failpoints
+from gateway_apiserver.responses import Response
+from gateway_apiserver.routing import Call, count_outcomes
 from gateway_core.api.errors import (
     CreditLimitExceeded,
     Forbidden,
@@ -34,7 +37,7 @@ COST = 400_000
 
 @dataclass
 class Completion:
-    """The plan of a call of a model that answers at once."""
+    """A prepared call of a model that answers at once."""
 
     hold: Hold | None
     model: str = "chat"
@@ -45,9 +48,8 @@ class Surface:
 
     def __init__(self, gateway: Gateway, *, maintenance: bool = False) -> None:
         self.gateway = gateway
-        self.trace = RequestContext("req_x")
-        self.plans = 0
-        self.counted: list[tuple[str, str]] = []
+        self.context = RequestContext("req_x")
+        self.prepared = 0
         records = gateway.records
         tables = (
             (gateway.keys, "gatewaykeys"),
@@ -56,12 +58,11 @@ class Surface:
         )
         keys, accounts, users = (ReadThrough(table, records, kind) for table, kind in tables)
         rebuild = Rebuilder(records, Backlog(gateway.store), gateway.counters).rebuild
-        self.entrance = Admission(
+        self.admission = Admission(
             Authenticator(keys, accounts, users, PEPPERS),
             PolicyView(gateway.keys, gateway.guardrails, records),
             RateLimiter(gateway.counters, rebuild),
             Failpoints(""),
-            self,
             Intake(maintenance=maintenance),
         )
 
@@ -73,27 +74,28 @@ class Surface:
         refuse: Callable[[], BaseException] | None = None,
     ) -> tuple[Payer, Completion]:
         """One call; without a cost it wants no hold."""
-        self.trace.headers.clear()
+        context = self.context = RequestContext("req_x")
 
-        async def plan(payer: Payer) -> Completion:
-            self.plans += 1
+        async def prepare() -> Completion:
+            self.prepared += 1
             payer.policy.check("llm", "chat")
             if refuse is not None:
                 raise refuse()
             return Completion(None if cost is None else payer.make_hold("call-1", cost))
 
         headers = [(b"authorization", f"Bearer {key or self.gateway.key}".encode())]
-        with self.entrance.decide(self.trace):
-            return await self.entrance.enter(headers, self.trace, plan)
-
-    def count_admission(self, surface: str, outcome: str) -> None:
-        """Takes in what the entrance counts."""
-        self.counted.append((surface, outcome))
+        payer = await self.admission.authenticate(headers, context)
+        completion, problem = await capture(prepare())
+        hold = None if completion is None else completion.hold
+        await self.admission.reserve(payer, context, hold, problem)
+        assert completion is not None
+        return payer, completion
 
     @property
-    def told(self) -> set[bytes]:
-        """The names of the headers that the call has earned."""
-        return {name for name, _ in self.trace.headers}
+    def remaining(self) -> int | None:
+        """Calls left in the rate headers of the response; None where it has none."""
+        rate = self.context.rate
+        return None if rate is None else rate.remaining
 
 
 @pytest.fixture
@@ -101,41 +103,41 @@ def surface(gateway: Gateway) -> Surface:
     return Surface(gateway)
 
 
-async def test_it_tells_who_pays_and_holds_the_money(surface: Surface) -> None:
+async def test_admission_finds_the_payer_and_holds_the_money(surface: Surface) -> None:
     surface.gateway.put_guardrail("grd-a", surface.gateway.key)
     payer, plan = await surface.call()
     assert plan.model == "chat"
-    assert payer.account.name == surface.trace.account == "demo"
-    assert b"x-ratelimit-remaining-rpm" in surface.told
+    assert payer.account.name == surface.context.account == "demo"
+    assert surface.remaining is not None
     assert await surface.gateway.held() == COST
     budgets = [Budget(subject) for subject in payer.policy.subjects]
     states = await surface.gateway.counters.read_budgets("demo", budgets)
     assert [state.held for state in states] == [COST, COST]
     assert plan.hold is not None
-    await surface.entrance.release(payer, plan.hold)
+    await surface.admission.release(payer, plan.hold)
     assert await surface.gateway.held() == 0
 
 
-async def test_what_costs_nothing_holds_nothing(surface: Surface) -> None:
+async def test_call_without_cost_holds_nothing(surface: Surface) -> None:
     surface.gateway.put_account("demo", funds={"paidMicros": 0})
     surface.gateway.change_key(surface.gateway.key, limit={"micros": 0, "window": "1h"})
     _, plan = await surface.call(cost=None)
     assert plan.hold is None
-    assert b"x-ratelimit-remaining-rpm" in surface.told
+    assert surface.remaining is not None
 
 
-async def test_a_refusal_of_the_plan_is_counted_and_told(surface: Surface) -> None:
+async def test_a_problem_of_the_call_counts_in_its_rate(surface: Surface) -> None:
     surface.gateway.put_account("demo", requestsPerMinute=2)
     for _ in range(2):
         with pytest.raises(NotFound):
             await surface.call(refuse=lambda: NotFound("No such model."))
-        assert b"x-ratelimit-remaining-rpm" in surface.told
+        assert surface.remaining is not None
     with pytest.raises(RateLimited):
         await surface.call(refuse=lambda: NotFound("No such model."))
-    assert surface.told == set()
+    assert surface.remaining is None
 
 
-async def test_nothing_is_planned_for_who_may_not_call(surface: Surface) -> None:
+async def test_nothing_is_prepared_for_a_caller_that_may_not_call(surface: Surface) -> None:
     gateway = surface.gateway
     gateway.put_user("vera", {"demo": "viewer"})
     for key, error in [
@@ -147,10 +149,10 @@ async def test_nothing_is_planned_for_who_may_not_call(surface: Surface) -> None
             await surface.call(key)
     with pytest.raises(Unavailable):
         await Surface(gateway, maintenance=True).call()
-    assert surface.plans == 0
+    assert surface.prepared == 0
 
 
-async def test_credit_comes_before_balance_and_after_the_plan(surface: Surface) -> None:
+async def test_problem_before_credit_limit_before_balance(surface: Surface) -> None:
     gateway = surface.gateway
     gateway.put_account("demo", funds={"paidMicros": 0})
     with pytest.raises(InsufficientBalance):
@@ -158,10 +160,20 @@ async def test_credit_comes_before_balance_and_after_the_plan(surface: Surface) 
     gateway.change_key(gateway.key, limit={"micros": COST - 1, "window": "1h"})
     with pytest.raises(CreditLimitExceeded):
         await surface.call()
-    assert surface.told == set()
+    assert surface.remaining is None
     gateway.put_guardrail("grd-a", gateway.key, deniedModels=["chat"])
     with pytest.raises(Forbidden):
         await surface.call()
+
+
+class Outcomes:
+    """Counts paid calls."""
+
+    def __init__(self) -> None:
+        self.counted: list[tuple[str, str]] = []
+
+    def count_admission(self, surface: str, outcome: str) -> None:
+        self.counted.append((surface, outcome))
 
 
 @pytest.mark.parametrize(
@@ -173,18 +185,29 @@ async def test_credit_comes_before_balance_and_after_the_plan(surface: Surface) 
         (asyncio.CancelledError(), "cut_short"),
     ],
 )
-async def test_every_call_is_counted_once_by_its_surface_and_what_became_of_it(
-    surface: Surface, error: BaseException, outcome: str
+async def test_every_paid_call_is_counted_once_by_its_surface_and_outcome(
+    error: BaseException, outcome: str
 ) -> None:
-    surface.trace.route = "llm_chat"
+    counter, context = Outcomes(), RequestContext("req_x")
+    context.route = "llm_chat"
+
+    async def fail(_: Call) -> Response:
+        raise error
+
+    async def succeed(call: Call) -> Response:
+        return Response(200, b"{}")
+
+    call = Call({}, cast(Any, None), cast(Any, None), context)
     with pytest.raises(type(error)):
-        await surface.call(refuse=lambda: error)
-    assert surface.counted == [("llm", outcome)]
-    await surface.call()
-    assert surface.counted == [("llm", outcome), ("llm", "accepted")]
+        await count_outcomes(fail, counter)(call)
+    assert counter.counted == [("llm", outcome)]
+    await count_outcomes(succeed, counter)(call)
+    assert counter.counted == [("llm", outcome), ("llm", "accepted")]
 
 
-async def test_who_was_refused_for_his_rate_is_not_planned_for_again(surface: Surface) -> None:
+async def test_rate_limited_account_is_rejected_before_its_call_is_prepared(
+    surface: Surface,
+) -> None:
     gateway = surface.gateway
     gateway.put_account("demo", requestsPerMinute=2)
     other = gateway.put_key("demo", requestsPerMinute=1)
@@ -194,10 +217,10 @@ async def test_who_was_refused_for_his_rate_is_not_planned_for_again(surface: Su
         with pytest.raises(RateLimited) as limited:
             await surface.call()
     assert limited.value.retry_after == 60
-    assert surface.plans == 3
+    assert surface.prepared == 3
     with pytest.raises(RateLimited):
         await surface.call(other)
-    assert surface.plans == 4, "another key's budgets may say something else"
+    assert surface.prepared == 4, "another key's budgets may say something else"
 
 
 async def test_room_that_comes_early_is_found_by_the_next_call(surface: Surface) -> None:
@@ -207,11 +230,11 @@ async def test_room_that_comes_early_is_found_by_the_next_call(surface: Surface)
     with pytest.raises(RateLimited):
         await surface.call()
     gateway.put_account("demo", requestsPerMinute=3)
-    for left in (b"1", b"0"):
+    for left in (1, 0):
         await surface.call()
-        assert (b"x-ratelimit-remaining-rpm", left) in surface.trace.headers
+        assert surface.remaining == left
     with pytest.raises(RateLimited):
         await surface.call()
     gateway.counters.now += 61
     await surface.call()
-    assert (b"x-ratelimit-remaining-rpm", b"2") in surface.trace.headers
+    assert surface.remaining == 2

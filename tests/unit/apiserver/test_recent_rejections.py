@@ -14,13 +14,13 @@ def test_it_is_remembered_until_the_rate_is_free_again_and_no_longer_than_a_minu
     full = RecentRejections(lambda: now)
     full.note("short", BUDGETS, 5)
     full.note("long", (), 3600)
-    assert full.is_noted("short", BUDGETS)
-    assert not full.is_noted("short", ())
+    assert full.contains("short", BUDGETS)
+    assert not full.contains("short", ())
     now += 5
-    assert not full.is_noted("short", BUDGETS)
-    assert full.is_noted("long", ())
+    assert not full.contains("short", BUDGETS)
+    assert full.contains("long", ())
     now += 55
-    assert not full.is_noted("long", ())
+    assert not full.contains("long", ())
     assert len(full) == 0
 
 
@@ -29,4 +29,4 @@ def test_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     full = RecentRejections(lambda: 0.0)
     for name in ("a", "b", "c", "a", "d"):
         full.note(name, (), 60)
-    assert [name for name in "abcd" if full.is_noted(name, ())] == ["a", "c", "d"]
+    assert [name for name in "abcd" if full.contains(name, ())] == ["a", "c", "d"]

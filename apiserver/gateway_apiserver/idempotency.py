@@ -1,0 +1,55 @@
+"""Idempotency-Keys on creates (contract §2.2): errors, attempts, and which call made an object."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+
+from gateway_core.api.errors import Conflict, Unavailable
+from gateway_core.api.ids import REQUEST_ID_ANNOTATION
+from gateway_core.kube.records import Object
+
+GIVE_UP_SECONDS = 10.0
+"""How long a request goes on where others write the same object, or an answer was lost."""
+_FIRST_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 0.5
+
+
+class KeyReused(Conflict):
+    """The Idempotency-Key stands for a request with different input."""
+
+    code = "idempotency_conflict"
+
+    def __init__(self) -> None:
+        super().__init__("Idempotency-Key was already used with different input")
+
+
+class WinnerUndecided(Unavailable):
+    """Another call with the Idempotency-Key came first, and its outcome is not known yet."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Another request with this Idempotency-Key is being decided.", retry_after=1
+        )
+
+
+def is_of_same_call(found: Object, obj: Object) -> bool:
+    """Whether one call has sent both: an earlier attempt of its create had arrived after all."""
+    return read_request_id(found) == read_request_id(obj)
+
+
+def read_request_id(obj: Object) -> str | None:
+    """The id of the request that made the object."""
+    value: str | None = (obj["metadata"].get("annotations") or {}).get(REQUEST_ID_ANNOTATION)
+    return value
+
+
+async def attempt() -> AsyncIterator[float]:
+    """Attempts for ten seconds, each with the seconds left; jittered pauses between them."""
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    pause = _FIRST_PAUSE_SECONDS
+    while (left := deadline - time.monotonic()) > 0:
+        yield left
+        # jitter keeps concurrent clients of one object apart
+        await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+        pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
