@@ -19,6 +19,7 @@ from gateway_core.api.model import GatewayModel
 from gateway_core.api.money import MAX_MICROS, MICROS_PER_DOLLAR
 from gateway_core.api.resource import Resource
 from gateway_core.api.task import GatewayTask
+from gateway_core.api.times import format_time
 
 _DOLLARS = re.compile(r"\$?(\d{1,10})(?:\.(\d{1,6}))?", re.ASCII)
 _PERIOD = re.compile(r"(\d{1,9})([smhdw]?)", re.ASCII)
@@ -83,11 +84,6 @@ def parse_day(text: str) -> str:
         raise typer.BadParameter(f"{text!r} is no day: it is written like 2026-11-21") from None
 
 
-def format_time(moment: datetime) -> str:
-    """RFC 3339 in UTC, whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def parse_pair(entry: str, option: str) -> tuple[str, str]:
     """Name and value of `NAME=VALUE`."""
     name, equals, value = entry.partition("=")
@@ -109,7 +105,7 @@ def _completer(
     """
 
     async def list_objects(namespace: str | None) -> list[dict[str, Any]]:
-        from gateway_cli.compose import open_cluster
+        from gateway_cli.cluster.client import open_cluster
 
         async with open_cluster(namespace, call_seconds=COMPLETION_SECONDS) as cluster:
             return await cluster.list_all(kind)

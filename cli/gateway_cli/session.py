@@ -66,7 +66,7 @@ def explained(*, interrupted: str | None = None, exit_code: int | None = None) -
 
 def on_cluster(namespace: str | None, work: Callable[["Cluster"], Awaitable[Result]]) -> Result:
     """Runs `work` on the selected cluster."""
-    from gateway_cli.compose import open_cluster
+    from gateway_cli.cluster.client import open_cluster
 
     async def run() -> Result:
         async with open_cluster(namespace) as cluster:

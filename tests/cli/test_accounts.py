@@ -10,7 +10,7 @@ import pytest
 
 from gateway_cli.admin.funds import REFERENCES_ANNOTATION
 from gateway_cli.cluster.client import APPLY_PATCH, MERGE_PATCH
-from gateway_cli.options import format_time
+from gateway_core.api.times import format_time
 from gateway_core.callbacks.signing import read_secret
 from gateway_core.kube.client import KubeRecords
 from gateway_core.kube.records import RecordUnavailable

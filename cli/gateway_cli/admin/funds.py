@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from gateway_cli.admin.documents import dollars
-from gateway_cli.cluster.client import FIELD_MANAGER
+from gateway_cli.cluster import FIELD_MANAGER
 from gateway_cli.cluster.errors import ClusterError, OutcomeUnknown
-from gateway_cli.options import AccountName, Dollars, Namespace, format_time
+from gateway_cli.options import AccountName, Dollars, Namespace
 from gateway_cli.output import Output, print_done, print_note
 from gateway_cli.session import on_cluster
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import GROUP
 from gateway_core.api.money import MAX_MICROS
+from gateway_core.api.times import format_time
 
 if TYPE_CHECKING:
     from gateway_cli.cluster.client import Cluster

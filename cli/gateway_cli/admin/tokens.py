@@ -5,19 +5,18 @@ folder (the local run).
 """
 
 import base64
-import binascii
 import secrets
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway_cli.cluster.errors import ClusterError, Forbidden
-from gateway_cli.options import format_time
 from gateway_core.api.ids import IdMint, id_to_name
 from gateway_core.api.key import KEY_PREFIX, KeyClass, digest, mint_key
+from gateway_core.api.times import format_time
 from gateway_core.callbacks.signing import SECRET_PREFIX
 
 if TYPE_CHECKING:
@@ -64,14 +63,12 @@ async def find_key_ring(
         ClusterError: there is none, or it may not be read.
     """
     if folder is not None:
-        from gateway_cli.compose import read_key_files
-
-        id_key, peppers = read_key_files(folder)
-        return KeyRing(id_key, peppers[max(peppers)], max(peppers))
+        return _read_folder(folder)
     try:
         if secret_name is not None:
-            return _read(await cluster.get_secret(secret_name))
-        found = [secret for secret in await cluster.list_secrets(PARTS) if _has_pepper(secret)]
+            return _read_secret(await cluster.get_secret(secret_name))
+        listed = await cluster.list_secrets(PARTS)
+        found = [secret for secret in listed if _list_versions(secret.get("data") or {})]
     except Forbidden as error:
         raise Forbidden(
             f"{error}. A key that is made here needs the pepper in the API's Secret; with"
@@ -84,7 +81,7 @@ async def find_key_ring(
             f" {cluster.namespace}? (found: {names}) Say --pepper-secret NAME, or --secrets-dir"
             " FOLDER for a local run; with --secret-name the operator makes the key instead"
         )
-    return _read(found[0])
+    return _read_secret(found[0])
 
 
 def make_secret_key() -> str:
@@ -115,41 +112,45 @@ def rotate_tokens(present: list[Token], new: Token, until: datetime | None) -> l
     return [new, *({**token, "expirationTime": format_time(until)} for token in current)]
 
 
-def _has_pepper(secret: Mapping[str, Any]) -> bool:
-    return bool(_list_versions(secret.get("data") or {}))
-
-
-def _list_versions(data: Mapping[str, Any]) -> list[int]:
-    """The versions of the peppers among a Secret's entries."""
-    return [
-        int(entry.removeprefix(PEPPER))
-        for entry in data
-        if entry.startswith(PEPPER) and entry.removeprefix(PEPPER).isdecimal()
-    ]
-
-
-def _read(secret: Mapping[str, Any]) -> KeyRing:
-    data, name = secret.get("data") or {}, secret["metadata"]["name"]
-    versions = _list_versions(data)
-    if not versions or ID_KEY not in data:
-        raise ClusterError(f"Secret {name} must hold {ID_KEY} and {PEPPER}1")
-    newest = max(versions)
-    return KeyRing(
-        _decode(data[ID_KEY], name, ID_KEY),
-        _decode(data[f"{PEPPER}{newest}"], name, f"{PEPPER}{newest}"),
-        newest,
-    )
-
-
-def _decode(value: str, secret: str, entry: str) -> bytes:
-    """The bytes of an entry, which is urlsafe base64 within the Secret's own encoding."""
+def _read_folder(folder: Path) -> KeyRing:
     try:
-        text = base64.b64decode(value).strip().rstrip(b"=")
+        files = [path for path in folder.iterdir() if path.is_file()]
+        content = {path.name: path.read_bytes() for path in files}
+    except OSError as error:
+        raise ClusterError(f"{error.filename or folder}: {error.strerror}") from error
+    return _read(content, f"folder {folder}")
+
+
+def _read_secret(secret: Mapping[str, Any]) -> KeyRing:
+    data = secret.get("data") or {}
+    content = {name: base64.b64decode(value) for name, value in data.items()}
+    return _read(content, f"Secret {secret['metadata']['name']}")
+
+
+def _read(content: Mapping[str, bytes], where: str) -> KeyRing:
+    """The key ring of the entries of a Secret, or of the files of a folder."""
+    versions = _list_versions(content)
+    if not versions or ID_KEY not in content:
+        raise ClusterError(f"{where} must hold {ID_KEY} and {PEPPER}1")
+    newest = max(versions)
+    names = (ID_KEY, f"{PEPPER}{newest}")
+    id_key, pepper = (_decode(content[name], f"entry {name} of {where}") for name in names)
+    return KeyRing(id_key, pepper, newest)
+
+
+def _list_versions(content: Iterable[str]) -> list[int]:
+    """The versions of the peppers among entries."""
+    versions = (name.removeprefix(PEPPER) for name in content if name.startswith(PEPPER))
+    return [int(version) for version in versions if version.isdecimal()]
+
+
+def _decode(content: bytes, where: str) -> bytes:
+    """The bytes of an entry, which is urlsafe base64 with or without padding."""
+    try:
+        text = content.strip().rstrip(b"=")
         found = base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))
-    except (binascii.Error, ValueError):
+    except ValueError:
         found = b""
     if len(found) < LEAST_BYTES:
-        raise ClusterError(
-            f"entry {entry} of Secret {secret} must be urlsafe base64 of {LEAST_BYTES} bytes"
-        )
+        raise ClusterError(f"{where} must be urlsafe base64 of {LEAST_BYTES} bytes")
     return found

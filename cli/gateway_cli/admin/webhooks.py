@@ -15,11 +15,12 @@ import typer
 
 from gateway_cli.admin.tokens import SECRET_LABELS, make_webhook_secret
 from gateway_cli.cluster.errors import ClusterError, OutcomeUnknown
-from gateway_cli.options import AccountName, Namespace, format_time
+from gateway_cli.options import AccountName, Namespace
 from gateway_cli.output import Output, print_note, print_one, print_plain
 from gateway_cli.session import on_cluster
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import ACCOUNT_LABEL
+from gateway_core.api.times import format_time
 
 if TYPE_CHECKING:
     from gateway_cli.cluster.client import Cluster

@@ -1,16 +1,19 @@
 """The Kubernetes API for admins, for the installation and for the local run.
 
-`gateway_cli.compose` opens it over the client that the gateway's processes use.
+A layer over the client of the gateway's processes: it says who changes an object, explains
+refusals, applies objects of any kind, and waits for what a fresh installation is lacking.
 """
 
 import asyncio
 import difflib
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import quote
 
+from gateway_cli.cluster import FIELD_MANAGER
 from gateway_cli.cluster.errors import (
     AlreadyThere,
     ClusterError,
@@ -21,18 +24,18 @@ from gateway_cli.cluster.errors import (
     explain_refusal,
     explain_silence,
 )
+from gateway_cli.session import SELECTED
 from gateway_core.api.ids import API_VERSION
 from gateway_core.api.resource import Resource
+from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.connection import NoCluster, find_connection
 from gateway_core.kube.records import Object, RecordError
 
-if TYPE_CHECKING:
-    from gateway_core.kube.client import KubeRecords
-
-FIELD_MANAGER = "gatewayctl"
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 MOST_ATTEMPTS = 8
 """How often a change is decided anew because another writer's came between."""
+CALL_SECONDS = 20.0
 PAUSE_SECONDS = 0.2
 SUGGESTIONS = 3
 _PASSING = (Conflict, NotServed, NotThere, Unreachable)
@@ -44,6 +47,38 @@ Change = dict[str, Any]
 Result = TypeVar("Result")
 
 
+@asynccontextmanager
+async def open_cluster(
+    namespace: str | None,
+    *,
+    patience: float = 0.0,
+    call_seconds: float = CALL_SECONDS,
+    kubeconfig: Path | None = None,
+) -> AsyncIterator["Cluster"]:
+    """The cluster of `kubeconfig`, else the one selected, of $KUBECONFIG or of this pod.
+
+    `namespace` None is the configuration's own; `patience` as in `Cluster`.
+
+    Raises:
+        ClusterError: no configuration names a cluster, or its credentials cannot be read.
+    """
+    selected = SELECTED.get()
+    chosen = (kubeconfig, None) if kubeconfig else (selected.kubeconfig, selected.context)
+    async with AsyncExitStack() as stack:
+        try:
+            connection = await asyncio.to_thread(find_connection, *chosen)
+            connection.read_token()
+            namespace = namespace or connection.namespace or "default"
+            records = await stack.enter_async_context(
+                KubeRecords(connection, namespace, call_seconds=call_seconds)
+            )
+        except NoCluster as error:
+            raise ClusterError(str(error)) from error
+        except (OSError, ValueError) as error:
+            raise ClusterError(f"the credentials of the cluster cannot be used: {error}") from error
+        yield Cluster(records, namespace, connection.server, patience)
+
+
 class Cluster:
     """Objects of one namespace; refusals are ClusterErrors that say what to do.
 
@@ -52,7 +87,7 @@ class Cluster:
     """
 
     def __init__(
-        self, records: "KubeRecords", namespace: str, server: str, patience: float = 0.0
+        self, records: KubeRecords, namespace: str, server: str, patience: float = 0.0
     ) -> None:
         self._records = records
         self.namespace = namespace
@@ -75,11 +110,7 @@ class Cluster:
             )
 
     async def get(self, kind: Kind, name: str) -> Object:
-        """The object.
-
-        Raises:
-            NotThere: there is none; the text has names that are like it.
-        """
+        """The object. NotThere if there is none; the text has names that are like it."""
         try:
             return await self.call("GET", f"{self._path(kind)}/{quote(name, safe='')}")
         except NotThere as error:

@@ -44,7 +44,7 @@ def secrets(
         wanted[name] = {"secret": make_webhook_secret()}
 
     async def run() -> None:
-        from gateway_cli.compose import open_cluster
+        from gateway_cli.cluster.client import open_cluster
 
         async with open_cluster(namespace, patience=PATIENCE_SECONDS) as cluster:
             for name, content in wanted.items():

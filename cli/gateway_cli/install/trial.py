@@ -16,7 +16,7 @@ from pathlib import Path
 import orjson
 from aiohttp import web
 
-from gateway_cli.rest.client import TaskApi
+from gateway_cli.rest.client import RestApi
 from gateway_cli.rest.sample import ACTION, SampleFailed, create_sample, fetch_video, wait_completed
 
 TASK_SECONDS = 120.0
@@ -44,12 +44,12 @@ async def run_trial(trial: Trial, say: Callable[[str], None]) -> None:
     """
     async with (
         _listen(trial.callback_host) as (callback_url, received),
-        TaskApi(trial.base_url, trial.api_key, f"{trial.service}/{ACTION}", say) as api,
+        RestApi(trial.base_url, trial.api_key, say) as api,
     ):
-        begin = time.monotonic()
-        task_id = await create_sample(api, trial.model, callback_url)
+        begin, operation = time.monotonic(), f"{trial.service}/{ACTION}"
+        task_id = await create_sample(api, operation, trial.model, callback_url)
         say(f"202: {task_id} is recorded")
-        task = await wait_completed(api, task_id, TASK_SECONDS, lambda _: None)
+        task = await wait_completed(api, operation, task_id, TASK_SECONDS, lambda _: None)
         took = time.monotonic() - begin
         say(f"completed after {took:.1f} s, cost {task['usage']['cost']} USD")
         with tempfile.TemporaryDirectory() as folder:

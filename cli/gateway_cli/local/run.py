@@ -9,6 +9,7 @@ Used by `gatewayctl local` and, as `BackgroundRun`, by the integration tests.
 """
 
 import asyncio
+import inspect
 import ipaddress
 import os
 import signal
@@ -20,10 +21,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from gateway_cli.cluster.client import Cluster
+from gateway_cli.cluster.client import Cluster, open_cluster
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.cluster.manifests import read_manifests
-from gateway_cli.compose import open_cluster
 from gateway_cli.controlplane.cache import ControlPlaneBinaries
 from gateway_cli.controlplane.resolution import find_kubectl, resolve_binaries
 from gateway_cli.local.certificates import ClusterKeys, write_cluster_keys, write_kubeconfig
@@ -269,7 +269,7 @@ class LocalRun:
 
 
 class BackgroundRun:
-    """The methods of `LocalRun`, blocking; usable from any thread, and as a context manager.
+    """All of `LocalRun`, its coroutines blocking; usable from any thread, and as a context manager.
 
     For test fixtures: the run has a thread and a loop of its own, and goes on while the loops of
     tests come and go. The processes live as long as the thread.
@@ -289,25 +289,11 @@ class BackgroundRun:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def start(self, *names: str) -> None:
-        """As `LocalRun.start`."""
-        self._await(self.run.start(*names))
-
-    def kill(self, name: str, signal_number: int = signal.SIGKILL) -> None:
-        """As `LocalRun.kill`."""
-        self._await(self.run.kill(name, signal_number))
-
-    def restart(self, name: str, env: Mapping[str, str] | None = None) -> None:
-        """As `LocalRun.restart`."""
-        self._await(self.run.restart(name, env))
-
-    def wait_ready(self, name: str) -> None:
-        """As `LocalRun.wait_ready`."""
-        self._await(self.run.wait_ready(name))
-
-    def kubectl(self, *arguments: str) -> str:
-        """As `LocalRun.kubectl`."""
-        return self._await(self.run.kubectl(*arguments))
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self.run, name)
+        if not inspect.iscoroutinefunction(attribute):
+            return attribute
+        return lambda *arguments: self._await(attribute(*arguments))
 
     def close(self) -> None:
         """Ends all processes and the thread."""

@@ -1,10 +1,10 @@
 """The pid files of a run, the lock that makes it the only one of its folder, and its stop.
 
-Written by the supervisor; read by `make down` and the next `make up`.
+Written by the supervisor; read by `make down` and the next `make up`. The system gives pids anew: a
+process that began after its pid file was written is another one.
 """
 
 import contextlib
-import json
 import os
 import signal
 import time
@@ -15,24 +15,19 @@ from gateway_cli.files import try_lock, write_private
 from gateway_cli.local.errors import AlreadyRunningError, LocalRunError
 
 SUPERVISOR = "supervisor"
-SAME_START_SECONDS = 1.0
-"""A step of the machine's clock moves the start times that psutil tells."""
+CLOCK_STEP_SECONDS = 1.0
+"""How much the start that psutil tells may be moved by steps of the machine's clock."""
 
 
 class RunDirectory:
-    """The folder `run`: `NAME.pid` for everybody, `processes.json` to know a pid again."""
+    """The folder `run`, with a file `NAME.pid` for each process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._lock: IO[str] | None = None
-        self._started: dict[str, tuple[int, float]] = {}
 
     def acquire(self) -> None:
-        """Makes this process the supervisor.
-
-        Raises:
-            AlreadyRunningError: if another one is.
-        """
+        """Makes this process the supervisor. AlreadyRunningError if another one is."""
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = (self.folder / "supervisor.lock").open("w")
         if not try_lock(lock):
@@ -63,16 +58,10 @@ class RunDirectory:
     def record(self, name: str, pid: int) -> None:
         """Writes the pid file of a process that was just started."""
         write_private(self.folder / f"{name}.pid", f"{pid}\n".encode())
-        started = read_start(pid)
-        if started is not None:
-            self._started[name] = pid, started
-            self._save()
 
     def remove(self, name: str) -> None:
         """Removes the pid file of a process that has ended."""
         (self.folder / f"{name}.pid").unlink(missing_ok=True)
-        if self._started.pop(name, None) is not None:
-            self._save()
 
     def read_pid(self, name: str) -> int | None:
         """The pid in `NAME.pid`, whether or not there is such a process."""
@@ -87,15 +76,12 @@ class RunDirectory:
         Returns the names of processes that were ended. Only for the supervisor, or when none is.
         """
         ended = []
-        with contextlib.suppress(OSError, ValueError):
-            recorded: dict[str, tuple[int, float]]
-            recorded = json.loads((self.folder / "processes.json").read_text())
-            for name, (pid, started) in reversed(recorded.items()):
-                if name != SUPERVISOR and end_process(pid, started):
-                    ended.append(name)
-        for path in self.folder.glob("*.pid"):
+        files = sorted(self.folder.glob("*.pid"), key=lambda path: path.stat().st_mtime)
+        for path in reversed(files):
+            pid = self.read_pid(path.stem)
+            if path.stem != SUPERVISOR and pid and end_process(pid, path.stat().st_mtime):
+                ended.append(path.stem)
             path.unlink()
-        (self.folder / "processes.json").unlink(missing_ok=True)
         return ended
 
     def stop_supervisor(self, timeout_seconds: float = 60.0) -> bool:
@@ -118,38 +104,24 @@ class RunDirectory:
             time.sleep(0.05)
         return True
 
-    def _save(self) -> None:
-        write_private(self.folder / "processes.json", json.dumps(self._started).encode())
 
+def end_process(pid: int, recorded: float, grace_seconds: float = 10.0) -> bool:
+    """Ends the process whose pid was recorded then, in epoch seconds: SIGTERM, then SIGKILL.
 
-def read_start(pid: int) -> float | None:
-    """When the process began, in epoch seconds; None if there is none, or only its exit status.
-
-    A pid with its start names one process: the system gives pids anew.
+    Returns whether there was one to end.
     """
     import psutil  # in no image, as the local run
 
     try:
         process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
-    except psutil.NoSuchProcess:
-        return None
-
-
-def end_process(pid: int, started: float, grace_seconds: float = 10.0) -> bool:
-    """Ends the process if it is still the one that began then: SIGTERM, then SIGKILL.
-
-    Returns whether there was one to end.
-    """
-    import psutil
-
-    found = read_start(pid)
-    if found is None or abs(found - started) > SAME_START_SECONDS:
-        return False
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
+        if process.create_time() > recorded + CLOCK_STEP_SECONDS:
+            return False
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
         process.terminate()
         for left in psutil.wait_procs([process], timeout=grace_seconds)[1]:
             left.kill()
             left.wait()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
     return True

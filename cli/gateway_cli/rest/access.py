@@ -22,7 +22,7 @@ from gateway_cli.session import explained
 from gateway_core.api.key import parse_key
 
 if TYPE_CHECKING:
-    from gateway_cli.rest.client import StorageApi
+    from gateway_cli.rest.client import RestApi
 
 KEY_VARIABLE = "GATEWAY_API_KEY"
 
@@ -79,15 +79,15 @@ def make_operation(service: str, action: str) -> str:
     return f"{quote(service, safe='')}/{quote(action, safe='')}"
 
 
-def on_storage(
-    access: Access, work: Callable[["StorageApi"], Awaitable[Result]], interrupted: str = ""
+def on_api(
+    access: Access, work: Callable[["RestApi"], Awaitable[Result]], interrupted: str = ""
 ) -> Result:
-    """Runs `work` on Files, Uploads and Batches. `interrupted` is the note after Ctrl-C."""
-    from gateway_cli.rest.client import RestCalls, StorageApi
+    """Runs `work` on the API. `interrupted` is the note after Ctrl-C."""
+    from gateway_cli.rest.client import RestApi
 
     async def run() -> Result:
-        async with RestCalls(access.base_url, access.key, print_note) as calls:
-            return await work(StorageApi(calls))
+        async with RestApi(access.base_url, access.key, print_note) as api:
+            return await work(api)
 
     with explained(interrupted=interrupted):
         return asyncio.run(run())

@@ -17,7 +17,7 @@ from gateway_cli.rest.access import (
     KeyFile,
     Timeout,
     make_access,
-    on_storage,
+    on_api,
     poll_ended,
     take_some,
 )
@@ -26,7 +26,7 @@ from gateway_cli.rest.files import bring_up, fetch, read_moment
 from gateway_cli.session import EXIT_FAILED, EXIT_UNDER_WAY
 
 if TYPE_CHECKING:
-    from gateway_cli.rest.client import StorageApi
+    from gateway_cli.rest.client import RestApi
 
 Document = dict[str, Any]
 ENDED = ("completed", "failed", "expired", "cancelled")
@@ -123,14 +123,14 @@ def create(
     print_note(f"Idempotency-Key: {key}")
     body["input_file_id"] = _find_input(access, source, key)
 
-    async def run(api: "StorageApi") -> Document:
+    async def run(api: "RestApi") -> Document:
         made = await api.create_batch(body, key)
         if wait or download:
             print_note(f"batch {made['id']} is accepted")
             made = await _follow(api, made["id"], timeout, download)
         return {**made, "idempotency_key": key}
 
-    batch = on_storage(access, run, GOES_ON)
+    batch = on_api(access, run, GOES_ON)
     print_one(batch, LINES, output)
     if wait or download:
         _exit_by(batch)
@@ -145,10 +145,10 @@ def list_batches(
 ) -> None:
     """The account's Batches, newest first."""
 
-    async def run(api: "StorageApi") -> list[Document]:
+    async def run(api: "RestApi") -> list[Document]:
         return await take_some(api.list_batches(), limit)
 
-    print_list(on_storage(make_access(base_url, key_file), run), COLUMNS, output, noun="batches")
+    print_list(on_api(make_access(base_url, key_file), run), COLUMNS, output, noun="batches")
 
 
 @app.command()
@@ -156,7 +156,7 @@ def get(
     batch_id: BatchId, base_url: BaseUrl, key_file: KeyFile = None, output: Output = "table"
 ) -> None:
     """A batch as it is now. Exit code 0: completed, 1: ended otherwise, 3: under way."""
-    batch = on_storage(make_access(base_url, key_file), lambda api: api.get_batch(batch_id))
+    batch = on_api(make_access(base_url, key_file), lambda api: api.get_batch(batch_id))
     print_one(batch, LINES, output)
     _exit_by(batch)
 
@@ -172,7 +172,7 @@ def wait(
 ) -> None:
     """Follow a batch to its end. Exit code 0: completed, 1: otherwise, 3: not within --timeout."""
     access = make_access(base_url, key_file)
-    batch = on_storage(access, lambda api: _follow(api, batch_id, timeout, download), GOES_ON)
+    batch = on_api(access, lambda api: _follow(api, batch_id, timeout, download), GOES_ON)
     print_one(batch, LINES, output)
     _exit_by(batch)
 
@@ -183,7 +183,7 @@ def cancel(
 ) -> None:
     """Cancel a batch: requests under way end, the rest are not made; what is done is kept."""
     access = make_access(base_url, key_file)
-    batch = on_storage(access, lambda api: api.cancel_batch(batch_id))
+    batch = on_api(access, lambda api: api.cancel_batch(batch_id))
     print_done(f"{batch_id} is {batch['status']}", batch, output)
 
 
@@ -197,7 +197,7 @@ def download(
 ) -> None:
     """Fetch the output and the errors of a batch that has ended."""
 
-    async def run(api: "StorageApi") -> Document:
+    async def run(api: "RestApi") -> Document:
         batch = await api.get_batch(batch_id)
         if batch["status"] not in ENDED:
             raise RestError(
@@ -205,7 +205,7 @@ def download(
             )
         return await _fetch_results(api, batch, to)
 
-    batch = on_storage(make_access(base_url, key_file), run, "the same command goes on with it")
+    batch = on_api(make_access(base_url, key_file), run, "the same command goes on with it")
     print_one(batch, LINES, output)
 
 
@@ -220,7 +220,7 @@ def _find_input(access: Access, source: str, key: str) -> str:
     return source
 
 
-async def _follow(api: "StorageApi", batch_id: str, seconds: int, folder: Path | None) -> Document:
+async def _follow(api: "RestApi", batch_id: str, seconds: int, folder: Path | None) -> Document:
     """The batch at its end, or as it is after `seconds`; with `files` if it was fetched."""
     batch = await api.get_batch(batch_id)
     if batch["status"] not in ENDED and seconds > 0:
@@ -230,7 +230,7 @@ async def _follow(api: "StorageApi", batch_id: str, seconds: int, folder: Path |
     return await _fetch_results(api, batch, folder)
 
 
-async def _wait_ended(api: "StorageApi", batch_id: str, seconds: int) -> Document:
+async def _wait_ended(api: "RestApi", batch_id: str, seconds: int) -> Document:
     """As `poll_ended`, with a bar of its requests on a terminal and lines elsewhere."""
     from gateway_cli.rest.transfers import open_bars
 
@@ -249,7 +249,7 @@ async def _wait_ended(api: "StorageApi", batch_id: str, seconds: int) -> Documen
         return await poll_ended(lambda: api.get_batch(batch_id), ENDED, seconds, PAUSES, show)
 
 
-async def _fetch_results(api: "StorageApi", batch: Document, folder: Path) -> Document:
+async def _fetch_results(api: "RestApi", batch: Document, folder: Path) -> Document:
     """The batch with `files`: the paths of what it has come to."""
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
     files = []

@@ -31,20 +31,20 @@ FILE_PAGE, BATCH_PAGE = 1000, 100
 Body = dict[str, Any]
 
 
-class RestCalls:
-    """One key on one API; use it as a context manager.
+class RestApi:
+    """One API with one key; use it as a context manager.
 
-    Errors of the server and rate limits are waited out, as long as the server says how long.
+    Errors of the server and rate limits are waited out, as long as the server says how long; `say`
+    gets a line about each. Every method raises RestError.
     """
 
     def __init__(
         self, base_url: str, api_key: str, say: Callable[[str], None] = lambda _: None
     ) -> None:
         self._base_url = base_url.rstrip("/")
+        self._key = api_key
         self._say = say
-        timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
-        headers = {"Authorization": f"Bearer {api_key}"}
-        self._session = aiohttp.ClientSession(headers=headers, timeout=timeout)
+        self._session = aiohttp.ClientSession()
 
     async def __aenter__(self) -> Self:
         return self
@@ -52,128 +52,22 @@ class RestCalls:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
-    async def insist(
-        self,
-        method: str,
-        path: str,
-        *,
-        headers: Mapping[str, str] | None = None,
-        body: Body | None = None,
-        form: Callable[[], aiohttp.FormData] | None = None,
-        seconds: float = CALL_SECONDS,
-        repeat: bool = True,
-        member: str = "id",
-    ) -> Body:
-        """The answer's object, which has `member`.
+    async def create_task(self, operation: str, body: Body, idempotency_key: str) -> Body:
+        """The acceptance: `id`, `status`, and `task_replayed` where the key was used before."""
+        return await self._create(f"/api/v1/{operation}", body, idempotency_key)
 
-        Each attempt has `seconds` and sends `body`, or the form that `form` makes. `repeat` False:
-        a call whose outcome is not known is not made again.
-
-        Raises:
-            RestError: it is refused, or still not taken after some attempts.
-        """
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                data = form() if form else None
-                return await self._call(method, path, headers, body, data, seconds, member)
-            except RestError as error:
-                unknown = error.status is None or error.status >= 500
-                if error.retry_after is None or attempt == ATTEMPTS or (unknown and not repeat):
-                    raise
-                pause = min(LONGEST_PAUSE, error.retry_after)
-                self._say(f"{str(error).partition(chr(10))[0]}; once more in {pause:.0f} s")
-            await asyncio.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
-
-    def stream(
-        self, path: str, headers: Mapping[str, str]
-    ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """A GET whose body is read as it comes."""
-        return self._session.get(
-            self._base_url + path, headers=headers, timeout=STREAM_TIMEOUT, allow_redirects=False
-        )
-
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str] | None,
-        body: Body | None,
-        data: aiohttp.FormData | None,
-        seconds: float,
-        member: str,
-    ) -> Body:
-        url = self._base_url + path
-        try:
-            async with self._session.request(
-                method,
-                url,
-                headers=headers,
-                json=body,
-                data=data,
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=seconds),
-            ) as answer:
-                content = await answer.read()
-                status, told = answer.status, answer.headers
-                found = await read_json(answer, content)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            text = f"{method} {url} is not answered: {error or type(error).__name__}"
-            raise RestError(
-                f"{text}\n  is GATEWAY_BASE_URL right, and the gateway up?", retry_after=1.0
-            ) from error
-        if status not in (200, 202):
-            raise read_refusal(status, told, found)
-        if not isinstance(found, dict) or member not in found:
-            raise RestError(f"{url} answers {status} with something that is no answer of this API")
-        return found
-
-
-class TaskApi:
-    """Creates and reads tasks of one operation; use it as a context manager."""
-
-    def __init__(
-        self,
-        base_url: str,
-        api_key: str,
-        operation: str,
-        say: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self._path = f"/api/v1/{operation}"
-        self._calls = RestCalls(base_url, api_key, say)
-        self._media = aiohttp.ClientSession(timeout=STREAM_TIMEOUT)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *reason: object) -> None:
-        await self._calls.__aexit__(*reason)
-        await self._media.close()
-
-    async def create(self, body: Body, idempotency_key: str) -> Body:
-        """The acceptance: `id`, `status`, and `task_replayed` where the key was used before.
-
-        Raises:
-            RestError: it is refused, or still not taken after some attempts.
-        """
-        headers = {"Idempotency-Key": idempotency_key}
-        return await self._calls.insist("POST", self._path, headers=headers, body=body)
-
-    async def get(self, task_id: str) -> Body:
-        """The task as it is now. RestError."""
-        return await self._calls.insist("GET", f"{self._path}/{task_id}")
+    async def get_task(self, operation: str, task_id: str) -> Body:
+        """The task as it is now."""
+        return await self._insist("GET", f"/api/v1/{operation}/{task_id}")
 
     async def download(self, url: str, path: Path, on_bytes: Callable[[int, int], None]) -> None:
-        """Fetches an output to `path`, which is there whole or not at all.
+        """Fetches an output, without the key, to `path`, which is there whole or not at all.
 
         `on_bytes` gets how many are here, and how many there will be (0: not known).
-
-        Raises:
-            RestError: it cannot be had whole, or not be written.
         """
         partial = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
-            async with self._media.get(url) as answer:
+            async with self._session.get(url, timeout=STREAM_TIMEOUT) as answer:
                 if answer.status != 200:
                     text = f"{url.partition('?')[0]} answers {answer.status}"
                     raise RestError(text, status=answer.status)
@@ -195,13 +89,6 @@ class TaskApi:
             with contextlib.suppress(OSError):
                 partial.unlink()
 
-
-class StorageApi:
-    """What the commands ask of these three; every call raises RestError as `RestCalls` does."""
-
-    def __init__(self, calls: RestCalls) -> None:
-        self.calls = calls
-
     async def create_file(
         self, name: str, content: bytes, purpose: str, expires_after: int | None
     ) -> Body:
@@ -215,17 +102,22 @@ class StorageApi:
             _add_bytes(data, "file", content, name)
             return data
 
-        return await self.calls.insist(
+        return await self._insist(
             "POST", "/v1/files", form=form, seconds=TRANSFER_SECONDS, repeat=False
         )
 
     async def get_file(self, file_id: str) -> Body:
         """A File's object."""
-        return await self.calls.insist("GET", f"/v1/files/{_segment(file_id)}")
+        return await self._insist("GET", f"/v1/files/{_segment(file_id)}")
+
+    def open_content(self, file_id: str, headers: Mapping[str, str]) -> Any:
+        """A context of the response with a File's bytes; errors are aiohttp's."""
+        url = f"{self._base_url}/v1/files/{_segment(file_id)}/content"
+        return self._open("GET", url, headers=headers, timeout=STREAM_TIMEOUT)
 
     async def delete_file(self, file_id: str) -> Body:
         """Deletes a File."""
-        return await self.calls.insist("DELETE", f"/v1/files/{_segment(file_id)}")
+        return await self._insist("DELETE", f"/v1/files/{_segment(file_id)}")
 
     def list_files(self, purpose: str | None) -> AsyncIterator[Body]:
         """All Files, newest first, page by page."""
@@ -234,8 +126,7 @@ class StorageApi:
 
     async def create_upload(self, body: Body, idempotency_key: str) -> Body:
         """An Upload; the same one for the same key."""
-        headers = {"Idempotency-Key": idempotency_key}
-        return await self.calls.insist("POST", "/v1/uploads", headers=headers, body=body)
+        return await self._create("/v1/uploads", body, idempotency_key)
 
     async def add_part(self, upload_id: str, content: bytes) -> str:
         """The id of a new Part. One whose answer is lost stays behind, to no harm."""
@@ -246,46 +137,105 @@ class StorageApi:
             return data
 
         path = f"/v1/uploads/{_segment(upload_id)}/parts"
-        part = await self.calls.insist("POST", path, form=form, seconds=TRANSFER_SECONDS)
+        part = await self._insist("POST", path, form=form, seconds=TRANSFER_SECONDS)
         return str(part["id"])
 
     async def complete_upload(self, upload_id: str, part_ids: Sequence[str], md5: str) -> Body:
         """The Upload with its File; the same one however often it is asked for."""
         body: Body = {"part_ids": list(part_ids), "md5": md5}
         path = f"/v1/uploads/{_segment(upload_id)}/complete"
-        return await self.calls.insist("POST", path, body=body, seconds=TRANSFER_SECONDS)
+        return await self._insist("POST", path, json=body, seconds=TRANSFER_SECONDS)
 
     async def cancel_upload(self, upload_id: str) -> Body:
         """Cancels an Upload; one that is cancelled stays so."""
-        return await self.calls.insist("POST", f"/v1/uploads/{_segment(upload_id)}/cancel", body={})
+        return await self._insist("POST", f"/v1/uploads/{_segment(upload_id)}/cancel", json={})
 
     async def create_batch(self, body: Body, idempotency_key: str) -> Body:
         """A Batch; the same one for the same key."""
-        headers = {"Idempotency-Key": idempotency_key}
-        return await self.calls.insist("POST", "/v1/batches", headers=headers, body=body)
+        return await self._create("/v1/batches", body, idempotency_key)
 
     async def get_batch(self, batch_id: str) -> Body:
         """A Batch as it is now."""
-        return await self.calls.insist("GET", f"/v1/batches/{_segment(batch_id)}")
+        return await self._insist("GET", f"/v1/batches/{_segment(batch_id)}")
 
     async def cancel_batch(self, batch_id: str) -> Body:
         """Cancels a Batch that runs."""
-        return await self.calls.insist("POST", f"/v1/batches/{_segment(batch_id)}/cancel", body={})
+        return await self._insist("POST", f"/v1/batches/{_segment(batch_id)}/cancel", json={})
 
     def list_batches(self) -> AsyncIterator[Body]:
         """All Batches, newest first, page by page."""
         return self._list("/v1/batches", BATCH_PAGE, "")
 
+    async def _create(self, path: str, body: Body, idempotency_key: str) -> Body:
+        headers = {"Idempotency-Key": idempotency_key}
+        return await self._insist("POST", path, headers=headers, json=body)
+
+    async def _insist(
+        self,
+        method: str,
+        path: str,
+        *,
+        form: Callable[[], aiohttp.FormData] | None = None,
+        seconds: float = CALL_SECONDS,
+        repeat: bool = True,
+        member: str = "id",
+        **sent: Any,
+    ) -> Body:
+        """The answer's object, which has `member`.
+
+        Each attempt has `seconds`; it sends `headers` and `json`, or the form that `form` makes.
+        `repeat` False: a call whose outcome is not known is not made again.
+
+        Raises:
+            RestError: it is refused, or still not taken after some attempts.
+        """
+        sent["timeout"] = aiohttp.ClientTimeout(total=seconds)
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                data = form() if form else None
+                return await self._call(method, path, member, data=data, **sent)
+            except RestError as error:
+                unknown = error.status is None or error.status >= 500
+                if error.retry_after is None or attempt == ATTEMPTS or (unknown and not repeat):
+                    raise
+                pause = min(LONGEST_PAUSE, error.retry_after)
+                self._say(f"{str(error).partition(chr(10))[0]}; once more in {pause:.0f} s")
+            await asyncio.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _call(self, method: str, path: str, member: str, **sent: Any) -> Body:
+        url = self._base_url + path
+        try:
+            async with self._open(method, url, **sent) as answer:
+                content = await answer.read()
+                status, told = answer.status, answer.headers
+                found = await read_json(answer, content)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            text = f"{method} {url} is not answered: {error or type(error).__name__}"
+            raise RestError(
+                f"{text}\n  is GATEWAY_BASE_URL right, and the gateway up?", retry_after=1.0
+            ) from error
+        if status not in (200, 202):
+            raise read_refusal(status, told, found)
+        if not isinstance(found, dict) or member not in found:
+            raise RestError(f"{url} answers {status} with something that is no answer of this API")
+        return found
+
     async def _list(self, path: str, limit: int, query: str) -> AsyncIterator[Body]:
         after = ""
         while True:
             url = f"{path}?limit={limit}{query}{after}"
-            page = await self.calls.insist("GET", url, member="data")
+            page = await self._insist("GET", url, member="data")
             for item in page["data"]:
                 yield item
             if not page.get("has_more") or not page["data"]:
                 return
             after = f"&after={page['data'][-1]['id']}"
+
+    def _open(self, method: str, url: str, **sent: Any) -> Any:
+        # a redirect or the media host must not get the key
+        headers = {"Authorization": f"Bearer {self._key}", **(sent.pop("headers", None) or {})}
+        return self._session.request(method, url, headers=headers, allow_redirects=False, **sent)
 
 
 async def read_json(answer: aiohttp.ClientResponse, content: bytes) -> Any:

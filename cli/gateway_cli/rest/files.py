@@ -15,14 +15,14 @@ from gateway_cli.rest.access import (
     BaseUrl,
     KeyFile,
     make_access,
-    on_storage,
+    on_api,
     take_some,
 )
 from gateway_cli.rest.errors import RestError
 from gateway_cli.session import confirm
 
 if TYPE_CHECKING:
-    from gateway_cli.rest.client import StorageApi
+    from gateway_cli.rest.client import RestApi
 
 Document = dict[str, Any]
 
@@ -100,10 +100,10 @@ def list_files(
 ) -> None:
     """The account's Files, newest first."""
 
-    async def run(api: "StorageApi") -> list[Document]:
+    async def run(api: "RestApi") -> list[Document]:
         return await take_some(api.list_files(purpose), limit)
 
-    print_list(on_storage(make_access(base_url, key_file), run), COLUMNS, output, noun="files")
+    print_list(on_api(make_access(base_url, key_file), run), COLUMNS, output, noun="files")
 
 
 @app.command()
@@ -112,7 +112,7 @@ def get(
 ) -> None:
     """What is known of a File."""
     access = make_access(base_url, key_file)
-    print_one(on_storage(access, lambda api: api.get_file(file_id)), COLUMNS, output)
+    print_one(on_api(access, lambda api: api.get_file(file_id)), COLUMNS, output)
 
 
 @app.command()
@@ -128,10 +128,10 @@ def download(
 ) -> None:
     """Fetch a File's bytes. If that is interrupted, the same command goes on with it."""
 
-    async def run(api: "StorageApi") -> Document:
+    async def run(api: "RestApi") -> Document:
         return await fetch(api, file_id, to, force=force)
 
-    found = on_storage(make_access(base_url, key_file), run, "the same command goes on with it")
+    found = on_api(make_access(base_url, key_file), run, "the same command goes on with it")
     print_done(f"{found['path']} ({found['bytes']:,} bytes)", found, output)
 
 
@@ -146,7 +146,7 @@ def delete(
     """Delete a File. A batch that runs on it keeps its own view of the bytes."""
     access = make_access(base_url, key_file)
     confirm(f"Delete {file_id}?", yes)
-    deleted = on_storage(access, lambda api: api.delete_file(file_id))
+    deleted = on_api(access, lambda api: api.delete_file(file_id))
     print_done(f"{file_id} is deleted", deleted, output)
 
 
@@ -165,7 +165,7 @@ def bring_up(
     `once` as `Uploader.bring_up` has it.
     """
 
-    async def run(api: "StorageApi") -> Document:
+    async def run(api: "RestApi") -> Document:
         from gateway_cli.rest.uploading import Uploader
 
         uploader = Uploader(api, access, print_note)
@@ -173,11 +173,11 @@ def bring_up(
             source, purpose, name, expires_after, in_parts=in_parts, once=once
         )
 
-    return on_storage(access, run, RESUMABLE)
+    return on_api(access, run, RESUMABLE)
 
 
 async def fetch(
-    api: "StorageApi", file_id: str, to: Path | None, *, force: bool, name: str | None = None
+    api: "RestApi", file_id: str, to: Path | None, *, force: bool, name: str | None = None
 ) -> Document:
     """The File's object with the `path` that its bytes are at, in the folder or file `to`.
 

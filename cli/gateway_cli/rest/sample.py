@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gateway_cli.rest.client import Body, TaskApi
+from gateway_cli.rest.client import Body, RestApi
 from gateway_cli.rest.errors import RestError
 from gateway_cli.session import CommandError
 
@@ -28,17 +28,19 @@ class SampleFailed(CommandError):
         super().__init__(text)
 
 
-async def create_sample(api: TaskApi, model: str, callback_url: str | None = None) -> str:
+async def create_sample(
+    api: RestApi, operation: str, model: str, callback_url: str | None = None
+) -> str:
     """Creates a task and returns its id. SampleFailed."""
     body: Body = {"model": model, **SAMPLE_INPUT}
     if callback_url:
         body["callback_url"] = callback_url
     with _blaming("api"):
-        return str((await api.create(body, str(uuid.uuid4())))["id"])
+        return str((await api.create_task(operation, body, str(uuid.uuid4())))["id"])
 
 
 async def wait_completed(
-    api: TaskApi, task_id: str, seconds: float, on_poll: Callable[[str], None]
+    api: RestApi, operation: str, task_id: str, seconds: float, on_poll: Callable[[str], None]
 ) -> Body:
     """The task once it has completed; `on_poll` gets every status.
 
@@ -48,7 +50,7 @@ async def wait_completed(
     deadline = time.monotonic() + seconds
     while True:
         with _blaming("api"):
-            task = await api.get(task_id)
+            task = await api.get_task(operation, task_id)
         on_poll(str(task["status"]))
         if task["status"] == "completed":
             return task
@@ -59,7 +61,7 @@ async def wait_completed(
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def fetch_video(api: TaskApi, task: Body, path: Path) -> tuple[str, int]:
+async def fetch_video(api: RestApi, task: Body, path: Path) -> tuple[str, int]:
     """URL and size of the task's video, fetched to `path` without the API key.
 
     Raises:

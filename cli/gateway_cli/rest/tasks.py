@@ -4,7 +4,6 @@ import asyncio
 import json
 import sys
 import uuid
-from collections.abc import Callable, Coroutine
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -15,7 +14,6 @@ from gateway_cli.options import parse_pair
 from gateway_cli.output import Column, Output, print_note, print_one
 from gateway_cli.progress import Reporter
 from gateway_cli.rest.access import (
-    Access,
     Action,
     BaseUrl,
     Body,
@@ -24,13 +22,14 @@ from gateway_cli.rest.access import (
     Timeout,
     make_access,
     make_operation,
+    on_api,
     poll_ended,
 )
 from gateway_cli.rest.errors import RestError
-from gateway_cli.session import EXIT_FAILED, EXIT_UNDER_WAY, explained
+from gateway_cli.session import EXIT_FAILED, EXIT_UNDER_WAY
 
 if TYPE_CHECKING:
-    from gateway_cli.rest.client import TaskApi
+    from gateway_cli.rest.client import RestApi
 
 LINES = (
     Column("Id", "id"),
@@ -99,15 +98,15 @@ def create(
     key = idempotency_key or str(uuid.uuid4())
     print_note(f"Idempotency-Key: {key}")
 
-    async def run(api: "TaskApi") -> Body:
-        accepted = await api.create(body, key)
+    async def run(api: "RestApi") -> Body:
+        accepted = await api.create_task(operation, body, key)
         if not (wait or download):
             return {**accepted, "idempotency_key": key}
         print_note(f"task {accepted['id']} is accepted")
-        ended = await _follow(api, accepted["id"], timeout, download)
+        ended = await _follow(api, operation, accepted["id"], timeout, download)
         return {**ended, "idempotency_key": key}
 
-    task = _on_api(access, operation, run)
+    task = on_api(access, run, GOES_ON)
     print_one(task, LINES, output)
     if wait or download:
         _exit_by(task)
@@ -123,7 +122,7 @@ def get(
 ) -> None:
     """A task as it is now. Exit code 0: completed, 1: failed, 3: under way."""
     access, operation = make_access(base_url, key_file), make_operation(service, action)
-    task = _on_api(access, operation, lambda api: api.get(task_id))
+    task = on_api(access, lambda api: api.get_task(operation, task_id), GOES_ON)
     print_one(task, LINES, output)
     _exit_by(task)
 
@@ -140,23 +139,27 @@ def wait(
 ) -> None:
     """Follow a task to its end. Exit code 0: completed, 1: failed, 3: not within --timeout."""
     access, operation = make_access(base_url, key_file), make_operation(service, action)
-    task = _on_api(access, operation, lambda api: _follow(api, task_id, timeout, download))
+    task = on_api(access, lambda api: _follow(api, operation, task_id, timeout, download), GOES_ON)
     print_one(task, LINES, output)
     _exit_by(task)
 
 
-async def _follow(api: "TaskApi", task_id: str, seconds: int, folder: Path | None) -> Body:
+async def _follow(
+    api: "RestApi", operation: str, task_id: str, seconds: int, folder: Path | None
+) -> Body:
     """The task at its end, or as it is after `seconds`; with `files` if it was fetched."""
-    task = await api.get(task_id)
+    task = await api.get_task(operation, task_id)
     if task["status"] not in ENDED and seconds > 0:
         async with Reporter.on_stderr().stage(f"Waiting for {task_id}"):
-            task = await poll_ended(lambda: api.get(task_id), ENDED, seconds, PAUSES)
+            task = await poll_ended(
+                lambda: api.get_task(operation, task_id), ENDED, seconds, PAUSES
+            )
     if folder is None or task["status"] != "completed":
         return task
     return {**task, "files": await _fetch_videos(api, task, folder)}
 
 
-async def _fetch_videos(api: "TaskApi", task: Body, folder: Path) -> list[str]:
+async def _fetch_videos(api: "RestApi", task: Body, folder: Path) -> list[str]:
     """The paths of the task's videos in `folder`, which is made if there is none.
 
     Raises:
@@ -182,19 +185,6 @@ async def _fetch_videos(api: "TaskApi", task: Body, folder: Path) -> list[str]:
             await api.download(video["url"], path, show)
             files.append(str(path))
     return files
-
-
-def _on_api(
-    access: Access, operation: str, work: Callable[["TaskApi"], Coroutine[Any, Any, Body]]
-) -> Body:
-    from gateway_cli.rest.client import TaskApi
-
-    async def run() -> Body:
-        async with TaskApi(access.base_url, access.key, operation, print_note) as api:
-            return await work(api)
-
-    with explained(interrupted=GOES_ON):
-        return asyncio.run(run())
 
 
 def _exit_by(task: Body) -> None:

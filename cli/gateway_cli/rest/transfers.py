@@ -19,7 +19,7 @@ from rich.progress import (
 )
 
 from gateway_cli.files import try_lock
-from gateway_cli.rest.client import ATTEMPTS, Body, StorageApi, read_json
+from gateway_cli.rest.client import ATTEMPTS, Body, RestApi, read_json
 from gateway_cli.rest.errors import RestError, read_refusal
 
 PIECE = 1 << 18
@@ -43,7 +43,7 @@ def open_bars(*, counts: bool = False) -> Progress:
     )
 
 
-async def fetch_file(api: StorageApi, file: Body, path: Path, say: Callable[[str], None]) -> None:
+async def fetch_file(api: RestApi, file: Body, path: Path, say: Callable[[str], None]) -> None:
     """Writes the File's bytes to `path`, which is there whole or not at all.
 
     What came before a break is kept beside it, under a name that has the File's id in it. A File
@@ -79,7 +79,7 @@ async def fetch_file(api: StorageApi, file: Body, path: Path, say: Callable[[str
 
 
 async def _fetch_rest(
-    api: StorageApi, file: Body, opened: BinaryIO, show: Callable[[int], None]
+    api: RestApi, file: Body, opened: BinaryIO, show: Callable[[int], None]
 ) -> None:
     """Appends what is missing. RestError, with `retry_after` where it broke off."""
     here, whole = opened.tell(), int(file["bytes"])
@@ -91,7 +91,7 @@ async def _fetch_rest(
         return
     headers = {"Range": f"bytes={here}-"} if here else {}
     try:
-        async with api.calls.stream(f"/v1/files/{file['id']}/content", headers) as answer:
+        async with api.open_content(file["id"], headers) as answer:
             if answer.status not in (200, 206):
                 found = await read_json(answer, await answer.read())
                 raise read_refusal(answer.status, answer.headers, found)

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from gateway_cli.files import write_private
 from gateway_cli.rest.access import Access
-from gateway_cli.rest.client import Body, StorageApi, describe_expiry
+from gateway_cli.rest.client import Body, RestApi, describe_expiry
 from gateway_cli.rest.errors import RestError
 from gateway_cli.rest.transfers import open_bars
 
@@ -112,7 +112,7 @@ def list_states() -> Iterator[tuple[StateFile, UploadState]]:
 class Uploader:
     """Brings files up with one key; `say` gets notes for people."""
 
-    def __init__(self, api: StorageApi, access: Access, say: Callable[[str], None]) -> None:
+    def __init__(self, api: RestApi, access: Access, say: Callable[[str], None]) -> None:
         self._api = api
         self._access = access
         self._say = say

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from gateway_cli.output import Column, Output, print_done, print_list, print_one
-from gateway_cli.rest.access import BaseUrl, KeyFile, make_access, on_storage
+from gateway_cli.rest.access import BaseUrl, KeyFile, make_access, on_api
 from gateway_cli.rest.files import (
     COLUMNS,
     ExpiresAfter,
@@ -80,7 +80,7 @@ def cancel(
     from gateway_cli.rest.uploading import list_states
 
     access = make_access(base_url, key_file)
-    found = on_storage(access, lambda api: api.cancel_upload(upload_id))
+    found = on_api(access, lambda api: api.cancel_upload(upload_id))
     for file, state in list_states():
         if state.upload_id == upload_id:
             file.remove()

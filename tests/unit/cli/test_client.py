@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway_cli.local.run import is_loopback
-from gateway_cli.rest.client import TaskApi
+from gateway_cli.rest.client import RestApi
 from gateway_cli.rest.sample import (
     SampleFailed,
     create_sample,
@@ -50,6 +50,7 @@ def test_only_loopback_is_this_machine(server: str, expected: bool) -> None:
     assert is_loopback(server) is expected
 
 
+OPERATION = "sim/reference_to_video"
 MP4 = b"\x00\x00\x00\x10ftypisom\x00\x00\x02\x00"
 
 
@@ -91,9 +92,9 @@ async def api() -> AsyncIterator[tuple[Api, str]]:
 
 
 async def run_sample(url: str, key: str, folder: Path, seen: list[str]) -> dict[str, Any]:
-    async with TaskApi(url, key, "sim/reference_to_video") as client:
-        task_id = await create_sample(client, "model")
-        task = await wait_completed(client, task_id, 0.5, seen.append)
+    async with RestApi(url, key) as client:
+        task_id = await create_sample(client, OPERATION, "model")
+        task = await wait_completed(client, OPERATION, task_id, 0.5, seen.append)
         await fetch_video(client, task, folder / "video.mp4")
         return task
 

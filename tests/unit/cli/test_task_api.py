@@ -9,10 +9,11 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway_cli.rest import client
-from gateway_cli.rest.client import TaskApi
+from gateway_cli.rest.client import RestApi
 from gateway_cli.rest.errors import RestError, read_refusal
 from gateway_cli.session import EXIT_REFUSED, EXIT_UNAVAILABLE
 
+OPERATION = "sim/reference_to_video"
 ACCEPTED = {"id": "task_a", "status": "processing"}
 
 
@@ -58,13 +59,13 @@ async def server() -> AsyncIterator[tuple[Server, str]]:
 
 
 @pytest.fixture
-async def api(server: tuple[Server, str]) -> AsyncIterator[TaskApi]:
-    async with TaskApi(server[1], "sk-secret", "sim/reference_to_video") as opened:
+async def api(server: tuple[Server, str]) -> AsyncIterator[RestApi]:
+    async with RestApi(server[1], "sk-secret") as opened:
         yield opened
 
 
 async def test_a_create_is_repeated_with_its_key_after_errors_that_pass(
-    api: TaskApi, server: tuple[Server, str]
+    api: RestApi, server: tuple[Server, str]
 ) -> None:
     told, _ = server
     told.answers = [
@@ -72,42 +73,42 @@ async def test_a_create_is_repeated_with_its_key_after_errors_that_pass(
         (429, {"Retry-After": "0"}, {"error": "Too fast."}),
         (202, {}, ACCEPTED),
     ]
-    assert await api.create({"model": "q4"}, "one-key") == ACCEPTED
+    assert await api.create_task(OPERATION, {"model": "q4"}, "one-key") == ACCEPTED
     assert [request.headers["Idempotency-Key"] for request in told.seen] == ["one-key"] * 3
     assert {request.path for request in told.seen} == {"/api/v1/sim/reference_to_video"}
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 409, 413, 429])
 async def test_what_is_refused_for_good_is_not_repeated(
-    api: TaskApi, server: tuple[Server, str], status: int
+    api: RestApi, server: tuple[Server, str], status: int
 ) -> None:
     told, _ = server
     headers = {"x-should-retry": "false"} if status == 429 else {}
     told.answers = [(status, headers, {"error": "No."})]
     with pytest.raises(RestError, match="No") as refusal:
-        await api.create({}, "key")
+        await api.create_task(OPERATION, {}, "key")
     assert refusal.value.exit_code == EXIT_REFUSED
     assert len(told.seen) == 1
 
 
-async def test_errors_that_do_not_pass_end_it(api: TaskApi, server: tuple[Server, str]) -> None:
+async def test_errors_that_do_not_pass_end_it(api: RestApi, server: tuple[Server, str]) -> None:
     told, _ = server
     told.answers = [
         (500, {"Retry-After": "0", "X-Request-Id": "req_1"}, {"error": "Something went wrong."})
     ]
     with pytest.raises(RestError, match="req_1") as refusal:
-        await api.get("task_a")
+        await api.get_task(OPERATION, "task_a")
     assert refusal.value.exit_code == EXIT_UNAVAILABLE
     assert len(told.seen) == client.ATTEMPTS
 
 
 @pytest.mark.parametrize("body", [{"status": "processing"}, [], "text", None])
 async def test_an_answer_that_is_no_task_is_not_taken_for_one(
-    api: TaskApi, server: tuple[Server, str], body: Any
+    api: RestApi, server: tuple[Server, str], body: Any
 ) -> None:
     server[0].answers = [(200, {}, body)]
     with pytest.raises(RestError, match="no answer of this API"):
-        await api.get("task_a")
+        await api.get_task(OPERATION, "task_a")
 
 
 async def test_nobody_at_the_address_is_told_with_the_variable_to_check(
@@ -115,9 +116,9 @@ async def test_nobody_at_the_address_is_told_with_the_variable_to_check(
 ) -> None:
     monkeypatch.setattr(client, "ATTEMPTS", 1)
     base = f"http://127.0.0.1:{unused_tcp_port_of}"
-    async with TaskApi(base, "sk-secret", "sim/reference_to_video") as api:
+    async with RestApi(base, "sk-secret") as api:
         with pytest.raises(RestError, match="GATEWAY_BASE_URL") as refusal:
-            await api.get("task_a")
+            await api.get_task(OPERATION, "task_a")
     assert "sk-secret" not in str(refusal.value)
     assert refusal.value.exit_code == EXIT_UNAVAILABLE
 
@@ -133,7 +134,7 @@ def unused_tcp_port_of() -> int:
 
 
 async def test_a_video_is_fetched_whole_and_without_the_key(
-    api: TaskApi, server: tuple[Server, str], tmp_path: Path
+    api: RestApi, server: tuple[Server, str], tmp_path: Path
 ) -> None:
     seen: list[tuple[int, int]] = []
     path = tmp_path / "task_a-1.mp4"
@@ -147,7 +148,7 @@ async def test_a_video_is_fetched_whole_and_without_the_key(
 
 @pytest.mark.parametrize("name", ["cut", "gone"])
 async def test_half_a_video_is_none(
-    api: TaskApi, server: tuple[Server, str], tmp_path: Path, name: str
+    api: RestApi, server: tuple[Server, str], tmp_path: Path, name: str
 ) -> None:
     path = tmp_path / "task_a-1.mp4"
     path.write_bytes(b"of an earlier time")
@@ -159,7 +160,7 @@ async def test_half_a_video_is_none(
 
 
 async def test_a_folder_that_cannot_be_written_is_told_of(
-    api: TaskApi, server: tuple[Server, str], tmp_path: Path
+    api: RestApi, server: tuple[Server, str], tmp_path: Path
 ) -> None:
     with pytest.raises(RestError, match="cannot be written"):
         await api.download(f"{server[1]}/media/ok", tmp_path / "none" / "a.mp4", lambda *_: None)
