@@ -92,8 +92,9 @@ from gateway_core.files.parts import PartLedger, UploadParts
 from gateway_core.files.quota import StorageGate
 from gateway_core.files.quota_counters import Pool, StorageLedger
 from gateway_core.files.uploads import UploadOutcomes
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.records import FollowedTable, Records, Table
+from gateway_core.kube.informer import Cache, Informer
 from gateway_core.observability.tracing import NO_TRACER, Tracer
 from gateway_core.providers.moderators import Moderators
 from gateway_core.providers.notices import NoticeSigner, NoticeSink
@@ -114,21 +115,21 @@ class ApiParts:
     """
 
     settings: ApiSettings
-    records: Records
+    kube: KubernetesClient
     counters: Counters
     storage: StorageLedger
     parts: PartLedger
     store: ObjectStore
     fetcher: Fetcher
     sealer: Sealer
-    keys: Table[KeyRecord]
-    guardrails: Table[Guardrail]
-    accounts: Table[AccountRecord]
-    users: Table[UserRecord]
-    models: Table[GatewayModel]
-    providers: Table[GatewayProvider]
-    tasks: Table[TaskRecord]
-    files: FollowedTable[FileRecord]
+    keys: Cache[KeyRecord]
+    guardrails: Cache[Guardrail]
+    accounts: Cache[AccountRecord]
+    users: Cache[UserRecord]
+    models: Cache[GatewayModel]
+    providers: Cache[GatewayProvider]
+    tasks: Cache[TaskRecord]
+    files: Informer[FileRecord]
     moderations: Providers[ModerationUpstream]
     rebuilder: Rebuilder
     calls: LiveCalls
@@ -155,7 +156,7 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
     """The whole API on these parts; it is not ready any more once `drain` has begun."""
     draining = drain or Drain()
     intake = parts.intake or Intake(maintenance=parts.settings.maintenance)
-    settings, records = parts.settings, parts.records
+    settings, kube = parts.settings, parts.kube
     mint, catalog = IdMint(parts.id_key), CatalogView(parts.models)
     metrics = ApiMetrics(
         parts.registry,
@@ -168,9 +169,9 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
     parts.registry.register(ConnectionMetrics(parts.connections, downloads))
     failpoints = Failpoints(settings.failpoints)
     authenticator = Authenticator(
-        ReadThrough(parts.keys, records, GatewayKey.plural),
-        ReadThrough(parts.accounts, records, GatewayAccount.plural),
-        ReadThrough(parts.users, records, GatewayUser.plural),
+        ReadThrough(parts.keys, kube, GatewayKey.plural),
+        ReadThrough(parts.accounts, kube, GatewayAccount.plural),
+        ReadThrough(parts.users, kube, GatewayUser.plural),
         parts.peppers,
         note_use=parts.key_use.note,
     )
@@ -181,7 +182,7 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
     )
     admission = Admission(
         authenticator,
-        PolicyView(parts.keys, parts.guardrails, records),
+        PolicyView(parts.keys, parts.guardrails, kube),
         limiter,
         failpoints,
         intake,
@@ -201,16 +202,16 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
     addresses = AddressPolicy(settings.callback_allowed_cidrs, settings.denied_cidrs)
     finder = TaskFinder(
         parts.tasks,
-        ReadThrough(parts.tasks, records, GatewayTask.plural),
-        records,
+        ReadThrough(parts.tasks, kube, GatewayTask.plural),
+        kube,
         parts.store,
         mint,
-        health := ApiHealth(records),
+        health := ApiHealth(kube),
     )
     tasks = TaskService(
         admission=admission,
         finder=finder,
-        recorder=TaskRecorder(records, health),
+        recorder=TaskRecorder(kube, health),
         tasks=parts.tasks,
         store=parts.store,
         mint=mint,
@@ -226,9 +227,9 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
         parts.calls,
         default_model=settings.moderation_default_model,
     ).add_to(table)
-    files = FileFinder(records, parts.files, parts.storage, mint)
+    files = FileFinder(kube, parts.files, parts.storage, mint)
     _add_storage(table, parts, files, mint, metrics, failpoints, downloads)
-    batches = Repository(records, mint, {}, ListLimiter())
+    batches = Repository(kube, mint, {}, ListLimiter())
     BatchRoutes(
         BatchCreation(
             admission, batches, files.find, mint, most_open=settings.open_batches_per_account
@@ -277,14 +278,14 @@ def _add_storage(
     downloads: Downloads,
 ) -> None:
     """Add files, Uploads and temporary files, which share an account's storage and streams."""
-    settings, records, store = parts.settings, parts.records, parts.store
+    settings, kube, store = parts.settings, parts.kube, parts.store
     streams = StreamLimiter()
-    recorder = FileRecorder(records, parts.storage)
+    recorder = FileRecorder(kube, parts.storage)
     most: dict[Pool, int] = {
         "files": settings.files_per_account,
         "temporary": settings.temporary_files_per_account,
     }
-    quota = StorageGate(records, parts.storage, most)
+    quota = StorageGate(kube, parts.storage, most)
     FileRoutes(
         finder,
         FileCreation(store, quota, recorder, mint, failpoints, streams),
@@ -293,11 +294,11 @@ def _add_storage(
         ContentSender(store, partial(metrics.count_bytes, "files", "out"), downloads),
         metrics,
     ).add_to(table)
-    outcomes = UploadOutcomes(records, quota, recorder, failpoints)
+    outcomes = UploadOutcomes(kube, quota, recorder, failpoints)
     upload_parts = UploadParts(store, parts.parts, mint, failpoints)
     UploadRoutes(
-        UploadCreation(records, quota, outcomes, mint),
-        UploadService(records, outcomes, upload_parts, mint, clock=parts.clock),
+        UploadCreation(kube, quota, outcomes, mint),
+        UploadService(kube, outcomes, upload_parts, mint, clock=parts.clock),
         upload_parts,
         partial(metrics.count_bytes, "uploads", "in"),
         streams,
@@ -305,7 +306,7 @@ def _add_storage(
     ).add_to(table)
     addresses = TemporaryAddresses(parts.sealer)
     temporary = TemporaryFiles(
-        records,
+        kube,
         store,
         quota,
         recorder,
@@ -326,7 +327,7 @@ def _add_storage(
 def _add_management(table: RouteTable, parts: ApiParts, limiter: RateLimiter, mint: IdMint) -> None:
     tables = {GatewayKey.plural: parts.keys, GatewayGuardrail.plural: parts.guardrails}
     lists = ListLimiter()
-    repository = Repository(parts.records, mint, tables, lists)
+    repository = Repository(parts.kube, mint, tables, lists)
     budgets = BudgetReader(parts.counters, limiter)
     removed = RemovedObjects(parts.store)
     quota = KeyQuota(parts.keys, parts.settings.keys_per_account)
@@ -338,11 +339,11 @@ def _add_management(table: RouteTable, parts: ApiParts, limiter: RateLimiter, mi
         GuardrailRoutes(repository, removed, budgets, mint, parts.settings.guardrails_per_account),
         AssignmentRoutes(repository),
         MemberRoutes(parts.users),
-        UsageRoutes(parts.records, parts.store, lists),
+        UsageRoutes(parts.kube, parts.store, lists),
     )
 
 
-def _classify(accounts: Table[AccountRecord], name: str) -> str:
+def _classify(accounts: Cache[AccountRecord], name: str) -> str:
     """The class of an account for metrics, which may not have its name."""
     account = accounts.get(name)
     return "unlimited" if account is not None and account.unlimited else "funded"

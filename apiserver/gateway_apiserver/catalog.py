@@ -12,7 +12,8 @@ from gateway_core.api.errors import Unavailable
 from gateway_core.api.model import GatewayModel
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.concurrency import Supervisor
-from gateway_core.kube.records import RecordUnavailable, Table
+from gateway_core.kube.errors import KubernetesUnavailable
+from gateway_core.kube.informer import Cache
 from gateway_core.providers.catalog import Catalog, Problem, build_catalog
 from gateway_core.providers.registry import Providers
 
@@ -42,7 +43,7 @@ def project_provider(obj: Mapping[str, Any]) -> GatewayProvider | None:
 class CatalogView:
     """What can be called now."""
 
-    def __init__(self, models: Table[GatewayModel]) -> None:
+    def __init__(self, models: Cache[GatewayModel]) -> None:
         self._models = models
         self._catalog: Catalog | None = None
         models.subscribe(self._forget)
@@ -92,7 +93,7 @@ class ProviderWatch:
         for name in names:
             try:
                 problem = await self._providers.check(name)
-            except RecordUnavailable:
+            except KubernetesUnavailable:
                 continue
             if problem is not None and problem.reason is Reason.PROVIDER_NOT_FOUND:
                 continue  # it has gone meanwhile

@@ -26,7 +26,7 @@ from gateway_apiserver.middleware.access_log import LOGGER, AccessLog
 from gateway_apiserver.middleware.connections import ConnectionTable
 from gateway_apiserver.settings import ApiSettings, MediaSettings, ProcessSettings
 from gateway_apiserver.surfaces.files.finder import LISTED_SELECTOR, project_file
-from gateway_apiserver.tasks.cache import TaskTable
+from gateway_apiserver.tasks.cache import TaskCache
 from gateway_core.accounts.guardrails import read_guardrail
 from gateway_core.admission.intake import RedisIntakeStop
 from gateway_core.api.account import GatewayAccount, GatewayUser
@@ -47,10 +47,10 @@ from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.files.addresses import MediaSigner, SivSealer, TemporaryAddresses
 from gateway_core.files.fetching import HttpFetcher
 from gateway_core.files.redis_counters import RedisParts, RedisStorage
-from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import NoCluster as NoCluster
 from gateway_core.kube.connection import find_connection
-from gateway_core.kube.informer import KubeTable
+from gateway_core.kube.informer import Informer
 from gateway_core.kube.secrets import SecretsUnusable as SecretsUnusable
 from gateway_core.kube.secrets import load_key, load_peppers
 from gateway_core.observability.logs import LineWriter
@@ -81,8 +81,8 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
     connection = await asyncio.to_thread(find_connection)
     async with AsyncExitStack() as stack:
         intake = Intake(maintenance=settings.maintenance)
-        records = await stack.enter_async_context(
-            KubeRecords(connection, settings.namespace, note_full=intake.note_full)
+        kube = await stack.enter_async_context(
+            KubernetesClient(connection, settings.namespace, note_full=intake.note_full)
         )
         registry = CollectorRegistry()
         process = ProcessMetrics(registry, "api")
@@ -109,26 +109,24 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             replicas, signer = settings.operator_replicas, NoticeSigner(id_key)
             link = OperatorLink(settings.operator_url, replicas, signer)
             notices = await stack.enter_async_context(link)
-        keys = KubeTable(records, GatewayKey.plural, project_key)
-        guardrails = KubeTable(records, GatewayGuardrail.plural, read_guardrail)
-        accounts = KubeTable(
-            records,
+        keys = Informer(kube, GatewayKey.plural, project_key)
+        guardrails = Informer(kube, GatewayGuardrail.plural, read_guardrail)
+        accounts = Informer(
+            kube,
             GatewayAccount.plural,
             partial(project_account, defaults=settings.account_defaults),
         )
-        users = KubeTable(records, GatewayUser.plural, project_user)
-        models = KubeTable(records, GatewayModel.plural, project_model)
-        providers = KubeTable(
-            records,
+        users = Informer(kube, GatewayUser.plural, project_user)
+        models = Informer(kube, GatewayModel.plural, project_model)
+        providers = Informer(
+            kube,
             GatewayProvider.plural,
             project_provider,
             field_selector=f"spec.type={OPENAI}",
         )
-        open_tasks = KubeTable(
-            records, GatewayTask.plural, project_task, field_selector=OPEN_SELECTOR
-        )
-        files = KubeTable(
-            records,
+        open_tasks = Informer(kube, GatewayTask.plural, project_task, field_selector=OPEN_SELECTOR)
+        files = Informer(
+            kube,
             GatewayFile.plural,
             partial(project_file, mint=IdMint(id_key)),
             field_selector=LISTED_SELECTOR,
@@ -137,13 +135,13 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         process.follow({table.plural: table for table in tables})
         moderations = Providers(
             providers,
-            records,
+            kube,
             partial(_build_moderation, replicas=settings.replicas),
             reading="the chart's value moderation.providerSecrets",
         )
         stack.push_async_callback(moderations.close)
         watch = ProviderWatch(moderations, supervisor)
-        rebuilder = Rebuilder(records, Backlog(store), counters)
+        rebuilder = Rebuilder(kube, Backlog(store), counters)
         name = name_process("api", socket.gethostname())
         calls = LiveCalls(LiveHolds(counters, rebuilder.rebuild, store, name, supervisor))
         key_use = KeyUse(counters)
@@ -159,7 +157,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         try:
             yield ApiParts(
                 settings=settings,
-                records=records,
+                kube=kube,
                 counters=counters,
                 storage=storage,
                 parts=parts,
@@ -176,7 +174,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 rebuilder=rebuilder,
                 calls=calls,
                 key_use=key_use,
-                tasks=TaskTable(open_tasks),
+                tasks=TaskCache(open_tasks),
                 files=files,
                 id_key=id_key,
                 peppers=peppers,

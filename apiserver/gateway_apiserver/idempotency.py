@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from gateway_core.api.errors import Conflict, Unavailable
 from gateway_core.api.ids import REQUEST_ID_ANNOTATION
-from gateway_core.kube.records import Object
+from gateway_core.api.resource import Object
 
 GIVE_UP_SECONDS = 10.0
 """How long a request goes on where others write the same object, or an answer was lost."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 from gateway_core.api.ids import SEQUENCE_ANNOTATION
-from gateway_core.kube.records import Object
+from gateway_core.api.resource import Object
 
 T = TypeVar("T")
 Order = Literal["asc", "desc"]

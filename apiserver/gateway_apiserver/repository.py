@@ -21,19 +21,18 @@ from gateway_core.api.errors import Internal, NotFound, OutcomeUnknown, Unavaila
 from gateway_core.api.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
 from gateway_core.api.ids import BATCH_PREFIX, IdMint, Ownership, id_to_name
 from gateway_core.api.key import KEY_PREFIX, GatewayKey
-from gateway_core.kube.records import (
+from gateway_core.api.resource import Object
+from gateway_core.kube.client import KubernetesClient, Page
+from gateway_core.kube.errors import (
     AlreadyExists,
-    Missing,
-    Object,
-    Outdated,
-    Page,
-    RecordOutcomeUnknown,
-    Records,
-    RecordUnavailable,
-    Refused,
-    Table,
-    WatchExpired,
+    KubernetesUnavailable,
+    ObjectNotFound,
+    RequestRejected,
+    VersionExpired,
+    WriteConflict,
+    WriteOutcomeUnknown,
 )
+from gateway_core.kube.informer import Cache
 
 READS_AT_ONCE = 16
 """Whole objects that are read for lists at a time: one may have hundreds of KiB."""
@@ -99,9 +98,13 @@ class Repository:
     """What all accounts hold; whose it is is asked at each call."""
 
     def __init__(
-        self, records: Records, mint: IdMint, tables: Mapping[str, Table[Any]], turns: ListLimiter
+        self,
+        kube: KubernetesClient,
+        mint: IdMint,
+        tables: Mapping[str, Cache[Any]],
+        turns: ListLimiter,
     ) -> None:
-        self._records = records
+        self._kube = kube
         self._mint = mint
         self._tables = tables
         self._turns = turns
@@ -132,8 +135,8 @@ class Repository:
         """The object of this name, whosever it is. Unavailable."""
         async with _answering(kind):
             try:
-                return await self._records.get(kind.plural, name)
-            except Missing:
+                return await self._kube.get(kind.plural, name)
+            except ObjectNotFound:
                 return None
 
     async def _find_named(self, kind: Kind, account: str, name: str) -> Object | None:
@@ -141,7 +144,7 @@ class Repository:
         # the bytes of another account's object would make its 404 measurably slower than others
         fields = f"{'.'.join(kind.owner)}={account},metadata.name={name}"
         async with _answering(kind):
-            page = await self._records.list_page(kind.plural, field_selector=fields)
+            page = await self._kube.list_page(kind.plural, field_selector=fields)
             return page.items[0] if page.items else None
 
     async def show_each(
@@ -173,9 +176,9 @@ class Repository:
             for _ in range(_MOST_LISTS):
                 try:
                     return await self._read_pages(kind, account, names_only, at_version)
-                except WatchExpired:
+                except VersionExpired:
                     continue
-            raise RecordUnavailable(f"{kind.plural} cannot be listed in time")
+            raise KubernetesUnavailable(f"{kind.plural} cannot be listed in time")
 
     async def list_names(
         self, kind: Kind, account: str, *, after: Position | None, limit: int, order: Order
@@ -200,15 +203,15 @@ class Repository:
                             found, lambda each: each, after=after, limit=limit, order=order
                         )
                         more = more or beyond
-                except WatchExpired:
+                except VersionExpired:
                     continue
                 return [name for _, _, name in found], more
-            raise RecordUnavailable(f"{kind.plural} cannot be listed in time")
+            raise KubernetesUnavailable(f"{kind.plural} cannot be listed in time")
 
     async def read_version(self, kind: Kind) -> str:
         """The version of the record now. Unavailable."""
         async with _answering(kind):
-            page = await self._records.list_page(kind.plural, limit=1, metadata_only=True)
+            page = await self._kube.list_page(kind.plural, limit=1, metadata_only=True)
             return page.resource_version
 
     async def create(self, kind: Kind, obj: Object) -> tuple[Object, bool]:
@@ -220,20 +223,20 @@ class Repository:
         async for left in attempt():
             try:
                 async with asyncio.timeout(left):
-                    made = await self._records.create(kind.plural, obj)
+                    made = await self._kube.create(kind.plural, obj)
             except AlreadyExists:
                 found = await self.look_up(kind, name)
                 if found is None:
                     continue
                 return found, is_of_same_call(found, obj)
-            except (RecordOutcomeUnknown, TimeoutError):
+            except (WriteOutcomeUnknown, TimeoutError):
                 sent = True
                 continue
-            except RecordUnavailable as error:
+            except KubernetesUnavailable as error:
                 if not sent:
                     raise _unavailable(kind) from error
                 continue
-            except Refused as error:
+            except RequestRejected as error:
                 raise _refused(name, error) from error
             self._show(kind, made)
             return made, True
@@ -253,17 +256,17 @@ class Repository:
                 return obj
             try:
                 async with asyncio.timeout(left):
-                    changed = await self._records.patch(kind.plural, obj, patch)
-            except (Outdated, Missing):
+                    changed = await self._kube.patch(kind.plural, obj, patch)
+            except (WriteConflict, ObjectNotFound):
                 continue
-            except (RecordOutcomeUnknown, TimeoutError):
+            except (WriteOutcomeUnknown, TimeoutError):
                 sent = True
                 continue
-            except RecordUnavailable as error:
+            except KubernetesUnavailable as error:
                 if not sent:
                     raise _unavailable(kind) from error
                 continue
-            except Refused as error:
+            except RequestRejected as error:
                 raise _refused(obj["metadata"]["name"], error) from error
             self._show(kind, changed)
             return changed
@@ -274,10 +277,10 @@ class Repository:
         meta = obj["metadata"]
         async with _answering(kind):
             try:
-                await self._records.delete(
+                await self._kube.delete(
                     kind.plural, meta["name"], uid=meta["uid"], version=meta["resourceVersion"]
                 )
-            except Outdated:
+            except WriteConflict:
                 return False
         return True
 
@@ -299,7 +302,7 @@ class Repository:
 
     def _show(self, kind: Kind, obj: Object) -> None:
         if (table := self._tables.get(kind.plural)) is not None:
-            table.offer(obj)
+            table.upsert(obj)
 
     async def _read_pages(
         self, kind: Kind, account: str, names_only: bool, at_version: str
@@ -317,7 +320,7 @@ class Repository:
         """The pages of one list of all that the account has of a kind."""
         token: str | None = None
         while True:
-            page = await self._records.list_page(
+            page = await self._kube.list_page(
                 kind.plural,
                 token=token,
                 field_selector=f"{'.'.join(kind.owner)}={account}{kind.selector}",
@@ -350,7 +353,7 @@ async def _answering(kind: Kind) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(GIVE_UP_SECONDS):
             yield
-    except (RecordUnavailable, RecordOutcomeUnknown, TimeoutError) as error:
+    except (KubernetesUnavailable, WriteOutcomeUnknown, TimeoutError) as error:
         raise _unavailable(kind) from error
 
 
@@ -373,6 +376,6 @@ def _not_done(kind: Kind, *, sent: bool) -> OutcomeUnknown | Unavailable:
     return Unavailable(f"The {kind.title.lower()} is being changed by others.", retry_after=1)
 
 
-def _refused(name: str, error: Refused) -> Internal:
+def _refused(name: str, error: RequestRejected) -> Internal:
     _log.error("an object was refused", object=name, error=str(error))
     return Internal(f"The Kubernetes API refuses {name}.")

@@ -26,11 +26,11 @@ from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.files.addresses import MediaSigner
 from gateway_core.files.files import FileRecorder
 from gateway_core.files.redis_counters import RedisStorage
-from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.connection import Connection, find_connection
-from gateway_core.kube.informer import KubeTable
-from gateway_core.kube.secrets import KubeSecrets, load_key, load_peppers
+from gateway_core.kube.informer import Informer
+from gateway_core.kube.secrets import SecretClient, load_key, load_peppers
 from gateway_core.observability.logs import configure_logging as configure_logging
 from gateway_core.observability.metrics import ProcessMetrics
 from gateway_core.observability.tracing import open_tracer
@@ -96,15 +96,15 @@ from gateway_operator.workqueue import WorkQueue
 class Tables:
     """The standing kinds as this process knows them."""
 
-    accounts: KubeTable[GatewayAccount]
-    users: KubeTable[GatewayUser]
-    keys: KubeTable[GatewayKey]
-    guardrails: KubeTable[GatewayGuardrail]
-    models: KubeTable[GatewayModel]
-    providers: KubeTable[GatewayProvider]
+    accounts: Informer[GatewayAccount]
+    users: Informer[GatewayUser]
+    keys: Informer[GatewayKey]
+    guardrails: Informer[GatewayGuardrail]
+    models: Informer[GatewayModel]
+    providers: Informer[GatewayProvider]
 
     @property
-    def all(self) -> tuple[KubeTable[Any], ...]:
+    def all(self) -> tuple[Informer[Any], ...]:
         """Every table."""
         people = (self.accounts, self.users, self.keys, self.guardrails)
         return (*people, self.models, self.providers)
@@ -121,8 +121,8 @@ async def run_operator(
     connection = await asyncio.to_thread(find_connection)
     async with AsyncExitStack() as stack:
         metrics = Metrics()
-        records = await stack.enter_async_context(
-            KubeRecords(connection, settings.namespace, note_full=metrics.record_refusals.inc)
+        kube = await stack.enter_async_context(
+            KubernetesClient(connection, settings.namespace, note_full=metrics.record_refusals.inc)
         )
         process = ProcessMetrics(metrics.registry, "operator")
         supervisor = Supervisor(process.count_failure)
@@ -139,13 +139,13 @@ async def run_operator(
         stack.push_async_callback(ledger.close)
         intake_stop = RedisIntakeStop(settings.redis_url, namespace=settings.namespace)
         stack.push_async_callback(intake_stop.close)
-        tables = _build_tables(records)
+        tables = _build_tables(kube)
         outputs = AddressPolicy(settings.fetch_allowed_cidrs, settings.denied_cidrs)
         build = partial(_build_provider, policy=outputs, shards=settings.shards)
-        providers = Providers(tables.providers, records, build)
+        providers = Providers(tables.providers, kube, build)
         stack.push_async_callback(providers.close)
         scaled = partial(_build_moderation, shards=settings.shards)
-        moderations = Providers(tables.providers, records, scaled)
+        moderations = Providers(tables.providers, kube, scaled)
         stack.push_async_callback(moderations.close)
         live = TaskCache()
         queue = WorkQueue(lambda name: controller.reconcile(name), metrics.work_failures.inc)
@@ -157,10 +157,10 @@ async def run_operator(
         notice_signer = NoticeSigner(id_key)
         tools = Tools(
             shards=settings.shards,
-            records=records,
+            kube=kube,
             store=store,
             counters=counters,
-            rebuilder=Rebuilder(records, Backlog(store), counters),
+            rebuilder=Rebuilder(kube, Backlog(store), counters),
             accounts=tables.accounts,
             defaults=settings.account_defaults,
             users=tables.users,
@@ -169,9 +169,9 @@ async def run_operator(
             catalog=follow_catalog(tables.models),
             providers=providers,
             outputs=Outputs(store, signer, settings.media_url),
-            journal=StatusWriter(records, live),
+            journal=StatusWriter(kube, live),
             folding=UsageAggregator(
-                records,
+                kube,
                 metrics,
                 CLOCK.now,
                 pause_seconds=settings.fold_seconds,
@@ -179,8 +179,8 @@ async def run_operator(
             ),
             live=live,
             queue=queue,
-            alarms=AdminEvents(records),
-            courier=CallbackClient(sender, Keyring(tables.accounts, records, CLOCK.now), CLOCK.now),
+            alarms=AdminEvents(kube),
+            courier=CallbackClient(sender, Keyring(tables.accounts, kube, CLOCK.now), CLOCK.now),
             callback_schedule=settings.callback_schedule,
             mint=IdMint(id_key),
             failpoints=Failpoints(settings.failpoints),
@@ -191,10 +191,10 @@ async def run_operator(
         )
         controller = TaskController(tools)
         keeping = FileStorage(
-            records=records,
+            kube=kube,
             store=store,
             ledger=ledger,
-            files=FileRecorder(records, ledger),
+            files=FileRecorder(kube, ledger),
             accounts=tables.accounts,
             mint=tools.mint,
             failpoints=tools.failpoints,
@@ -209,11 +209,11 @@ async def run_operator(
             *keepers.followed,
         )
         peppers = load_peppers(settings.secrets_dir)
-        declared = DeclaredKeys(KubeSecrets(records), peppers, tools.failpoints, CLOCK.now)
+        declared = DeclaredKeys(SecretClient(kube), peppers, tools.failpoints, CLOCK.now)
         in_use = ProvidersInUse(providers, moderations)
-        standing = _build_standing(records, tables, in_use, declared, tools.defaults)
-        wanted = KubeTable(
-            records,
+        standing = _build_standing(kube, tables, in_use, declared, tools.defaults)
+        wanted = Informer(
+            kube,
             GatewayTask.plural,
             partial(project_wanted, shards=settings.shards),
             field_selector=SELECTOR,
@@ -221,7 +221,7 @@ async def run_operator(
         Redeliveries(wanted, live, queue)
         lease = f"model-gateway-operator-{settings.ordinal}"
         heartbeat = Heartbeat(
-            partial(records.renew_lease, lease, socket.gethostname()), settings.heartbeat_seconds
+            partial(kube.renew_lease, lease, socket.gethostname()), settings.heartbeat_seconds
         )
         counted = Counted(
             live,
@@ -272,11 +272,11 @@ async def run_operator(
                     tools, tables.guardrails, settings.rules, settings.sweep_seconds
                 )
                 sweeps += keepers.plan_sweeps(settings)
-                sweeps += plan_samples(records, intake_stop, metrics, settings)
+                sweeps += plan_samples(kube, intake_stop, metrics, settings)
                 schedule = Schedule(note_sweep, *sweeps, supervisor=supervisor)
                 bookkeeping = JournalReader(tools, settings.fold_seconds, supervisor=supervisor)
                 balances = Balances(
-                    records,
+                    kube,
                     tables.accounts,
                     tables.keys,
                     tables.guardrails,
@@ -332,19 +332,19 @@ async def _wait_for_tables(tables: Tables, stop: asyncio.Event) -> None:
         waiter.cancel()
 
 
-def _build_tables(records: KubeRecords) -> Tables:
+def _build_tables(kube: KubernetesClient) -> Tables:
     return Tables(
-        accounts=KubeTable(records, GatewayAccount.plural, GatewayAccount.model_validate),
-        users=KubeTable(records, GatewayUser.plural, GatewayUser.model_validate),
-        keys=KubeTable(records, GatewayKey.plural, project_key),
-        guardrails=KubeTable(records, GatewayGuardrail.plural, project_guardrail),
-        models=KubeTable(records, GatewayModel.plural, GatewayModel.model_validate),
-        providers=KubeTable(records, GatewayProvider.plural, GatewayProvider.model_validate),
+        accounts=Informer(kube, GatewayAccount.plural, GatewayAccount.model_validate),
+        users=Informer(kube, GatewayUser.plural, GatewayUser.model_validate),
+        keys=Informer(kube, GatewayKey.plural, project_key),
+        guardrails=Informer(kube, GatewayGuardrail.plural, project_guardrail),
+        models=Informer(kube, GatewayModel.plural, GatewayModel.model_validate),
+        providers=Informer(kube, GatewayProvider.plural, GatewayProvider.model_validate),
     )
 
 
 def _build_standing(
-    records: KubeRecords,
+    kube: KubernetesClient,
     tables: Tables,
     providers: ProvidersInUse,
     declared: DeclaredKeys,
@@ -360,7 +360,7 @@ def _build_standing(
         ProviderKind(tables.providers, providers),
         Models(tables.models, providers),
     )
-    return ReadinessController(records, kinds, CLOCK.now)
+    return ReadinessController(kube, kinds, CLOCK.now)
 
 
 def _build_provider(

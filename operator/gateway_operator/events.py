@@ -7,7 +7,8 @@ import time
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.task import GatewayTask
-from gateway_core.kube.records import RecordError, Records
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import KubernetesError
 from gateway_core.providers.upstream import UpstreamDenied
 
 QUIET_SECONDS = 600.0
@@ -16,8 +17,8 @@ QUIET_SECONDS = 600.0
 class AdminEvents:
     """Reports each object at most once in ten minutes."""
 
-    def __init__(self, records: Records) -> None:
-        self._records = records
+    def __init__(self, kube: KubernetesClient) -> None:
+        self._kube = kube
         self._last: dict[tuple[str, str], float] = {}
 
     async def report_denial(self, task: GatewayTask, error: UpstreamDenied) -> None:
@@ -41,7 +42,7 @@ class AdminEvents:
             return
         self._last[plural, name] = now
         try:
-            obj = await self._records.get(plural, name)
-        except RecordError:
+            obj = await self._kube.get(plural, name)
+        except KubernetesError:
             return
-        await self._records.report_event(obj, reason=reason, message=message)
+        await self._kube.report_event(obj, reason=reason, message=message)

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from gateway_core.api.resource import Object
 from gateway_core.api.task import TERMINAL_PHASES
 from gateway_core.api.times import parse_time
 from gateway_core.concurrency import FairSemaphore
-from gateway_core.kube.records import Object
 from gateway_operator.batches.controller import BatchController
 from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.callbacks.limiter import Lanes

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway_core.api.ids import GROUP, VERSION
-from gateway_core.api.resource import Resource
+from gateway_core.api.resource import Object, Resource
 from gateway_core.concurrency import Supervisor
-from gateway_core.kube.records import Object
 from gateway_operator.shards import Shards
 
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from gateway_core.kube.records import RecordError
+from gateway_core.kube.errors import KubernetesError
 
 _log = structlog.get_logger(__name__)
 
@@ -54,7 +54,7 @@ class Heartbeat:
             try:
                 await self._renew()
                 self._unheard += 1
-            except RecordError as error:
+            except KubernetesError as error:
                 self._unheard = 0
                 _log.info("heartbeat not renewed", error=str(error))
             await asyncio.sleep(self._seconds)

@@ -14,14 +14,14 @@ import structlog
 
 from gateway_core.concurrency import back_off
 from gateway_core.files.quota_counters import StorageStale, StorageUnavailable
-from gateway_core.kube.records import RecordError
+from gateway_core.kube.errors import KubernetesError
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 from gateway_core.storage.objects import StoreUnavailable
 
 _log = structlog.get_logger(__name__)
 
 EXPECTED = (
-    RecordError,
+    KubernetesError,
     StoreUnavailable,
     CountersUnavailable,
     CountersStale,

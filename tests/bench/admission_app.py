@@ -37,20 +37,20 @@ class Routes:
     """Both routes, and `/readyz`."""
 
     def __init__(self, parts: ApiParts) -> None:
-        records = parts.records
+        kube = parts.kube
         self._parts = parts
         self._numbers = count()
         self._admission = Admission(
             Authenticator(
-                ReadThrough(parts.keys, records, GatewayKey.plural),
-                ReadThrough(parts.accounts, records, GatewayAccount.plural),
-                ReadThrough(parts.users, records, GatewayUser.plural),
+                ReadThrough(parts.keys, kube, GatewayKey.plural),
+                ReadThrough(parts.accounts, kube, GatewayAccount.plural),
+                ReadThrough(parts.users, kube, GatewayUser.plural),
                 parts.peppers,
             ),
-            PolicyView(parts.keys, parts.guardrails, records),
+            PolicyView(parts.keys, parts.guardrails, kube),
             RateLimiter(
                 parts.counters,
-                Rebuilder(records, Backlog(parts.store), parts.counters).rebuild,
+                Rebuilder(kube, Backlog(parts.store), parts.counters).rebuild,
             ),
             Failpoints(""),
             Intake(),

@@ -11,7 +11,7 @@ from gateway_core.api.ids import mint_request_id
 from gateway_core.api.task import GatewayTask
 from tests.bench.load import Load, build_request, run_load
 from tests.bench.report import Report
-from tests.bench.stage import connect_records, end_operator
+from tests.bench.stage import connect_kubernetes, end_operator
 from tests.servers.world import World, read_task
 
 ROUNDS = 4
@@ -73,12 +73,12 @@ def _run_client(world: World, template: dict[str, object]) -> Load:
 
     async def run() -> Load:
         load, left = Load(), iter([_name(template) for _ in range(COUNT)])
-        async with connect_records(world) as records:
+        async with connect_kubernetes(world) as kube:
 
             async def worker() -> None:
                 for obj in left:
                     begin = time.perf_counter()
-                    await records.create(GatewayTask.plural, obj)
+                    await kube.create(GatewayTask.plural, obj)
                     load.latencies.append(time.perf_counter() - begin)
 
             begin = time.perf_counter()
@@ -92,7 +92,7 @@ def _run_client(world: World, template: dict[str, object]) -> Load:
 async def _run_bare(world: World, template: dict[str, object]) -> Load:
     """The apiserver with prepared bytes: what it can do when the client costs next to nothing."""
     config = world.config
-    connection = connect_records(world)._connection
+    connection = connect_kubernetes(world)._connection
     context: ssl.SSLContext | None = connection.build_ssl()
     path = f"/apis/modelgateway.dev/v1alpha1/namespaces/{config.namespace}/gatewaytasks"
     headers = {"Content-Type": "application/json"}

@@ -16,10 +16,10 @@ from itertools import accumulate
 
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.task import GatewayTask
-from gateway_core.kube.records import RecordError
+from gateway_core.kube.errors import KubernetesError
 from tests.bench.load import build_request, run_load
 from tests.bench.report import Report
-from tests.bench.stage import Usage, connect_records, count_requests, watch_usage
+from tests.bench.stage import Usage, connect_kubernetes, count_requests, watch_usage
 from tests.servers.world import TERMINAL, Client, World, list_tasks, wait_for
 
 SIZES = tuple(int(size) for size in os.environ.get("BENCH_INFLIGHT", "500,1500,5000").split(","))
@@ -152,12 +152,12 @@ async def _follow_ends(world: World, client: Client) -> AsyncIterator[dict[str, 
             await asyncio.sleep(0.05)
 
     async def follow() -> None:
-        async with connect_records(world) as records:
-            page = await records.list_page(GatewayTask.plural, limit=1)
+        async with connect_kubernetes(world) as kube:
+            page = await kube.list_page(GatewayTask.plural, limit=1)
             version, asked = page.resource_version, set[str]()
             while True:
-                with suppress(RecordError):
-                    async for change in records.watch(
+                with suppress(KubernetesError):
+                    async for change in kube.watch(
                         GatewayTask.plural, resource_version=version, timeout_seconds=60
                     ):
                         meta = change.object["metadata"]

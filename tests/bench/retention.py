@@ -12,7 +12,7 @@ from gateway_core.api.resource import skeleton
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import format_label_time, format_time
 from tests.bench.report import Report
-from tests.bench.stage import ACCOUNT, connect_records
+from tests.bench.stage import ACCOUNT, connect_kubernetes
 from tests.servers.world import World, wait_for
 
 TASKS = 20_000
@@ -97,7 +97,7 @@ async def _create_finished(world: World) -> None:
         "result": {"videos": [video]},
     }
     numbers = iter(range(TASKS))
-    async with connect_records(world) as records:
+    async with connect_kubernetes(world) as kube:
 
         async def create() -> None:
             for number in numbers:
@@ -108,9 +108,7 @@ async def _create_finished(world: World) -> None:
                     FOLDED_LABEL: format_label_time(now),
                 }
                 head = skeleton(GatewayTask, name, labels=labels)
-                made = await records.create(
-                    GatewayTask.plural, {**head, "spec": {"request": request}}
-                )
-                await records.patch_status(GatewayTask.plural, made, status)
+                made = await kube.create(GatewayTask.plural, {**head, "spec": {"request": request}})
+                await kube.patch_status(GatewayTask.plural, made, status)
 
         await asyncio.gather(*(create() for _ in range(AT_ONCE)))

@@ -14,7 +14,7 @@ from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import ACCOUNT_LABEL
 from gateway_core.api.key import GatewayKey, digest, mint_key
 from gateway_core.api.resource import skeleton
-from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import load_kubeconfig
 from gateway_core.kube.secrets import load_key
 from tests.servers.world import World
@@ -22,10 +22,10 @@ from tests.servers.world import World
 ACCOUNT = "bench"
 
 
-def connect_records(world: World) -> KubeRecords:
+def connect_kubernetes(world: World) -> KubernetesClient:
     """Our own Kubernetes client on the world's cluster."""
     connection = load_kubeconfig(world.config.cluster_kubeconfig)
-    return KubeRecords(connection, world.config.namespace)
+    return KubernetesClient(connection, world.config.namespace)
 
 
 async def make_bench_key(world: World) -> str:
@@ -54,9 +54,9 @@ async def make_bench_key(world: World) -> str:
             ],
         }
     }
-    async with connect_records(world) as records:
-        await records.create(GatewayAccount.plural, account)
-        await records.create(GatewayKey.plural, key)
+    async with connect_kubernetes(world) as kube:
+        await kube.create(GatewayAccount.plural, account)
+        await kube.create(GatewayKey.plural, key)
     return minted.plaintext
 
 

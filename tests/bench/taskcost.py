@@ -18,7 +18,7 @@ from gateway_core.api.ids import FOLDED_LABEL
 from gateway_core.api.task import GatewayTask
 from tests.bench.load import build_request, run_load
 from tests.bench.report import Report
-from tests.bench.stage import connect_records
+from tests.bench.stage import connect_kubernetes
 from tests.servers.world import Client, World
 
 COUNT = int(os.environ.get("BENCH_TASKS", "300"))
@@ -100,10 +100,10 @@ async def _run(world: World, client: Client, count: int) -> None:
     assert load.statuses == {202: count}, load.statuses
     # asked seldom: the question costs the API server as much as a write
     deadline = time.monotonic() + PATIENCE
-    async with connect_records(world) as records:
+    async with connect_kubernetes(world) as kube:
         while True:
             await asyncio.sleep(1.0)
-            left = await records.list_page(
+            left = await kube.list_page(
                 GatewayTask.plural, limit=1, label_selector=f"!{FOLDED_LABEL}", metadata_only=True
             )
             if not left.items:
@@ -142,8 +142,8 @@ def _count(world: World) -> Counter[str]:
 
 async def _measure_object(world: World) -> tuple[int, int]:
     """Bytes of an ended task's object as the API server writes it, and of its managedFields."""
-    async with connect_records(world) as records:
-        page = await records.list_page(
+    async with connect_kubernetes(world) as kube:
+        page = await kube.list_page(
             GatewayTask.plural, limit=1, field_selector="status.phase=Completed"
         )
     [obj] = page.items

@@ -19,14 +19,13 @@ from gateway_apiserver.admission.projections import project_account, project_key
 from gateway_apiserver.admission.read_through import ReadThrough
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.key import GatewayKey, digest, mint_key
-from gateway_core.api.resource import Resource, skeleton
-from gateway_core.kube.client import KubeRecords
-from gateway_core.kube.informer import KubeTable
-from gateway_core.kube.records import Object
+from gateway_core.api.resource import Object, Resource, skeleton
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.informer import Informer
 from gateway_core.kube.secrets import load_key
 from tests.bench.load import build_request, run_load
 from tests.bench.report import Report
-from tests.bench.stage import connect_records, watch_usage
+from tests.bench.stage import connect_kubernetes, watch_usage
 from tests.servers.world import World, wait_for
 
 FEW, MANY = 10, int(os.environ.get("BENCH_TENANTS", "10000"))
@@ -79,25 +78,25 @@ class _Tenants:
 async def measure_tenants(world: World, key: str, report: Report) -> None:
     """The same figures with few and with many, and their ratios."""
     tenants = _Tenants(world)
-    async with connect_records(world) as records:
+    async with connect_kubernetes(world) as kube:
         try:
-            await _create(records, tenants.describe_more(FEW))
-            few = await _measure(world, records)
+            await _create(kube, tenants.describe_more(FEW))
+            few = await _measure(world, kube)
             operator = world.run.run.pid_of("operator")
             more = tenants.describe_more(MANY)
             begin = time.monotonic()
             async with watch_usage({"operator": operator}) as usage:
-                await _create(records, more)
+                await _create(kube, more)
                 created = time.monotonic() - begin
                 await _wait_judged(world, len(tenants.plaintexts))
             report.add("tenants: objects made", len(more) / created, "objects/s")
             cost = usage["operator"].cpu / len(more) * 1000
             report.add("tenants: operator CPU for each that is new", cost, "ms", at_most=8.0)
-            _tell(report, few, await _measure(world, records))
-            await _measure_looks(world, records, tenants.plaintexts, report)
+            _tell(report, few, await _measure(world, kube))
+            await _measure_looks(world, kube, tenants.plaintexts, report)
             await _measure_gets(world, tenants.plaintexts, report)
         finally:
-            await _remove(world, records)
+            await _remove(world, kube)
 
 
 def _tell(report: Report, few: dict[str, float], many: dict[str, float]) -> None:
@@ -125,14 +124,14 @@ def _tell(report: Report, few: dict[str, float], many: dict[str, float]) -> None
         report.add(f"tenants: {name}, by 1,000 keys", slope, unit, at_most=bar)
 
 
-async def _measure(world: World, records: KubeRecords) -> dict[str, float]:
+async def _measure(world: World, kube: KubernetesClient) -> dict[str, float]:
     found: dict[str, float] = {}
     seconds, cpu, memory = await _restart(world, "api", 3)
     found |= {"API ready after": seconds, "API CPU at its start": cpu, "API memory": memory}
     seconds, cpu, memory = await _restart(world, "operator", 15)
     found |= {"operator ready after": seconds, "operator memory": memory}
     found["operator CPU in its first 15 s"] = cpu
-    found["operator CPU a change of an account"] = await _measure_changes(world, records)
+    found["operator CPU a change of an account"] = await _measure_changes(world, kube)
     return found
 
 
@@ -148,16 +147,16 @@ async def _restart(world: World, process: str, settle: float) -> tuple[float, fl
 
 
 async def _measure_looks(
-    world: World, records: KubeRecords, plaintexts: list[str], report: Report
+    world: World, kube: KubernetesClient, plaintexts: list[str], report: Report
 ) -> None:
     """CPU to authenticate on a table of ten keys and on one of all, in turn, every key in turn."""
     account = "spec.accountName=tenant-0"
     peppers = {1: load_key(world.config.secrets_directory, "pepper-1")}
-    accounts = KubeTable(records, GatewayAccount.plural, project_account)
-    users = KubeTable(records, GatewayUser.plural, project_user)
-    few_keys = KubeTable(records, GatewayKey.plural, project_key, field_selector=account)
-    all_keys = KubeTable(records, GatewayKey.plural, project_key)
-    tables: tuple[KubeTable[Any], ...] = (accounts, users, few_keys, all_keys)
+    accounts = Informer(kube, GatewayAccount.plural, project_account)
+    users = Informer(kube, GatewayUser.plural, project_user)
+    few_keys = Informer(kube, GatewayKey.plural, project_key, field_selector=account)
+    all_keys = Informer(kube, GatewayKey.plural, project_key)
+    tables: tuple[Informer[Any], ...] = (accounts, users, few_keys, all_keys)
     running = [asyncio.create_task(table.run()) for table in tables]
     try:
         for table in tables:
@@ -165,9 +164,9 @@ async def _measure_looks(
         cases = {
             len(texts): (
                 Authenticator(
-                    ReadThrough(keys, records, GatewayKey.plural),
-                    ReadThrough(accounts, records, GatewayAccount.plural),
-                    ReadThrough(users, records, GatewayUser.plural),
+                    ReadThrough(keys, kube, GatewayKey.plural),
+                    ReadThrough(accounts, kube, GatewayAccount.plural),
+                    ReadThrough(users, kube, GatewayUser.plural),
                     peppers,
                 ),
                 [[(b"authorization", f"Bearer {text}".encode())] for text in texts],
@@ -223,7 +222,7 @@ async def _compare(report: Report, name: str, measure: Callable[[int], Awaitable
     report.add(f"tenants: {name}, {MANY} over {FEW}", ratio, "ratio", at_most=1.2)
 
 
-async def _measure_changes(world: World, records: KubeRecords) -> float:
+async def _measure_changes(world: World, kube: KubernetesClient) -> float:
     """Milliseconds of the operator's CPU for a change of an account, its keys judged anew.
 
     What the operator uses when nothing changes is taken off.
@@ -236,8 +235,8 @@ async def _measure_changes(world: World, records: KubeRecords) -> float:
     async with watch_usage(pids) as usage:
         begin = time.monotonic()
         for number in range(CHANGES):
-            account = await records.get(GatewayAccount.plural, "tenant-0")
-            await records.patch(
+            account = await kube.get(GatewayAccount.plural, "tenant-0")
+            await kube.patch(
                 GatewayAccount.plural, account, {"spec": {"suspended": number % 2 == 0}}
             )
             await asyncio.sleep(0.25)
@@ -247,12 +246,12 @@ async def _measure_changes(world: World, records: KubeRecords) -> float:
     return max(0.0, usage["operator"].cpu - idle_rate * seconds) / CHANGES * 1000
 
 
-async def _create(records: KubeRecords, objects: Iterable[tuple[str, Object]]) -> None:
+async def _create(kube: KubernetesClient, objects: Iterable[tuple[str, Object]]) -> None:
     left = iter(objects)
 
     async def work() -> None:
         for plural, obj in left:
-            await records.create(plural, obj)
+            await kube.create(plural, obj)
 
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))
 
@@ -272,7 +271,7 @@ async def _wait_judged(world: World, keys: int) -> None:
     await wait_for(ask, seconds=600, what="a condition on every key")
 
 
-async def _remove(world: World, records: KubeRecords) -> None:
+async def _remove(world: World, kube: KubernetesClient) -> None:
     """Deletes all of it: stages that follow are not to carry it."""
     for kind in KINDS:
         text = world.run.kubectl("get", kind.plural, "--selector", LABEL, "-o", "name")
@@ -280,7 +279,7 @@ async def _remove(world: World, records: KubeRecords) -> None:
 
         async def work(plural: str = kind.plural, names: Iterator[str] = left) -> None:
             for name in names:
-                await records.delete(plural, name)
+                await kube.delete(plural, name)
 
         await asyncio.gather(*(work() for _ in range(AT_ONCE)))
 

@@ -9,9 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway_cli.__main__ import app
-from gateway_core.kube.client import KubeRecords
-from gateway_core.kube.connection import raise_for
-from gateway_core.kube.records import RecordOutcomeUnknown
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import WriteOutcomeUnknown, raise_for_status
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def lose_answers(monkeypatch):
     """
 
     def run(method, part, *fates):
-        exchange, left = KubeRecords._exchange, list(fates)
+        exchange, left = KubernetesClient._exchange, list(fates)
 
         async def lose(self, sent, path, **options):
             if sent != method or part not in path or not left:
@@ -113,10 +112,10 @@ def lose_answers(monkeypatch):
             if fate == "fine":
                 return answer
             if fate == "504":
-                raise_for(504, b'{"message": "request did not complete"}', writes=True)
-            raise RecordOutcomeUnknown("no answer")
+                raise_for_status(504, b'{"message": "request did not complete"}', writes=True)
+            raise WriteOutcomeUnknown("no answer")
 
-        monkeypatch.setattr(KubeRecords, "_exchange", lose)
+        monkeypatch.setattr(KubernetesClient, "_exchange", lose)
         return left
 
     return run

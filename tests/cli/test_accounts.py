@@ -12,8 +12,8 @@ from gateway_cli.admin.funds import REFERENCES_ANNOTATION
 from gateway_cli.cluster.client import APPLY_PATCH, MERGE_PATCH
 from gateway_core.api.times import format_time
 from gateway_core.callbacks.signing import read_secret
-from gateway_core.kube.client import KubeRecords
-from gateway_core.kube.records import RecordUnavailable
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import KubernetesUnavailable
 
 
 def test_an_account_is_made_shown_changed_and_deleted(gatewayctl, read):
@@ -212,7 +212,7 @@ def test_applying_an_account_again_takes_back_nothing_that_was_paid_in(gatewayct
 def test_money_that_is_added_while_an_account_is_applied_stays(
     gatewayctl, read, monkeypatch, account
 ):
-    call, payments = KubeRecords.call, [7, 8]
+    call, payments = KubernetesClient.call, [7, 8]
 
     async def pay_before(self, method, path, **options):
         if options.get("content_type") == APPLY_PATCH and payments:
@@ -222,7 +222,7 @@ def test_money_that_is_added_while_an_account_is_applied_stays(
             await call(self, "PATCH", path, body=more, content_type=MERGE_PATCH)
         return await call(self, method, path, **options)
 
-    monkeypatch.setattr(KubeRecords, "call", pay_before)
+    monkeypatch.setattr(KubernetesClient, "call", pay_before)
     gatewayctl("apply", "-f", "-", stdin=describe_account(account, paidMicros=1))
     assert not payments
     assert read("gatewayaccount", account)["spec"]["funds"]["paidMicros"] == 15_000_000
@@ -246,9 +246,9 @@ def test_a_payment_of_unknown_outcome_is_repeated_by_its_reference_and_added_onc
 
 def test_an_api_server_that_nothing_was_sent_to_has_added_nothing(gatewayctl, monkeypatch, account):
     async def refuse(self, method, path, **options):
-        raise RecordUnavailable("the Kubernetes API was not reached")
+        raise KubernetesUnavailable("the Kubernetes API was not reached")
 
-    monkeypatch.setattr(KubeRecords, "call", refuse)
+    monkeypatch.setattr(KubernetesClient, "call", refuse)
     assert "not known" not in gatewayctl("fund", account, "5", code=5).refusal
 
 

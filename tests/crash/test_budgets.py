@@ -22,7 +22,7 @@ from gateway_core.billing.ledger import read_ledger, rebuild_ledger
 from gateway_core.billing.windows import Buckets, sum_window
 from gateway_core.redis.link import CountersStale
 from gateway_core.storage.directory import DirectoryStore
-from tests.bench.stage import connect_records
+from tests.bench.stage import connect_kubernetes
 from tests.crash.history import check_money, is_closed, open_counters
 from tests.crash.shares import IS_WHOLE, share
 from tests.servers.tenants import (
@@ -221,18 +221,18 @@ async def check_record(world, client, subjects):
     asked = [Budget(name, None, window) for name in subjects for window in WINDOWS]
     store = DirectoryStore(world.config.store_directory)
     backlog = Backlog(store)
-    async with connect_records(world) as records, open_counters(world) as counters:
+    async with connect_kubernetes(world) as kube, open_counters(world) as counters:
 
         async def read():
             try:
                 states = await counters.read_budgets(account, asked)
             except CountersStale:
-                await rebuild_ledger(records, backlog, counters, account)
+                await rebuild_ledger(kube, backlog, counters, account)
                 return None
             return [(state.used, state.held) for state in states]
 
         before = await wait_for(read, what="figures")
-        ledger = await read_ledger(records, backlog, account)
+        ledger = await read_ledger(kube, backlog, account)
         assert ledger.holds == {}
         spent = [ledger.spent.get(budget.subject, Buckets()) for budget in asked]
         assert before == [

@@ -16,7 +16,7 @@ from gateway_core.accounts.guardrails import measure_fields
 from gateway_core.api.guardrail import MOST_KEYS
 from gateway_core.api.key import MOST_REVOKED
 from gateway_core.api.limits import MOST_GUARDRAILS, MOST_OBJECT_BYTES
-from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import load_kubeconfig
 from tests.servers.replica import Replica
 from tests.servers.tenants import describe_account, describe_token, make_key, unique, wait_status
@@ -141,9 +141,9 @@ async def store_copies(world: World, made: dict[str, str]) -> int:
     """
     names = [f"key-copy-{n:040}" for n in range(KEYS + MOST_REVOKED)]
     connection = load_kubeconfig(world.config.cluster_kubeconfig)
-    async with KubeRecords(connection, world.config.namespace) as records:
-        key = await records.get("gatewaykeys", made["keys"])
-        guardrail = await records.get("gatewayguardrails", made["guardrails"])
+    async with KubernetesClient(connection, world.config.namespace) as kube:
+        key = await kube.get("gatewaykeys", made["keys"])
+        guardrail = await kube.get("gatewayguardrails", made["guardrails"])
         turns = asyncio.Semaphore(AT_ONCE)
 
         async def store(plural: str, obj: dict, name: str, **spec: object) -> None:
@@ -152,7 +152,7 @@ async def store_copies(world: World, made: dict[str, str]) -> int:
             new = {**new, "metadata": {"name": name, **kept}, "spec": {**new["spec"], **spec}}
             new.pop("status", None)
             async with turns:
-                await records.create(plural, new)
+                await kube.create(plural, new)
 
         async def store_key(number: int) -> None:
             token = describe_token(world)[1]

@@ -17,9 +17,9 @@ import pytest
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.upload import GatewayUpload
-from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import load_kubeconfig
-from gateway_core.kube.records import RecordFull
+from gateway_core.kube.errors import EtcdFull
 from tests.crash.history import wait_settled
 from tests.servers.tenants import make_key, wait_status
 from tests.servers.world import Answer, Client, World, wait_for
@@ -47,9 +47,9 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 class Etcd:
     """The database behind the record, by its own API, and what fills it."""
 
-    def __init__(self, world: World, records: KubeRecords, http: aiohttp.ClientSession) -> None:
+    def __init__(self, world: World, kube: KubernetesClient, http: aiohttp.ClientSession) -> None:
         self._root = f"http://127.0.0.1:{world.config.ports.etcd}/v3"
-        self._records = records
+        self._kube = kube
         self._http = http
         self._fillers: list[str] = []
 
@@ -62,20 +62,20 @@ class Etcd:
         return int((await self.call("maintenance/status"))["dbSize"])
 
     async def fill(self, size: int) -> None:
-        """Puts objects of others into the database until it has so many bytes. RecordFull."""
+        """Puts objects of others into the database until it has so many bytes. EtcdFull."""
         while await self.size() < size:
             await self.put_filler()
 
     async def put_filler(self) -> None:
         name = f"filler-{secrets.token_hex(6)}"
         filler = {"metadata": {"name": name}, "data": {"x": "y" * FILLER_BYTES}}
-        await self._records.call_core("POST", "configmaps", body=filler)
+        await self._kube.call_core("POST", "configmaps", body=filler)
         self._fillers.append(name)
 
     async def make_room(self) -> None:
         """What an admin does: removes objects, compacts, defragments, disarms."""
         for name in self._fillers:
-            await self._records.call_core("DELETE", "configmaps", name)
+            await self._kube.call_core("DELETE", "configmaps", name)
         self._fillers.clear()
         header = (await self.call("maintenance/status"))["header"]
         await self.call("kv/compaction", revision=header["revision"], physical=True)
@@ -158,13 +158,13 @@ async def make_running(client: Client, count: int) -> list[str]:
     return ids
 
 
-async def count_objects(records: KubeRecords) -> dict[str, int]:
+async def count_objects(kube: KubernetesClient) -> dict[str, int]:
     kinds = (GatewayTask.plural, GatewayFile.plural, GatewayUpload.plural)
-    pages = [await records.list_page(kind, metadata_only=True) for kind in kinds]
+    pages = [await kube.list_page(kind, metadata_only=True) for kind in kinds]
     return {kind: len(page.items) for kind, page in zip(kinds, pages, strict=True)}
 
 
-async def check_recovered(client: Client, records: KubeRecords, ids: list[str]) -> None:
+async def check_recovered(client: Client, kube: KubernetesClient, ids: list[str]) -> None:
     """All that was acknowledged ends well, money and storage are as before, creates are taken."""
     ended = await client.wait_terminal(ids)
     assert {body["status"] for body in ended.values()} == {"completed"}, "I1, I9"
@@ -194,22 +194,22 @@ async def test_full_etcd_stops_intake_and_running_work_ends_once_it_has_space(
 ) -> None:
     connection = load_kubeconfig(world.config.cluster_kubeconfig)
     async with (
-        KubeRecords(connection, world.config.namespace) as records,
+        KubernetesClient(connection, world.config.namespace) as kube,
         aiohttp.ClientSession() as http,
         world.client() as client,
     ):
-        etcd = Etcd(world, records, http)
+        etcd = Etcd(world, kube, http)
         manager = make_key(world, client.account, "Management").plaintext
         await wait_status(client, 200, "/api/v1/management/keys", key=manager)
         ids = await make_running(client, 8)
         file = (await client.request("GET", "/v1/files")).body
-        before = await count_objects(records)
-        with pytest.raises(RecordFull):
+        before = await count_objects(kube)
+        with pytest.raises(EtcdFull):
             await etcd.fill(2 * QUOTA)
 
         for _ in range(3):
             check_refused(await create_each(client, manager))
-        assert await count_objects(records) == before
+        assert await count_objects(kube) == before
         for path in ("/v1/files", "/v1/batches", "/api/v1/me", f"{client.tasks_path}/{ids[0]}"):
             assert (await client.request("GET", path)).status == 200, path
         assert (await client.request("GET", "/v1/files")).body == file
@@ -221,7 +221,7 @@ async def test_full_etcd_stops_intake_and_running_work_ends_once_it_has_space(
 
         await etcd.make_room()
         begun = time.monotonic()
-        await check_recovered(client, records, ids)
+        await check_recovered(client, kube, ids)
         assert time.monotonic() - begun < 120
 
 
@@ -231,11 +231,11 @@ async def test_intake_stops_near_the_quota_and_running_work_is_written_to_its_en
 ) -> None:
     connection = load_kubeconfig(world.config.cluster_kubeconfig)
     async with (
-        KubeRecords(connection, world.config.namespace) as records,
+        KubernetesClient(connection, world.config.namespace) as kube,
         aiohttp.ClientSession() as http,
         world.client() as client,
     ):
-        etcd = Etcd(world, records, http)
+        etcd = Etcd(world, kube, http)
         manager = make_key(world, client.account, "Management").plaintext
         await wait_status(client, 200, "/api/v1/management/keys", key=manager)
         ids = await make_running(client, 8)
@@ -261,4 +261,4 @@ async def test_intake_stops_near_the_quota_and_running_work_is_written_to_its_en
         assert "gateway_record_refusals_total 0.0" in operators
 
         await etcd.make_room()
-        await check_recovered(client, records, ids)
+        await check_recovered(client, kube, ids)

@@ -157,7 +157,7 @@ async def test_a_store_killed_while_files_go_and_uploads_are_settled_keeps_what_
             completed, parts = await stored.add_upload(b"a" * 1000, b"b" * 1000)
             await asyncio.to_thread(server.kill)
             for name in gone:
-                await stored.records.delete("gatewayfiles", name)
+                await stored.kube.delete("gatewayfiles", name)
             await stored.change(cancelled, {"outcome": "Cancelled"})
             file = await stored.complete(completed, parts)
 

@@ -100,12 +100,12 @@ async def provoke(stored: Stored, step: str, expected: dict[str, bytes]) -> None
         upload, parts = await stored.add_upload(data)
         name = await stored.complete(upload, parts)
         await wait_for(lambda: has_file(stored, name), what="the file")
-        await stored.records.delete(FILES, name)
+        await stored.kube.delete(FILES, name)
     elif step in DELETION:
-        await stored.records.delete(FILES, await stored.add_file(data))
+        await stored.kube.delete(FILES, await stored.add_file(data))
     elif step in EXPIRY:
         upload, _ = await stored.add_upload(data)
-        await stored.records.delete(UPLOADS, upload)
+        await stored.kube.delete(UPLOADS, upload)
     else:
         upload, parts = await stored.add_upload(data[:400], data[400:])
         expected[await stored.complete(upload, parts)] = data
@@ -162,7 +162,7 @@ async def test_the_api_killed_in_a_create_leaves_what_the_record_says(world, tal
             assert len(expected) == len(acknowledged) + 1
             await check(stored, expected)
             for name in expected:
-                await stored.records.delete(FILES, name)
+                await stored.kube.delete(FILES, name)
             await check(stored, {})
     told.check()
 
@@ -205,7 +205,7 @@ async def test_redis_killed_while_files_go_and_come_the_ledger_is_the_record(wor
                 await wait_for(lambda name=name: has_file(stored, name), what=name, seconds=40)
             world.run.kill("redis")
             for name in going:
-                await stored.records.delete(FILES, name)
+                await stored.kube.delete(FILES, name)
                 del expected[name]
             world.run.restart("redis", {})
         await check(stored, expected)

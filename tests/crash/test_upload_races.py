@@ -15,7 +15,7 @@ from contextlib import suppress
 import pytest
 
 from gateway_core.api.ids import id_to_name
-from gateway_core.kube.records import Outdated
+from gateway_core.kube.errors import WriteConflict
 from tests.crash.conftest import FUNDS, lend
 from tests.crash.shares import IS_WHOLE
 from tests.servers.replica import Replica
@@ -114,7 +114,7 @@ class Round:
 
     def __init__(self, client, stored, bases, lead=0.0) -> None:
         self._client = client
-        self._records = stored.records
+        self._kube = stored.kube
         self._bases = bases
         self._lead = lead
         self.id = ""
@@ -164,10 +164,8 @@ class Round:
             return await self.add(b"late")
         upload = await self.read()
         if upload["spec"]["outcome"] == "Pending":
-            with suppress(Outdated):
-                await self._records.patch(
-                    "gatewayuploads", upload, {"spec": {"outcome": "Expired"}}
-                )
+            with suppress(WriteConflict):
+                await self._kube.patch("gatewayuploads", upload, {"spec": {"outcome": "Expired"}})
         return None
 
     async def complete(self, parts=None, **body):
@@ -175,7 +173,7 @@ class Round:
         return await self.post(f"/{self.id}/complete", body={"part_ids": chosen, **body})
 
     async def read(self):
-        return await self._records.get("gatewayuploads", id_to_name(self.id))
+        return await self._kube.get("gatewayuploads", id_to_name(self.id))
 
     async def read_outcome(self):
         spec = (await self.read())["spec"]
@@ -263,7 +261,7 @@ async def test_one_of_all_requests_wins(world, second, client, stored, kind, rac
         lead.learn(outcome)
         outcomes[outcome] += 1
         selector = f"spec.request.uploadName={id_to_name(one.id)}"
-        page = await stored.records.list_page("gatewayfiles", field_selector=selector)
+        page = await stored.kube.list_page("gatewayfiles", field_selector=selector)
         has_file = outcome in ("Completed", "Other")
         assert len(page.items) == has_file, "I5: one File, and none of what was not completed"
         if outcome == "Completed" and random.random() < 0.2:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gateway_core.api.crd import KINDS
-from gateway_core.kube.records import Refused
+from gateway_core.kube.errors import RequestRejected
 from tests.crd.casefile import (
     FOLDER,
     find_difference,
@@ -36,25 +36,25 @@ async def test_rule(path: Path, control_plane: ControlPlane) -> None:
     name = obj["metadata"]["name"]
     steps: list[tuple[str, Any]] = [("update", patch) for patch in case.updates]
     steps += [("status", patch) for patch in case.statuses]
-    async with control_plane.records() as records:
+    async with control_plane.kube() as kube:
 
         async def take(verb: str, argument: Any) -> dict[str, Any]:
             if verb == "create":
-                return await records.create(plural, argument)
-            write = records.patch if verb == "update" else records.patch_status
-            return await write(plural, await records.get(plural, name), argument)
+                return await kube.create(plural, argument)
+            write = kube.patch if verb == "update" else kube.patch_status
+            return await write(plural, await kube.get(plural, name), argument)
 
         *earlier, last = [("create", obj), *steps]
         for step in earlier:
             await take(*step)
         if case.refused is not None:
-            with pytest.raises(Refused) as refusal:
+            with pytest.raises(RequestRejected) as refusal:
                 await take(*last)
             assert case.refused in str(refusal.value)
         else:
             found = await take(*last)
             assert find_difference(found, case.expect) is None
-            assert await records.get(plural, name) == found
+            assert await kube.get(plural, name) == found
 
 
 def read_crds() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -5,8 +5,8 @@ from collections import deque
 from dataclasses import replace
 
 from gateway_core.api.key import Secret
-from gateway_core.kube.records import AlreadyExists, Missing, Outdated
-from tests.fakes.records import Fault
+from gateway_core.kube.errors import AlreadyExists, ObjectNotFound, WriteConflict
+from tests.fakes.kubernetes import Fault
 
 
 class FakeSecrets:
@@ -35,9 +35,9 @@ class FakeSecrets:
         if not secret.version and old is not None:
             raise AlreadyExists(secret.name)
         if secret.version and old is None:
-            raise Missing(secret.name)
+            raise ObjectNotFound(secret.name)
         if old is not None and old.version != secret.version:
-            raise Outdated(secret.name)
+            raise WriteConflict(secret.name)
         data = {**(old.data if old else {}), **secret.data}
         labels = {**(old.labels if old else {}), **secret.labels}
         annotations = {**(old.annotations if old else {}), **secret.annotations}

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.bench.stage import connect_records
+from tests.bench.stage import connect_kubernetes
 from tests.crash.shares import IS_WHOLE, share
 from tests.crash.test_observation import scrape
 from tests.crash.test_watches import compact, restart_through
@@ -95,11 +95,11 @@ async def make_keys(world, client):
     """Keys of the account, straight into the record: plaintext and name of each."""
     made = [describe_key(world, client.account) for _ in range(KEYS)]
     slots = asyncio.Semaphore(AT_ONCE)
-    async with connect_records(world) as records:
+    async with connect_kubernetes(world) as kube:
 
         async def create(obj):
             async with slots:
-                await records.create("gatewaykeys", obj)
+                await kube.create("gatewaykeys", obj)
 
         await asyncio.gather(*(create(obj) for _, obj in made))
     return [(key.plaintext, key.name) for key, _ in made]
@@ -108,14 +108,14 @@ async def make_keys(world, client):
 async def delete(world, plural, names):
     """Deletes objects at once, without what their finalizers stand for."""
     slots = asyncio.Semaphore(AT_ONCE)
-    async with connect_records(world) as records:
+    async with connect_kubernetes(world) as kube:
 
         async def remove(name):
             async with slots:
-                obj = await records.get(plural, name)
+                obj = await kube.get(plural, name)
                 if obj["metadata"].get("finalizers"):
-                    await records.patch(plural, obj, {"metadata": {"finalizers": None}})
-                await records.delete(plural, name)
+                    await kube.patch(plural, obj, {"metadata": {"finalizers": None}})
+                await kube.delete(plural, name)
 
         await asyncio.gather(*(remove(name) for name in names))
 

@@ -12,17 +12,10 @@ import pytest
 
 from gateway_core.api.crd import KINDS
 from gateway_core.api.ids import API_VERSION
-from gateway_core.api.resource import Resource
-from gateway_core.kube.records import (
-    AlreadyExists,
-    Change,
-    Missing,
-    Object,
-    Outdated,
-    Records,
-    Refused,
-)
-from tests.fakes.records import FakeRecords
+from gateway_core.api.resource import Object, Resource
+from gateway_core.kube.client import KubernetesClient, WatchEvent
+from gateway_core.kube.errors import AlreadyExists, ObjectNotFound, RequestRejected, WriteConflict
+from tests.fakes.kubernetes import FakeKubernetes
 from tests.servers.control_plane import ControlPlane
 
 TASKS = "gatewaytasks"
@@ -31,12 +24,12 @@ FINALIZER = "modelgateway.dev/upstream-job"
 
 
 @pytest.fixture(params=["fake", "kube"])
-async def records(request: pytest.FixtureRequest) -> AsyncIterator[Records]:
+async def kube(request: pytest.FixtureRequest) -> AsyncIterator[KubernetesClient]:
     if request.param == "fake":
-        yield FakeRecords()
+        yield FakeKubernetes()
         return
     control_plane: ControlPlane = request.getfixturevalue("control_plane")
-    async with control_plane.records() as made:
+    async with control_plane.kube() as made:
         yield made
 
 
@@ -67,15 +60,17 @@ def name_of(obj: Object) -> str:
     return str(obj["metadata"]["name"])
 
 
-async def read_watch(records: Records, version: str, name: str, count: int) -> list[Change]:
+async def read_watch(
+    kube: KubernetesClient, version: str, name: str, count: int
+) -> list[WatchEvent]:
     """What watches of two seconds, one after the other, show of an object.
 
     Another is begun, where the last one ended, as long as fewer changes than `count` have come.
     """
-    found: list[Change] = []
+    found: list[WatchEvent] = []
     async with asyncio.timeout(20):
         while len(found) < count:
-            stream = records.watch(TASKS, resource_version=version, timeout_seconds=2)
+            stream = kube.watch(TASKS, resource_version=version, timeout_seconds=2)
             async for change in stream:
                 version = change.object["metadata"]["resourceVersion"]
                 if change.object["metadata"].get("name") == name:
@@ -84,52 +79,50 @@ async def read_watch(records: Records, version: str, name: str, count: int) -> l
 
 
 class TestCreate:
-    async def test_fills_in_what_the_record_gives(self, records: Records) -> None:
-        made = await records.create(TASKS, make_task())
+    async def test_fills_in_what_the_record_gives(self, kube: KubernetesClient) -> None:
+        made = await kube.create(TASKS, make_task())
         meta = made["metadata"]
         assert meta["uid"]
         assert int(meta["resourceVersion"]) > 0
         assert meta["generation"] == 1
         assert meta["creationTimestamp"].endswith("Z")
 
-    async def test_a_name_is_taken_once(self, records: Records) -> None:
+    async def test_a_name_is_taken_once(self, kube: KubernetesClient) -> None:
         task = make_task()
-        await records.create(TASKS, task)
+        await kube.create(TASKS, task)
         with pytest.raises(AlreadyExists):
-            await records.create(TASKS, task)
+            await kube.create(TASKS, task)
 
-    async def test_of_many_at_once_one_succeeds(self, records: Records) -> None:
+    async def test_of_many_at_once_one_succeeds(self, kube: KubernetesClient) -> None:
         task = make_task()
         results = await asyncio.gather(
-            *(records.create(TASKS, task) for _ in range(8)), return_exceptions=True
+            *(kube.create(TASKS, task) for _ in range(8)), return_exceptions=True
         )
         assert sum(isinstance(result, dict) for result in results) == 1
         assert sum(isinstance(result, AlreadyExists) for result in results) == 7
 
-    async def test_a_status_is_observed_and_not_declared(self, records: Records) -> None:
-        made = await records.create(TASKS, {**make_task(), "status": {"phase": "Completed"}})
+    async def test_a_status_is_observed_and_not_declared(self, kube: KubernetesClient) -> None:
+        made = await kube.create(TASKS, {**make_task(), "status": {"phase": "Completed"}})
         assert "status" not in made
 
 
 class TestReads:
-    async def test_get_is_the_newest(self, records: Records) -> None:
-        made = await records.create(TASKS, make_task())
-        changed = await records.patch_status(TASKS, made, {"phase": "Running"})
-        assert await records.get(TASKS, name_of(made)) == changed
+    async def test_get_is_the_newest(self, kube: KubernetesClient) -> None:
+        made = await kube.create(TASKS, make_task())
+        changed = await kube.patch_status(TASKS, made, {"phase": "Running"})
+        assert await kube.get(TASKS, name_of(made)) == changed
 
-    async def test_unknown_is_missing(self, records: Records) -> None:
-        with pytest.raises(Missing):
-            await records.get(TASKS, "task-nobody")
+    async def test_unknown_is_missing(self, kube: KubernetesClient) -> None:
+        with pytest.raises(ObjectNotFound):
+            await kube.get(TASKS, "task-nobody")
 
-    async def test_pages_hold_everything_once(self, records: Records) -> None:
+    async def test_pages_hold_everything_once(self, kube: KubernetesClient) -> None:
         label = secrets.token_hex(4)
-        made = {name_of(await records.create(TASKS, make_task(label=label))) for _ in range(5)}
+        made = {name_of(await kube.create(TASKS, make_task(label=label))) for _ in range(5)}
         seen: list[str] = []
         token, pages, versions = None, 0, set()
         while True:
-            page = await records.list_page(
-                TASKS, limit=2, token=token, label_selector=f"test={label}"
-            )
+            page = await kube.list_page(TASKS, limit=2, token=token, label_selector=f"test={label}")
             pages += 1
             versions.add(page.resource_version)
             seen += [name_of(obj) for obj in page.items]
@@ -140,23 +133,23 @@ class TestReads:
         assert pages == 3
         assert len(versions) == 1, "all pages are of one moment"
 
-    async def test_labels_select(self, records: Records) -> None:
+    async def test_labels_select(self, kube: KubernetesClient) -> None:
         label = secrets.token_hex(4)
-        mine = await records.create(TASKS, make_task(label=label))
-        await records.create(TASKS, make_task(label="other"))
-        page = await records.list_page(TASKS, label_selector=f"test={label}")
+        mine = await kube.create(TASKS, make_task(label=label))
+        await kube.create(TASKS, make_task(label="other"))
+        page = await kube.list_page(TASKS, label_selector=f"test={label}")
         assert [name_of(obj) for obj in page.items] == [name_of(mine)]
 
     async def test_work_that_is_not_settled_includes_work_without_a_word(
-        self, records: Records
+        self, kube: KubernetesClient
     ) -> None:
         label = secrets.token_hex(4)
-        fresh = await records.create(TASKS, make_task(label=label))
-        ended = await records.create(TASKS, make_task(label=label))
-        await records.patch_status(TASKS, ended, {"work": "Settled"})
+        fresh = await kube.create(TASKS, make_task(label=label))
+        ended = await kube.create(TASKS, make_task(label=label))
+        await kube.patch_status(TASKS, ended, {"work": "Settled"})
 
         async def select(fields: str) -> list[str]:
-            page = await records.list_page(
+            page = await kube.list_page(
                 TASKS, label_selector=f"test={label}", field_selector=fields
             )
             return [name_of(obj) for obj in page.items]
@@ -164,191 +157,193 @@ class TestReads:
         assert await select("status.work!=Settled") == [name_of(fresh)]
         assert await select("status.work=Settled") == [name_of(ended)]
 
-    async def test_metadata_can_be_read_alone(self, records: Records) -> None:
+    async def test_metadata_can_be_read_alone(self, kube: KubernetesClient) -> None:
         label = secrets.token_hex(4)
-        made = await records.create(TASKS, make_task(label=label))
-        page = await records.list_page(TASKS, label_selector=f"test={label}", metadata_only=True)
+        made = await kube.create(TASKS, make_task(label=label))
+        page = await kube.list_page(TASKS, label_selector=f"test={label}", metadata_only=True)
         [item] = page.items
         assert item["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
         assert "spec" not in item
 
 
 class TestWrites:
-    async def test_status_merges_and_leaves_the_rest(self, records: Records) -> None:
-        made = await records.create(TASKS, make_task(label="x"))
-        first = await records.patch_status(TASKS, made, {"phase": "Running", "cost": "1.00"})
-        second = await records.patch_status(TASKS, first, {"phase": "Completed"})
+    async def test_status_merges_and_leaves_the_rest(self, kube: KubernetesClient) -> None:
+        made = await kube.create(TASKS, make_task(label="x"))
+        first = await kube.patch_status(TASKS, made, {"phase": "Running", "cost": "1.00"})
+        second = await kube.patch_status(TASKS, first, {"phase": "Completed"})
         assert second["status"] == {"phase": "Completed", "cost": "1.00"}
         assert second["spec"] == made["spec"]
         assert second["metadata"]["generation"] == 1
 
-    async def test_replaced_status_is_all_there_is_of_it(self, records: Records) -> None:
-        made = await records.create(TASKS, make_task(label="x"))
+    async def test_replaced_status_is_all_there_is_of_it(self, kube: KubernetesClient) -> None:
+        made = await kube.create(TASKS, make_task(label="x"))
         upstream = {"providerName": "p", "upstreamModel": "m"}
-        first = await records.replace_status(
+        first = await kube.replace_status(
             TASKS, made, {"phase": "Running", "cost": "1.00", "upstream": upstream}
         )
         given = {"phase": "Completed", "upstream": {"providerName": "p"}}
-        second = await records.replace_status(TASKS, first, given)
+        second = await kube.replace_status(TASKS, first, given)
         assert second["status"] == given
         assert {**second["metadata"], "managedFields": None} == {
             **made["metadata"],
             "resourceVersion": second["metadata"]["resourceVersion"],
             "managedFields": None,
         }
-        read = await records.get(TASKS, name_of(made))
+        read = await kube.get(TASKS, name_of(made))
         assert read["metadata"]["resourceVersion"] == second["metadata"]["resourceVersion"]
         assert (read["spec"], read["status"]) == (made["spec"], given)
 
-    async def test_replaced_status_leaves_spec_and_labels(self, records: Records) -> None:
-        made = await records.create(TASKS, make_task(label="x"))
+    async def test_replaced_status_leaves_spec_and_labels(self, kube: KubernetesClient) -> None:
+        made = await kube.create(TASKS, make_task(label="x"))
         spec = {**made["spec"], "deadlineSeconds": 90}
         meta = {**made["metadata"], "labels": {"test": "other"}}
         changed = {**made, "spec": spec, "metadata": meta}
-        await records.replace_status(TASKS, changed, {"phase": "Running"})
-        read = await records.get(TASKS, name_of(made))
+        await kube.replace_status(TASKS, changed, {"phase": "Running"})
+        read = await kube.get(TASKS, name_of(made))
         assert read["status"] == {"phase": "Running"}
         assert read["spec"] == made["spec"]
         assert read["metadata"]["labels"] == made["metadata"]["labels"]
 
-    async def test_status_is_not_written_beside_it(self, records: Records) -> None:
-        made = await records.create(TASKS, make_task())
-        changed = await records.patch(
+    async def test_status_is_not_written_beside_it(self, kube: KubernetesClient) -> None:
+        made = await kube.create(TASKS, make_task())
+        changed = await kube.patch(
             TASKS, made, {"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Running"}}
         )
         assert changed["metadata"]["labels"] == {"a": "b"}
         assert "status" not in changed
 
-    async def test_a_changed_spec_is_a_new_generation(self, records: Records) -> None:
-        made = await records.create(TASKS, make_task())
-        changed = await records.patch(TASKS, made, {"spec": {"deadlineSeconds": 90}})
+    async def test_a_changed_spec_is_a_new_generation(self, kube: KubernetesClient) -> None:
+        made = await kube.create(TASKS, make_task())
+        changed = await kube.patch(TASKS, made, {"spec": {"deadlineSeconds": 90}})
         assert changed["metadata"]["generation"] == 2
 
-    async def test_nothing_is_overwritten_unseen(self, records: Records) -> None:
-        made = await records.create(TASKS, make_task())
-        changed = await records.patch_status(TASKS, made, {"phase": "Running"})
-        with pytest.raises(Outdated):
-            await records.patch_status(TASKS, made, {"phase": "Completed"})
-        with pytest.raises(Outdated):
-            await records.replace_status(TASKS, made, {"phase": "Completed"})
-        with pytest.raises(Outdated):
-            await records.patch(TASKS, made, {"metadata": {"labels": {"a": "b"}}})
-        assert await records.get(TASKS, name_of(made)) == changed
+    async def test_nothing_is_overwritten_unseen(self, kube: KubernetesClient) -> None:
+        made = await kube.create(TASKS, make_task())
+        changed = await kube.patch_status(TASKS, made, {"phase": "Running"})
+        with pytest.raises(WriteConflict):
+            await kube.patch_status(TASKS, made, {"phase": "Completed"})
+        with pytest.raises(WriteConflict):
+            await kube.replace_status(TASKS, made, {"phase": "Completed"})
+        with pytest.raises(WriteConflict):
+            await kube.patch(TASKS, made, {"metadata": {"labels": {"a": "b"}}})
+        assert await kube.get(TASKS, name_of(made)) == changed
 
-    async def test_of_many_writers_one_succeeds(self, records: Records) -> None:
-        made = await records.create(TASKS, make_task())
+    async def test_of_many_writers_one_succeeds(self, kube: KubernetesClient) -> None:
+        made = await kube.create(TASKS, make_task())
         results = await asyncio.gather(
-            *(records.patch_status(TASKS, made, {"phase": f"P{n}"}) for n in range(8)),
+            *(kube.patch_status(TASKS, made, {"phase": f"P{n}"}) for n in range(8)),
             return_exceptions=True,
         )
         assert sum(isinstance(result, dict) for result in results) == 1
-        assert sum(isinstance(result, Outdated) for result in results) == 7
+        assert sum(isinstance(result, WriteConflict) for result in results) == 7
 
-    async def test_what_is_gone_is_missing(self, records: Records) -> None:
-        made = await records.create(TASKS, make_task())
-        await records.delete(TASKS, name_of(made))
-        with pytest.raises(Missing):
-            await records.patch_status(TASKS, made, {"phase": "Running"})
-        with pytest.raises(Missing):
-            await records.replace_status(TASKS, made, {"phase": "Running"})
-        with pytest.raises(Missing):
-            await records.patch(TASKS, made, {"metadata": {"labels": {"a": "b"}}})
+    async def test_what_is_gone_is_missing(self, kube: KubernetesClient) -> None:
+        made = await kube.create(TASKS, make_task())
+        await kube.delete(TASKS, name_of(made))
+        with pytest.raises(ObjectNotFound):
+            await kube.patch_status(TASKS, made, {"phase": "Running"})
+        with pytest.raises(ObjectNotFound):
+            await kube.replace_status(TASKS, made, {"phase": "Running"})
+        with pytest.raises(ObjectNotFound):
+            await kube.patch(TASKS, made, {"metadata": {"labels": {"a": "b"}}})
 
 
 class TestDelete:
-    async def test_twice_is_no_error(self, records: Records) -> None:
-        made = await records.create(TASKS, make_task())
-        await records.delete(TASKS, name_of(made))
-        await records.delete(TASKS, name_of(made))
-        with pytest.raises(Missing):
-            await records.get(TASKS, name_of(made))
+    async def test_twice_is_no_error(self, kube: KubernetesClient) -> None:
+        made = await kube.create(TASKS, make_task())
+        await kube.delete(TASKS, name_of(made))
+        await kube.delete(TASKS, name_of(made))
+        with pytest.raises(ObjectNotFound):
+            await kube.get(TASKS, name_of(made))
 
-    async def test_it_tells_what_is_left(self, records: Records) -> None:
-        kept = await records.create(TASKS, make_task(finalizers=(FINALIZER,)))
-        left = await records.delete(TASKS, name_of(kept))
-        assert left == await records.get(TASKS, name_of(kept))
-        free = await records.create(TASKS, make_task())
-        assert await records.delete(TASKS, name_of(free)) is None
-        assert await records.delete(TASKS, name_of(free)) is None
+    async def test_it_tells_what_is_left(self, kube: KubernetesClient) -> None:
+        kept = await kube.create(TASKS, make_task(finalizers=(FINALIZER,)))
+        left = await kube.delete(TASKS, name_of(kept))
+        assert left == await kube.get(TASKS, name_of(kept))
+        free = await kube.create(TASKS, make_task())
+        assert await kube.delete(TASKS, name_of(free)) is None
+        assert await kube.delete(TASKS, name_of(free)) is None
 
-    async def test_a_finalizer_keeps_the_object_until_it_goes(self, records: Records) -> None:
-        made = await records.create(TASKS, make_task(finalizers=(FINALIZER,)))
-        await records.delete(TASKS, name_of(made))
-        marked = await records.get(TASKS, name_of(made))
+    async def test_a_finalizer_keeps_the_object_until_it_goes(self, kube: KubernetesClient) -> None:
+        made = await kube.create(TASKS, make_task(finalizers=(FINALIZER,)))
+        await kube.delete(TASKS, name_of(made))
+        marked = await kube.get(TASKS, name_of(made))
         assert marked["metadata"]["deletionTimestamp"]
-        ended = await records.patch_status(TASKS, marked, {"phase": "Failed"})
-        await records.patch(TASKS, ended, {"metadata": {"finalizers": []}})
-        with pytest.raises(Missing):
-            await records.get(TASKS, name_of(made))
+        ended = await kube.patch_status(TASKS, marked, {"phase": "Failed"})
+        await kube.patch(TASKS, ended, {"metadata": {"finalizers": []}})
+        with pytest.raises(ObjectNotFound):
+            await kube.get(TASKS, name_of(made))
 
-    async def test_a_name_can_be_taken_again_with_another_uid(self, records: Records) -> None:
+    async def test_a_name_can_be_taken_again_with_another_uid(self, kube: KubernetesClient) -> None:
         task = make_task()
-        first = await records.create(TASKS, task)
-        await records.delete(TASKS, name_of(first))
-        second = await records.create(TASKS, task)
+        first = await kube.create(TASKS, task)
+        await kube.delete(TASKS, name_of(first))
+        second = await kube.create(TASKS, task)
         assert second["metadata"]["uid"] != first["metadata"]["uid"]
         assert int(second["metadata"]["resourceVersion"]) > int(
             first["metadata"]["resourceVersion"]
         )
 
-    async def test_of_another_version_or_object_is_outdated(self, records: Records) -> None:
-        made = await records.create(TASKS, make_task())
+    async def test_of_another_version_or_object_is_outdated(self, kube: KubernetesClient) -> None:
+        made = await kube.create(TASKS, make_task())
         meta = made["metadata"]
-        changed = await records.patch_status(TASKS, made, {"phase": "Running"})
-        with pytest.raises(Outdated):
-            await records.delete(TASKS, name_of(made), version=meta["resourceVersion"])
-        with pytest.raises(Outdated):
-            await records.delete(TASKS, name_of(made), uid="somebody-else")
-        assert await records.get(TASKS, name_of(made)) == changed
+        changed = await kube.patch_status(TASKS, made, {"phase": "Running"})
+        with pytest.raises(WriteConflict):
+            await kube.delete(TASKS, name_of(made), version=meta["resourceVersion"])
+        with pytest.raises(WriteConflict):
+            await kube.delete(TASKS, name_of(made), uid="somebody-else")
+        assert await kube.get(TASKS, name_of(made)) == changed
         newest = changed["metadata"]["resourceVersion"]
-        await records.delete(TASKS, name_of(made), uid=meta["uid"], version=newest)
-        with pytest.raises(Missing):
-            await records.get(TASKS, name_of(made))
-        await records.delete(TASKS, name_of(made), uid=meta["uid"], version=newest)
+        await kube.delete(TASKS, name_of(made), uid=meta["uid"], version=newest)
+        with pytest.raises(ObjectNotFound):
+            await kube.get(TASKS, name_of(made))
+        await kube.delete(TASKS, name_of(made), uid=meta["uid"], version=newest)
 
 
 class TestMoments:
     """Lists of several kinds as of one moment, and what labels select."""
 
-    async def test_another_kind_as_it_was_at_the_version_of_a_list(self, records: Records) -> None:
+    async def test_another_kind_as_it_was_at_the_version_of_a_list(
+        self, kube: KubernetesClient
+    ) -> None:
         account = f"a{secrets.token_hex(6)}"
         mine = f"account={account}"
         usages = [make_usage(account, f"2026-11-2{n}") for n in range(5)]
         kept, changed, gone, gone_later, late = usages
-        kept = await records.create(USAGES, kept)
-        changed = await records.create(USAGES, changed)
+        kept = await kube.create(USAGES, kept)
+        changed = await kube.create(USAGES, changed)
         for usage in (gone, gone_later):
-            await records.create(USAGES, usage)
-        await records.delete(USAGES, name_of(gone))
-        changed = await records.patch_status(USAGES, changed, {"chargedMicros": 5})
-        task = await records.create(TASKS, make_task(label=account))
+            await kube.create(USAGES, usage)
+        await kube.delete(USAGES, name_of(gone))
+        changed = await kube.patch_status(USAGES, changed, {"chargedMicros": 5})
+        task = await kube.create(TASKS, make_task(label=account))
 
-        page = await records.list_page(TASKS, label_selector=f"test={account}")
+        page = await kube.list_page(TASKS, label_selector=f"test={account}")
         assert page.items == [task]
 
-        await records.patch_status(USAGES, changed, {"chargedMicros": 7})
-        await records.delete(USAGES, name_of(gone_later))
-        await records.create(USAGES, late)
-        then = await records.list_page(
+        await kube.patch_status(USAGES, changed, {"chargedMicros": 7})
+        await kube.delete(USAGES, name_of(gone_later))
+        await kube.create(USAGES, late)
+        then = await kube.list_page(
             USAGES, label_selector=mine, at_version=page.resource_version, limit=2
         )
-        rest = await records.list_page(USAGES, label_selector=mine, token=then.next_token, limit=2)
+        rest = await kube.list_page(USAGES, label_selector=mine, token=then.next_token, limit=2)
         found = {name_of(obj): obj for obj in (*then.items, *rest.items)}
         assert set(found) == {name_of(obj) for obj in (kept, changed, gone_later)}
         assert found[name_of(changed)]["status"]["chargedMicros"] == 5
-        now = await records.list_page(USAGES, label_selector=mine)
+        now = await kube.list_page(USAGES, label_selector=mine)
         assert {name_of(obj) for obj in now.items} == {
             name_of(obj) for obj in (kept, changed, late)
         }
 
-    async def test_labels_that_are_there_or_not(self, records: Records) -> None:
+    async def test_labels_that_are_there_or_not(self, kube: KubernetesClient) -> None:
         label = secrets.token_hex(4)
-        plain = await records.create(TASKS, make_task(label=label))
-        marked = await records.create(TASKS, make_task(label=label))
-        await records.patch(TASKS, marked, {"metadata": {"labels": {"marked": "1"}}})
+        plain = await kube.create(TASKS, make_task(label=label))
+        marked = await kube.create(TASKS, make_task(label=label))
+        await kube.patch(TASKS, marked, {"metadata": {"labels": {"marked": "1"}}})
 
         async def select(selector: str) -> list[str]:
-            page = await records.list_page(TASKS, label_selector=selector, metadata_only=True)
+            page = await kube.list_page(TASKS, label_selector=selector, metadata_only=True)
             return [name_of(item) for item in page.items]
 
         assert await select(f"test={label},!marked") == [name_of(plain)]
@@ -359,34 +354,34 @@ class TestMoments:
 
 
 class TestWatch:
-    async def test_shows_every_change_in_order_and_ends(self, records: Records) -> None:
-        begin = (await records.list_page(TASKS, limit=1)).resource_version
-        made = await records.create(TASKS, make_task())
-        changed = await records.patch_status(TASKS, made, {"phase": "Running"})
-        await records.delete(TASKS, name_of(made))
-        changes = await read_watch(records, begin, name_of(made), 3)
-        assert [change.kind for change in changes] == ["ADDED", "MODIFIED", "DELETED"]
+    async def test_shows_every_change_in_order_and_ends(self, kube: KubernetesClient) -> None:
+        begin = (await kube.list_page(TASKS, limit=1)).resource_version
+        made = await kube.create(TASKS, make_task())
+        changed = await kube.patch_status(TASKS, made, {"phase": "Running"})
+        await kube.delete(TASKS, name_of(made))
+        changes = await read_watch(kube, begin, name_of(made), 3)
+        assert [change.type for change in changes] == ["ADDED", "MODIFIED", "DELETED"]
         versions = [int(change.object["metadata"]["resourceVersion"]) for change in changes]
         assert versions == sorted(set(versions))
         assert versions[1] == int(changed["metadata"]["resourceVersion"])
         assert changes[1].object["status"] == {"phase": "Running"}
 
-    async def test_goes_on_after_the_version_given(self, records: Records) -> None:
-        made = await records.create(TASKS, make_task())
-        changed = await records.patch_status(TASKS, made, {"phase": "Running"})
-        changes = await read_watch(records, made["metadata"]["resourceVersion"], name_of(made), 1)
+    async def test_goes_on_after_the_version_given(self, kube: KubernetesClient) -> None:
+        made = await kube.create(TASKS, make_task())
+        changed = await kube.patch_status(TASKS, made, {"phase": "Running"})
+        changes = await read_watch(kube, made["metadata"]["resourceVersion"], name_of(made), 1)
         assert [change.object for change in changes] == [changed]
 
-    async def test_shows_what_comes_while_it_is_open(self, records: Records) -> None:
-        begin = (await records.list_page(TASKS, limit=1)).resource_version
-        stream = records.watch(TASKS, resource_version=begin, timeout_seconds=20)
+    async def test_shows_what_comes_while_it_is_open(self, kube: KubernetesClient) -> None:
+        begin = (await kube.list_page(TASKS, limit=1)).resource_version
+        stream = kube.watch(TASKS, resource_version=begin, timeout_seconds=20)
 
-        async def read() -> Change:
+        async def read() -> WatchEvent:
             return await anext(stream)
 
         async with asyncio.timeout(10), contextlib.aclosing(stream):
             reader = asyncio.create_task(read())
-            made = await records.create(TASKS, make_task())
+            made = await kube.create(TASKS, make_task())
             change = await reader
             while change.object["metadata"]["name"] != name_of(made):
                 change = await anext(stream)
@@ -394,18 +389,18 @@ class TestWatch:
 
 
 class TestBeside:
-    async def test_a_lease_is_made_and_renewed(self, records: Records) -> None:
+    async def test_a_lease_is_made_and_renewed(self, kube: KubernetesClient) -> None:
         name = f"lease-{secrets.token_hex(4)}"
-        await records.renew_lease(name, "one")
-        await records.renew_lease(name, "two")
+        await kube.renew_lease(name, "one")
+        await kube.renew_lease(name, "two")
 
-    async def test_an_unknown_secret_is_missing(self, records: Records) -> None:
-        with pytest.raises(Missing):
-            await records.read_secret("nobody")
+    async def test_an_unknown_secret_is_missing(self, kube: KubernetesClient) -> None:
+        with pytest.raises(ObjectNotFound):
+            await kube.read_secret("nobody")
 
-    async def test_an_event_is_reported_and_never_fails(self, records: Records) -> None:
-        made = await records.create(TASKS, make_task())
-        await records.report_event(made, reason="JobAbandoned", message="x" * 5000)
+    async def test_an_event_is_reported_and_never_fails(self, kube: KubernetesClient) -> None:
+        made = await kube.create(TASKS, make_task())
+        await kube.report_event(made, reason="JobAbandoned", message="x" * 5000)
 
 
 class TestKubernetesAlone:
@@ -414,60 +409,60 @@ class TestKubernetesAlone:
     async def test_secrets_come_decoded(self, control_plane: ControlPlane) -> None:
         name = f"secret-{secrets.token_hex(4)}"
         control_plane.kubectl("create", "secret", "generic", name, "--from-literal=token=s3cr3t")
-        async with control_plane.records() as records:
-            assert await records.read_secret(name) == {"token": b"s3cr3t"}
+        async with control_plane.kube() as kube:
+            assert await kube.read_secret(name) == {"token": b"s3cr3t"}
 
     async def test_lease_names_its_last_holder(self, control_plane: ControlPlane) -> None:
         name = f"lease-{secrets.token_hex(4)}"
-        async with control_plane.records() as records:
+        async with control_plane.kube() as kube:
             times = []
             for holder in ("one", "two"):
-                await records.renew_lease(name, holder)
+                await kube.renew_lease(name, holder)
                 shown = orjson.loads(control_plane.kubectl("get", "lease", name, "-o", "json"))
                 assert shown["spec"]["holderIdentity"] == holder
                 times.append(shown["spec"]["renewTime"])
         assert times[0] < times[1]
 
     async def test_long_event_is_cut(self, control_plane: ControlPlane) -> None:
-        async with control_plane.records() as records:
-            made = await records.create(TASKS, make_task())
-            await records.report_event(made, reason="JobAbandoned", message="x" * 5000)
+        async with control_plane.kube() as kube:
+            made = await kube.create(TASKS, make_task())
+            await kube.report_event(made, reason="JobAbandoned", message="x" * 5000)
         selector = f"--field-selector=involvedObject.name={name_of(made)}"
         shown = control_plane.kubectl("get", "events", selector, "-o", "json")
         assert [event["message"] for event in orjson.loads(shown)["items"]] == ["x" * 1024]
 
     async def test_events_show_at_their_object(self, control_plane: ControlPlane) -> None:
-        async with control_plane.records() as records:
-            made = await records.create(TASKS, make_task())
-            await records.report_event(made, reason="JobAbandoned", message="may still run")
+        async with control_plane.kube() as kube:
+            made = await kube.create(TASKS, make_task())
+            await kube.report_event(made, reason="JobAbandoned", message="may still run")
         described = control_plane.kubectl("describe", "gatewaytask", name_of(made))
         assert "JobAbandoned" in described
         assert "may still run" in described
 
     async def test_a_refusal_says_which_rule(self, control_plane: ControlPlane) -> None:
-        async with control_plane.records() as records:
-            with pytest.raises(Refused, match=r"metadata\.name must be `task-`"):
-                await records.create(TASKS, {**make_task(), "metadata": {"name": "job-1"}})
+        async with control_plane.kube() as kube:
+            with pytest.raises(RequestRejected, match=r"metadata\.name must be `task-`"):
+                await kube.create(TASKS, {**make_task(), "metadata": {"name": "job-1"}})
 
     @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
     async def test_selectable_fields_select(
         self, kind: type[Resource], control_plane: ControlPlane
     ) -> None:
-        async with control_plane.records() as records:
+        async with control_plane.kube() as kube:
             for path in kind.selectable:
                 selector = f"{path.removeprefix('.')}=nobody"
-                assert (await records.list_page(kind.plural, field_selector=selector)).items == []
-            with pytest.raises(Refused):
-                await records.list_page(kind.plural, field_selector="spec.nonsense=x")
+                assert (await kube.list_page(kind.plural, field_selector=selector)).items == []
+            with pytest.raises(RequestRejected):
+                await kube.list_page(kind.plural, field_selector="spec.nonsense=x")
 
     async def test_a_task_that_leaves_a_selection_is_shown_as_it_was(
         self, control_plane: ControlPlane
     ) -> None:
         """`LiveTasks.leave` rests on it: such an event has the new version and the old content."""
-        async with control_plane.records() as records:
-            made = await records.create(TASKS, make_task(finalizers=(FINALIZER,)))
-            running = await records.patch_status(TASKS, made, {"phase": "Running"})
-            ended = await records.patch_status(
+        async with control_plane.kube() as kube:
+            made = await kube.create(TASKS, make_task(finalizers=(FINALIZER,)))
+            running = await kube.patch_status(TASKS, made, {"phase": "Running"})
+            ended = await kube.patch_status(
                 TASKS, running, {"phase": "Completed", "work": "Settled"}
             )
         path = (

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gateway_core.api.key import Secret
-from gateway_core.kube.records import AlreadyExists, Missing, Outdated, Secrets
-from gateway_core.kube.secrets import KubeSecrets
+from gateway_core.kube.errors import AlreadyExists, ObjectNotFound, WriteConflict
+from gateway_core.kube.secrets import SecretClient
 from tests.fakes.secrets import FakeSecrets
 from tests.servers.control_plane import ControlPlane
 
@@ -21,13 +21,13 @@ OWNER = {
 
 
 @pytest.fixture(params=["fake", "kube"])
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[Secrets]:
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[SecretClient]:
     if request.param == "fake":
         yield FakeSecrets()
         return
     control_plane: ControlPlane = request.getfixturevalue("control_plane")
-    async with control_plane.records() as records:
-        yield KubeSecrets(records)
+    async with control_plane.kube() as kube:
+        yield SecretClient(kube)
 
 
 def make_secret() -> Secret:
@@ -40,13 +40,13 @@ def make_secret() -> Secret:
     )
 
 
-async def read(store: Secrets, name: str) -> Secret:
+async def read(store: SecretClient, name: str) -> Secret:
     found = await store.find(name)
     assert found is not None
     return found
 
 
-async def test_what_is_made_is_found_with_its_version(store: Secrets) -> None:
+async def test_what_is_made_is_found_with_its_version(store: SecretClient) -> None:
     secret = make_secret()
     assert await store.find(secret.name) is None
     await store.write(secret)
@@ -55,7 +55,7 @@ async def test_what_is_made_is_found_with_its_version(store: Secrets) -> None:
     assert replace(found, version="") == secret
 
 
-async def test_of_two_that_make_it_one_does(store: Secrets) -> None:
+async def test_of_two_that_make_it_one_does(store: SecretClient) -> None:
     secret = make_secret()
     await store.write(secret)
     with pytest.raises(AlreadyExists):
@@ -63,7 +63,7 @@ async def test_of_two_that_make_it_one_does(store: Secrets) -> None:
     assert (await read(store, secret.name)).data == {"api-key": b"\xff one"}
 
 
-async def test_a_change_keeps_what_it_does_not_name(store: Secrets) -> None:
+async def test_a_change_keeps_what_it_does_not_name(store: SecretClient) -> None:
     secret = replace(make_secret(), data={"api-key": b"one", "other": b"stays"})
     await store.write(secret)
     found = await read(store, secret.name)
@@ -76,13 +76,13 @@ async def test_a_change_keeps_what_it_does_not_name(store: Secrets) -> None:
     assert changed.version != found.version
 
 
-async def test_a_change_of_what_has_changed_since_is_refused(store: Secrets) -> None:
+async def test_a_change_of_what_has_changed_since_is_refused(store: SecretClient) -> None:
     await store.write(secret := make_secret())
     found = await read(store, secret.name)
     await store.write(replace(found, data={"api-key": b"two"}))
-    with pytest.raises(Outdated):
+    with pytest.raises(WriteConflict):
         await store.write(replace(found, data={"api-key": b"three"}))
-    with pytest.raises(Missing):
+    with pytest.raises(ObjectNotFound):
         await store.write(replace(found, name=secret.name + "-gone"))
 
 

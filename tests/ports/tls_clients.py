@@ -25,7 +25,7 @@ from gateway_core.callbacks.client import HttpCallbackSender
 from gateway_core.concurrency import Supervisor
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.files.fetching import HttpFetcher
-from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import Connection
 from gateway_core.providers.http import HttpUpstream
 from gateway_core.providers.notices import Notice, NoticeSigner, OperatorLink
@@ -53,8 +53,8 @@ Found = collections.Counter[str]
 @asynccontextmanager
 async def open_kubernetes(port: int, ca: str) -> AsyncIterator[Call]:
     connection = Connection(f"https://127.0.0.1:{port}", ca_pem=Path(ca).read_text())
-    async with KubeRecords(connection, "test") as records:
-        yield lambda: records.get(GatewayTask.plural, "task-1")
+    async with KubernetesClient(connection, "test") as kube:
+        yield lambda: kube.get(GatewayTask.plural, "task-1")
 
 
 @asynccontextmanager

@@ -27,9 +27,9 @@ from gateway_core.billing.journal_reader import Backlog
 from gateway_core.billing.ledger import Rebuilder
 from gateway_core.billing.redis_counters import RedisCounters
 from gateway_core.billing.reservations import LiveHolds, Rebuild
-from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import find_connection
-from gateway_core.kube.records import RecordError
+from gateway_core.kube.errors import KubernetesError
 from gateway_core.redis.link import CountersUnavailable
 from gateway_core.storage.directory import DirectoryStore
 from gateway_core.storage.objects import StoredObject
@@ -62,7 +62,7 @@ async def admit(
         answer = await counters.admit(AdmissionCall(account, 1_000_000, hold, None))
         if answer.stale and await rebuild(account):
             await live.retake(account)
-    except (CountersUnavailable, RecordError):
+    except (CountersUnavailable, KubernetesError):
         await asyncio.sleep(0.1)
         return False
     if answer.held:
@@ -123,8 +123,8 @@ async def main(account: str, key: str) -> None:
         os.environ["GATEWAY_REDIS_URL"], namespace=os.environ["GATEWAY_NAMESPACE"]
     )
     connection = await asyncio.to_thread(find_connection)
-    async with KubeRecords(connection, os.environ["GATEWAY_NAMESPACE"]) as records:
-        rebuild = Rebuilder(records, Backlog(store), counters).rebuild
+    async with KubernetesClient(connection, os.environ["GATEWAY_NAMESPACE"]) as kube:
+        rebuild = Rebuilder(kube, Backlog(store), counters).rebuild
         live = LiveHolds(counters, rebuild, store, name_process("caller", socket.gethostname()))
         running = asyncio.create_task(live.run())
         say(process=live.journal.process, what="ready")

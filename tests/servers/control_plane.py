@@ -9,7 +9,7 @@ from typing import Self
 
 from gateway_cli.local.config import LocalConfig, Ports
 from gateway_cli.local.run import BackgroundRun
-from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import Connection, load_kubeconfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,9 +52,9 @@ class ControlPlane:
         """How to reach it."""
         return load_kubeconfig(self.config.cluster_kubeconfig)
 
-    def records(self) -> KubeRecords:
+    def kube(self) -> KubernetesClient:
         """The project's own client; an asynchronous context manager."""
-        return KubeRecords(self.connection, self.namespace)
+        return KubernetesClient(self.connection, self.namespace)
 
     def kubectl(self, *arguments: str) -> str:
         """What kubectl prints; ClusterError if it fails."""

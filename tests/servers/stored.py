@@ -22,15 +22,21 @@ from gateway_core.api.ids import (
     id_to_name,
     shard_of,
 )
-from gateway_core.api.resource import FILES_FOLDER, UPLOADS_FOLDER, file_key, part_key, skeleton
+from gateway_core.api.resource import (
+    FILES_FOLDER,
+    UPLOADS_FOLDER,
+    Object,
+    file_key,
+    part_key,
+    skeleton,
+)
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.files import NewFile, build_file
 from gateway_core.files.quota import rebuild_pool
 from gateway_core.files.quota_counters import StorageStale
 from gateway_core.files.redis_counters import RedisStorage
-from gateway_core.kube.client import KubeRecords
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import load_kubeconfig
-from gateway_core.kube.records import Object
 from gateway_core.kube.secrets import load_key
 from gateway_core.storage.directory import DirectoryStore
 from gateway_core.storage.objects import ObjectStore
@@ -57,8 +63,8 @@ class Stored:
     async def __aenter__(self) -> Self:
         config = self.world.config
         connection = load_kubeconfig(config.cluster_kubeconfig)
-        self.records = await self._stack.enter_async_context(
-            KubeRecords(connection, config.namespace)
+        self.kube = await self._stack.enter_async_context(
+            KubernetesClient(connection, config.namespace)
         )
         self.store = self._given or self._open_directory()
         url = f"redis://127.0.0.1:{config.ports.redis}/0"
@@ -76,7 +82,7 @@ class Stored:
 
     async def rebuild(self) -> None:
         """Makes the ledger from the record, as the API does before a claim."""
-        await rebuild_pool(self.records, self.ledger, self.account, "files")
+        await rebuild_pool(self.kube, self.ledger, self.account, "files")
 
     async def claim(self, name: str, size: int) -> None:
         """Counts bytes for a member."""
@@ -96,7 +102,7 @@ class Stored:
 
     async def list_all(self, plural: str) -> list[Object]:
         """All objects of a kind of the account."""
-        page = await self.records.list_page(
+        page = await self.kube.list_page(
             plural, limit=5000, field_selector=f"spec.request.accountName={self.account}"
         )
         return page.items
@@ -121,7 +127,7 @@ class Stored:
             filename="a.bin",
             segments=(kept.refer(),),
         )
-        await self.records.create(GatewayFile.plural, build_file(new, time.time()))
+        await self.kube.create(GatewayFile.plural, build_file(new, time.time()))
         return name
 
     async def add_upload(self, *parts: bytes) -> tuple[str, list[dict[str, Any]]]:
@@ -142,7 +148,7 @@ class Stored:
             "mediaType": "application/octet-stream",
             "bytes": size,
         }
-        await self.records.create(GatewayUpload.plural, {**head, "spec": {"request": request}})
+        await self.kube.create(GatewayUpload.plural, {**head, "spec": {"request": request}})
         listed = []
         for data in parts:
             part = self.mint.mint_random(PART_PREFIX, self.account)
@@ -165,8 +171,8 @@ class Stored:
 
     async def change(self, upload: str, spec: dict[str, Any]) -> None:
         """Changes an Upload's spec by compare-and-set."""
-        obj = await self.records.get(GatewayUpload.plural, upload)
-        await self.records.patch(GatewayUpload.plural, obj, {"spec": spec})
+        obj = await self.kube.get(GatewayUpload.plural, upload)
+        await self.kube.patch(GatewayUpload.plural, obj, {"spec": spec})
 
     async def add_orphan(self) -> str:
         """Bytes as a create leaves them that was killed before its object; their key."""

@@ -13,12 +13,13 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway_core.files.quota import read_members
-from gateway_core.kube.client import KubeRecords
-from gateway_core.kube.connection import MOST_PAGE_BYTES, Connection
-from gateway_core.kube.records import FIRST_PAGE, PAGE, RecordUnavailable
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.connection import Connection
+from gateway_core.kube.errors import KubernetesUnavailable
+from gateway_core.kube.transport import FIRST_PAGE, MAX_PAGE_BYTES, PAGE
 
 
-class Asked(KubeRecords):
+class Asked(KubernetesClient):
     """Answers lists with nothing; `limits` are those that they had."""
 
     def __init__(self) -> None:
@@ -35,19 +36,19 @@ class Asked(KubeRecords):
 
 
 async def test_a_kind_of_unknown_size_is_read_in_small_pages() -> None:
-    records = Asked()
-    await records.list_page("gatewaykeys")
-    await records.list_page("gatewaytasks", metadata_only=True)
-    await records.list_page("gatewaytasks", limit=7)
-    await records.list_page("gatewaytasks", limit=PAGE)
-    assert records.limits == [FIRST_PAGE, FIRST_PAGE, 7, FIRST_PAGE]
+    kube = Asked()
+    await kube.list_page("gatewaykeys")
+    await kube.list_page("gatewaytasks", metadata_only=True)
+    await kube.list_page("gatewaytasks", limit=7)
+    await kube.list_page("gatewaytasks", limit=PAGE)
+    assert kube.limits == [FIRST_PAGE, FIRST_PAGE, 7, FIRST_PAGE]
 
 
 async def test_what_an_account_stores_is_read_in_small_pages() -> None:
-    records = Asked()
-    await read_members(records, "acme", "files")
-    await read_members(records, "acme", "temporary")
-    assert records.limits == [FIRST_PAGE] * 3
+    kube = Asked()
+    await read_members(kube, "acme", "files")
+    await read_members(kube, "acme", "temporary")
+    assert kube.limits == [FIRST_PAGE] * 3
 
 
 class Filed:
@@ -92,17 +93,17 @@ class Filed:
         app.router.add_get("/{path:.*}", self.answer)
         async with TestServer(app) as server:
             connection = Connection(str(server.make_url("")).rstrip("/"))
-            async with KubeRecords(connection, "default") as records:
-                found = await self._list(records)
+            async with KubernetesClient(connection, "default") as kube:
+                found = await self._list(kube)
                 for failed in failures:
                     self.busy = failed
-                    found = await self._list(records)
+                    found = await self._list(kube)
         return found
 
-    async def _list(self, records: KubeRecords) -> list[int]:
+    async def _list(self, kube: KubernetesClient) -> list[int]:
         found, token = list[int](), None
         while True:
-            page = await records.list_page("gatewayfiles", token=token)
+            page = await kube.list_page("gatewayfiles", token=token)
             sizes = [len(cast("str", item)) for item in page.items]
             self.taken.append(sum(sizes))
             found += sizes
@@ -129,7 +130,7 @@ async def test_a_page_of_any_kind_is_bounded_in_bytes(size: int, objects: int) -
     filed = Filed([1000] * 50 + [size] * objects)
     assert await filed.read() == filed.sizes
     assert filed.limits[:2] == [50, 500]
-    assert max(filed.taken) <= MOST_PAGE_BYTES
+    assert max(filed.taken) <= MAX_PAGE_BYTES
     assert sum(filed.sent) > sum(filed.taken), "the first page of large ones was given up"
 
 
@@ -140,7 +141,7 @@ async def test_of_a_page_that_is_given_up_the_rest_is_not_read() -> None:
 
 
 async def test_objects_that_fit_no_page_together_are_read_one_by_one() -> None:
-    filed = Filed([MOST_PAGE_BYTES + 1] * 3)
+    filed = Filed([MAX_PAGE_BYTES + 1] * 3)
     assert await filed.read() == filed.sizes
     assert filed.limits == [50, 12, 3, 1, 1, 1]
 
@@ -154,6 +155,6 @@ async def test_a_page_that_does_not_come_is_asked_for_again_in_a_smaller_size() 
 
 async def test_a_small_page_that_does_not_come_is_told() -> None:
     filed = Filed([1000] * 600)
-    with pytest.raises(RecordUnavailable):
+    with pytest.raises(KubernetesUnavailable):
         await filed.read(2)
     assert filed.limits == [50, 500, 500, 500, 50]

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from gateway_core.kube.clock import RecordClock, follow_clock
+from gateway_core.kube.clock import ServerClock, follow_clock
 
 SERVER = 1_800_000_000.0
 """What the server's clock shows at the moment 0 of the monotonic one."""
@@ -19,7 +19,7 @@ class Machine:
         self.skew = skew
         self.passed = 0.0
         self.server_skew = 0.0
-        self.clock = RecordClock(lambda: self.tell_server() + self.skew, lambda: self.passed)
+        self.clock = ServerClock(lambda: self.tell_server() + self.skew, lambda: self.passed)
 
     def tell_server(self) -> float:
         return SERVER + self.passed + self.server_skew
@@ -122,7 +122,7 @@ def test_without_an_answer_it_is_the_machines_clock() -> None:
 def test_only_statuses_of_the_api_server_set_the_clock(
     status: int, followed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = RecordClock(lambda: SERVER + 600, lambda: 0.0)
+    clock = ServerClock(lambda: SERVER + 600, lambda: 0.0)
     monkeypatch.setattr("gateway_core.kube.clock.CLOCK", clock)
     response = Mock(status=status, headers={"Date": formatdate(SERVER, usegmt=True)})
     follow_clock(response, 0.0)

@@ -25,7 +25,8 @@ from gateway_core.api.account import Role
 from gateway_core.api.errors import Forbidden, Unauthenticated, Unavailable
 from gateway_core.api.key import digest, parse_key
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.records import RecordUnavailable, Table
+from gateway_core.kube.errors import KubernetesUnavailable
+from gateway_core.kube.informer import Cache
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ _Found = tuple[KeyRecord | None, AccountRecord | None, UserRecord | None]
 class KeyIndex:
     """Keys by the ids of their tokens; follows the table of keys."""
 
-    def __init__(self, table: Table[KeyRecord]) -> None:
+    def __init__(self, table: Cache[KeyRecord]) -> None:
         self._table = table
         self._by_token: dict[str, dict[str, TokenRecord]] = {}
         self._tokens_of: dict[str, tuple[str, ...]] = {}
@@ -212,9 +213,9 @@ async def _find_current(fresh: ReadThrough[T], name: str | None) -> T | None:
     if name is not None:
         try:
             return await fresh.read(name)
-        except RecordUnavailable:
+        except KubernetesUnavailable:
             pass
-    if table.silence > MOST_SILENCE_SECONDS:
+    if table.staleness > MOST_SILENCE_SECONDS:
         raise Unavailable("Credentials cannot be checked now.")
     return None if name is None else table.get(name)
 

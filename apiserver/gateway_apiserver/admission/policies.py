@@ -29,7 +29,9 @@ from gateway_core.accounts.guardrails import (
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.concurrency import WaitLimit
-from gateway_core.kube.records import RecordError, Records, Table
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import KubernetesError
+from gateway_core.kube.informer import Cache
 
 _FIRST_SWEEP = 1024
 Listing = asyncio.Task[tuple[Guardrail, ...] | None]
@@ -40,15 +42,15 @@ class PolicyView:
 
     def __init__(
         self,
-        keys: Table[KeyRecord],
-        guardrails: Table[Guardrail],
-        records: Records,
+        keys: Cache[KeyRecord],
+        guardrails: Cache[Guardrail],
+        kube: KubernetesClient,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._table = guardrails
         self._policies = Policies(keys, guardrails, lambda guardrail: guardrail)
-        self._listings = _Listings(records, clock)
+        self._listings = _Listings(kube, clock)
 
     async def find(self, key: KeyRecord) -> Policy:
         """The policy of a key that was found just now.
@@ -57,12 +59,12 @@ class PolicyView:
         """
         if not self._table.synced:
             raise Unavailable("The gateway is starting.", retry_after=1)
-        if self._table.silence > QUIET_SECONDS:
+        if self._table.staleness > QUIET_SECONDS:
             listed = await self._listings.list_account(key.account)
             if listed is not None:
                 chosen = select_guardrails(listed, account=key.account, key_name=key.name)
                 return build_policy(key.name, key.rules, chosen)
-            if self._table.silence > MOST_SILENCE_SECONDS:
+            if self._table.staleness > MOST_SILENCE_SECONDS:
                 raise Unavailable("Guardrails cannot be checked now.")
         return self._policies.find(key.name, key.account, key.rules)
 
@@ -70,8 +72,8 @@ class PolicyView:
 class _Listings:
     """Lists of single accounts' guardrails, shared by those who ask within a second."""
 
-    def __init__(self, records: Records, clock: Callable[[], float]) -> None:
-        self._records = records
+    def __init__(self, kube: KubernetesClient, clock: Callable[[], float]) -> None:
+        self._kube = kube
         self._clock = clock
         self._begun: dict[str, tuple[float, Listing]] = {}
         self._sweep_at = _FIRST_SWEEP
@@ -96,7 +98,7 @@ class _Listings:
         try:
             async with WaitLimit(READ_SECONDS):
                 while True:
-                    page = await self._records.list_page(
+                    page = await self._kube.list_page(
                         GatewayGuardrail.plural,
                         token=token,
                         field_selector=f"spec.accountName={account}",
@@ -105,7 +107,7 @@ class _Listings:
                     token = page.next_token
                     if token is None:
                         return tuple(found)
-        except (RecordError, TimeoutError):
+        except (KubernetesError, TimeoutError):
             self._failed_at = self._clock()
             return None
 

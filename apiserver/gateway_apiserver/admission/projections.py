@@ -15,7 +15,7 @@ from gateway_core.api.account import AccountDefaults, Role
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.key import KeyClass
 from gateway_core.api.task import TERMINAL_PHASES
-from gateway_core.kube.records import Table
+from gateway_core.kube.informer import Cache
 from gateway_core.tasks.rendering import render_terminal
 
 _DEFAULTS = AccountDefaults()
@@ -197,7 +197,7 @@ def _to_integer(text: str) -> int:
 class OwnerIndex:
     """Owners by account; follows the table of users."""
 
-    def __init__(self, table: Table[UserRecord]) -> None:
+    def __init__(self, table: Cache[UserRecord]) -> None:
         self._table = table
         self._owners: dict[str, set[str]] = {}
         self._accounts_of: dict[str, tuple[str, ...]] = {}

@@ -27,7 +27,7 @@ from gateway_core.billing.counters import (
 )
 from gateway_core.billing.ledger import RebuildLapsed
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.records import RecordError
+from gateway_core.kube.errors import KubernetesError
 from gateway_core.redis.link import CountersRefused, CountersStale, CountersUnavailable
 from gateway_core.storage.objects import StoreUnavailable
 
@@ -221,7 +221,7 @@ class RateLimiter:
                 with suppress(CountersStale):
                     await self._counters.read_spending(account, self._now().date().isoformat())
                     return True
-        except (RecordError, StoreUnavailable, CountersUnavailable) as error:
+        except (KubernetesError, StoreUnavailable, CountersUnavailable) as error:
             _log.warning("money was not rebuilt", account=account, error=str(error))
             return False
 

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from gateway_core.concurrency import WaitLimit
-from gateway_core.kube.records import Missing, RecordError, Records, RecordUnavailable, Table
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import KubernetesError, KubernetesUnavailable, ObjectNotFound
+from gateway_core.kube.informer import Cache
 
 T = TypeVar("T")
 
@@ -29,14 +31,14 @@ class ReadThrough(Generic[T]):
 
     def __init__(
         self,
-        table: Table[T],
-        records: Records,
+        table: Cache[T],
+        kube: KubernetesClient,
         plural: str,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.table = table
-        self._records = records
+        self._kube = kube
         self._plural = plural
         self._clock = clock
         self._reads: dict[str, tuple[float, asyncio.Task[bool | None]]] = {}
@@ -46,12 +48,12 @@ class ReadThrough(Generic[T]):
     @property
     def is_quiet(self) -> bool:
         """Whether the table may be behind by more than a watch's usual delay."""
-        return self.table.silence > QUIET_SECONDS
+        return self.table.staleness > QUIET_SECONDS
 
     async def read(self, name: str) -> T | None:
         """The entry as the record has it, or had it within the last second; None if gone.
 
-        Raises RecordUnavailable where it was not told within 1 s, or another read failed just now.
+        Raises KubernetesUnavailable: no answer within 1 s, or another read has just failed.
         """
         now = self._clock()
         began, task = self._reads.get(name, (float("-inf"), None))
@@ -61,18 +63,18 @@ class ReadThrough(Generic[T]):
             # shielded: a caller that goes away must not take the answer from the others
             there = await asyncio.shield(task)
             if there is None:
-                raise RecordUnavailable(f"{self._plural} cannot be read")
+                raise KubernetesUnavailable(f"{self._plural} cannot be read")
             entry = self.table.get(name) if there else None
             if entry is not None or not there:
                 return entry
             # the watch has shown since that it ended or went: what was read is behind that
             latest = self._reads.get(name, (now, task))[1]
             task = self._begin(name, self._clock()) if latest is task else latest
-        raise RecordUnavailable(f"{self._plural} change faster than they are read")
+        raise KubernetesUnavailable(f"{self._plural} change faster than they are read")
 
     def _begin(self, name: str, now: float) -> asyncio.Task[bool | None]:
         if now - self._failed_at < FAILURE_PAUSE_SECONDS:
-            raise RecordUnavailable(f"{self._plural} could not be read a moment ago")
+            raise KubernetesUnavailable(f"{self._plural} could not be read a moment ago")
         self._sweep(now)
         task = asyncio.create_task(self._read(name))
         self._reads[name] = (now, task)
@@ -85,13 +87,13 @@ class ReadThrough(Generic[T]):
         """
         try:
             async with WaitLimit(READ_SECONDS):
-                obj = await self._records.get(self._plural, name)
-        except Missing:
+                obj = await self._kube.get(self._plural, name)
+        except ObjectNotFound:
             return False
-        except (RecordError, TimeoutError):
+        except (KubernetesError, TimeoutError):
             self._failed_at = self._clock()
             return None
-        self.table.offer(obj)
+        self.table.upsert(obj)
         return True
 
     def _sweep(self, now: float) -> None:

@@ -14,12 +14,12 @@ from contextlib import asynccontextmanager
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.task import GatewayTask
 from gateway_core.concurrency import WaitLimit
-from gateway_core.kube.records import (
-    Missing,
-    RecordError,
-    RecordOutcomeUnknown,
-    Records,
-    RecordUnavailable,
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import (
+    KubernetesError,
+    KubernetesUnavailable,
+    ObjectNotFound,
+    WriteOutcomeUnknown,
 )
 
 SLOW_SECONDS = 1.0
@@ -33,8 +33,10 @@ _NAME = "task-pulse"
 class ApiHealth:
     """Made once for all calls; while nothing is in doubt it costs next to nothing."""
 
-    def __init__(self, records: Records, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._records = records
+    def __init__(
+        self, kube: KubernetesClient, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._kube = kube
         self._clock = clock
         self._in_doubt = False
         self._answered_at = self._failed_at = float("-inf")
@@ -78,11 +80,11 @@ class ApiHealth:
             async with asyncio.timeout(None) as scope:
                 yield
             self._hear()
-        except (RecordUnavailable, RecordOutcomeUnknown, TimeoutError):
+        except (KubernetesUnavailable, WriteOutcomeUnknown, TimeoutError):
             if self._answered_at < began:
                 self._in_doubt = True
             raise
-        except RecordError:
+        except KubernetesError:
             self._hear()  # an answer too
             raise
         finally:
@@ -96,10 +98,10 @@ class ApiHealth:
         began = self._clock()
         try:
             async with WaitLimit(PROBE_SECONDS):
-                await self._records.get(GatewayTask.plural, _NAME)
-        except Missing:
+                await self._kube.get(GatewayTask.plural, _NAME)
+        except ObjectNotFound:
             pass
-        except (RecordError, TimeoutError):
+        except (KubernetesError, TimeoutError):
             if self._answered_at < began:
                 self._failed_at = self._clock()
                 return False

@@ -10,8 +10,9 @@ from collections import OrderedDict
 from collections.abc import Callable, ItemsView
 
 from gateway_apiserver.admission.projections import TaskRecord, project_task
+from gateway_core.api.resource import Object
 from gateway_core.api.task import SETTLED
-from gateway_core.kube.records import Listener, Object, Table
+from gateway_core.kube.informer import Cache, Listener
 
 MOST_ENDED = 20_000
 """Ended tasks kept, of about 1 kB each; what was not asked for the longest goes first."""
@@ -19,12 +20,12 @@ KEPT_SECONDS = 3600.0
 """How long one is kept without a look at the record: results are told for 30 days, not for ever."""
 
 
-class TaskTable(Table[TaskRecord]):
+class TaskCache(Cache[TaskRecord]):
     """`open_tasks` is fed by a watch of the tasks that are not Settled."""
 
     def __init__(
         self,
-        open_tasks: Table[TaskRecord],
+        open_tasks: Cache[TaskRecord],
         *,
         most_ended: int = MOST_ENDED,
         clock: Callable[[], float] = time.monotonic,
@@ -40,9 +41,9 @@ class TaskTable(Table[TaskRecord]):
         return self._open.synced
 
     @property
-    def silence(self) -> float:
+    def staleness(self) -> float:
         """Seconds since the watch of open tasks last showed any sign of life."""
-        return self._open.silence
+        return self._open.staleness
 
     def get(self, name: str) -> TaskRecord | None:
         """What is known of the task; None is no proof that there is none."""
@@ -64,10 +65,10 @@ class TaskTable(Table[TaskRecord]):
         """Has `listener` called for open tasks: an ended one does not change."""
         self._open.subscribe(listener)
 
-    def offer(self, obj: Object) -> TaskRecord | None:
+    def upsert(self, obj: Object) -> TaskRecord | None:
         """Takes in a task that was read or written by name; what is known of it now."""
         if (obj.get("status") or {}).get("work") != SETTLED:
-            self._open.offer(obj)
+            self._open.upsert(obj)
             return self.get(obj["metadata"]["name"])
         record = project_task(obj)
         self._ended[obj["metadata"]["name"]] = (self._clock(), record)

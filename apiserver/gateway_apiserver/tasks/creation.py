@@ -26,11 +26,11 @@ from gateway_core.api.ids import (
     id_to_name,
     shard_of,
 )
-from gateway_core.api.resource import skeleton
+from gateway_core.api.resource import Object, skeleton
 from gateway_core.api.task import GatewayTask
 from gateway_core.billing.counters import Hold
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.records import Object, Table
+from gateway_core.kube.informer import Cache
 from gateway_core.observability.tracing import SpanKind
 from gateway_core.providers.catalog import Model
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
@@ -69,7 +69,7 @@ class TaskService:
         admission: Admission,
         finder: TaskFinder,
         recorder: TaskRecorder,
-        tasks: Table[Any],
+        tasks: Cache[Any],
         store: ObjectStore,
         mint: IdMint,
         failpoints: Failpoints,
@@ -149,7 +149,7 @@ class TaskService:
             if task.key is None and not isinstance(error, OutcomeUnknown | WinnerUndecided):
                 await self._admission.release(payer, task.hold)
             raise
-        self._tasks.offer(recorded.object)
+        self._tasks.upsert(recorded.object)
         return Acceptance(task.task_id, recorded.replayed)
 
     async def _compose(self, payer: Payer, context: RequestContext, task: PreparedTask) -> Object:

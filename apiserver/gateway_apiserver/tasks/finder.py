@@ -14,8 +14,11 @@ from gateway_apiserver.concurrency import ARCHIVE_SECONDS, StoreTimeout
 from gateway_apiserver.tasks.api_health import ApiHealth
 from gateway_core.api.errors import NotFound, Unavailable
 from gateway_core.api.ids import TASK_PREFIX, IdMint, Ownership, id_to_name
+from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
-from gateway_core.kube.records import Missing, Object, Records, RecordUnavailable, Table
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import KubernetesUnavailable, ObjectNotFound
+from gateway_core.kube.informer import Cache
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 from gateway_core.tasks.archive import read_archived
 
@@ -28,9 +31,9 @@ class TaskFinder:
 
     def __init__(
         self,
-        table: Table[TaskRecord],
+        table: Cache[TaskRecord],
         fresh: ReadThrough[TaskRecord],
-        records: Records,
+        kube: KubernetesClient,
         store: ObjectStore,
         mint: IdMint,
         pulse: ApiHealth,
@@ -38,7 +41,7 @@ class TaskFinder:
         self._pulse = pulse
         self._table = table
         self._fresh = fresh
-        self._records = records
+        self._kube = kube
         self._store = store
         self._patience = StoreTimeout(ARCHIVE_SECONDS)
         self._mint = mint
@@ -60,7 +63,7 @@ class TaskFinder:
             known = None
         try:
             known = await self._fresh.read(name)
-        except RecordUnavailable as error:
+        except KubernetesUnavailable as error:
             if known is not None:
                 return known
             unread: Exception | None = error
@@ -83,10 +86,10 @@ class TaskFinder:
         await self._pulse.check()
         try:
             async with self._pulse.listen(gives_up=True):
-                return await self._records.get(GatewayTask.plural, name)
-        except Missing:
+                return await self._kube.get(GatewayTask.plural, name)
+        except ObjectNotFound:
             return await self._find_archived(account, name)
-        except (RecordUnavailable, TimeoutError) as error:
+        except (KubernetesUnavailable, TimeoutError) as error:
             raise Unavailable("The task cannot be looked up now.", retry_after=1) from error
 
     async def _find_archived(self, account: str, name: str) -> Object | None:

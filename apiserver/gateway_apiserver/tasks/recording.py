@@ -24,16 +24,16 @@ from gateway_core.api.errors import (
     Unavailable,
 )
 from gateway_core.api.ids import GIVEN_DIGEST_ANNOTATION
+from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
-from gateway_core.kube.records import (
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import (
     AlreadyExists,
-    Missing,
-    Object,
-    RecordError,
-    RecordOutcomeUnknown,
-    Records,
-    RecordUnavailable,
-    Refused,
+    KubernetesError,
+    KubernetesUnavailable,
+    ObjectNotFound,
+    RequestRejected,
+    WriteOutcomeUnknown,
 )
 
 REFUSE_SECONDS = 0.5
@@ -55,9 +55,13 @@ class TaskRecorder:
     """Writes task objects."""
 
     def __init__(
-        self, records: Records, pulse: ApiHealth, *, clock: Callable[[], float] = time.monotonic
+        self,
+        kube: KubernetesClient,
+        pulse: ApiHealth,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._records = records
+        self._kube = kube
         self._pulse = pulse
         self._clock = clock
 
@@ -83,7 +87,7 @@ class TaskRecorder:
                     await self._pulse.check()
                 async with asyncio.timeout(max(0.0, deadline - self._clock())):
                     return await self._try(obj)
-            except (RecordOutcomeUnknown, TimeoutError):
+            except (WriteOutcomeUnknown, TimeoutError):
                 nothing_sent = False
                 verdict = OutcomeUnknown(
                     "The task was not acknowledged in time; it may have been created."
@@ -92,9 +96,9 @@ class TaskRecorder:
                 nothing_sent = False
                 if not isinstance(verdict, OutcomeUnknown):
                     verdict = undecided
-            except (RecordUnavailable, Unavailable):
+            except (KubernetesUnavailable, Unavailable):
                 pass
-            except (Refused, RecordError) as error:
+            except (RequestRejected, KubernetesError) as error:
                 _log.error("a task was refused", task=obj["metadata"]["name"], error=str(error))
                 # what was sent before may be there, and be what this one is refused for: a quota is
                 # looked at before the name
@@ -109,13 +113,13 @@ class TaskRecorder:
     async def _try(self, obj: Object) -> Recorded:
         try:
             async with self._pulse.listen():
-                created = await self._records.create(GatewayTask.plural, obj)
+                created = await self._kube.create(GatewayTask.plural, obj)
             return Recorded(created, replayed=False)
         except AlreadyExists:
             pass
         try:
-            found = await self._records.get(GatewayTask.plural, obj["metadata"]["name"])
-        except (Missing, RecordUnavailable) as error:
+            found = await self._kube.get(GatewayTask.plural, obj["metadata"]["name"])
+        except (ObjectNotFound, KubernetesUnavailable) as error:
             raise WinnerUndecided from error
         if is_of_same_call(found, obj):
             return Recorded(found, replayed=False)

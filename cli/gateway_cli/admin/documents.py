@@ -14,10 +14,10 @@ from gateway_core.api.ids import name_to_id
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.limits import SpendLimit, subject_of_guardrail, subject_of_key
 from gateway_core.api.money import to_decimal_text
+from gateway_core.api.resource import Object
 from gateway_core.api.usage import GatewayUsage
 from gateway_core.billing.spending import tell_balance, tell_spending
 from gateway_core.billing.usage import sum_usage
-from gateway_core.kube.records import Object
 
 if TYPE_CHECKING:
     from gateway_cli.cluster.client import Cluster

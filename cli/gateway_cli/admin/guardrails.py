@@ -31,7 +31,7 @@ from gateway_core.api.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
 from gateway_core.api.ids import ACCOUNT_LABEL, id_to_name
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.limits import MOST_GUARDRAILS
-from gateway_core.kube.records import Object
+from gateway_core.api.resource import Object
 
 if TYPE_CHECKING:
     from gateway_cli.cluster.client import Cluster

@@ -40,7 +40,7 @@ from gateway_cli.session import confirm, on_cluster
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.ids import ACCOUNT_LABEL, id_to_name
 from gateway_core.api.key import KEY_PREFIX, MOST_OVERLAP_SECONDS, GatewayKey, KeyClass
-from gateway_core.kube.records import Object
+from gateway_core.api.resource import Object
 
 if TYPE_CHECKING:
     from gateway_cli.cluster.client import Cluster

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway_cli.output import Column, Document, Format, print_done, print_list, print_one
 from gateway_cli.session import on_cluster
-from gateway_core.api.resource import Resource
-from gateway_core.kube.records import Object
+from gateway_core.api.resource import Object, Resource
 
 if TYPE_CHECKING:
     from gateway_cli.cluster.client import Cluster

@@ -12,8 +12,8 @@ from gateway_cli.output import Column, Output, print_done, print_list
 from gateway_cli.rest import tasks as rest
 from gateway_cli.session import on_cluster
 from gateway_core.api.ids import id_to_name
+from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
-from gateway_core.kube.records import Object
 
 NEW = "Pending"
 """What a task that has no phase yet is called."""

@@ -18,7 +18,7 @@ from gateway_cli.options import (
 from gateway_cli.output import Column, Output, print_list
 from gateway_cli.session import confirm, on_cluster
 from gateway_core.api.account import GatewayAccount, GatewayUser, Role
-from gateway_core.kube.records import Object
+from gateway_core.api.resource import Object
 
 if TYPE_CHECKING:
     from gateway_cli.cluster.client import Cluster

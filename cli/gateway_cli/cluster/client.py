@@ -26,10 +26,10 @@ from gateway_cli.cluster.errors import (
 )
 from gateway_cli.session import SELECTED
 from gateway_core.api.ids import API_VERSION
-from gateway_core.api.resource import Resource
-from gateway_core.kube.client import KubeRecords
+from gateway_core.api.resource import Object, Resource
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import NoCluster, find_connection
-from gateway_core.kube.records import Object, RecordError
+from gateway_core.kube.errors import KubernetesError
 
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
@@ -69,14 +69,14 @@ async def open_cluster(
             connection = await asyncio.to_thread(find_connection, *chosen)
             connection.read_token()
             namespace = namespace or connection.namespace or "default"
-            records = await stack.enter_async_context(
-                KubeRecords(connection, namespace, call_seconds=call_seconds)
+            kube = await stack.enter_async_context(
+                KubernetesClient(connection, namespace, call_seconds=call_seconds)
             )
         except NoCluster as error:
             raise ClusterError(str(error)) from error
         except (OSError, ValueError) as error:
             raise ClusterError(f"the credentials of the cluster cannot be used: {error}") from error
-        yield Cluster(records, namespace, connection.server, patience)
+        yield Cluster(kube, namespace, connection.server, patience)
 
 
 class Cluster:
@@ -87,9 +87,9 @@ class Cluster:
     """
 
     def __init__(
-        self, records: KubeRecords, namespace: str, server: str, patience: float = 0.0
+        self, kube: KubernetesClient, namespace: str, server: str, patience: float = 0.0
     ) -> None:
-        self._records = records
+        self._kube = kube
         self.namespace = namespace
         self.server = server
         self._patience = patience
@@ -105,7 +105,7 @@ class Cluster:
     ) -> Object:
         """The answer to one request. ClusterError."""
         with _explaining(f"{method} {path}"):
-            return await self._records.call(
+            return await self._kube.call(
                 method, path, body=body, query=query, content_type=content_type
             )
 
@@ -128,9 +128,7 @@ class Cluster:
         token: str | None = None
         with _explaining(f"GET {self._path(kind)}"):
             while True:
-                page = await self._records.list_page(
-                    kind.plural, token=token, field_selector=selector
-                )
+                page = await self._kube.list_page(kind.plural, token=token, field_selector=selector)
                 found += page.items
                 token = page.next_token
                 if token is None:
@@ -306,7 +304,7 @@ async def _retry_conflicts(what: str, attempt: Callable[[], Awaitable[Result]]) 
 def _explaining(call: str) -> Iterator[None]:
     try:
         yield
-    except RecordError as error:
+    except KubernetesError as error:
         raise explain_refusal(error, call) from error
     except ValueError as error:
         # the body is no JSON: something else than an API server answers there

@@ -13,14 +13,14 @@ ClusterError
 import re
 
 from gateway_cli.session import EXIT_REFUSED, EXIT_UNAVAILABLE, CommandError
-from gateway_core.kube.records import (
+from gateway_core.kube.errors import (
     AlreadyExists,
-    Missing,
-    NotPermitted,
-    Outdated,
-    RecordError,
-    RecordOutcomeUnknown,
-    RecordUnavailable,
+    KubernetesError,
+    KubernetesUnavailable,
+    ObjectNotFound,
+    RequestForbidden,
+    WriteConflict,
+    WriteOutcomeUnknown,
 )
 
 _DENIED = re.compile(
@@ -65,31 +65,31 @@ class OutcomeUnknown(Unreachable):
     """Whether a write was done is not known; nor is it known that it will not be done yet."""
 
 
-def explain_refusal(error: RecordError, call: str) -> ClusterError:
+def explain_refusal(error: KubernetesError, call: str) -> ClusterError:
     """The error for the user. `call` is the method and path, e.g. `GET /api/v1/…`."""
     told = f"{call}: {error.status} {error.message}"
     match error:
-        case RecordError(status=401):
+        case KubernetesError(status=401):
             return ClusterError(
                 "the cluster does not know these credentials: log in again, or choose others"
                 " with --kubeconfig or --context"
             )
-        case NotPermitted():
+        case RequestForbidden():
             return Forbidden(_explain_denial(error.message))
-        case Missing() if "could not find the requested resource" in error.message:
+        case ObjectNotFound() if "could not find the requested resource" in error.message:
             return NotServed(
                 f"{call}: the cluster does not serve this kind. Is the gateway installed there"
                 " (docs/install.md), and is this the right --context?"
             )
-        case Missing():
+        case ObjectNotFound():
             return NotThere(error.message)
         case AlreadyExists():
             return AlreadyThere(error.message)
-        case Outdated():
+        case WriteConflict():
             return Conflict(told)
-        case RecordOutcomeUnknown():
+        case WriteOutcomeUnknown():
             return OutcomeUnknown(told if error.status else explain_silence(error, call))
-        case RecordUnavailable():
+        case KubernetesUnavailable():
             return Unreachable(told if error.status else explain_silence(error, call))
     return ClusterError(error.message or told)
 

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from gateway_cli.cluster.errors import ClusterError
-from gateway_core.kube.records import Object
+from gateway_core.api.resource import Object
 
 _FIRST = ("Namespace", "Secret", "ConfigMap", "GatewayProvider", "GatewayModel", "GatewayAccount")
 """Kinds that others refer to; the processes take any order, but warn of what is missing."""

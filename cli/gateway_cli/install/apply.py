@@ -22,7 +22,7 @@ from gateway_cli.output import Output, print_data, print_note, print_plain
 from gateway_cli.session import explained
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import GROUP
-from gateway_core.kube.records import Object
+from gateway_core.api.resource import Object
 
 POTS = ("paidMicros", "bonusMicros")
 

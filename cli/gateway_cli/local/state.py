@@ -20,7 +20,7 @@ from gateway_cli.local.config import MODEL, MODERATION_MODEL, SERVICE, LocalConf
 from gateway_cli.local.errors import LocalRunError
 from gateway_core.api.ids import IdMint, id_to_name
 from gateway_core.api.key import KeyClass, digest, mint_key
-from gateway_core.kube.records import Object
+from gateway_core.api.resource import Object
 
 PEPPER = "pepper-1"
 ID_KEY = "id-key"

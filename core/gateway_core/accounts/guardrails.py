@@ -20,7 +20,7 @@ from gateway_core.api.limits import (
     subject_of_key,
 )
 from gateway_core.billing.counters import Budget
-from gateway_core.kube.records import Table
+from gateway_core.kube.informer import Cache
 
 _ANY_REST = "*"
 _ENTRY = re.compile(ENTRY_PATTERN)
@@ -268,7 +268,7 @@ class Policies(Generic[T]):
     """Policies by key, following the tables; `read` makes a guardrail of a table's entry."""
 
     def __init__(
-        self, keys: Table[Any], guardrails: Table[T], read: Callable[[T], Guardrail]
+        self, keys: Cache[Any], guardrails: Cache[T], read: Callable[[T], Guardrail]
     ) -> None:
         self._guardrails = guardrails
         self._read = read

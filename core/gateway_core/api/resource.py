@@ -11,6 +11,8 @@ from gateway_core.api.money import MAX_MICROS
 
 RELEASE = "0.1.0"
 
+Object = dict[str, Any]
+"""An object as the Kubernetes API has it: the JSON of a resource."""
 
 Name = Annotated[
     str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")

@@ -19,7 +19,8 @@ from gateway_core.billing.journal import (
 )
 from gateway_core.billing.usage import Charge, add_calls, drop_journals, list_journals
 from gateway_core.billing.usage_store import FoldDeferred, open_usage
-from gateway_core.kube.records import Missing, Outdated, RecordOutcomeUnknown, Records
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import ObjectNotFound, WriteConflict, WriteOutcomeUnknown
 from gateway_core.storage.objects import ObjectMissing, ObjectStore
 
 _READS_AT_ONCE = 16
@@ -232,7 +233,7 @@ def divide_objects(objects: Sequence[JournalObject]) -> list[DayPart]:
 
 
 async def fold_calls(
-    records: Records,
+    kube: KubernetesClient,
     backlog: Backlog,
     part: DayPart,
     is_ended: Callable[[str], bool],
@@ -244,7 +245,7 @@ async def fold_calls(
     of its journal has been left for long: its mark may go then. FoldDeferred; what the ports raise.
     """
     for _ in range(_ATTEMPTS):
-        usage = await open_usage(records, part.account, part.day)
+        usage = await open_usage(kube, part.account, part.day)
         status = usage.get("status") or {}
         if status.get("closed"):
             raise FoldDeferred(f"{usage_name(part.account, part.day)} is closed and about to go")
@@ -258,8 +259,8 @@ async def fold_calls(
         charges = [c for process in reached for _, some in new[process] for c in some]
         change = add_calls(status, part.day, charges, reached, now)
         try:
-            await records.patch_status(GatewayUsage.plural, usage, change)
-        except (Outdated, Missing, RecordOutcomeUnknown):
+            await kube.patch_status(GatewayUsage.plural, usage, change)
+        except (WriteConflict, ObjectNotFound, WriteOutcomeUnknown):
             continue
         return len(charges), left
     raise FoldDeferred(f"{usage_name(part.account, part.day)} is written by others all the time")

@@ -12,6 +12,7 @@ from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.limits import list_subjects, subject_of_guardrail, subject_of_key
+from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.billing.counters import Counters, Ledger
 from gateway_core.billing.journal import JournalDamaged, JournalObject
@@ -20,7 +21,8 @@ from gateway_core.billing.spending import SpentSum, shares_entries
 from gateway_core.billing.usage import ENDED_PHASES, Balance, Charge, read_charge, sum_usage
 from gateway_core.billing.usage_store import list_usage, select_unfolded
 from gateway_core.billing.windows import number_day
-from gateway_core.kube.records import Object, Records, RecordUnavailable, WatchExpired
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import KubernetesUnavailable, VersionExpired
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 from gateway_core.storage.objects import StoreUnavailable
 
@@ -52,7 +54,7 @@ _DAYS_OF_JOURNALS = 2
 _OF_BATCHES = ("modelId", "service", "counts")
 
 
-class RebuildLapsed(RecordUnavailable):
+class RebuildLapsed(KubernetesUnavailable):
     """Nothing was rebuilt: the record was read too slowly, or the store has lost all again."""
 
 
@@ -64,8 +66,8 @@ class Rebuilder:
     other of the time that a rebuild has.
     """
 
-    def __init__(self, records: Records, backlog: Backlog, counters: Counters) -> None:
-        self._records = records
+    def __init__(self, kube: KubernetesClient, backlog: Backlog, counters: Counters) -> None:
+        self._kube = kube
         self._backlog = backlog
         self._counters = counters
         self._slots = asyncio.Semaphore(MOST_AT_ONCE)
@@ -89,11 +91,11 @@ class Rebuilder:
             # another replica may have done it meanwhile
             if waited and await _is_there(self._counters, account):
                 return True
-            return await rebuild_ledger(self._records, self._backlog, self._counters, account)
+            return await rebuild_ledger(self._kube, self._backlog, self._counters, account)
 
 
 async def rebuild_ledger(
-    records: Records, backlog: Backlog, counters: Counters, account: str
+    kube: KubernetesClient, backlog: Backlog, counters: Counters, account: str
 ) -> bool:
     """Puts the account's ledger in place; False where another replica is at it.
 
@@ -105,7 +107,7 @@ async def rebuild_ledger(
     if token is None:
         return False
     try:
-        ledger = await read_ledger(records, backlog, account)
+        ledger = await read_ledger(kube, backlog, account)
     except BaseException:
         # a replica that cannot read the record must not keep one that can from it
         with suppress(CountersUnavailable):
@@ -124,36 +126,38 @@ async def _is_there(counters: Counters, account: str) -> bool:
     return True
 
 
-async def read_ledger(records: Records, backlog: Backlog, account: str) -> Ledger:
+async def read_ledger(kube: KubernetesClient, backlog: Backlog, account: str) -> Ledger:
     """The account's money: what is folded, what has ended since, and what is held.
 
     Tasks and usage are read as they were at one moment, so that folds that go on meanwhile count
     once: a task that is not marked yet is left out where the usage of that moment names it.
-    RecordUnavailable, also where the journal cannot be read.
+    KubernetesUnavailable, also where the journal cannot be read.
     """
-    known = _find_marks(sum_usage(await list_usage(records, account)))
+    known = _find_marks(sum_usage(await list_usage(kube, account)))
     for _ in range(_ATTEMPTS):
         try:
             journal = await backlog.read_all()
         except (StoreUnavailable, JournalDamaged) as error:
-            raise RecordUnavailable(f"the usage journal cannot be read: {error}") from error
+            raise KubernetesUnavailable(f"the usage journal cannot be read: {error}") from error
         for obj in journal:
             known[obj.process] = max(obj.sequence, known.get(obj.process, 0))
-        with suppress(WatchExpired):
-            ledger = await _read_moment(records, journal, account)
+        with suppress(VersionExpired):
+            ledger = await _read_moment(kube, journal, account)
             if all(n <= known.get(process, 0) for process, n in ledger.journals.items()):
                 return ledger
             known = dict(ledger.journals)
-    raise RecordUnavailable(f"tasks and usage of {account} change too fast to be read")
+    raise KubernetesUnavailable(f"tasks and usage of {account} change too fast to be read")
 
 
-async def _read_moment(records: Records, journal: Sequence[JournalObject], account: str) -> Ledger:
-    runs, version = await _list_runs(records, GatewayTask.plural, account)
-    batches, _ = await _list_runs(records, GatewayBatch.plural, account, at_version=version)
+async def _read_moment(
+    kube: KubernetesClient, journal: Sequence[JournalObject], account: str
+) -> Ledger:
+    runs, version = await _list_runs(kube, GatewayTask.plural, account)
+    batches, _ = await _list_runs(kube, GatewayBatch.plural, account, at_version=version)
     runs += batches
-    usage = await list_usage(records, account, at_version=version)
+    usage = await list_usage(kube, account, at_version=version)
     # who has no entry of his own is found under the shared one, so all have to be named then
-    names = await _list_subjects(records, account) if shares_entries(usage) else ()
+    names = await _list_subjects(kube, account) if shares_entries(usage) else ()
     balance = sum_usage(usage, names)
     charged, by_day, spent = balance.charged, Counter(balance.by_day), balance.spent
     holds: dict[str, int] = {}
@@ -190,13 +194,13 @@ async def _read_moment(records: Records, journal: Sequence[JournalObject], accou
 
 
 async def _list_runs(
-    records: Records, plural: str, account: str, at_version: str = ""
+    kube: KubernetesClient, plural: str, account: str, at_version: str = ""
 ) -> tuple[list[Object], str]:
     """The account's runs of a kind that are not folded, and the version they are listed at."""
     found: list[Object] = []
     version, token = at_version, None
     while True:
-        page = await records.list_page(
+        page = await kube.list_page(
             plural, token=token, label_selector=select_unfolded(account), at_version=at_version
         )
         version = version or page.resource_version
@@ -221,7 +225,7 @@ def _add_charge(spent: dict[str, SpentSum], charge: Charge) -> None:
         spent.setdefault(subject, SpentSum()).add(charge.micros, day, charge.minute)
 
 
-async def _list_subjects(records: Records, account: str) -> list[str]:
+async def _list_subjects(kube: KubernetesClient, account: str) -> list[str]:
     """All keys and guardrails of the account, as subjects."""
     found: list[str] = []
     for kind, name_subject in (
@@ -230,7 +234,7 @@ async def _list_subjects(records: Records, account: str) -> list[str]:
     ):
         token = None
         while True:
-            page = await records.list_page(
+            page = await kube.list_page(
                 kind.plural,
                 token=token,
                 field_selector=f"spec.accountName={account}",

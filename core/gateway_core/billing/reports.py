@@ -10,7 +10,8 @@ from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.task import TERMINAL_PHASES, GatewayTask
 from gateway_core.billing.usage import ENDED_PHASES, Charge, has_charge, read_charge, sum_usage
 from gateway_core.billing.usage_store import list_usage, read_past_days, select_unfolded
-from gateway_core.kube.records import Records, RecordUnavailable, WatchExpired
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import KubernetesUnavailable, VersionExpired
 from gateway_core.storage.objects import ObjectStore
 
 Dimension = Literal["day", "key", "model", "operation"]
@@ -120,20 +121,20 @@ _ATTEMPTS = 3
 
 
 async def read_lines(
-    records: Records, store: ObjectStore, account: str, first: str, last: str
+    kube: KubernetesClient, store: ObjectStore, account: str, first: str, last: str
 ) -> list[Line]:
     """The account's lines of the UTC days from `first` to `last` (`2026-11-21`), both included.
 
-    Raises RecordUnavailable, StoreUnavailable.
+    Raises KubernetesUnavailable, StoreUnavailable.
     """
     for _ in range(_ATTEMPTS):
-        with suppress(WatchExpired):
-            return await _read_moment(records, store, account, first, last)
-    raise RecordUnavailable(f"the usage of {account} cannot be listed in time")
+        with suppress(VersionExpired):
+            return await _read_moment(kube, store, account, first, last)
+    raise KubernetesUnavailable(f"the usage of {account} cannot be listed in time")
 
 
 async def _read_moment(
-    records: Records, store: ObjectStore, account: str, first: str, last: str
+    kube: KubernetesClient, store: ObjectStore, account: str, first: str, last: str
 ) -> list[Line]:
     charges: dict[str, Charge] = {}
     version = ""
@@ -141,7 +142,7 @@ async def _read_moment(
     for plural, phase in ((plural, p) for plural, phases in kinds for p in sorted(phases)):
         token = None
         while True:
-            page = await records.list_page(
+            page = await kube.list_page(
                 plural,
                 token=token,
                 label_selector=select_unfolded(account),
@@ -154,7 +155,7 @@ async def _read_moment(
             token = page.next_token
             if token is None:
                 break
-    objects = await list_usage(records, account, at_version=version)
+    objects = await list_usage(kube, account, at_version=version)
     folded = sum_usage(objects).folded
     days = [obj for obj in objects if first <= obj["spec"].get("day", "") <= last]
     known = {obj["metadata"]["uid"] for obj in days}

@@ -24,7 +24,7 @@ import structlog
 from gateway_core.billing.counters import CallState, Counters, Hold
 from gateway_core.billing.journal import CallRecord, JournalWriter
 from gateway_core.concurrency import Supervisor
-from gateway_core.kube.records import RecordError
+from gateway_core.kube.errors import KubernetesError
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 from gateway_core.storage.objects import ObjectStore
 
@@ -166,7 +166,7 @@ class LiveHolds:
 
     async def _try(self, account: str, step: Callable[[str], Awaitable[None]]) -> None:
         """Takes a step for an account; if it fails the account is looked at again soon."""
-        away = (CountersUnavailable, CountersStale, RecordError)
+        away = (CountersUnavailable, CountersStale, KubernetesError)
         with self._supervisor.guard("holds_of_calls", *away, account=account) as attempt:
             await step(account)
         if attempt.failed:

@@ -10,19 +10,18 @@ import orjson
 
 from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL, TASK_FINALIZER, is_batch
-from gateway_core.api.resource import skeleton
+from gateway_core.api.resource import Object, skeleton
 from gateway_core.api.task import SETTLED, GatewayTask
 from gateway_core.api.times import format_label_time
 from gateway_core.api.usage import MOST_PENDING, GatewayUsage, usage_name
 from gateway_core.billing.usage import add_charges, drop_pending, list_pending, read_charge
-from gateway_core.kube.records import (
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import (
     AlreadyExists,
-    Missing,
-    Object,
-    Outdated,
-    RecordOutcomeUnknown,
-    Records,
-    RecordUnavailable,
+    KubernetesUnavailable,
+    ObjectNotFound,
+    WriteConflict,
+    WriteOutcomeUnknown,
 )
 from gateway_core.storage.objects import ObjectStore
 
@@ -32,12 +31,12 @@ _ATTEMPTS = 8
 _READS_AT_ONCE = 16
 
 
-class FoldDeferred(RecordUnavailable):
+class FoldDeferred(KubernetesUnavailable):
     """Nothing can be added now: the day is being moved away, or others write all the time."""
 
 
 async def fold_runs(
-    records: Records,
+    kube: KubernetesClient,
     account: str,
     day: str,
     tasks: Sequence[Object],
@@ -49,20 +48,20 @@ async def fold_runs(
     A run is done with once its charge is in the sums, or it was marked, or is gone. `marked` are
     uids of earlier ones whose label is known to be there. Fewer than all are done where there is
     not room for all names. Where others have left none, what they have not marked is marked for
-    them. Raises FoldDeferred, also where none is done; RecordUnavailable.
+    them. Raises FoldDeferred, also where none is done; KubernetesUnavailable.
     """
     for _ in range(_ATTEMPTS):
-        usage = await open_usage(records, account, day)
+        usage = await open_usage(kube, account, day)
         if (usage.get("status") or {}).get("closed"):
             raise FoldDeferred(f"{usage_name(account, day)} is closed and about to go")
-        current = await asyncio.gather(*(_look_after(records, usage, task) for task in tasks))
+        current = await asyncio.gather(*(_look_after(kube, usage, task) for task in tasks))
         open_tasks = [task for task in current if task is not None and not is_folded(task)]
         status = drop_pending(usage.get("status") or {}, marked)
         known = list_pending(status)
         new = [task for task in open_tasks if task["metadata"]["uid"] not in known]
         if len(known) + len(new) > MOST_PENDING:
-            found = await find_marked(records, known)
-            status = drop_pending(status, found or await _mark_left(records, known, now))
+            found = await find_marked(kube, known)
+            status = drop_pending(status, found or await _mark_left(kube, known, now))
             new = new[: MOST_PENDING - len(list_pending(status))]
         left = {task["metadata"]["uid"] for task in open_tasks} - set(known)
         left -= {task["metadata"]["uid"] for task in new}
@@ -73,43 +72,43 @@ async def fold_runs(
             return done
         status = add_charges(status, day, map(read_charge, new), now)
         try:
-            await records.patch_status(GatewayUsage.plural, usage, status)
-        except (Outdated, Missing, RecordOutcomeUnknown):
+            await kube.patch_status(GatewayUsage.plural, usage, status)
+        except (WriteConflict, ObjectNotFound, WriteOutcomeUnknown):
             continue
         return done
     raise FoldDeferred(f"{usage_name(account, day)} is written by others all the time")
 
 
-async def open_usage(records: Records, account: str, day: str | None) -> Object:
+async def open_usage(kube: KubernetesClient, account: str, day: str | None) -> Object:
     """The account's usage object of `day`, or of all days before; made if need be."""
     name = usage_name(account, day)
     while True:
         try:
-            return await records.get(GatewayUsage.plural, name)
-        except Missing:
+            return await kube.get(GatewayUsage.plural, name)
+        except ObjectNotFound:
             pass
         spec = {"accountName": account, **({"day": day} if day else {})}
         head = skeleton(GatewayUsage, name, labels={ACCOUNT_LABEL: account})
         try:
-            return await records.create(GatewayUsage.plural, {**head, "spec": spec})
-        except (AlreadyExists, RecordOutcomeUnknown):
+            return await kube.create(GatewayUsage.plural, {**head, "spec": spec})
+        except (AlreadyExists, WriteOutcomeUnknown):
             continue
 
 
-async def find_marked(records: Records, pending: Mapping[str, str]) -> set[str]:
+async def find_marked(kube: KubernetesClient, pending: Mapping[str, str]) -> set[str]:
     """Which of the runs (uid -> name) are marked as folded, or gone."""
     slots = asyncio.Semaphore(_READS_AT_ONCE)
 
     async def is_marked(uid: str, name: str) -> bool:
         async with slots:
-            task = await _read_run(records, name, uid)
+            task = await _read_run(kube, name, uid)
         return task is None or is_folded(task)
 
     answers = await asyncio.gather(*(is_marked(uid, name) for uid, name in pending.items()))
     return {uid for uid, answer in zip(pending, answers, strict=True) if answer}
 
 
-async def _mark_left(records: Records, pending: Mapping[str, str], now: datetime) -> set[str]:
+async def _mark_left(kube: KubernetesClient, pending: Mapping[str, str], now: datetime) -> set[str]:
     """Marks runs (uid -> name) for who has folded them and is away; the uids now marked.
 
     They are settled, and tasks archived, since that comes before the fold: of a task the mark is
@@ -119,13 +118,13 @@ async def _mark_left(records: Records, pending: Mapping[str, str], now: datetime
 
     async def mark(uid: str, name: str) -> bool:
         async with slots:
-            task = await _read_run(records, name, uid)
+            task = await _read_run(kube, name, uid)
             if task is None or is_folded(task):
                 return True
             if not is_batch(name) and (task.get("status") or {}).get("work") != SETTLED:
                 return False
-            with suppress(Outdated, Missing, RecordOutcomeUnknown):
-                await records.patch(_name_kind(name), task, _make_mark(task, now))
+            with suppress(WriteConflict, ObjectNotFound, WriteOutcomeUnknown):
+                await kube.patch(_name_kind(name), task, _make_mark(task, now))
                 return True
             return False
 
@@ -143,12 +142,12 @@ def _make_mark(task: Object, now: datetime) -> dict[str, Any]:
     return {"metadata": {"finalizers": kept, "labels": {FOLDED_LABEL: format_label_time(now)}}}
 
 
-async def list_usage(records: Records, account: str, at_version: str = "") -> list[Object]:
-    """All usage objects of the account, as of now or of another list. WatchExpired."""
+async def list_usage(kube: KubernetesClient, account: str, at_version: str = "") -> list[Object]:
+    """All usage objects of the account, as of now or of another list. VersionExpired."""
     found: list[Object] = []
     token = None
     while True:
-        page = await records.list_page(
+        page = await kube.list_page(
             GatewayUsage.plural,
             token=token,
             label_selector=f"{ACCOUNT_LABEL}={account}",
@@ -171,7 +170,7 @@ def select_unfolded(account: str | None = None) -> str:
     return ",".join([*([f"{ACCOUNT_LABEL}={account}"] if account else []), *parts])
 
 
-async def _look_after(records: Records, usage: Object, task: Object) -> Object | None:
+async def _look_after(kube: KubernetesClient, usage: Object, task: Object) -> Object | None:
     """The task as it is at or after the version of `usage`; None if it is gone.
 
     A version of the task that is newer than the usage object's is such a look already: all kinds of
@@ -179,17 +178,17 @@ async def _look_after(records: Records, usage: Object, task: Object) -> Object |
     """
     if int(task["metadata"]["resourceVersion"]) > int(usage["metadata"]["resourceVersion"]):
         return task
-    return await _read_run(records, task["metadata"]["name"], task["metadata"]["uid"])
+    return await _read_run(kube, task["metadata"]["name"], task["metadata"]["uid"])
 
 
 def _name_kind(name: str) -> str:
     return GatewayBatch.plural if is_batch(name) else GatewayTask.plural
 
 
-async def _read_run(records: Records, name: str, uid: str) -> Object | None:
+async def _read_run(kube: KubernetesClient, name: str, uid: str) -> Object | None:
     try:
-        task = await records.get(_name_kind(name), name)
-    except Missing:
+        task = await kube.get(_name_kind(name), name)
+    except ObjectNotFound:
         return None
     return task if task["metadata"]["uid"] == uid else None
 

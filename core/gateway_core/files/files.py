@@ -21,17 +21,16 @@ from gateway_core.api.ids import (
     name_to_id,
     shard_of,
 )
-from gateway_core.api.resource import ObjectRef, skeleton
+from gateway_core.api.resource import Object, ObjectRef, skeleton
 from gateway_core.files.quota_counters import StorageLedger, StorageUnavailable
-from gateway_core.kube.records import (
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import (
     AlreadyExists,
-    Missing,
-    Object,
-    Outdated,
-    RecordError,
-    RecordOutcomeUnknown,
-    Records,
-    RecordUnavailable,
+    KubernetesError,
+    KubernetesUnavailable,
+    ObjectNotFound,
+    WriteConflict,
+    WriteOutcomeUnknown,
 )
 
 USER_DATA_BYTES = 52_428_800
@@ -208,12 +207,12 @@ class FileRecorder:
 
     def __init__(
         self,
-        records: Records,
+        kube: KubernetesClient,
         ledger: StorageLedger,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._records = records
+        self._kube = kube
         self._ledger = ledger
         self._clock = clock
 
@@ -221,9 +220,9 @@ class FileRecorder:
         """Creates `obj`, or finds the one of its name.
 
         Raises:
-            RecordUnavailable: the Kubernetes API is away, and nothing was sent.
-            RecordOutcomeUnknown: sent and not acknowledged within 10 s; it may be there.
-            Refused: a rule of the schema or an admission forbids it.
+            KubernetesUnavailable: the Kubernetes API is away, and nothing was sent.
+            WriteOutcomeUnknown: sent and not acknowledged within 10 s; it may be there.
+            RequestRejected: a rule of the schema or an admission forbids it.
         """
         made = await self._create(obj)
         if made.is_new:
@@ -236,12 +235,12 @@ class FileRecorder:
         Without `exact` it deletes any version of that very object.
 
         Raises:
-            Outdated: it has changed since; read it anew.
-            RecordUnavailable, RecordOutcomeUnknown: as the port has them.
+            WriteConflict: it has changed since; read it anew.
+            KubernetesUnavailable, WriteOutcomeUnknown: as the port has them.
         """
         meta = obj["metadata"]
         version = meta["resourceVersion"] if exact else ""
-        left = await self._records.delete(
+        left = await self._kube.delete(
             GatewayFile.plural, meta["name"], uid=meta["uid"], version=version
         )
         if left is None:
@@ -253,9 +252,9 @@ class FileRecorder:
     async def note_gone(self, obj: Object) -> None:
         """Tells the lists of other processes that `obj` is gone, in whatever version that was.
 
-        Raises RecordUnavailable.
+        Raises KubernetesUnavailable.
         """
-        page = await self._records.list_page(GatewayFile.plural, limit=1, metadata_only=True)
+        page = await self._kube.list_page(GatewayFile.plural, limit=1, metadata_only=True)
         meta = {**obj["metadata"], "resourceVersion": page.resource_version}
         await self._note({**obj, "metadata": meta})
 
@@ -270,10 +269,10 @@ class FileRecorder:
             try:
                 async with asyncio.timeout(max(0.0, deadline - self._clock())):
                     await self.delete(obj, exact=False)
-            except Outdated:
+            except WriteConflict:
                 # that very object is gone: there is another one of its name
                 return
-            except (RecordError, TimeoutError) as error:
+            except (KubernetesError, TimeoutError) as error:
                 failed = error
             else:
                 return
@@ -291,18 +290,18 @@ class FileRecorder:
     async def _create(self, obj: Object) -> Made:
         begin = self._clock()
         deadline, refuse_at = begin + GIVE_UP_SECONDS, begin + REFUSE_SECONDS
-        sent: RecordOutcomeUnknown | None = None
+        sent: WriteOutcomeUnknown | None = None
         attempt = 0
         while True:
             try:
                 async with asyncio.timeout(max(0.0, deadline - self._clock())):
                     return await self._try(obj, may_be_own=sent is not None)
-            except RecordOutcomeUnknown as error:
+            except WriteOutcomeUnknown as error:
                 sent = error
             except TimeoutError as error:
-                sent = RecordOutcomeUnknown("no answer in time")
+                sent = WriteOutcomeUnknown("no answer in time")
                 sent.__cause__ = error
-            except RecordUnavailable:
+            except KubernetesUnavailable:
                 if sent is None and self._clock() >= refuse_at:
                     raise
             pause = _choose_pause(attempt)
@@ -313,13 +312,13 @@ class FileRecorder:
 
     async def _try(self, obj: Object, *, may_be_own: bool) -> Made:
         try:
-            return Made(await self._records.create(GatewayFile.plural, obj), is_new=True)
+            return Made(await self._kube.create(GatewayFile.plural, obj), is_new=True)
         except AlreadyExists:
             pass
         try:
-            found = await self._records.get(GatewayFile.plural, obj["metadata"]["name"])
-        except Missing as error:
-            raise RecordUnavailable("one of that name was there, and is gone") from error
+            found = await self._kube.get(GatewayFile.plural, obj["metadata"]["name"])
+        except ObjectNotFound as error:
+            raise KubernetesUnavailable("one of that name was there, and is gone") from error
         # of a create that was not acknowledged, the object may be this call's
         own = may_be_own and found["spec"] == obj["spec"] and _mark(found) == _mark(obj)
         return Made(found, is_new=own)

@@ -14,13 +14,12 @@ import structlog
 
 from gateway_core.api.errors import InvalidRequest, NotFound, TooLarge
 from gateway_core.api.ids import PART_PREFIX, IdMint, Ownership
-from gateway_core.api.resource import part_key, receipt_key, upload_folder
+from gateway_core.api.resource import Object, part_key, receipt_key, upload_folder
 from gateway_core.api.upload import MOST_PARTS, PartRef
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.failpoints import NO_FAILPOINTS, Failpoints
 from gateway_core.files.quota_counters import StorageStale, StorageUnavailable
 from gateway_core.files.uploads import MOST_PART_BYTES, count_room
-from gateway_core.kube.records import Object
 from gateway_core.storage.objects import (
     ObjectMissing,
     ObjectStore,

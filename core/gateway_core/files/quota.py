@@ -14,6 +14,7 @@ import structlog
 
 from gateway_core.api.errors import TooLarge, Unavailable
 from gateway_core.api.file import GatewayFile
+from gateway_core.api.resource import Object
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.quota_counters import (
     Pool,
@@ -22,7 +23,8 @@ from gateway_core.files.quota_counters import (
     StorageUnavailable,
     Used,
 )
-from gateway_core.kube.records import Object, RecordError, Records, WatchExpired
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import KubernetesError, VersionExpired
 
 WAIT_SECONDS = 5.0
 """How long a caller waits for a pool to be made again."""
@@ -56,11 +58,11 @@ class StorageGate:
 
     def __init__(
         self,
-        records: Records,
+        kube: KubernetesClient,
         ledger: StorageLedger,
         most: Mapping[Pool, int] = MappingProxyType({}),
     ) -> None:
-        self._records = records
+        self._kube = kube
         self._ledger = ledger
         self._most = most
         self._slots = asyncio.Semaphore(MOST_AT_ONCE)
@@ -147,17 +149,19 @@ class StorageGate:
             async with asyncio.timeout(deadline - time.monotonic()):
                 # it goes on if its caller gives up
                 await asyncio.shield(task)
-        except (TimeoutError, RecordError, StorageUnavailable) as error:
+        except (TimeoutError, KubernetesError, StorageUnavailable) as error:
             raise _refuse(account, error) from error
 
     async def _run(self, account: str, pool: Pool) -> None:
         async with self._slots:
-            if not await rebuild_pool(self._records, self._ledger, account, pool):
+            if not await rebuild_pool(self._kube, self._ledger, account, pool):
                 # another process is at it, or it is there
                 await asyncio.sleep(PAUSE_SECONDS)
 
 
-async def rebuild_pool(records: Records, ledger: StorageLedger, account: str, pool: Pool) -> bool:
+async def rebuild_pool(
+    kube: KubernetesClient, ledger: StorageLedger, account: str, pool: Pool
+) -> bool:
     """Makes the pool again from the record; False where another process is at it or it is there.
 
     What is created, moved or deleted while the record is read is told to the rebuild by whoever
@@ -173,7 +177,7 @@ async def rebuild_pool(records: Records, ledger: StorageLedger, account: str, po
             raise _Lapsed
 
     try:
-        members = await read_members(records, account, pool, after_page=renew)
+        members = await read_members(kube, account, pool, after_page=renew)
     except _Lapsed:
         return False
     except BaseException:
@@ -193,7 +197,7 @@ async def _do_nothing() -> None:
 
 
 async def read_members(
-    records: Records,
+    kube: KubernetesClient,
     account: str,
     pool: Pool,
     *,
@@ -202,11 +206,11 @@ async def read_members(
     """The members that the record says, as it was at one moment: object name -> bytes.
 
     Objects count until they are being deleted; an Upload by its declared bytes while it is pending,
-    and under its File's name from its completion on. RecordUnavailable, WatchExpired.
+    and under its File's name from its completion on. KubernetesUnavailable, VersionExpired.
     """
     for attempt in range(_ATTEMPTS):
-        with suppress(*(() if attempt + 1 == _ATTEMPTS else (WatchExpired,))):
-            return await _read_moment(_Reading(records, after_page), account, pool)
+        with suppress(*(() if attempt + 1 == _ATTEMPTS else (VersionExpired,))):
+            return await _read_moment(_Reading(kube, after_page), account, pool)
     raise AssertionError("unreachable")
 
 
@@ -245,8 +249,8 @@ def _measure(obj: Object) -> tuple[str, int | None]:
 class _Reading:
     """Lists of the record; `after_page` is awaited after each page."""
 
-    def __init__(self, records: Records, after_page: Callable[[], Awaitable[None]]) -> None:
-        self._records = records
+    def __init__(self, kube: KubernetesClient, after_page: Callable[[], Awaitable[None]]) -> None:
+        self._kube = kube
         self._after_page = after_page
 
     async def list_all(
@@ -256,7 +260,7 @@ class _Reading:
         found: list[Object] = []
         token: str | None = None
         while True:
-            page = await self._records.list_page(
+            page = await self._kube.list_page(
                 plural,
                 token=token,
                 field_selector=field_selector,

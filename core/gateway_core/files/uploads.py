@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gateway_core.api.errors import Conflict
 from gateway_core.api.ids import WITHDRAWN_ANNOTATION, name_to_id
-from gateway_core.api.resource import ObjectRef, part_key
+from gateway_core.api.resource import Object, ObjectRef, part_key
 from gateway_core.api.upload import LIFETIME_SECONDS, GatewayUpload, PartRef
 from gateway_core.failpoints import NO_FAILPOINTS, Failpoints
 from gateway_core.files.files import (
@@ -19,7 +19,8 @@ from gateway_core.files.files import (
     find_life,
 )
 from gateway_core.files.quota import StorageGate
-from gateway_core.kube.records import Missing, Object, Records
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import ObjectNotFound
 
 MOST_BYTES: Final[Mapping[str, int]] = {"user_data": USER_DATA_BYTES, "batch": 209_715_200}
 """The most bytes of a File that comes by an Upload, by its purpose (specification, Limits)."""
@@ -174,12 +175,12 @@ class UploadOutcomes:
 
     def __init__(
         self,
-        records: Records,
+        kube: KubernetesClient,
         storage: StorageGate,
         files: FileRecorder,
         failpoints: Failpoints = NO_FAILPOINTS,
     ) -> None:
-        self._records = records
+        self._kube = kube
         self._storage = storage
         self._files = files
         self._failpoints = failpoints
@@ -189,8 +190,7 @@ class UploadOutcomes:
     ) -> Object:
         """Has these parts, in their order, be the File `file_name`; as the Upload then stands.
 
-        Compare-and-set: raises Outdated where it has changed since it was read, Missing,
-        RecordUnavailable and RecordOutcomeUnknown as the port has them; so do the others.
+        Compare-and-set, and raises the errors of `KubernetesClient.patch_status`; so do the others.
         """
         manifest = {
             "fileName": file_name,
@@ -238,18 +238,18 @@ class UploadOutcomes:
 
         The same before and after the File was deleted; a deleted one does not come back.
 
-        Raises RecordUnavailable and RecordOutcomeUnknown: it may be there or not, ask again;
-        Missing where the Upload is gone meanwhile.
+        Raises KubernetesUnavailable and WriteOutcomeUnknown: it may be there or not, ask again;
+        ObjectNotFound where the Upload is gone meanwhile.
         """
         if is_settled(obj):
             return tell_file(obj)
         await self.end_reservation(obj)
         self._failpoints.reach("before-upload-file")
-        file = await make_file(self._records, self._files, obj)
+        file = await make_file(self._kube, self._files, obj)
         self._failpoints.reach("after-upload-file")
         if file is None:
             # settled meanwhile, with an object that has been deleted since
-            return tell_file(await self._records.get(GatewayUpload.plural, obj["metadata"]["name"]))
+            return tell_file(await self._kube.get(GatewayUpload.plural, obj["metadata"]["name"]))
         return tell_file(obj, file)
 
     async def _write(
@@ -257,12 +257,12 @@ class UploadOutcomes:
     ) -> Object:
         self._failpoints.reach("before-upload-outcome")
         patch = {"spec": spec, **({"metadata": {"annotations": dict(marks)}} if marks else {})}
-        decided = await self._records.patch(GatewayUpload.plural, obj, patch)
+        decided = await self._kube.patch(GatewayUpload.plural, obj, patch)
         self._failpoints.reach("after-upload-outcome")
         return decided
 
 
-async def make_file(records: Records, files: FileRecorder, obj: Object) -> Object | None:
+async def make_file(kube: KubernetesClient, files: FileRecorder, obj: Object) -> Object | None:
     """The File of the completed Upload `obj`, made from its manifest where it is not there.
 
     It may be being deleted. None where it was made too late: the operator sees a File before it
@@ -272,7 +272,7 @@ async def make_file(records: Records, files: FileRecorder, obj: Object) -> Objec
     Raises what `FileRecorder.create` and the port of records do: ask again.
     """
     made = await files.create(compose_file(obj))
-    if made.is_new and await _is_too_late(records, obj, made.object):
+    if made.is_new and await _is_too_late(kube, obj, made.object):
         await files.delete(made.object, exact=False)
         return None
     return made.object
@@ -305,11 +305,11 @@ def tell_file(obj: Object, file: Object | None = None) -> FileRecord:
     )
 
 
-async def _is_too_late(records: Records, obj: Object, file: Object) -> bool:
+async def _is_too_late(kube: KubernetesClient, obj: Object, file: Object) -> bool:
     """Whether the Upload was settled with another object of the File's name by now."""
     try:
-        current = await records.get(GatewayUpload.plural, obj["metadata"]["name"])
-    except Missing:
+        current = await kube.get(GatewayUpload.plural, obj["metadata"]["name"])
+    except ObjectNotFound:
         return False
     counts = (current.get("status") or {}).get("fileUid")
     return is_settled(current) and counts != file["metadata"]["uid"]

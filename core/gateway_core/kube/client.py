@@ -1,99 +1,70 @@
-"""Client of the Kubernetes API on aiohttp: a third of the CPU of the generated clients per call."""
+"""Client of the Kubernetes API for the objects of one namespace.
 
-import asyncio
-import time
+On aiohttp and plain dictionaries: a call costs a third of the CPU of the generated clients.
+"""
+
 from base64 import b64decode
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Self
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
-import aiohttp
 import orjson
+from aiohttp import ClientTimeout
 
-from gateway_core.api.ids import GROUP, VERSION
-from gateway_core.kube.clock import CLOCK, follow_clock
-from gateway_core.kube.connection import (
-    MOST_PAGE_BYTES,
-    Connection,
-    PageSizes,
-    PageTooLong,
-    raise_for,
-    read_body,
-    read_lines,
+from gateway_core.api.ids import API_VERSION
+from gateway_core.api.resource import Object
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.errors import (
+    KubernetesError,
+    KubernetesUnavailable,
+    ObjectNotFound,
+    raise_for_status,
 )
-from gateway_core.kube.records import (
-    FIRST_PAGE,
-    AlreadyExists,
-    Change,
-    Missing,
-    Object,
-    Page,
-    RecordFull,
-    RecordOutcomeUnknown,
-    Records,
-    RecordUnavailable,
-    Refused,
+from gateway_core.kube.transport import (
+    CONNECT_SECONDS,
+    JSON,
+    Transport,
 )
 
-CONNECT_SECONDS = 3.0
-CALL_SECONDS = 10.0
-TOKEN_LIFE_SECONDS = 60.0
-_MERGE = "application/merge-patch+json"
 _SIZE_METRIC = b"apiserver_storage_size_bytes{"
-_METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-_METADATA_OF_ONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
-class KubeRecords(Records):
-    """One namespace of one cluster. An asynchronous context manager; one for each event loop.
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list: items, the list's resourceVersion, and the token of the next page."""
 
-    `note_full` is called for every write that is refused for lack of space. A call, with its
-    repetitions after 429, takes `call_seconds` at most.
+    items: list[Object]
+    resource_version: str
+    next_token: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """An event of a watch: `type` is ADDED, MODIFIED, DELETED or BOOKMARK."""
+
+    type: str
+    object: Object
+
+
+class KubernetesClient(Transport):
+    """Reads and writes of the objects of one namespace; `plural` names their kind.
+
+    Every method raises KubernetesUnavailable where nothing was done, and RequestForbidden without
+    the right; a method that writes raises WriteOutcomeUnknown where it may have been applied.
+    Writes of an object that was read are compare-and-set on its resourceVersion: they never
+    overwrite a version that the caller has not seen, and raise WriteConflict or ObjectNotFound.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        namespace: str,
-        *,
-        pool: int = 64,
-        note_full: Callable[[], object] = lambda: None,
-        call_seconds: float = CALL_SECONDS,
-    ) -> None:
-        self._connection = connection
-        self._namespace = namespace
-        self._pool = pool
-        self._note_full = note_full
-        self._call_seconds = call_seconds
-        self._root = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}"
-        self._core = f"/api/v1/namespaces/{namespace}"
-        self._token: tuple[float, str | None] = (-TOKEN_LIFE_SECONDS, None)
-        self._session: aiohttp.ClientSession | None = None
-        self._pages = PageSizes()
-
-    async def __aenter__(self) -> Self:
-        ssl_context = await asyncio.to_thread(self._connection.build_ssl)
-        connector = aiohttp.TCPConnector(
-            limit=self._pool, ssl=ssl_context or True, keepalive_timeout=60
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=self._call_seconds, sock_connect=CONNECT_SECONDS),
-        )
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
-
     async def create(self, plural: str, obj: Mapping[str, Any]) -> Object:
-        """Creates; see the port."""
-        return await self.call("POST", f"{self._root}/{plural}", body=obj)
+        """Create an object; of concurrent creates of one name one succeeds. AlreadyExists."""
+        return await self.call("POST", self._path(plural), body=obj)
 
     async def get(self, plural: str, name: str) -> Object:
-        """The newest object; see the port."""
-        return await self.call("GET", f"{self._root}/{plural}/{quote(name, safe='')}")
+        """The newest version, a consistent read. ObjectNotFound."""
+        return await self.call("GET", self._path(plural, name))
 
     async def list_page(
         self,
@@ -106,30 +77,39 @@ class KubeRecords(Records):
         metadata_only: bool = False,
         at_version: str = "",
     ) -> Page:
-        """One page of a consistent list; see the port."""
+        """One page of a consistent list: at most `limit` objects, and some megabytes.
+
+        So a page may have fewer objects than `limit` and a token nevertheless. With `at_version`,
+        the resourceVersion of another list, also of another kind: the objects at that moment (all
+        kinds of the gateway share etcd's one sequence of versions).
+
+        Raises:
+            VersionExpired: the token or version is older than some minutes.
+        """
         query: dict[str, str] = {}
         if at_version and not token:
             query |= {"resourceVersion": at_version, "resourceVersionMatch": "Exact"}
-        if token:
-            query["continue"] = token
-        if label_selector:
-            query["labelSelector"] = label_selector
-        if field_selector:
-            query["fieldSelector"] = field_selector
-        raw = await self._read_page(plural, limit, query, metadata_only=metadata_only)
-        answer = orjson.loads(raw)
-        found = len(answer["items"] or ())
-        self._pages.note(plural, found, len(raw), metadata_only=metadata_only)
-        meta = answer["metadata"]
-        return Page(answer["items"] or [], meta["resourceVersion"], meta.get("continue") or None)
+        selectors = {
+            "continue": token,
+            "labelSelector": label_selector,
+            "fieldSelector": field_selector,
+        }
+        query |= {name: value for name, value in selectors.items() if value}
+        sizes = self._pages["metadata" if metadata_only else "objects", plural]
+        accept = _METADATA_LIST if metadata_only else JSON
+        answer = await self._call_page(self._path(plural), query, accept, sizes, limit)
+        items, meta = answer["items"] or [], answer["metadata"]
+        return Page(items, meta["resourceVersion"], meta.get("continue") or None)
 
     async def watch(
         self, plural: str, *, resource_version: str, timeout_seconds: int, field_selector: str = ""
-    ) -> AsyncIterator[Change]:
-        """Changes since `resource_version`; see the port.
+    ) -> AsyncIterator[WatchEvent]:
+        """Events after `resource_version`, with bookmarks, until the server's time-out.
 
-        The connection must show something for as long as the server is to keep it open and a
-        little more, else it counts as dead.
+        With a selector, an object that comes to match is ADDED, one that no longer does DELETED.
+
+        Raises:
+            VersionExpired: the events since that version are compacted.
         """
         query = {
             "watch": "1",
@@ -139,102 +119,89 @@ class KubeRecords(Records):
         }
         if field_selector:
             query["fieldSelector"] = field_selector
-        timeout = aiohttp.ClientTimeout(
+        # the server ends the stream after its time-out: a connection silent for longer is dead
+        timeout = ClientTimeout(
             total=None, sock_connect=CONNECT_SECONDS, sock_read=timeout_seconds + 1
         )
-        sent = time.monotonic()
-        try:
-            async with self._open(
-                "GET", f"{self._root}/{plural}", query=query, timeout=timeout
-            ) as response:
-                follow_clock(response, sent)
-                if response.status != 200:
-                    raise_for(response.status, await response.read(), writes=False)
-                async for line in read_lines(response.content):
-                    event = orjson.loads(line)
-                    if event["type"] == "ERROR":
-                        raise_for(event["object"].get("code", 500), line, writes=False)
-                    yield Change(event["type"], event["object"])
-        except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
-            raise RecordUnavailable(f"watch of {plural}: {type(error).__name__}") from error
-
-    async def patch_status(self, plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
-        """Merges the status, compare-and-set; see the port."""
-        return await self._patch(
-            f"{plural}/{obj['metadata']['name']}/status", obj, {"status": status}
-        )
-
-    async def replace_status(self, plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
-        """Replaces the status, compare-and-set; see the port."""
-        path = f"{self._root}/{plural}/{obj['metadata']['name']}/status"
-        # the rest of the answer would be what was sent
-        body = {**obj, "status": dict(status)}
-        answer = await self.call("PUT", path, body=body, accept=_METADATA_OF_ONE)
-        return {**body, "metadata": answer["metadata"]}
+        what = f"watch of {plural}"
+        async with self._stream(
+            self._path(plural), what=what, params=query, timeout=timeout
+        ) as lines:
+            async for line in lines:
+                event = orjson.loads(line)
+                if event["type"] == "ERROR":
+                    raise_for_status(event["object"].get("code", 500), line, writes=False)
+                yield WatchEvent(event["type"], event["object"])
 
     async def patch(self, plural: str, obj: Object, patch: Mapping[str, Any]) -> Object:
-        """Merges anything but the status, compare-and-set; see the port."""
-        return await self._patch(f"{plural}/{obj['metadata']['name']}", obj, patch)
+        """Merge `patch` into metadata and spec."""
+        return await self._patch(self._path(plural, obj["metadata"]["name"]), obj, patch)
+
+    async def patch_status(self, plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
+        """Merge `status`."""
+        path = self._path(plural, obj["metadata"]["name"])
+        return await self._patch(f"{path}/status", obj, {"status": status})
+
+    async def _patch(self, path: str, obj: Object, patch: Mapping[str, Any]) -> Object:
+        version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+        body = {**patch, "metadata": {**patch.get("metadata", {}), **version}}
+        return await self.call("PATCH", path, body=body)
+
+    async def replace_status(self, plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
+        """Replace the status of `obj`, a whole object; fields that `status` lacks are removed."""
+        path = f"{self._path(plural, obj['metadata']['name'])}/status"
+        # the answer is metadata alone: the rest would be what was sent
+        body = {**obj, "status": dict(status)}
+        answer = await self.call("PUT", path, body=body, accept=_METADATA)
+        return {**body, "metadata": answer["metadata"]}
 
     async def delete(
         self, plural: str, name: str, *, uid: str = "", version: str = ""
     ) -> Object | None:
-        """Deletes; see the port."""
+        """Delete an object, only that `uid` or `version` where given. Idempotent.
+
+        The object as it stands where a finalizer keeps it, None where it is gone. WriteConflict.
+        """
         expected = {"uid": uid, "resourceVersion": version}
         preconditions = {field: value for field, value in expected.items() if value}
         body = {"preconditions": preconditions} if preconditions else {}
         try:
-            answer = await self.call(
-                "DELETE", f"{self._root}/{plural}/{quote(name, safe='')}", body=body
-            )
-        except Missing:
+            answer = await self.call("DELETE", self._path(plural, name), body=body)
+        except ObjectNotFound:
             return None
         return None if answer.get("kind") == "Status" else answer
 
-    async def read_size(self) -> int:
-        """Bytes allocated for the API server's database; see the port.
-
-        From its metrics, which have megabytes: read line by line.
-        """
-        try:
-            async with self._open("GET", "/metrics", accept="text/plain") as response:
-                if response.status != 200:
-                    raise_for(response.status, await response.read(), writes=False)
-                sizes = [
-                    float(line.rsplit(b" ", 1)[1])
-                    async for line in read_lines(response.content)
-                    if line.startswith(_SIZE_METRIC)
-                ]
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise RecordUnavailable(f"metrics: {type(error).__name__}") from error
+    async def read_etcd_size(self) -> int:
+        """Bytes allocated for the API server's database, from its metrics."""
+        # the metrics have megabytes: read line by line
+        async with self._stream("/metrics", what="metrics", accept="text/plain") as lines:
+            sizes = [
+                float(line.rsplit(b" ", 1)[1])
+                async for line in lines
+                if line.startswith(_SIZE_METRIC)
+            ]
         if not sizes:
-            raise RecordUnavailable("the Kubernetes API tells no size of its database")
+            raise KubernetesUnavailable("the Kubernetes API reports no size of its database")
         return int(max(sizes))
 
     async def read_secret(self, name: str) -> dict[str, bytes]:
-        """The decoded data of a Secret; see the port."""
+        """The decoded data of a Secret. ObjectNotFound. Callers keep it out of logs and objects."""
         secret = await self.call_core("GET", "secrets", name)
         return {key: b64decode(value) for key, value in (secret.get("data") or {}).items()}
 
     async def renew_lease(self, name: str, holder: str) -> None:
-        """Creates or renews a Lease; see the port."""
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}"
+        """Write the present time into the Lease `name`; create it if need be."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
         renewed = CLOCK.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = {"holderIdentity": holder, "renewTime": renewed}
-        body = {"spec": spec}
         try:
-            await self.call("PATCH", f"{path}/leases/{name}", body=body, content_type=_MERGE)
-        except Missing:
-            lease = {
-                "apiVersion": "coordination.k8s.io/v1",
-                "kind": "Lease",
-                "metadata": {"name": name},
-                "spec": spec,
-            }
-            await self.call("POST", f"{path}/leases", body=lease)
+            await self.call("PATCH", f"{path}/{name}", body={"spec": spec})
+        except ObjectNotFound:
+            head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+            await self.call("POST", path, body={**head, "metadata": {"name": name}, "spec": spec})
 
     async def report_event(self, obj: Object, *, reason: str, message: str) -> None:
-        """A Warning event about `obj`; see the port."""
+        """Create a Warning Event about `obj`, for an admin to act on; lost if the API is away."""
         now = CLOCK.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         meta = obj["metadata"]
         event = {
@@ -250,6 +217,7 @@ class KubeRecords(Records):
             },
             "type": "Warning",
             "reason": reason,
+            # the API server rejects longer ones
             "message": message[:1024],
             "source": {"component": "model-gateway"},
             "firstTimestamp": now,
@@ -258,137 +226,15 @@ class KubeRecords(Records):
         }
         try:
             await self.call_core("POST", "events", body=event)
-        except (RecordUnavailable, RecordOutcomeUnknown, Missing, Refused, AlreadyExists):
+        except KubernetesError:
             return
 
     async def call_core(
         self, method: str, plural: str, name: str = "", *, body: Mapping[str, Any] | None = None
     ) -> Object:
-        """One call to a kind of Kubernetes' own, for the other adapters of this package.
+        """One call to a kind of the core API group."""
+        return await self.call(method, self._path(plural, name, root="/api/v1"), body=body)
 
-        A PATCH is a merge patch. Raises the errors of the port.
-        """
-        path = f"{self._core}/{plural}" + (f"/{quote(name, safe='')}" if name else "")
-        content_type = _MERGE if method == "PATCH" else "application/json"
-        return await self.call(method, path, body=body, content_type=content_type)
-
-    async def _patch(self, path: str, obj: Object, patch: Mapping[str, Any]) -> Object:
-        version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
-        body = {**patch, "metadata": {**patch.get("metadata", {}), **version}}
-        return await self.call("PATCH", f"{self._root}/{path}", body=body, content_type=_MERGE)
-
-    async def _read_page(
-        self, plural: str, limit: int | None, query: Mapping[str, str], *, metadata_only: bool
-    ) -> bytes:
-        """The body of a page, of at most `limit` objects and of as many as suit their size."""
-        accept = _METADATA_ONLY if metadata_only else "application/json"
-        wanted = self._pages.choose(plural, metadata_only=metadata_only, limit=limit)
-        while True:
-            try:
-                return await self._exchange(
-                    "GET",
-                    f"{self._root}/{plural}",
-                    query={**query, "limit": str(wanted)},
-                    accept=accept,
-                    most=MOST_PAGE_BYTES if wanted > 1 else None,
-                )
-            except PageTooLong:
-                wanted = self._pages.shrink(plural, wanted, metadata_only=metadata_only)
-            except RecordUnavailable:
-                # it may have been too long to be made in time; raised here, the next reading would
-                # learn the same size and fail at the same place
-                if wanted <= FIRST_PAGE:
-                    raise
-                wanted = FIRST_PAGE
-
-    async def call(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Mapping[str, Any] | None = None,
-        query: Mapping[str, str] | None = None,
-        accept: str = "application/json",
-        content_type: str = "application/json",
-    ) -> Object:
-        """One call to any path of the API server. Raises the errors of the port."""
-        raw = await self._exchange(
-            method, path, body=body, query=query, accept=accept, content_type=content_type
-        )
-        answer: Object = orjson.loads(raw)
-        return answer
-
-    async def _exchange(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Mapping[str, Any] | None = None,
-        query: Mapping[str, str] | None = None,
-        accept: str = "application/json",
-        content_type: str = "application/json",
-        most: int | None = None,
-    ) -> bytes:
-        """One call. A 429 is waited out: the server has done nothing and says when to come back.
-
-        PageTooLong where the answer has more than `most` bytes.
-        """
-        writes = method != "GET"
-        data = None if body is None else orjson.dumps(body)
-        deadline = time.monotonic() + self._call_seconds
-        while True:
-            sent = time.monotonic()
-            try:
-                async with self._open(
-                    method, path, query=query, data=data, accept=accept, content_type=content_type
-                ) as response:
-                    follow_clock(response, sent)
-                    status, raw = response.status, await read_body(response, most)
-                    wait = response.headers.get("Retry-After", "1")
-            except aiohttp.ClientConnectorError as failure:
-                raise RecordUnavailable("the Kubernetes API was not reached") from failure
-            except (aiohttp.ClientError, TimeoutError, OSError) as failure:
-                kind = RecordOutcomeUnknown if writes else RecordUnavailable
-                raise kind(f"{method}: {type(failure).__name__}") from failure
-            if status < 300:
-                return raw
-            pause = float(wait) if wait.isdigit() else 1.0
-            if status != 429 or time.monotonic() + pause > deadline:
-                try:
-                    raise_for(status, raw, writes=writes)
-                except RecordFull:
-                    self._note_full()
-                    raise
-            await asyncio.sleep(pause)
-
-    def _open(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        data: bytes | None = None,
-        accept: str = "application/json",
-        content_type: str = "application/json",
-        timeout: aiohttp.ClientTimeout | None = None,
-    ) -> Any:
-        if self._session is None:
-            raise RuntimeError("KubeRecords is used outside its context")
-        headers = {"Accept": accept}
-        if data is not None:
-            headers["Content-Type"] = content_type
-        token = self._read_token()
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
-        options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
-        url = f"{self._connection.server}{path}"
-        return self._session.request(
-            method, url, params=query, data=data, headers=headers, allow_redirects=False, **options
-        )
-
-    def _read_token(self) -> str | None:
-        read_at, token = self._token
-        if time.monotonic() - read_at >= TOKEN_LIFE_SECONDS:
-            token = self._connection.read_token()
-            self._token = (time.monotonic(), token)
-        return token
+    def _path(self, plural: str, name: str = "", *, root: str = f"/apis/{API_VERSION}") -> str:
+        collection = f"{root}/namespaces/{self._namespace}/{plural}"
+        return f"{collection}/{quote(name, safe='')}" if name else collection

@@ -12,7 +12,7 @@ from functools import lru_cache
 import aiohttp
 
 
-class RecordClock:
+class ServerClock:
     """Follows the API server's clock; every process has one, `CLOCK`. Of no use across threads."""
 
     def __init__(
@@ -61,12 +61,12 @@ def _read_date(text: str) -> float | None:
         return None
 
 
-CLOCK = RecordClock()
+CLOCK = ServerClock()
 """This process's."""
 
 
 def follow_clock(response: aiohttp.ClientResponse, sent: float) -> None:
-    """Has `CLOCK` take the answer into account; `sent` as for `RecordClock.follow`."""
+    """Has `CLOCK` take the answer into account; `sent` as for `ServerClock.follow`."""
     # other answers may be a proxy's, whose clock dates no object
     if response.status < 300 or response.status in (404, 409):
         CLOCK.follow(response.headers.get("Date"), sent)

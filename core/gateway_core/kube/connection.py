@@ -1,32 +1,14 @@
-"""Connection to the Kubernetes API: in-cluster or by a kubeconfig; its errors and page sizes."""
+"""Connection to the Kubernetes API: address and credentials, in-cluster or by a kubeconfig."""
 
 import base64
 import os
 import ssl
 import tempfile
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-import orjson
 import yaml
-
-from gateway_core.kube.records import (
-    FIRST_PAGE,
-    PAGE,
-    AlreadyExists,
-    Missing,
-    NotPermitted,
-    Outdated,
-    RecordError,
-    RecordFull,
-    RecordOutcomeUnknown,
-    RecordUnavailable,
-    Refused,
-    WatchExpired,
-)
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -155,95 +137,3 @@ def _run_credential_plugin(path: Path, context: str | None) -> str | None:
         raise NoCluster(f"the credential plugin of kubeconfig {path} failed: {error}") from error
     header = configuration.get_api_key_with_prefix("authorization")
     return str(header).removeprefix("Bearer ") if header else None
-
-
-_NO_SPACE = "database space exceeded"
-"""In etcd's refusal of every write beyond its quota; it has written nothing then."""
-
-
-async def read_body(response: aiohttp.ClientResponse, most: int | None) -> bytes:
-    """All of it. PageTooLong beyond `most` bytes."""
-    if most is None:
-        return await response.read()
-    chunks, size = list[bytes](), 0
-    async for chunk in response.content.iter_any():
-        size += len(chunk)
-        if size > most:
-            # the rest is not wanted
-            response.close()
-            raise PageTooLong
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-async def read_lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length; the reader's own line limit is below the size of a large object."""
-    rest = b""
-    async for chunk in content.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line:
-                yield line
-
-
-def raise_for(status: int, raw: bytes, *, writes: bool) -> None:
-    """Raises the port's error for an answer other than 2xx; `writes` where it was to a write."""
-    try:
-        parsed = orjson.loads(raw)
-        parsed = parsed.get("object", parsed)
-        reason, message = parsed.get("reason", ""), str(parsed.get("message", ""))
-    except (orjson.JSONDecodeError, AttributeError):
-        reason, message = "", raw[:200].decode(errors="replace")
-    kind: type[RecordError]
-    match status:
-        case 404:
-            kind = Missing
-        case 409:
-            kind = AlreadyExists if reason == "AlreadyExists" else Outdated
-        case 410:
-            kind = WatchExpired
-        case 403:
-            kind = NotPermitted
-        case 400 | 405 | 413 | 415 | 422:
-            kind = Refused
-        case 401 | 429:
-            kind = RecordUnavailable
-        case 500 if _NO_SPACE in message:
-            kind = RecordFull
-        case _:
-            kind = RecordOutcomeUnknown if writes else RecordUnavailable
-    raise kind(f"{status} {reason}: {message}"[:1000], status=status, message=message)
-
-
-PAGE_BYTES = 4_000_000
-"""Bytes that a page is to have."""
-MOST_PAGE_BYTES = 2 * PAGE_BYTES
-"""Bytes read of a page of several objects; a single one, which etcd bounds, is read whole."""
-_SHRINK = 4
-
-
-class PageTooLong(Exception):
-    """A page has more bytes than it may have."""
-
-
-class PageSizes:
-    """What is known of the kinds of one client; of whole objects and of their metadata apart."""
-
-    def __init__(self) -> None:
-        self._learned: dict[tuple[str, bool], int] = {}
-
-    def choose(self, plural: str, *, metadata_only: bool, limit: int | None = None) -> int:
-        """Objects in the next page of a kind; at most `limit`."""
-        learned = self._learned.get((plural, metadata_only), FIRST_PAGE)
-        return learned if limit is None else min(limit, learned)
-
-    def note(self, plural: str, objects: int, size: int, *, metadata_only: bool) -> None:
-        """Learns of a page of `objects`, in `size` bytes."""
-        if objects:
-            fitting = PAGE_BYTES * objects // size
-            self._learned[plural, metadata_only] = max(1, min(PAGE, fitting))
-
-    def shrink(self, plural: str, wanted: int, *, metadata_only: bool) -> int:
-        """A page of `wanted` objects was too long: objects in the one that is asked for instead."""
-        fewer = self._learned[plural, metadata_only] = max(1, wanted // _SHRINK)
-        return fewer

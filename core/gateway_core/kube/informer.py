@@ -1,63 +1,98 @@
-"""A table of one kind kept by list and watch; fulfils `ports.caches`.
+"""Informer: a cache of one kind, kept by list and watch.
 
-What kopf's feed lacks for our purpose: a relist is compared with what is in memory, so a deletion
-missed while the watch was away is found, and a silent watch is known as such within seconds. The
-server is asked to close each watch after `beat` seconds, so a healthy stream is never quiet for
-longer: its orderly end is the heartbeat, and nobody has to write one.
+Unlike kopf's feed, a resync compares the list with the cache, so it finds deletions that the watch
+missed, and a dead watch is noticed within seconds: the server is asked to end each watch after
+`HEARTBEAT_SECONDS`, so the orderly end of a stream is a heartbeat.
 """
 
 import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, ItemsView
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import structlog
 
+from gateway_core.api.resource import Object
 from gateway_core.concurrency import back_off
-from gateway_core.kube.records import (
-    Change,
-    FollowedTable,
-    Listener,
-    Object,
-    RecordError,
-    Records,
-    WatchExpired,
-)
+from gateway_core.kube.client import KubernetesClient, WatchEvent
+from gateway_core.kube.errors import KubernetesError, VersionExpired
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
-BEAT_SECONDS = 3
+HEARTBEAT_SECONDS = 3
 RESYNC_SECONDS = 600.0
-_MOST_TOMBSTONES = 20_000
 FIRST_SECONDS = 0.1
 LONGEST_SECONDS = 3.0
+_MAX_TOMBSTONES = 20_000
 
 _log = structlog.get_logger(__name__)
 
+Listener = Callable[[str], None]
+"""Called with an object's name after its entry has changed or gone."""
 
-class KubeTable(FollowedTable[T], Generic[T]):
-    """Entries made by `project` of each object; None leaves the object out."""
+
+class Cache(Protocol[T_co]):
+    """Entries of one kind by object name, as an informer keeps them."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether a full list has been read once."""
+        ...
+
+    @property
+    def staleness(self) -> float:
+        """Seconds since the watch last showed a sign of life; infinite before the first list."""
+        ...
+
+    def get(self, name: str) -> T_co | None:
+        """The entry, None where the cache has none."""
+        ...
+
+    def items(self) -> ItemsView[str, T_co]:
+        """All entries; a live view."""
+        ...
+
+    def upsert(self, obj: Object) -> T_co | None:
+        """Add an object that was read or written by name, unless a newer version is cached.
+
+        The cached entry.
+        """
+        ...
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call `listener` after each change from now on."""
+        ...
+
+
+class Informer(Cache[T], Generic[T]):
+    """Cache that follows the API server.
+
+    `project` makes the entry of an object; None leaves the object out. An object that it fails on
+    counts as absent, and harms no other.
+    """
 
     def __init__(
         self,
-        records: Records,
+        kube: KubernetesClient,
         plural: str,
         project: Callable[[Object], T | None],
         *,
         field_selector: str = "",
-        beat_seconds: int = BEAT_SECONDS,
+        heartbeat_seconds: int = HEARTBEAT_SECONDS,
         resync_seconds: float = RESYNC_SECONDS,
     ) -> None:
         self.plural = plural
         self.repairs = 0
-        self._records = records
+        self._kube = kube
         self._project = project
         self._selector = field_selector
-        self._beat = beat_seconds
+        self._heartbeat = heartbeat_seconds
         self._resync = resync_seconds
         self._entries: dict[str, T] = {}
         self._versions: dict[str, int] = {}
+        # versions of deleted objects: a read that began before the deletion must not restore one
         self._tombstones: OrderedDict[str, int] = OrderedDict()
         self._listeners: list[Listener] = []
         self._alive_at: float | None = None
@@ -71,12 +106,12 @@ class KubeTable(FollowedTable[T], Generic[T]):
         return self._synced.is_set()
 
     @property
-    def silence(self) -> float:
+    def staleness(self) -> float:
         """Seconds since the last event, or orderly end of a stream."""
         return float("inf") if self._alive_at is None else time.monotonic() - self._alive_at
 
     def get(self, name: str) -> T | None:
-        """The entry, if there is one."""
+        """The entry, None where there is none."""
         return self._entries.get(name)
 
     def items(self) -> ItemsView[str, T]:
@@ -84,26 +119,26 @@ class KubeTable(FollowedTable[T], Generic[T]):
         return self._entries.items()
 
     def subscribe(self, listener: Listener) -> None:
-        """Has `listener` called with the name of each changed entry."""
+        """Call `listener` with the name of each changed entry."""
         self._listeners.append(listener)
 
-    def offer(self, obj: Object) -> T | None:
-        """Takes in an object unless a newer one, or its deletion, is known."""
+    def upsert(self, obj: Object) -> T | None:
+        """Add an object unless a newer version, or its deletion, is known."""
         meta = obj["metadata"]
         name, version = meta["name"], int(meta["resourceVersion"])
         if version > self._versions.get(name, self._tombstones.get(name, -1)):
             self._tombstones.pop(name, None)
             self._versions[name] = version
-            entry = self._read(obj)
+            entry = self._project_safely(obj)
             if entry is None:
                 self._entries.pop(name, None)
             else:
                 self._entries[name] = entry
-            self._tell(name)
+            self._notify(name)
         return self._entries.get(name)
 
-    async def reach(self, version: int, seconds: float) -> bool:
-        """Waits for the watch to come to that version; see the port."""
+    async def wait_for_version(self, version: int, seconds: float) -> bool:
+        """Wait until the cache has every change up to `version`; False after `seconds`."""
         if int(self._version) >= version:
             return True
         reached = asyncio.get_running_loop().create_future()
@@ -115,28 +150,17 @@ class KubeTable(FollowedTable[T], Generic[T]):
         except TimeoutError:
             return False
         finally:
-            # an entry that was reached is taken out by whoever has told it
+            # a reached entry is removed by _advance
             if not reached.done() or reached.cancelled():
                 self._waiting.remove(entry)
         return True
 
     async def wait_synced(self) -> None:
-        """Returns once a full list has been read."""
+        """Wait until a full list has been read."""
         await self._synced.wait()
 
-    def _read(self, obj: Object) -> T | None:
-        """The entry of `obj`; one that cannot be read counts as absent and harms no other."""
-        try:
-            return self._project(obj)
-        except Exception as error:  # whatever is stored, the table goes on
-            name = obj["metadata"]["name"]
-            _log.warning(
-                "object cannot be read", kind=self.plural, object=name, error=type(error).__name__
-            )
-            return None
-
     async def run(self) -> None:
-        """Keeps the table until cancelled, whatever the API does; may be called again."""
+        """Follow the API server until cancelled; KubernetesErrors are retried."""
         failures = 0
         listed_at = float("-inf")
         while True:
@@ -146,10 +170,10 @@ class KubeTable(FollowedTable[T], Generic[T]):
                     listed_at = time.monotonic()
                 await self._watch()
                 failures = 0
-            except WatchExpired:
+            except VersionExpired:
                 listed_at = float("-inf")
                 await asyncio.sleep(FIRST_SECONDS)
-            except RecordError as error:
+            except KubernetesError as error:
                 failures += 1
                 _log.warning("watch failed", kind=self.plural, error=str(error), failures=failures)
                 await asyncio.sleep(
@@ -157,8 +181,8 @@ class KubeTable(FollowedTable[T], Generic[T]):
                 )
 
     async def _list(self) -> None:
-        """Reads everything, and mends what the watch has missed."""
-        first = await self._records.list_page(self.plural, field_selector=self._selector)
+        """Read all objects, and repair what the watch has missed."""
+        first = await self._kube.list_page(self.plural, field_selector=self._selector)
         listed_version, page, names = int(first.resource_version), first, set[str]()
         repairs = 0
         while True:
@@ -166,49 +190,48 @@ class KubeTable(FollowedTable[T], Generic[T]):
                 name = obj["metadata"]["name"]
                 names.add(name)
                 before = self._versions.get(name)
-                self.offer(obj)
+                self.upsert(obj)
                 repairs += self.synced and before != self._versions.get(name)
             if page.next_token is None:
                 break
-            page = await self._records.list_page(
+            page = await self._kube.list_page(
                 self.plural, token=page.next_token, field_selector=self._selector
             )
         for name, version in list(self._versions.items()):
+            # one upserted while the list was read is newer than the list
             if name not in names and version <= listed_version:
-                self._drop(name, listed_version)
+                self._delete(name, listed_version)
                 repairs += 1
         if repairs and self.synced:
             self.repairs += repairs
-            _log.warning("table repaired by a list", kind=self.plural, entries=repairs)
-        self._come_to(first.resource_version)
+            _log.warning("cache repaired by a resync", kind=self.plural, entries=repairs)
+        self._advance(first.resource_version)
         self._synced.set()
         self._alive_at = time.monotonic()
 
     async def _watch(self) -> None:
-        """One stream, from the last version seen to the end the server was asked for."""
-        stream = self._records.watch(
+        """One stream, from the last version seen until the server ends it."""
+        stream = self._kube.watch(
             self.plural,
             resource_version=self._version,
-            timeout_seconds=self._beat,
+            timeout_seconds=self._heartbeat,
             field_selector=self._selector,
         )
-        async for change in stream:
+        async for event in stream:
             self._alive_at = time.monotonic()
-            self._apply(change)
+            self._apply(event)
         self._alive_at = time.monotonic()
 
-    def _apply(self, change: Change) -> None:
-        meta = change.object["metadata"]
-        if change.kind == "DELETED":
-            self._drop(meta["name"], int(meta["resourceVersion"]))
-        elif change.kind in ("ADDED", "MODIFIED"):
-            self.offer(change.object)
-        self._come_to(meta["resourceVersion"])
+    def _apply(self, event: WatchEvent) -> None:
+        meta = event.object["metadata"]
+        if event.type == "DELETED":
+            self._delete(meta["name"], int(meta["resourceVersion"]))
+        elif event.type in ("ADDED", "MODIFIED"):
+            self.upsert(event.object)
+        self._advance(meta["resourceVersion"])
 
-    def _come_to(self, version: str) -> None:
+    def _advance(self, version: str) -> None:
         self._version = version
-        if not self._waiting:
-            return
         still = []
         for entry in self._waiting:
             if entry[0] > int(version):
@@ -217,16 +240,26 @@ class KubeTable(FollowedTable[T], Generic[T]):
                 entry[1].set_result(None)
         self._waiting = still
 
-    def _drop(self, name: str, version: int) -> None:
+    def _delete(self, name: str, version: int) -> None:
         if self._versions.get(name, -1) > version:
             return
         self._versions.pop(name, None)
         self._entries.pop(name, None)
         self._tombstones[name] = version
-        if len(self._tombstones) > _MOST_TOMBSTONES:
+        if len(self._tombstones) > _MAX_TOMBSTONES:
             self._tombstones.popitem(last=False)
-        self._tell(name)
+        self._notify(name)
 
-    def _tell(self, name: str) -> None:
+    def _project_safely(self, obj: Object) -> T | None:
+        try:
+            return self._project(obj)
+        except Exception as error:  # an admin may store what no release has foreseen
+            name = obj["metadata"]["name"]
+            _log.warning(
+                "object cannot be read", kind=self.plural, object=name, error=type(error).__name__
+            )
+            return None
+
+    def _notify(self, name: str) -> None:
         for listener in self._listeners:
             listener(name)

@@ -9,21 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from gateway_core.api.key import Secret
-from gateway_core.kube.client import KubeRecords
-from gateway_core.kube.records import Missing, Secrets
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import ObjectNotFound
+
+LEAST_BYTES = 16
+_PEPPER = re.compile(r"pepper-(\d{1,4})")
 
 
-class KubeSecrets(Secrets):
-    """The Secrets beside the records of one namespace."""
+class SecretClient:
+    """Secrets of the client's namespace. Callers keep their data out of logs and other objects."""
 
-    def __init__(self, records: KubeRecords) -> None:
-        self._records = records
+    def __init__(self, kube: KubernetesClient) -> None:
+        self._kube = kube
 
     async def find(self, name: str) -> Secret | None:
-        """The Secret; see the port."""
+        """The Secret; None where there is none."""
         try:
-            obj = await self._records.call_core("GET", "secrets", name)
-        except Missing:
+            obj = await self._kube.call_core("GET", "secrets", name)
+        except ObjectNotFound:
             return None
         meta = obj["metadata"]
         return Secret(
@@ -36,7 +39,12 @@ class KubeSecrets(Secrets):
         )
 
     async def write(self, secret: Secret) -> None:
-        """Creates or merges; see the port."""
+        """Create a Secret without a version, merge one with it into the version that was read.
+
+        Raises:
+            AlreadyExists, WriteConflict, ObjectNotFound: another writer was faster.
+            RequestRejected: the Secret is immutable.
+        """
         metadata: dict[str, Any] = {
             "name": secret.name,
             "labels": dict(secret.labels),
@@ -44,24 +52,19 @@ class KubeSecrets(Secrets):
             "ownerReferences": list(secret.owners),
         }
         data = {key: b64encode(value).decode() for key, value in secret.data.items()}
-        if not secret.version:
-            body = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
-            await self._records.call_core(
-                "POST", "secrets", body={**body, "metadata": metadata, "data": data}
+        if secret.version:
+            metadata["resourceVersion"] = secret.version
+            body = {"metadata": metadata, "data": data}
+            await self._kube.call_core("PATCH", "secrets", secret.name, body=body)
+        else:
+            head = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
+            await self._kube.call_core(
+                "POST", "secrets", body={**head, "metadata": metadata, "data": data}
             )
-            return
-        metadata["resourceVersion"] = secret.version
-        await self._records.call_core(
-            "PATCH", "secrets", secret.name, body={"metadata": metadata, "data": data}
-        )
-
-
-LEAST_BYTES = 16
-_PEPPER = re.compile(r"pepper-(\d{1,4})")
 
 
 class SecretsUnusable(Exception):
-    """A key is missing or malformed; the text names the file and tells nothing of its content."""
+    """A key is missing or malformed; the text names the file and nothing of its content."""
 
 
 def load_key(folder: Path, name: str) -> bytes:
@@ -79,7 +82,7 @@ def load_key(folder: Path, name: str) -> bytes:
 
 
 def load_peppers(folder: Path) -> Mapping[int, bytes]:
-    """All peppers by version, of the files `pepper-<version>`. SecretsUnusable if none."""
+    """All peppers by version, from the files `pepper-<version>`. SecretsUnusable where none."""
     try:
         names = sorted(path.name for path in folder.iterdir())
     except OSError as error:

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from gateway_core.api.resource import RELEASE
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.records import Table
+from gateway_core.kube.informer import Cache
 
 LAG_SECONDS = 0.5
 """How often the event loop is looked at."""
@@ -85,7 +85,7 @@ class ProcessMetrics:
         else:
             self._lost_trips.inc()
 
-    def follow(self, tables: Mapping[str, Table[object]]) -> None:
+    def follow(self, tables: Mapping[str, Cache[object]]) -> None:
         """Has the state of these tables shown, by kind."""
         self._registry.register(_Watches(tables))
 
@@ -101,13 +101,13 @@ class ProcessMetrics:
 class _Watches(Collector):
     """What the tables know, asked when Prometheus asks."""
 
-    def __init__(self, tables: Mapping[str, Table[object]]) -> None:
+    def __init__(self, tables: Mapping[str, Cache[object]]) -> None:
         self._tables = tables
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         silence, entries = self.describe()
         for kind, table in self._tables.items():
-            silence.add_metric((kind,), table.silence)
+            silence.add_metric((kind,), table.staleness)
             entries.add_metric((kind,), len(table.items()))
         return silence, entries
 

@@ -20,7 +20,7 @@ from gateway_core.api.errors import (
     UpstreamTimeout,
 )
 from gateway_core.api.model import Route
-from gateway_core.kube.records import RecordUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.registry import Providers
 from gateway_core.providers.upstream import (
@@ -74,7 +74,7 @@ class Moderators:
         for route in model.routes:
             try:
                 upstream = await self._providers.find(route.provider_name)
-            except RecordUnavailable:
+            except KubernetesUnavailable:
                 continue
             if upstream is not None:
                 return Moderator(model, route, upstream)

@@ -11,7 +11,9 @@ import structlog
 from gateway_core.api.conditions import Reason
 from gateway_core.api.provider import GatewayProvider, ProviderSpec
 from gateway_core.egress.addresses import AddressPolicy
-from gateway_core.kube.records import Missing, NotPermitted, Records, RecordUnavailable, Table
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import KubernetesUnavailable, ObjectNotFound, RequestForbidden
+from gateway_core.kube.informer import Cache
 from gateway_core.providers.catalog import Problem
 from gateway_core.providers.checks import check_provider
 from gateway_core.providers.http import HttpUpstream
@@ -109,15 +111,15 @@ class Providers(Generic[U]):
 
     def __init__(
         self,
-        table: Table[GatewayProvider],
-        records: Records,
+        table: Cache[GatewayProvider],
+        kube: KubernetesClient,
         build: Callable[[ProviderSpec, str | None], U],
         check: Callable[[ProviderSpec], Problem | None] = check_declaration,
         *,
         reading: str = "the chart's value operator.secretNames, or set operator.readAnySecret",
     ) -> None:
         self.table = table
-        self._records = records
+        self._kube = kube
         self._build = build
         self._check = check
         self._reading = reading
@@ -129,7 +131,7 @@ class Providers(Generic[U]):
     async def find(self, name: str) -> U | None:
         """The provider's upstream, None if there is no such provider or it is unusable.
 
-        Raises RecordUnavailable where its Secret cannot be read for now.
+        Raises KubernetesUnavailable where its Secret cannot be read for now.
         """
         entry = await self._refresh(name)
         if entry is None or entry.upstream is None or entry.upstream.trouble is not None:
@@ -172,7 +174,7 @@ class Providers(Generic[U]):
                 return known
             try:
                 credential, problem = await self._read_credential(obj.spec)
-            except RecordUnavailable:
+            except KubernetesUnavailable:
                 if known is None or known.spec != obj.spec:
                     raise
                 # what was known goes on while the API is away, and not every call asks for it
@@ -227,10 +229,10 @@ class Providers(Generic[U]):
         if ref is None:
             return None, None
         try:
-            data = await self._records.read_secret(ref.name)
-        except Missing:
+            data = await self._kube.read_secret(ref.name)
+        except ObjectNotFound:
             data = {}
-        except NotPermitted:
+        except RequestForbidden:
             text = f"RBAC lacks get of Secret {ref.name}: name it in {self._reading}"
             return None, Problem(Reason.SECRET_FORBIDDEN, text)
         value = data.get(ref.key)

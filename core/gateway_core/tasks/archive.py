@@ -11,9 +11,9 @@ import orjson
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import REPLAYS_ANNOTATION
 from gateway_core.api.key import GatewayKey
+from gateway_core.api.resource import Object
 from gateway_core.api.task import MAX_INLINE_INPUT, TaskRequest
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.records import Object
 from gateway_core.storage.objects import ObjectMissing, ObjectStore
 from gateway_core.tasks.operations import MAX_BODY_BYTES
 

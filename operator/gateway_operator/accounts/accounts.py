@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from gateway_core.api.account import AccountDefaults, GatewayAccount, GatewayUser
 from gateway_core.api.conditions import Reason
-from gateway_core.kube.records import Table
+from gateway_core.kube.informer import Cache
 from gateway_core.providers.catalog import Problem
 from gateway_operator.accounts.readiness import Finding, Ref, refer
 
@@ -15,7 +15,7 @@ class Accounts:
     kind = GatewayAccount
     contested = ""
 
-    def __init__(self, table: Table[GatewayAccount], defaults: AccountDefaults) -> None:
+    def __init__(self, table: Cache[GatewayAccount], defaults: AccountDefaults) -> None:
         self.table = table
         self._defaults = defaults
 
@@ -40,7 +40,7 @@ class Users:
     kind = GatewayUser
     contested = ""
 
-    def __init__(self, table: Table[GatewayUser], accounts: Table[GatewayAccount]) -> None:
+    def __init__(self, table: Cache[GatewayUser], accounts: Cache[GatewayAccount]) -> None:
         self.table = table
         self._accounts = accounts
 

@@ -22,14 +22,16 @@ from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import ACCOUNT_LABEL
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.limits import subject_of_guardrail, subject_of_key
-from gateway_core.api.resource import Resource
+from gateway_core.api.resource import Object, Resource
 from gateway_core.api.times import parse_time
 from gateway_core.api.usage import GatewayUsage
 from gateway_core.billing.spending import Fields, SpentSum, tell_balance, tell_spending
 from gateway_core.billing.usage import sum_usage
 from gateway_core.billing.usage_store import list_usage
 from gateway_core.concurrency import Supervisor
-from gateway_core.kube.records import Missing, Object, Outdated, RecordError, Records, Table
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import KubernetesError, ObjectNotFound, WriteConflict
+from gateway_core.kube.informer import Cache
 
 LOOK_SECONDS = 60.0
 SOON_SECONDS = 1.0
@@ -48,17 +50,17 @@ class Balances:
 
     def __init__(
         self,
-        records: Records,
-        accounts: Table[GatewayAccount],
-        keys: Table[GatewayKey],
-        guardrails: Table[GatewayGuardrail],
+        kube: KubernetesClient,
+        accounts: Cache[GatewayAccount],
+        keys: Cache[GatewayKey],
+        guardrails: Cache[GatewayGuardrail],
         now: Callable[[], datetime],
         note: Callable[[], None] = lambda: None,
         supervisor: Supervisor | None = None,
     ) -> None:
         """`note` is called at the start, and after each look at which nothing has failed."""
         self._supervisor = supervisor or Supervisor()
-        self._records = records
+        self._kube = kube
         self._accounts = accounts
         self._keys = keys
         self._guardrails = guardrails
@@ -79,7 +81,7 @@ class Balances:
         loop = asyncio.get_running_loop()
         next_look = loop.time()
         while True:
-            with self._supervisor.guard("balances", RecordError):
+            with self._supervisor.guard("balances", KubernetesError):
                 if loop.time() >= next_look:
                     next_look = loop.time() + LOOK_SECONDS
                     await self.look()
@@ -113,9 +115,7 @@ class Balances:
         found: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
         token = None
         while True:
-            page = await self._records.list_page(
-                GatewayUsage.plural, token=token, metadata_only=True
-            )
+            page = await self._kube.list_page(GatewayUsage.plural, token=token, metadata_only=True)
             for meta in (item["metadata"] for item in page.items):
                 account = (meta.get("labels") or {}).get(ACCOUNT_LABEL)
                 if account:
@@ -138,13 +138,13 @@ class Balances:
                     return None
                 members = [*keys.get(name, ()), *guardrails.get(name, ())]
                 known = versions is None or name in versions
-                with self._supervisor.guard("balances", RecordError, account=name) as attempt:
-                    usage = await list_usage(self._records, name) if known else []
+                with self._supervisor.guard("balances", KubernetesError, account=name) as attempt:
+                    usage = await list_usage(self._kube, name) if known else []
                     if await self._show_account(account, members, usage):
                         return name
                 self._failures += attempt.failed
                 # what nothing expects is looked at again with the next minute's
-                if attempt.error is None or isinstance(attempt.error, RecordError):
+                if attempt.error is None or isinstance(attempt.error, KubernetesError):
                     self._changed.add(name)
                 self._seen.pop(name, None)
                 return None
@@ -185,28 +185,28 @@ class Balances:
             return True
         meta = {"name": obj.metadata.name, "resourceVersion": obj.metadata.resource_version}
         try:
-            await self._records.patch_status(type(obj).plural, {"metadata": meta}, fields)
-        except Missing:
+            await self._kube.patch_status(type(obj).plural, {"metadata": meta}, fields)
+        except ObjectNotFound:
             return True
-        except Outdated:
+        except WriteConflict:
             # it has changed a moment ago, which the table does not show yet
             return False
         return True
 
-    def _group(self, table: Table[Any]) -> dict[str, list[Any]]:
+    def _group(self, table: Cache[Any]) -> dict[str, list[Any]]:
         groups: defaultdict[str, list[Any]] = defaultdict(list)
         for obj in (entry for _, entry in table.items()):
             groups[obj.spec.account_name].append(obj)
         return groups
 
-    def _tables(self) -> list[tuple[Table[Any], type[Resource]]]:
+    def _tables(self) -> list[tuple[Cache[Any], type[Resource]]]:
         return [
             (self._accounts, GatewayAccount),
             (self._keys, GatewayKey),
             (self._guardrails, GatewayGuardrail),
         ]
 
-    def _hear(self, table: Table[Any], kind: type[Resource], name: str) -> None:
+    def _hear(self, table: Cache[Any], kind: type[Resource], name: str) -> None:
         """Takes note of a change of a spec; what is written into a status is no news."""
         obj = table.get(name)
         if obj is None:

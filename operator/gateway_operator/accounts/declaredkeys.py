@@ -22,16 +22,16 @@ from gateway_core.accounts.declared_keys import (
 from gateway_core.api.conditions import Reason
 from gateway_core.api.key import GatewayKey, Secret, mint_key
 from gateway_core.api.times import parse_time
-from gateway_core.kube.records import (
+from gateway_core.kube.errors import (
     AlreadyExists,
-    Missing,
-    NotPermitted,
-    Outdated,
-    RecordOutcomeUnknown,
-    RecordUnavailable,
-    Refused,
-    Secrets,
+    KubernetesUnavailable,
+    ObjectNotFound,
+    RequestForbidden,
+    RequestRejected,
+    WriteConflict,
+    WriteOutcomeUnknown,
 )
+from gateway_core.kube.secrets import SecretClient
 from gateway_core.providers.catalog import Problem
 from gateway_operator.accounts.readiness import Finding
 from gateway_operator.failpoints import Failpoints
@@ -51,7 +51,7 @@ class DeclaredKeys:
 
     def __init__(
         self,
-        secrets: Secrets,
+        secrets: SecretClient,
         peppers: Mapping[int, bytes],
         failpoints: Failpoints,
         now: Callable[[], datetime],
@@ -75,16 +75,16 @@ class DeclaredKeys:
                 return Finding(again_in=self._find_wait(key, due))
         try:
             status = await self._settle(key)
-        except NotPermitted as error:
+        except RequestForbidden as error:
             text = (
                 f"RBAC lacks get, create or patch of Secret {key.spec.secret_name}: name it in the"
                 f" chart's value operator.keySecretNames, or set operator.writeAnySecret ({error})"
             )
             return self._fail(key, Reason.SECRET_FORBIDDEN, text, LOOK_SECONDS)
-        except Refused:
+        except RequestRejected:
             text = f"Secret {key.spec.secret_name} is immutable; delete it"
             return self._fail(key, Reason.SECRET_NOT_WRITABLE, text, LOOK_SECONDS)
-        except (RecordUnavailable, RecordOutcomeUnknown):
+        except (KubernetesUnavailable, WriteOutcomeUnknown):
             if key.status.tokens:
                 return Finding(again_in=PENDING_SECONDS)
             text = f"Secret {key.spec.secret_name} could not be written yet; it is tried again"
@@ -127,15 +127,15 @@ class DeclaredKeys:
                 if secret is not None and not is_writable(secret, key):
                     return None
                 if secret is not None and is_ahead(secret, key):
-                    raise RecordUnavailable("the key is known in an older version")
+                    raise KubernetesUnavailable("the key is known in an older version")
                 plaintext = read_plaintext(secret, key) if secret is not None else None
                 if plaintext is None:
                     plaintext = await self._write(key, secret)
-            except (AlreadyExists, Outdated, Missing):
+            except (AlreadyExists, WriteConflict, ObjectNotFound):
                 # another replica, or an admin, was faster: what is there now counts
                 continue
             return work_out_status(key, plaintext, self._peppers, self._now())
-        raise RecordUnavailable("the Secret changes faster than it is read")
+        raise KubernetesUnavailable("the Secret changes faster than it is read")
 
     async def _write(self, key: GatewayKey, secret: Secret | None) -> str:
         plaintext = await self._find_moved(key) or mint_key(key.spec.class_).plaintext

@@ -10,7 +10,8 @@ from gateway_core.api.conditions import Reason
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.limits import MOST_GUARDRAILS
-from gateway_core.kube.records import Object, Table
+from gateway_core.api.resource import Object
+from gateway_core.kube.informer import Cache
 from gateway_core.providers.catalog import Problem
 from gateway_operator.accounts.accounts import check_account
 from gateway_operator.accounts.readiness import Finding, Ref, refer
@@ -44,9 +45,9 @@ class Guardrails:
 
     def __init__(
         self,
-        table: Table[GatewayGuardrail],
-        accounts: Table[GatewayAccount],
-        keys: Table[GatewayKey],
+        table: Cache[GatewayGuardrail],
+        accounts: Cache[GatewayAccount],
+        keys: Cache[GatewayKey],
     ) -> None:
         self.table = table
         self._accounts = accounts

@@ -7,8 +7,9 @@ from gateway_core.accounts.guardrails import find_excess, shorten
 from gateway_core.api.account import GatewayAccount, GatewayUser, Role
 from gateway_core.api.conditions import Reason
 from gateway_core.api.key import GatewayKey
+from gateway_core.api.resource import Object
 from gateway_core.api.times import parse_time
-from gateway_core.kube.records import Object, Table
+from gateway_core.kube.informer import Cache
 from gateway_core.providers.catalog import Problem
 from gateway_operator.accounts.accounts import check_account
 from gateway_operator.accounts.declaredkeys import DeclaredKeys
@@ -35,9 +36,9 @@ class Keys:
 
     def __init__(
         self,
-        table: Table[GatewayKey],
-        accounts: Table[GatewayAccount],
-        users: Table[GatewayUser],
+        table: Cache[GatewayKey],
+        accounts: Cache[GatewayAccount],
+        users: Cache[GatewayUser],
         declared: DeclaredKeys,
         now: Callable[[], datetime],
     ) -> None:
@@ -94,7 +95,7 @@ def check_key(key: GatewayKey, now: datetime) -> Problem | None:
     return None
 
 
-def check_creator(key: GatewayKey, users: Table[GatewayUser]) -> Problem | None:
+def check_creator(key: GatewayKey, users: Cache[GatewayUser]) -> Problem | None:
     """Why the key opens nothing any more, where it is because of who made it."""
     name, account = key.spec.created_by, key.spec.account_name
     if name is None:

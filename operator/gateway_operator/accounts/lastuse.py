@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.times import format_time, parse_time
 from gateway_core.billing.counters import Counters
-from gateway_core.kube.records import Missing, Outdated, RecordOutcomeUnknown, Records, Table
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import ObjectNotFound, WriteConflict, WriteOutcomeUnknown
+from gateway_core.kube.informer import Cache
 
 COPY_SECONDS = 900.0
 
@@ -16,15 +18,15 @@ COPY_SECONDS = 900.0
 class LastUse:
     """Sweeps over all keys, account by account."""
 
-    def __init__(self, records: Records, counters: Counters, keys: Table[GatewayKey]) -> None:
-        self._records = records
+    def __init__(self, kube: KubernetesClient, counters: Counters, keys: Cache[GatewayKey]) -> None:
+        self._kube = kube
         self._counters = counters
         self._keys = keys
 
     async def sweep(self) -> int:
         """Writes where the counters know a later use; how many keys.
 
-        Raises CountersUnavailable, RecordUnavailable.
+        Raises CountersUnavailable, KubernetesUnavailable.
         """
         accounts = {key.spec.account_name for _, key in self._keys.items()}
         written = 0
@@ -41,10 +43,10 @@ class LastUse:
             return False
         meta = {"name": key.metadata.name, "resourceVersion": key.metadata.resource_version}
         try:
-            await self._records.patch_status(
+            await self._kube.patch_status(
                 GatewayKey.plural, {"metadata": meta}, {"lastUsedTime": format_time(used)}
             )
-        except (Outdated, Missing, RecordOutcomeUnknown):
+        except (WriteConflict, ObjectNotFound, WriteOutcomeUnknown):
             # it has changed a moment ago: the next sweep writes it
             return False
         return True

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gateway_core.api.conditions import Reason
 from gateway_core.api.model import GatewayModel, KeyedRoute
 from gateway_core.api.provider import GatewayProvider
-from gateway_core.kube.records import Table
+from gateway_core.kube.informer import Cache
 from gateway_core.providers.catalog import Catalog, Problem, build_catalog
 from gateway_core.providers.registry import Providers
 from gateway_core.providers.upstream import ModerationUpstream, SubmissionGuarantee, Upstream
@@ -42,7 +42,7 @@ class ProviderKind:
     kind = GatewayProvider
     contested = ""
 
-    def __init__(self, table: Table[GatewayProvider], providers: ProvidersInUse) -> None:
+    def __init__(self, table: Cache[GatewayProvider], providers: ProvidersInUse) -> None:
         self.table = table
         self._providers = providers
 
@@ -62,7 +62,7 @@ class Models:
     kind = GatewayModel
     contested = _IDENTITIES
 
-    def __init__(self, table: Table[GatewayModel], providers: ProvidersInUse) -> None:
+    def __init__(self, table: Cache[GatewayModel], providers: ProvidersInUse) -> None:
         self.table = table
         self._providers = providers
         self._known: dict[str, Problem] | None = None
@@ -125,7 +125,7 @@ class Models:
         return first
 
 
-def follow_catalog(models: Table[GatewayModel]) -> Callable[[], Catalog]:
+def follow_catalog(models: Cache[GatewayModel]) -> Callable[[], Catalog]:
     """The catalog of the table's models, built anew after one has changed."""
     current: list[Catalog] = []
     models.subscribe(lambda _name: current.clear())

@@ -16,8 +16,10 @@ from typing import Any, Protocol, TypeVar
 from gateway_core.api.conditions import ConditionType, Reason, update_conditions
 from gateway_core.api.resource import Resource
 from gateway_core.api.times import format_time
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.records import Missing, Outdated, Records, Table
+from gateway_core.kube.errors import ObjectNotFound, WriteConflict
+from gateway_core.kube.informer import Cache
 from gateway_core.providers.catalog import Problem
 from gateway_operator.workqueue import WorkQueue
 
@@ -49,7 +51,7 @@ class ReadinessKind(Protocol[R]):
     """The rules of one kind."""
 
     kind: type[R]
-    table: Table[R]
+    table: Cache[R]
 
     contested: str
     """Plural of what its objects compete for: a change of one is felt by the others that refer to
@@ -102,11 +104,11 @@ class ReadinessController:
 
     def __init__(
         self,
-        records: Records,
+        kube: KubernetesClient,
         kinds: Sequence[ReadinessKind[Any]],
         now: Callable[[], datetime] = CLOCK.now,
     ) -> None:
-        self._records = records
+        self._kube = kube
         self._kinds = {kind.kind.plural: kind for kind in kinds}
         self._now = now
         self._queue = WorkQueue(self._look)
@@ -190,6 +192,6 @@ class ReadinessController:
         meta = {"name": obj.metadata.name, "resourceVersion": obj.metadata.resource_version}
         try:
             async with self._writing:
-                await self._records.patch_status(type(obj).plural, {"metadata": meta}, change)
-        except (Outdated, Missing):
+                await self._kube.patch_status(type(obj).plural, {"metadata": meta}, change)
+        except (WriteConflict, ObjectNotFound):
             self._queue.add_after(ref, CONFLICT_SECONDS)

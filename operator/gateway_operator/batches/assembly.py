@@ -29,12 +29,12 @@ def assemble_batches(
     controller = BatchController(
         BatchTools(
             base=tools,
-            register=BatchCache(tools.records),
+            register=BatchCache(tools.kube),
             queue=WorkQueue(reconcile, tools.metrics.work_failures.inc),
             moderators=Moderators(tools.catalog, moderations),
             providers=moderations.table,
             files=files,
-            storage=StorageGate(tools.records, ledger),
+            storage=StorageGate(tools.kube, ledger),
         )
     )
     return controller

@@ -5,13 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway_core.api.batch import GatewayBatch
-from gateway_core.kube.records import (
-    Missing,
-    Object,
-    Outdated,
-    RecordOutcomeUnknown,
-    Records,
-)
+from gateway_core.api.resource import Object
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import ObjectNotFound, WriteConflict, WriteOutcomeUnknown
 from gateway_operator.tasks.statuswriter import Superseded
 
 _MOST_GONE = 2000
@@ -20,8 +16,8 @@ _MOST_GONE = 2000
 class BatchCache:
     """Newest known object by name; never goes back to an older one."""
 
-    def __init__(self, records: Records) -> None:
-        self._records = records
+    def __init__(self, kube: KubernetesClient) -> None:
+        self._kube = kube
         self._objects: dict[str, Object] = {}
         self._gone: OrderedDict[str, int] = OrderedDict()
 
@@ -33,7 +29,7 @@ class BatchCache:
         """The newest known object."""
         return self._objects.get(name)
 
-    def offer(self, obj: Object) -> bool:
+    def upsert(self, obj: Object) -> bool:
         """Takes in an object unless it or a newer one is known; whether it was taken."""
         meta = obj["metadata"]
         name, known = meta["name"], self._objects.get(meta["name"])
@@ -56,27 +52,27 @@ class BatchCache:
     async def refresh(self, name: str) -> Object | None:
         """The object as it is now; None if it is gone, and then it is forgotten."""
         try:
-            self.offer(await self._records.get(GatewayBatch.plural, name))
-        except Missing:
+            self.upsert(await self._kube.get(GatewayBatch.plural, name))
+        except ObjectNotFound:
             self.drop(name)
         return self.get(name)
 
     async def commit(self, obj: Object, status: Mapping[str, Any]) -> Object:
         """Merges `status`; the new object. Superseded where it was changed by another."""
-        return await self._write(self._records.patch_status, obj, status)
+        return await self._write(self._kube.patch_status, obj, status)
 
     async def amend(self, obj: Object, patch: Mapping[str, Any]) -> Object:
         """Merges `patch` into metadata or spec; the new object. Superseded as above."""
-        return await self._write(self._records.patch, obj, patch)
+        return await self._write(self._kube.patch, obj, patch)
 
     async def _write(self, write: Any, obj: Object, change: Mapping[str, Any]) -> Object:
         name = obj["metadata"]["name"]
         try:
             new: Object = await write(GatewayBatch.plural, obj, change)
-        except (Outdated, Missing, RecordOutcomeUnknown) as error:
+        except (WriteConflict, ObjectNotFound, WriteOutcomeUnknown) as error:
             await self.refresh(name)
             raise Superseded(f"{name}: {error}") from error
-        self.offer(new)
+        self.upsert(new)
         return new
 
 

@@ -9,6 +9,7 @@ from structlog.contextvars import bind_contextvars, clear_contextvars
 from gateway_core.api.batch import ACTION, GatewayBatch
 from gateway_core.api.conditions import Reason
 from gateway_core.api.ids import REQUEST_ID_ANNOTATION, name_to_id
+from gateway_core.api.resource import Object
 from gateway_core.batches.lifecycle import (
     Step,
     find_deadline,
@@ -20,7 +21,6 @@ from gateway_core.batches.lifecycle import (
 )
 from gateway_core.batches.lines import Problem
 from gateway_core.batches.results import RecordsDamaged
-from gateway_core.kube.records import Object
 from gateway_core.providers.catalog import Model
 from gateway_core.storage.content import ContentDamaged
 from gateway_core.storage.objects import ObjectMissing
@@ -83,7 +83,7 @@ class BatchController:
         if kind == "DELETED":
             # settled, or gone: either way nothing is left to be done
             self._tools.register.drop(name)
-        elif not self._tools.register.offer(obj):
+        elif not self._tools.register.upsert(obj):
             return
         run = self._runs.get(name)
         if run is not None:

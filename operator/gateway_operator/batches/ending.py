@@ -2,9 +2,9 @@
 
 from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.ids import BATCH_FINALIZER, FOLDED_LABEL
+from gateway_core.api.resource import Object
 from gateway_core.api.task import SETTLED
 from gateway_core.api.times import format_label_time
-from gateway_core.kube.records import Object
 from gateway_operator.batches.tools import BatchTools
 from gateway_operator.billing.settlement import settle_hold
 from gateway_operator.tasks.statuswriter import Superseded

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from gateway_core.api.batch import TERMINAL_PHASES, GatewayBatch
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import FILE_PREFIX
-from gateway_core.api.resource import ObjectRef, file_key
+from gateway_core.api.resource import Object, ObjectRef, file_key
 from gateway_core.batches.lifecycle import Phase, record_end, record_run_end
 from gateway_core.batches.lines import LONG_BYTES, Line, read_custom_id
 from gateway_core.batches.results import (
@@ -27,7 +27,7 @@ from gateway_core.batches.results import (
 )
 from gateway_core.files.files import NewFile, build_file
 from gateway_core.files.quota_counters import Pool
-from gateway_core.kube.records import Missing, Object
+from gateway_core.kube.errors import ObjectNotFound
 from gateway_operator.batches.intake import Intake
 from gateway_operator.batches.tools import BatchTools, name_file
 from gateway_operator.tasks.statuswriter import Superseded
@@ -159,11 +159,11 @@ class Finalizing:
 
     async def withdraw(self, batch: GatewayBatch) -> None:
         """Deletes the Files that a failed batch has made already; its record names none."""
-        status, records = batch.status, self._tools.base.records
+        status, kube = batch.status, self._tools.base.kube
         for name in filter(None, (status.output_file_name, status.error_file_name)):
             try:
-                file = await records.get(GatewayFile.plural, name)
-            except Missing:
+                file = await kube.get(GatewayFile.plural, name)
+            except ObjectNotFound:
                 continue
             if file["metadata"].get("deletionTimestamp") is None:
                 await self._tools.files.delete(file)

@@ -8,10 +8,10 @@ asks for it once before it runs lines.
 from gateway_core.accounts.guardrails import Policy
 from gateway_core.api.batch import TERMINAL_PHASES, GatewayBatch
 from gateway_core.api.conditions import Reason
+from gateway_core.api.resource import Object
 from gateway_core.batches.lines import Problem
 from gateway_core.billing.counters import AdmissionCall
 from gateway_core.billing.limits import describe_limit
-from gateway_core.kube.records import Object
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 from gateway_operator.batches.intake import NotYet, Unfit
 from gateway_operator.batches.tools import BatchTools

@@ -21,10 +21,10 @@ from gateway_core.api.ids import (
     name_to_id,
     shard_of,
 )
-from gateway_core.api.resource import ObjectRef
+from gateway_core.api.resource import Object, ObjectRef
 from gateway_core.api.times import parse_time
 from gateway_core.batches.lines import Problem
-from gateway_core.kube.records import Missing, Object
+from gateway_core.kube.errors import ObjectNotFound
 from gateway_operator.batches.tools import BatchTools
 from gateway_operator.tasks.credentials import Unseen, dump_spec, find_policy
 from gateway_operator.tasks.inputs import Unacceptable
@@ -77,7 +77,7 @@ class Intake:
         return await self._tools.register.amend(obj, {"metadata": marks})
 
     async def find_segments(self, batch: GatewayBatch) -> Sequence[ObjectRef]:
-        """Where the input lies. Unfit, NotYet, RecordUnavailable.
+        """Where the input lies. Unfit, NotYet, KubernetesUnavailable.
 
         A File whose deletion has begun is there until the batches that name it have ended; for one
         that was admitted or has begun, so it is for clients too.
@@ -88,8 +88,8 @@ class Intake:
             return request.segments
         name = request.input_file_name
         try:
-            obj = await self._tools.base.records.get(GatewayFile.plural, name)
-        except Missing:
+            obj = await self._tools.base.kube.get(GatewayFile.plural, name)
+        except ObjectNotFound:
             obj = None
         begun = is_admitted or batch.status.start_time is not None
         file = None if obj is None else GatewayFile.model_validate(obj)

@@ -25,7 +25,7 @@ from gateway_core.batches.lifecycle import (
 )
 from gateway_core.batches.lines import Line
 from gateway_core.batches.results import LineResult, read_lines, read_sequence
-from gateway_core.kube.records import RecordError
+from gateway_core.kube.errors import KubernetesError
 from gateway_core.providers.catalog import Model
 from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.batches.checkpoints import Checkpoints
@@ -311,7 +311,7 @@ class Run:
         except Superseded:
             self._wake.set()
             return False
-        except RecordError as error:
+        except KubernetesError as error:
             _log.info("progress not recorded", object=self._name, error=str(error))
             return False
         return True

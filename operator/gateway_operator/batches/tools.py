@@ -12,7 +12,7 @@ from gateway_core.batches.lifecycle import find_deadline
 from gateway_core.batches.results import ResultsFolder
 from gateway_core.files.files import FileRecorder
 from gateway_core.files.quota import StorageGate
-from gateway_core.kube.records import Table
+from gateway_core.kube.informer import Cache
 from gateway_core.providers.moderators import Moderators
 from gateway_operator.batches.cache import BatchCache
 from gateway_operator.batches.limiter import Allowance, Lanes
@@ -39,7 +39,7 @@ class BatchTools:
     register: BatchCache
     queue: WorkQueue
     moderators: Moderators
-    providers: Table[GatewayProvider]
+    providers: Cache[GatewayProvider]
     files: FileRecorder
     storage: StorageGate
     lanes: Lanes = field(default_factory=Lanes)

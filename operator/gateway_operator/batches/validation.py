@@ -9,13 +9,12 @@ from gateway_core.accounts.guardrails import Policy
 from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.conditions import Reason
 from gateway_core.api.errors import Forbidden, InvalidRequest, NotFound
-from gateway_core.api.resource import ObjectRef
+from gateway_core.api.resource import Object, ObjectRef
 from gateway_core.api.times import parse_time
 from gateway_core.batches.lifecycle import find_deadline, record_failure, record_start
 from gateway_core.batches.lines import LONG_BYTES, Problem, Validation
 from gateway_core.batches.results import STEP_BYTES, read_pieces
 from gateway_core.billing.prices import Usage, quote, select_price
-from gateway_core.kube.records import Object
 from gateway_core.providers.catalog import Model
 from gateway_core.providers.moderation import read_call
 from gateway_core.storage.content import ContentDamaged

@@ -9,9 +9,10 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime
 
+from gateway_core.api.resource import Object
 from gateway_core.billing.usage import has_charge, read_charge
 from gateway_core.billing.usage_store import MOST_FOLDED, FoldDeferred, fold_runs, is_folded
-from gateway_core.kube.records import Object, Records
+from gateway_core.kube.client import KubernetesClient
 from gateway_operator.metrics import Metrics
 
 _MOST_PAUSE = 10.0
@@ -24,14 +25,14 @@ class UsageAggregator:
 
     def __init__(
         self,
-        records: Records,
+        kube: KubernetesClient,
         metrics: Metrics,
         now: Callable[[], datetime],
         *,
         pause_seconds: float,
         most: int = MOST_FOLDED,
     ) -> None:
-        self._records = records
+        self._kube = kube
         self._metrics = metrics
         self._now = now
         self._pause = pause_seconds
@@ -93,7 +94,7 @@ class UsageAggregator:
         begun = loop.time()
         try:
             done = await fold_runs(
-                self._records, account, day, list(chosen.values()), marked, self._now()
+                self._kube, account, day, list(chosen.values()), marked, self._now()
             )
         except Exception as error:  # all that waited for this write are told
             done = set(chosen)

@@ -13,17 +13,17 @@ from datetime import UTC, datetime, timedelta
 
 import structlog
 
+from gateway_core.api.resource import Object
 from gateway_core.api.usage import MOST_PENDING, GatewayUsage, usage_name
 from gateway_core.billing.journal_reader import Backlog, divide_objects
 from gateway_core.billing.usage import absorb_day, drop_pending, list_pending
 from gateway_core.billing.usage_store import find_marked, keep_day, open_usage
-from gateway_core.kube.records import (
-    Missing,
-    Object,
-    Outdated,
-    RecordError,
-    RecordOutcomeUnknown,
-    Records,
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import (
+    KubernetesError,
+    ObjectNotFound,
+    WriteConflict,
+    WriteOutcomeUnknown,
 )
 from gateway_core.storage.objects import ObjectStore
 from gateway_operator.retention.deletions import Rules
@@ -35,9 +35,9 @@ class Closing:
     """Sweeps over the usage objects of all accounts."""
 
     def __init__(
-        self, records: Records, store: ObjectStore, rules: Rules, now: Callable[[], datetime]
+        self, kube: KubernetesClient, store: ObjectStore, rules: Rules, now: Callable[[], datetime]
     ) -> None:
-        self._records = records
+        self._kube = kube
         self._store = store
         self._backlog = Backlog(store)
         self._rules = rules
@@ -52,15 +52,15 @@ class Closing:
         moved = 0
         due = await self._list_days(last.isoformat())
         waiting = await self._list_waiting() if due else set[str]()
-        failed: dict[str, RecordError] = {}
+        failed: dict[str, KubernetesError] = {}
         for _, name, account in due:
             if name in waiting or account in failed:
                 continue
             try:
-                moved += await self._move(await self._records.get(GatewayUsage.plural, name))
-            except (Outdated, Missing, RecordOutcomeUnknown) as error:
+                moved += await self._move(await self._kube.get(GatewayUsage.plural, name))
+            except (WriteConflict, ObjectNotFound, WriteOutcomeUnknown) as error:
                 _log.info("a day of usage is left to the next sweep", error=str(error))
-            except RecordError as error:
+            except KubernetesError as error:
                 _log.warning("a day of usage is not moved", usage=name, error=str(error))
                 failed[account] = error
         if moved:
@@ -83,7 +83,7 @@ class Closing:
         found: list[tuple[str, str, str]] = []
         token = None
         while True:
-            page = await self._records.list_page(GatewayUsage.plural, limit=100, token=token)
+            page = await self._kube.list_page(GatewayUsage.plural, limit=100, token=token)
             specs = ((obj["spec"], obj["metadata"]["name"]) for obj in page.items)
             days = ((spec.get("day"), name, spec["accountName"]) for spec, name in specs)
             found += [entry for entry in days if entry[0] and entry[0] <= last]
@@ -98,7 +98,7 @@ class Closing:
         await keep_day(self._store, closed)
         await self._absorb(closed)
         meta = closed["metadata"]
-        await self._records.delete(GatewayUsage.plural, meta["name"], uid=meta["uid"])
+        await self._kube.delete(GatewayUsage.plural, meta["name"], uid=meta["uid"])
         return True
 
     async def _close(self, day: Object) -> Object | None:
@@ -107,11 +107,11 @@ class Closing:
         if status.get("closed"):
             return day
         pending = list_pending(status)
-        left = drop_pending(status, await find_marked(self._records, pending))
+        left = drop_pending(status, await find_marked(self._kube, pending))
         if list_pending(left):
             return None
         change = {**left, "closed": True}
-        return await self._records.patch_status(GatewayUsage.plural, day, change)
+        return await self._kube.patch_status(GatewayUsage.plural, day, change)
 
     async def _absorb(self, day: Object) -> None:
         """Adds a closed day to the sum of past days, unless that names it or the day has gone.
@@ -119,25 +119,25 @@ class Closing:
         The day is looked for after the sum has been read: one that is there and not named in the
         sum has never been added, since a name goes only after the day's object.
         """
-        before = await open_usage(self._records, day["spec"]["accountName"], None)
+        before = await open_usage(self._kube, day["spec"]["accountName"], None)
         meta = day["metadata"]
-        found = await self._records.get(GatewayUsage.plural, meta["name"])
+        found = await self._kube.get(GatewayUsage.plural, meta["name"])
         if found["metadata"]["uid"] != meta["uid"]:
-            raise Missing(f"{meta['name']} is another day's object by now")
+            raise ObjectNotFound(f"{meta['name']} is another day's object by now")
         status = before.get("status") or {}
         pending = list_pending(status)
         if meta["uid"] in pending:
             return
         if len(pending) >= MOST_PENDING // 2:
             status = drop_pending(status, await self._find_gone(pending))
-        await self._records.patch_status(GatewayUsage.plural, before, absorb_day(status, day))
+        await self._kube.patch_status(GatewayUsage.plural, before, absorb_day(status, day))
 
     async def _find_gone(self, pending: dict[str, str]) -> set[str]:
         gone: set[str] = set()
         for uid, name in pending.items():
             try:
-                found = await self._records.get(GatewayUsage.plural, name)
-            except Missing:
+                found = await self._kube.get(GatewayUsage.plural, name)
+            except ObjectNotFound:
                 gone.add(uid)
             else:
                 if found["metadata"]["uid"] != uid:

@@ -15,7 +15,7 @@ import structlog
 from gateway_core.billing.journal import JournalDamaged
 from gateway_core.billing.journal_reader import Backlog, DayPart, Name, divide_objects, fold_calls
 from gateway_core.concurrency import Supervisor
-from gateway_core.kube.records import RecordError
+from gateway_core.kube.errors import KubernetesError
 from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.tasks.tools import Tools
 
@@ -136,7 +136,7 @@ class JournalReader:
         while True:
             begun = time.monotonic()
             found = 0
-            with self._supervisor.guard(SWEEP, RecordError, StoreUnavailable) as attempt:
+            with self._supervisor.guard(SWEEP, KubernetesError, StoreUnavailable) as attempt:
                 found = await self.fold()
                 self._tools.metrics.note_sweep(SWEEP, self._tools.now())
             if not attempt.failed and found and self._has_more():
@@ -228,10 +228,10 @@ class JournalReader:
         """The processes of which not all could be folded."""
         tools, now = self._tools, self._tools.now()
         added, left = 0, frozenset[str]()
-        away = (RecordError, StoreUnavailable)
+        away = (KubernetesError, StoreUnavailable)
         # one odd day must not hold up those of others
         with self._supervisor.guard(SWEEP, *away, account=part.account, day=part.day) as attempt:
-            added, left = await fold_calls(tools.records, self._backlog, part, self._is_ended, now)
+            added, left = await fold_calls(tools.kube, self._backlog, part, self._is_ended, now)
         if attempt.failed:
             return part.by_process
         tools.metrics.folded_calls.inc(added)

@@ -4,9 +4,10 @@ import asyncio
 
 import structlog
 
+from gateway_core.api.resource import Object
 from gateway_core.api.times import parse_time
 from gateway_core.billing.ledger import read_entry
-from gateway_core.kube.records import Object, RecordError
+from gateway_core.kube.errors import KubernetesError
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 from gateway_operator.tasks.tools import Tools
 
@@ -49,7 +50,7 @@ async def settle_hold(tools: Tools, obj: Object) -> bool:
         try:
             if not await tools.rebuilder.rebuild(account):
                 await asyncio.sleep(REBUILD_PAUSE)
-        except (CountersUnavailable, RecordError) as error:
+        except (CountersUnavailable, KubernetesError) as error:
             problem = error
             break
     _log.info("hold not settled", object=name, error=type(problem).__name__)

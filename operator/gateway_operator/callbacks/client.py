@@ -35,7 +35,7 @@ class CallbackClient:
         self.lanes = Lanes()
 
     async def check_keys(self, account: str) -> None:
-        """Raises NoKey where nothing can be signed for the account, RecordUnavailable."""
+        """Raises NoKey where nothing can be signed for the account, KubernetesUnavailable."""
         await self._keyring.find(account)
 
     @asynccontextmanager
@@ -45,7 +45,7 @@ class CallbackClient:
             yield lane
 
     async def send(self, message: Message, lane: Lane) -> Outcome:
-        """One attempt in `lane`, signed as of now. NoKey, RecordUnavailable: nothing was sent."""
+        """Send once in `lane`, signed as of now. NoKey, KubernetesUnavailable: nothing was sent."""
         keys = await self._keyring.find(message.account)
         timestamp = int(self._now().timestamp())
         headers = make_headers(keys, message.id, timestamp, message.body)

@@ -14,7 +14,9 @@ from datetime import datetime
 from gateway_core.api.account import AccountSpec, GatewayAccount, SecretKeyRef
 from gateway_core.api.times import parse_time
 from gateway_core.callbacks.signing import BadSecret, read_secret
-from gateway_core.kube.records import Missing, NotPermitted, Records, RecordUnavailable, Table
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import KubernetesUnavailable, ObjectNotFound, RequestForbidden
+from gateway_core.kube.informer import Cache
 
 READ_SECONDS = 30.0
 MISSING_SECONDS = 2.0
@@ -44,10 +46,10 @@ class Keyring:
     """Signing keys by account."""
 
     def __init__(
-        self, accounts: Table[GatewayAccount], records: Records, now: Callable[[], datetime]
+        self, accounts: Cache[GatewayAccount], kube: KubernetesClient, now: Callable[[], datetime]
     ) -> None:
         self._accounts = accounts
-        self._records = records
+        self._kube = kube
         self._now = now
         self._known: dict[_Place, _Read] = {}
         self._locks: dict[_Place, asyncio.Lock] = {}
@@ -57,7 +59,7 @@ class Keyring:
 
         Raises:
             NoKey: there is no account, reference, Secret or usable secret.
-            RecordUnavailable: the Secret was never read, and cannot be now.
+            KubernetesUnavailable: the Secret was never read, and cannot be now.
         """
         entry = self._accounts.get(account)
         if entry is None:
@@ -100,7 +102,7 @@ class Keyring:
         known = self._known.get(place)
         try:
             key, problem = await self._ask(ref)
-        except RecordUnavailable:
+        except KubernetesUnavailable:
             if known is None or known.key is None:
                 raise
             key, problem = known.key, ""
@@ -117,10 +119,10 @@ class Keyring:
 
     async def _ask(self, ref: SecretKeyRef) -> tuple[bytes | None, str]:
         try:
-            data = await self._records.read_secret(ref.name)
-        except Missing:
+            data = await self._kube.read_secret(ref.name)
+        except ObjectNotFound:
             return None, f"there is no Secret {ref.name}"
-        except NotPermitted:
+        except RequestForbidden:
             return None, (
                 f"RBAC lacks get of Secret {ref.name}: name it in the chart's value"
                 " operator.secretNames, or set operator.readAnySecret"
@@ -140,7 +142,7 @@ class AwaitingSecret:
     It is woken as well when its account changes.
     """
 
-    def __init__(self, accounts: Table[GatewayAccount], wake: Callable[[str], None]) -> None:
+    def __init__(self, accounts: Cache[GatewayAccount], wake: Callable[[str], None]) -> None:
         self._wake = wake
         self._waiting: dict[str, dict[str, None]] = {}
         self._accounts: dict[str, str] = {}

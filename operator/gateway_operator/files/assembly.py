@@ -55,8 +55,8 @@ class Keepers:
         """What shard 0's owner removes, and compares with the record, and how often."""
         tools, pause = self._tools, settings.reconcile_seconds
         removal = EndedRemoval(
-            tools.records,
-            Deletions(tools.records, tools.failpoints),
+            tools.kube,
+            Deletions(tools.kube, tools.failpoints),
             UPLOADS,
             tools.now,
             kept_seconds=UPLOAD_SECONDS,

@@ -10,8 +10,9 @@ from datetime import datetime
 
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import STORED_FINALIZER
+from gateway_core.api.resource import Object
 from gateway_core.files.files import find_expiry
-from gateway_core.kube.records import Missing, Object, Outdated
+from gateway_core.kube.errors import ObjectNotFound, WriteConflict
 from gateway_operator.files.intake import Intake, is_taken_in
 from gateway_operator.files.removal import Removal
 from gateway_operator.files.storage import FileStorage
@@ -78,7 +79,7 @@ class FileController:
             return
         try:
             again_in = await self._see_to(obj)
-        except (Outdated, Missing):
+        except (WriteConflict, ObjectNotFound):
             # another has changed it: it is read anew
             again_in = CONFLICT_SECONDS
         if again_in is None:
@@ -98,7 +99,7 @@ class FileController:
                 self._leaving.pop(name, None)
             return again_in
         if expiry is not None and self._is_over(expiry):
-            await self._tools.records.delete(GatewayFile.plural, name, uid=meta["uid"])
+            await self._tools.kube.delete(GatewayFile.plural, name, uid=meta["uid"])
             self._tools.metrics.files_ended.labels("expired").inc()
             # the watch tells what follows; where no finalizer kept it, that is nothing
             return None if STORED_FINALIZER in (meta.get("finalizers") or ()) else CONFLICT_SECONDS

@@ -11,10 +11,10 @@ from typing import Any
 from gateway_core.api.conditions import ConditionType, Reason, update_conditions
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import FILE_PREFIX, Ownership, name_to_id
+from gateway_core.api.resource import Object
 from gateway_core.api.times import format_time
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.uploads import is_settled
-from gateway_core.kube.records import Object
 from gateway_core.providers.catalog import Problem
 from gateway_core.storage.content import find_foreign
 from gateway_core.storage.objects import ObjectMissing
@@ -50,19 +50,17 @@ class Intake:
         """Labels it and tells whether its bytes are there; the new object.
 
         One whose Upload was settled with another object is one that came too late, and goes.
-        Raises Outdated, Missing, StoreUnavailable, RecordUnavailable.
+        Raises WriteConflict, ObjectNotFound, StoreUnavailable, KubernetesUnavailable.
         """
         async with self._places:
             if await self._is_late(obj):
                 meta = obj["metadata"]
-                await self._tools.records.delete(GatewayFile.plural, meta["name"], uid=meta["uid"])
+                await self._tools.kube.delete(GatewayFile.plural, meta["name"], uid=meta["uid"])
                 return obj
             problem = self._check(obj)
             lacking = find_lacking(obj)
             if problem is None and lacking:
-                obj = await self._tools.records.patch(
-                    GatewayFile.plural, obj, {"metadata": lacking}
-                )
+                obj = await self._tools.kube.patch(GatewayFile.plural, obj, {"metadata": lacking})
             return await self.show(obj, problem or await self.find_missing(obj))
 
     async def find_missing(self, obj: Object) -> Problem | None:
@@ -80,7 +78,7 @@ class Intake:
     async def show(self, obj: Object, problem: Problem | None) -> Object:
         """Writes `Ready` where it says something else; the new object, with an event if it is bad.
 
-        Outdated, Missing.
+        WriteConflict, ObjectNotFound.
         """
         status = "False" if problem else "True"
         reason = problem.reason if problem else Reason.AVAILABLE
@@ -102,9 +100,9 @@ class Intake:
             "observedGeneration": obj["metadata"].get("generation", 1),
             "conditions": conditions,
         }
-        new = await self._tools.records.patch_status(GatewayFile.plural, obj, change)
+        new = await self._tools.kube.patch_status(GatewayFile.plural, obj, change)
         if problem is not None:
-            await self._tools.records.report_event(
+            await self._tools.kube.report_event(
                 obj, reason=problem.reason.value, message=problem.message
             )
         return new
@@ -143,7 +141,7 @@ class Intake:
             return False
         if not await self._has_bytes(obj):
             return True
-        await self._tools.records.patch_status(GatewayUpload.plural, upload, name_file(obj))
+        await self._tools.kube.patch_status(GatewayUpload.plural, upload, name_file(obj))
         return False
 
     async def _has_bytes(self, obj: Object) -> bool:

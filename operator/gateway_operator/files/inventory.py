@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway_core.api.file import GatewayFile
+from gateway_core.api.resource import Object
 from gateway_core.api.times import parse_time
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.files import find_expiry
 from gateway_core.files.quota_counters import Pool
 from gateway_core.files.uploads import is_settled, read_expiry, read_member
-from gateway_core.kube.records import Object, Records
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.storage.content import pool_of
 
 
@@ -66,16 +67,16 @@ def digest_places(places: dict[str, int]) -> int:
     return hash(frozenset(places.items()))
 
 
-async def take_inventory(records: Records) -> Inventory:
+async def take_inventory(kube: KubernetesClient) -> Inventory:
     """Reads all pages. Uploads first: one that is completed meanwhile is there as its file.
 
-    Raises RecordUnavailable, and WatchExpired where a page took minutes.
+    Raises KubernetesUnavailable, and VersionExpired where a page took minutes.
     """
     survey = Inventory()
-    async for obj in list_objects(records, GatewayUpload.plural):
+    async for obj in list_objects(kube, GatewayUpload.plural):
         if not is_settled(obj):
             survey.uploads[obj["metadata"]["name"]] = _read_upload(obj)
-    async for obj in list_objects(records, GatewayFile.plural):
+    async for obj in list_objects(kube, GatewayFile.plural):
         name = obj["metadata"]["name"]
         survey.files[name] = _read_file(obj)
         upload = obj["spec"]["request"].get("uploadName")
@@ -84,11 +85,13 @@ async def take_inventory(records: Records) -> Inventory:
     return survey
 
 
-async def list_objects(records: Records, plural: str, **selectors: Any) -> AsyncIterator[Object]:
+async def list_objects(
+    kube: KubernetesClient, plural: str, **selectors: Any
+) -> AsyncIterator[Object]:
     """All objects of a kind, page by page."""
     token = None
     while True:
-        page = await records.list_page(plural, token=token, **selectors)
+        page = await kube.list_page(plural, token=token, **selectors)
         for obj in page.items:
             yield obj
         token = page.next_token

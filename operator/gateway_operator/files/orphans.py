@@ -22,7 +22,7 @@ from gateway_core.api.resource import BATCHES_FOLDER, FILES_FOLDER, UPLOADS_FOLD
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.addresses import TICKET_SECONDS
 from gateway_core.files.uploads import is_settled
-from gateway_core.kube.records import Missing, Outdated
+from gateway_core.kube.errors import ObjectNotFound, WriteConflict
 from gateway_core.storage.content import FOLDERS, Owner, list_keys, read_owner
 from gateway_core.storage.objects import Entry
 from gateway_operator.files.intake import Intake, read_ready
@@ -55,7 +55,7 @@ class OrphanRemoval:
         """One pass; how many orphans it removed. Raises what the ports raise."""
         oldest = self._tools.now() - self._orphan_age
         no_put = self._tools.now() - max(min(self._orphan_age, PUT_AGE), LEAST_PUT_AGE)
-        survey = await take_inventory(self._tools.records)
+        survey = await take_inventory(self._tools.kube)
         batches, used = await self._list_batches()
         whole: set[str] = set()
         removed = 0
@@ -78,7 +78,7 @@ class OrphanRemoval:
     async def _list_batches(self) -> tuple[set[str], set[tuple[str, str]]]:
         """Names of all batches, and (folder, name) of what those with work left read and write."""
         names, used = set[str](), set[tuple[str, str]]()
-        async for obj in list_objects(self._tools.records, GatewayBatch.plural):
+        async for obj in list_objects(self._tools.kube, GatewayBatch.plural):
             names.add(obj["metadata"]["name"])
             status = obj.get("status") or {}
             if status.get("work") == "Settled":
@@ -165,7 +165,7 @@ class OrphanRemoval:
                 continue
             try:
                 ready = read_ready(await self._intake.take_in(obj))
-            except (Outdated, Missing):
+            except (WriteConflict, ObjectNotFound):
                 continue
             if ready is not None and ready["reason"] == Reason.BYTES_MISSING:
                 broken += 1

@@ -57,7 +57,7 @@ class QuotaCheck:
 
     async def sweep(self) -> int:
         """One pass; how many differences were mended. Raises what the ports raise."""
-        survey = await take_inventory(self._tools.records)
+        survey = await take_inventory(self._tools.kube)
         self._take_up_late(survey)
         expected = self._list_members(survey)
         self._show(survey)

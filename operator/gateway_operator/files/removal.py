@@ -9,9 +9,8 @@ import time
 
 from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.file import GatewayFile
-from gateway_core.api.resource import upload_folder
+from gateway_core.api.resource import Object, upload_folder
 from gateway_core.api.upload import GatewayUpload
-from gateway_core.kube.records import Object
 from gateway_core.storage.content import find_foreign, list_keys, pool_of
 from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.files.storage import MOST_KEYS, FileStorage
@@ -40,7 +39,7 @@ class Removal:
     async def remove(self, obj: Object) -> float | None:
         """Takes all steps; in how many seconds to come again where a batch reads the file.
 
-        Raises Outdated, Missing, StoreUnavailable, RecordUnavailable.
+        Raises WriteConflict, ObjectNotFound, StoreUnavailable, KubernetesUnavailable.
         """
         tools, name = self._tools, obj["metadata"]["name"]
         request = obj["spec"]["request"]
@@ -71,7 +70,7 @@ class Removal:
 
     async def _is_read(self, name: str) -> bool:
         """Whether a batch that is not settled names the file as its input."""
-        page = await self._tools.records.list_page(
+        page = await self._tools.kube.list_page(
             GatewayBatch.plural,
             limit=1,
             field_selector=f"spec.request.inputFileName={name},status.work!=Settled",
@@ -112,7 +111,7 @@ class Removal:
         if now - self._told.get(name, float("-inf")) >= TOLD_SECONDS:
             self._told[name] = now
             text = f"the file stays until its bytes can be removed: {error}"
-            await self._tools.records.report_event(obj, reason="BytesNotRemoved", message=text)
+            await self._tools.kube.report_event(obj, reason="BytesNotRemoved", message=text)
 
 
 def _names_file(upload: Object, file: Object) -> bool:

@@ -10,10 +10,13 @@ import structlog
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import ACCOUNT_LABEL, SHARD_LABEL, STORED_FINALIZER, IdMint, shard_of
+from gateway_core.api.resource import Object
 from gateway_core.api.times import parse_time
 from gateway_core.files.files import FileRecorder
 from gateway_core.files.quota_counters import Pool, StorageLedger, StorageStale, StorageUnavailable
-from gateway_core.kube.records import Missing, Object, Records, Table
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import ObjectNotFound
+from gateway_core.kube.informer import Cache
 from gateway_core.storage.content import list_keys
 from gateway_core.storage.objects import ObjectStore
 from gateway_operator.failpoints import Failpoints
@@ -43,11 +46,11 @@ def find_lacking(obj: Object) -> dict[str, Any]:
 class FileStorage:
     """The parts of the operator that files and uploads need; `now` is called for its value."""
 
-    records: Records
+    kube: KubernetesClient
     store: ObjectStore
     ledger: StorageLedger
     files: FileRecorder
-    accounts: Table[GatewayAccount]
+    accounts: Cache[GatewayAccount]
     mint: IdMint
     failpoints: Failpoints
     metrics: Metrics
@@ -60,8 +63,8 @@ class FileStorage:
     async def find(self, plural: str, name: str) -> Object | None:
         """The object as it is in the record, None where there is none."""
         try:
-            return await self.records.get(plural, name)
-        except Missing:
+            return await self.kube.get(plural, name)
+        except ObjectNotFound:
             return None
 
     async def release(self, account: str, pool: Pool, member: str) -> None:
@@ -85,7 +88,7 @@ class FileStorage:
         and both have one folder: the first one's File may stand for years.
         """
         selector, kept = f"spec.request.uploadName={upload}", set[str]()
-        async for file in list_objects(self.records, GatewayFile.plural, field_selector=selector):
+        async for file in list_objects(self.kube, GatewayFile.plural, field_selector=selector):
             if file["metadata"]["name"] != closing:
                 kept |= set(list_keys(file))
         return frozenset(kept)
@@ -104,10 +107,10 @@ class FileStorage:
         return removed + len(due)
 
     async def let_go(self, plural: str, obj: Object) -> Object:
-        """Takes the finalizer of stored bytes away; the new object. Outdated, Missing."""
+        """Remove the finalizer of stored bytes; the new object. WriteConflict, ObjectNotFound."""
         finalizers = obj["metadata"].get("finalizers") or []
         if STORED_FINALIZER not in finalizers:
             return obj
         kept = [name for name in finalizers if name != STORED_FINALIZER]
         patch: dict[str, Any] = {"metadata": {"finalizers": kept}}
-        return await self.records.patch(plural, obj, patch)
+        return await self.kube.patch(plural, obj, patch)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from gateway_core.admission.intake import IntakeStop
-from gateway_core.kube.records import Records
+from gateway_core.kube.client import KubernetesClient
 from gateway_operator.metrics import Metrics
 from gateway_operator.retention.schedule import Sweep
 from gateway_operator.settings import Settings
@@ -25,14 +25,14 @@ class DatabaseSize:
 
     def __init__(
         self,
-        read_size: Callable[[], Awaitable[int]],
+        read_etcd_size: Callable[[], Awaitable[int]],
         stop: IntakeStop,
         metrics: Metrics,
         *,
         quota: int,
         stop_percent: int,
     ) -> None:
-        self._read_size = read_size
+        self._read_size = read_etcd_size
         self._stop = stop
         self._metrics = metrics
         self._quota = quota
@@ -41,7 +41,7 @@ class DatabaseSize:
         metrics.record_quota.set(quota)
 
     async def sample(self) -> int:
-        """Sets or clears the mark; 1 where intake is stopped. RecordError, CountersUnavailable."""
+        """Set or clear the mark; 1 while intake stops. KubernetesError, CountersUnavailable."""
         size = await self._read_size()
         self._metrics.record_size.set(size)
         stopped = size >= self._most
@@ -56,13 +56,13 @@ class DatabaseSize:
 
 
 def plan_samples(
-    records: Records, stop: IntakeStop, metrics: Metrics, settings: Settings
+    kube: KubernetesClient, stop: IntakeStop, metrics: Metrics, settings: Settings
 ) -> tuple[Sweep, ...]:
     """The sample of the record's size, where its quota is set."""
     if not settings.record_quota_bytes:
         return ()
     space = DatabaseSize(
-        records.read_size,
+        kube.read_etcd_size,
         stop,
         metrics,
         quota=settings.record_quota_bytes,

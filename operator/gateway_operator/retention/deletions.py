@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any, Self
 
 from gateway_core.api.ids import ACCOUNT_LABEL
-from gateway_core.kube.records import Outdated, RecordOutcomeUnknown, Records
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import WriteConflict, WriteOutcomeUnknown
 from gateway_operator.failpoints import Failpoints
 
 DAY_SECONDS = 86_400.0
@@ -60,12 +61,12 @@ class Listed:
 class Deletions:
     """Deletes objects at the very version that was listed: one that has changed since stays."""
 
-    def __init__(self, records: Records, failpoints: Failpoints) -> None:
-        self._records = records
+    def __init__(self, kube: KubernetesClient, failpoints: Failpoints) -> None:
+        self._kube = kube
         self._failpoints = failpoints
 
     async def delete(self, plural: str, objects: Sequence[Listed]) -> int:
-        """Deletes them; how many this call has deleted. Raises RecordUnavailable."""
+        """Deletes them; how many this call has deleted. Raises KubernetesUnavailable."""
         loop = asyncio.get_running_loop()
         deleted = 0
         for start in range(0, len(objects), AT_ONCE):
@@ -78,8 +79,8 @@ class Deletions:
     async def _delete(self, plural: str, listed: Listed) -> bool:
         self._failpoints.reach("before-removal")
         try:
-            await self._records.delete(plural, listed.name, uid=listed.uid, version=listed.version)
-        except (Outdated, RecordOutcomeUnknown):
+            await self._kube.delete(plural, listed.name, uid=listed.uid, version=listed.version)
+        except (WriteConflict, WriteOutcomeUnknown):
             return False
         self._failpoints.reach("after-removal")
         return True

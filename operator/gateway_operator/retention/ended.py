@@ -19,7 +19,7 @@ from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL
 from gateway_core.api.task import SETTLED
 from gateway_core.api.times import parse_label_time, parse_time
 from gateway_core.api.upload import LIFETIME_SECONDS, GatewayUpload
-from gateway_core.kube.records import Records
+from gateway_core.kube.client import KubernetesClient
 from gateway_operator.retention.deletions import DAY_SECONDS, Deletions, Listed
 
 UPLOAD_SECONDS = LIFETIME_SECONDS + DAY_SECONDS
@@ -58,7 +58,7 @@ class EndedRemoval:
 
     def __init__(
         self,
-        records: Records,
+        kube: KubernetesClient,
         deletions: Deletions,
         kind: EndedKind,
         now: Callable[[], datetime],
@@ -67,7 +67,7 @@ class EndedRemoval:
         most: int,
         resume: Callable[[str], None] = lambda _name: None,
     ) -> None:
-        self._records = records
+        self._kube = kube
         self._deletions = deletions
         self._kind = kind
         self._now = now
@@ -112,7 +112,7 @@ class EndedRemoval:
         """Pages of what may be removed."""
         token = None
         while True:
-            page = await self._records.list_page(
+            page = await self._kube.list_page(
                 self._kind.plural,
                 token=token,
                 label_selector=label_selector,

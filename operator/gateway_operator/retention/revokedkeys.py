@@ -13,14 +13,14 @@ from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import REVOKED_AT_ANNOTATION
 from gateway_core.api.key import MOST_REVOKED, GatewayKey
 from gateway_core.api.times import parse_time
-from gateway_core.kube.records import (
-    Missing,
-    Outdated,
-    RecordOutcomeUnknown,
-    Records,
-    Refused,
-    Table,
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import (
+    ObjectNotFound,
+    RequestRejected,
+    WriteConflict,
+    WriteOutcomeUnknown,
 )
+from gateway_core.kube.informer import Cache
 from gateway_core.storage.objects import ObjectStore
 from gateway_core.tasks.archive import archive_removed
 from gateway_operator.retention.deletions import Deletions, Listed
@@ -33,15 +33,15 @@ class RevokedKeys:
 
     def __init__(
         self,
-        records: Records,
+        kube: KubernetesClient,
         store: ObjectStore,
         deletions: Deletions,
-        keys: Table[GatewayKey],
-        guardrails: Table[GatewayGuardrail],
+        keys: Cache[GatewayKey],
+        guardrails: Cache[GatewayGuardrail],
         *,
         most: int = MOST_REVOKED,
     ) -> None:
-        self._records = records
+        self._kube = kube
         self._store = store
         self._deletions = deletions
         self._keys = keys
@@ -49,7 +49,7 @@ class RevokedKeys:
         self._most = most
 
     async def sweep(self) -> int:
-        """Removes what is due; how many. Raises RecordError, StoreUnavailable."""
+        """Removes what is due; how many. Raises KubernetesError, StoreUnavailable."""
         revoked: defaultdict[str, list[GatewayKey]] = defaultdict(list)
         for _, key in list(self._keys.items()):
             if key.spec.revoked and key.spec.secret_name is None:
@@ -61,7 +61,7 @@ class RevokedKeys:
                 continue
             try:
                 removed += await self._remove(account, {key.metadata.name for key in due})
-            except Refused as error:
+            except RequestRejected as error:
                 _log.warning("revoked keys not removed", account=account, error=str(error))
         if removed:
             _log.info("revoked keys removed", keys=removed)
@@ -72,8 +72,8 @@ class RevokedKeys:
         due: list[Listed] = []
         for name in sorted(names - assigned):
             try:
-                obj = await self._records.get(GatewayKey.plural, name)
-            except Missing:
+                obj = await self._kube.get(GatewayKey.plural, name)
+            except ObjectNotFound:
                 continue
             # another of its name, made since
             if not obj["spec"].get("revoked") or obj["spec"]["accountName"] != account:
@@ -96,14 +96,12 @@ class RevokedKeys:
             if not held:
                 continue
             try:
-                obj = await self._records.get(GatewayGuardrail.plural, name)
+                obj = await self._kube.get(GatewayGuardrail.plural, name)
                 left = [key for key in obj["spec"].get("keyNames") or () if key not in names]
-                await self._records.patch(
-                    GatewayGuardrail.plural, obj, {"spec": {"keyNames": left}}
-                )
-            except Missing:
+                await self._kube.patch(GatewayGuardrail.plural, obj, {"spec": {"keyNames": left}})
+            except ObjectNotFound:
                 continue
-            except (Outdated, RecordOutcomeUnknown, Refused) as error:
+            except (WriteConflict, WriteOutcomeUnknown, RequestRejected) as error:
                 _log.info("revoked keys are still assigned", guardrail=name, error=str(error))
                 assigned |= held
         return assigned

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.concurrency import Supervisor
 from gateway_core.files.quota_counters import StorageUnavailable
-from gateway_core.kube.records import RecordError, Table
+from gateway_core.kube.errors import KubernetesError
+from gateway_core.kube.informer import Cache
 from gateway_core.redis.link import CountersUnavailable
 from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.accounts.lastuse import COPY_SECONDS, LastUse
@@ -37,20 +38,20 @@ class Sweep:
 
 
 def plan_sweeps(
-    tools: Tools, guardrails: Table[GatewayGuardrail], rules: Rules, sweep_seconds: float
+    tools: Tools, guardrails: Cache[GatewayGuardrail], rules: Rules, sweep_seconds: float
 ) -> tuple[Sweep, ...]:
     """What shard 0's owner removes, and how often at most."""
-    records, store, now = tools.records, tools.store, tools.now
-    deletions = Deletions(records, tools.failpoints)
-    removal = Removal(records, rules, tools.metrics, deletions, now)
+    kube, store, now = tools.kube, tools.store, tools.now
+    deletions = Deletions(kube, tools.failpoints)
+    removal = Removal(kube, rules, tools.metrics, deletions, now)
     batches = EndedRemoval(
-        records, deletions, BATCHES, now, kept_seconds=rules.batches, most=rules.ended
+        kube, deletions, BATCHES, now, kept_seconds=rules.batches, most=rules.ended
     )
-    revoked = RevokedKeys(records, store, deletions, tools.keys, guardrails)
-    uses = LastUse(records, tools.counters, tools.keys)
+    revoked = RevokedKeys(kube, store, deletions, tools.keys, guardrails)
+    uses = LastUse(kube, tools.counters, tools.keys)
     return (
         Sweep("finished tasks", removal.sweep, sweep_seconds),
-        Sweep("days of usage", Closing(records, store, rules, now).sweep, CLOSING_SECONDS),
+        Sweep("days of usage", Closing(kube, store, rules, now).sweep, CLOSING_SECONDS),
         Sweep("ended batches", batches.sweep, sweep_seconds),
         Sweep("last use of keys", uses.sweep, COPY_SECONDS),
         Sweep("revoked keys", revoked.sweep, sweep_seconds),
@@ -80,7 +81,7 @@ class Schedule:
     async def _repeat(self, sweep: Sweep) -> None:
         await asyncio.sleep(min(FIRST_SECONDS, sweep.pause_seconds))
         while True:
-            away = (RecordError, StoreUnavailable, StorageUnavailable, CountersUnavailable)
+            away = (KubernetesError, StoreUnavailable, StorageUnavailable, CountersUnavailable)
             with self._supervisor.guard(sweep.name, *away):
                 await sweep.run()
                 self._note(sweep.name)

@@ -14,7 +14,8 @@ import structlog
 from gateway_core.api.ids import FOLDED_LABEL
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import parse_label_time
-from gateway_core.kube.records import Records, WatchExpired
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import VersionExpired
 from gateway_operator.metrics import Metrics
 from gateway_operator.retention.deletions import Deletions, Listed, Rules
 
@@ -30,7 +31,7 @@ class Removal:
 
     def __init__(
         self,
-        records: Records,
+        kube: KubernetesClient,
         rules: Rules,
         metrics: Metrics,
         deletions: Deletions,
@@ -38,7 +39,7 @@ class Removal:
         *,
         most_candidates: int = MOST_CANDIDATES,
     ) -> None:
-        self._records = records
+        self._kube = kube
         self._rules = rules
         self._metrics = metrics
         self._deletions = deletions
@@ -71,7 +72,7 @@ class Removal:
                         heapq.heappush(oldest, (-task.since.timestamp(), task))
                         if len(oldest) > self._most_candidates:
                             heapq.heappop(oldest)
-        except WatchExpired:
+        except VersionExpired:
             # the list has aged while its tasks were removed; the next one goes on
             _log.info("finished tasks are listed anew", removed=removed)
             return removed, True
@@ -106,7 +107,7 @@ class Removal:
         """Pages of the tasks that were archived and folded, and have nothing left to do."""
         token = None
         while True:
-            page = await self._records.list_page(
+            page = await self._kube.list_page(
                 GatewayTask.plural,
                 limit=PAGE,
                 token=token,

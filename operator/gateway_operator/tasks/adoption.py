@@ -18,11 +18,11 @@ from gateway_core.api.ids import (
     shard_of,
 )
 from gateway_core.api.model import Route
+from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import parse_time
 from gateway_core.billing.counters import AdmissionCall
 from gateway_core.billing.prices import bound_task, quote, select_price
-from gateway_core.kube.records import Object
 from gateway_core.storage.objects import ObjectMissing
 from gateway_core.tasks.archive import InputDamaged, load_input, read_archived
 from gateway_core.tasks.lifecycle import record_intent, reserved_micros

@@ -3,8 +3,8 @@
 import time
 from dataclasses import dataclass
 
+from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask, UpstreamJob
-from gateway_core.kube.records import Object
 
 FRESH_SECONDS = 5.0
 

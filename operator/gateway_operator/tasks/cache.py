@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import ValuesView
 
 from gateway_core.api.ids import TASK_FINALIZER
-from gateway_core.kube.records import Object
+from gateway_core.api.resource import Object
 
 _MOST_GONE = 20_000
 _Job = tuple[str, str]
@@ -43,7 +43,7 @@ class TaskCache:
         obj = self._objects.get(name)
         return -1 if obj is None else int(obj["metadata"]["resourceVersion"])
 
-    def offer(self, obj: Object) -> bool:
+    def upsert(self, obj: Object) -> bool:
         """Takes in an object unless it or a newer one is known; whether it was taken.
 
         Who managed which field is dropped: it is half of the object and nobody's business here.

@@ -8,8 +8,8 @@ import structlog
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from gateway_core.api.ids import REQUEST_ID_ANNOTATION, name_to_id
+from gateway_core.api.resource import Object
 from gateway_core.api.task import SETTLED, TERMINAL_PHASES, GatewayTask
-from gateway_core.kube.records import Object
 from gateway_core.observability.tracing import NO_SPAN, Span
 from gateway_core.providers.notices import Notice
 from gateway_core.tasks.lifecycle import Step, next_step
@@ -75,7 +75,7 @@ class TaskController:
             if self._submission.job_of(name) is not None:
                 self._tools.queue.add(name)
             return
-        if kind == "DELETED" or self._tools.live.offer(obj):
+        if kind == "DELETED" or self._tools.live.upsert(obj):
             if kind == "ADDED" and "upstream" not in (obj.get("status") or {}):
                 self._submission.note_created(name)
             self._delivery.observe(name)
@@ -95,7 +95,7 @@ class TaskController:
         self._tools.metrics.count_notice("taken" if taken else "held_up")
 
     async def reconcile(self, name: str) -> None:
-        """Does what is due for the task, if anything. Raises RecordUnavailable and the like."""
+        """Does what is due for the task, if anything. Raises KubernetesUnavailable and the like."""
         conflicts = 0
         while True:
             if self._tools.live.is_unread(name):

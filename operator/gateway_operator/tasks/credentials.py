@@ -18,7 +18,7 @@ from gateway_core.api.conditions import Reason
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.limits import MOST_GUARDRAILS
-from gateway_core.kube.records import Table
+from gateway_core.kube.informer import Cache
 from gateway_operator.accounts.keys import check_creator, check_key, find_role
 from gateway_operator.tasks.holds import Payer
 from gateway_operator.tasks.inputs import Unacceptable
@@ -72,7 +72,7 @@ def check_model(policy: Policy | None, service: str, model_id: str) -> None:
 
 
 def follow_policies(
-    keys: Table[GatewayKey], guardrails: Table[GatewayGuardrail]
+    keys: Cache[GatewayKey], guardrails: Cache[GatewayGuardrail]
 ) -> Policies[GatewayGuardrail]:
     """The policies of the operator's tables."""
     return Policies(keys, guardrails, _read_guardrail)

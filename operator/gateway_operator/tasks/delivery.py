@@ -14,10 +14,11 @@ from datetime import datetime, timedelta
 import structlog
 
 from gateway_core.api.ids import name_to_id
+from gateway_core.api.resource import Object
 from gateway_core.api.task import SETTLED, GatewayTask
 from gateway_core.api.times import parse_time
 from gateway_core.callbacks.schedule import State
-from gateway_core.kube.records import Object, Table
+from gateway_core.kube.informer import Cache
 from gateway_core.observability.tracing import SpanKind
 from gateway_core.tasks.delivery import (
     SECRET_PATIENCE,
@@ -237,7 +238,7 @@ def project_wanted(obj: Object, shards: Shards) -> int | None:
 class Redeliveries:
     """Puts tasks on the queue as they come into the table."""
 
-    def __init__(self, wanted: Table[int], live: TaskCache, queue: WorkQueue) -> None:
+    def __init__(self, wanted: Cache[int], live: TaskCache, queue: WorkQueue) -> None:
         self._wanted = wanted
         self._live = live
         self._queue = queue

@@ -7,9 +7,10 @@ import structlog
 
 from gateway_core.api.conditions import Reason
 from gateway_core.api.ids import FOLDED_LABEL, TASK_FINALIZER
+from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import format_label_time
-from gateway_core.kube.records import Object, RecordError
+from gateway_core.kube.errors import KubernetesError
 from gateway_core.providers.upstream import Upstream, UpstreamError
 from gateway_core.tasks.archive import archive_task
 from gateway_operator.billing.settlement import settle_hold
@@ -81,7 +82,7 @@ class Ending:
                 else:
                     with tools.calls.watch(job.task, provider, "cancel"):
                         await upstream.cancel(job.id)
-        except (UpstreamError, RecordError, TimeoutError) as error:
+        except (UpstreamError, KubernetesError, TimeoutError) as error:
             problem = f"may still be running ({type(error).__name__})"
         text = f"job {job.id} of {provider} {problem}: another owner has ended or moved the task"
         _log.warning("unrecorded job", object=job.task.metadata.name, error=text)
@@ -115,7 +116,7 @@ class Ending:
                 await self._cancel_job(obj, task)
         except UpstreamError as error:
             return error.message
-        except RecordError as error:
+        except KubernetesError as error:
             return f"the provider's resource could not be read ({type(error).__name__})"
         except TimeoutError:
             return "the provider did not answer in time"
@@ -154,4 +155,4 @@ class Ending:
         return None
 
     async def _abandon(self, obj: Object, problem: str) -> None:
-        await self._tools.records.report_event(obj, reason="JobAbandoned", message=problem)
+        await self._tools.kube.report_event(obj, reason="JobAbandoned", message=problem)

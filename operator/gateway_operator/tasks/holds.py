@@ -91,7 +91,7 @@ class Holds:
         adopted one waits. Where the money is lost it is rebuilt first.
 
         A hold that did not stand may have been settled, by another owner who was there while this
-        one was halted: then it is undone. Superseded; RecordUnavailable; what a rebuild raises.
+        one was halted: then it is undone. Superseded; KubernetesUnavailable; what a rebuild raises.
         """
         name, account = task.metadata.name, task.spec.request.account_name
         if name in self._sure:

@@ -22,11 +22,11 @@ from gateway_core.accounts.guardrails import (
 )
 from gateway_core.api.conditions import Reason
 from gateway_core.api.limits import subject_of_guardrail, subject_of_key
+from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import parse_time
 from gateway_core.billing.counters import Budget, BudgetState
 from gateway_core.billing.limits import describe_failure, describe_limit
-from gateway_core.kube.records import Object
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 from gateway_operator.tasks.credentials import dump_spec
 from gateway_operator.tasks.inputs import Unacceptable

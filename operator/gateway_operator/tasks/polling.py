@@ -13,10 +13,10 @@ from datetime import datetime
 from fractions import Fraction
 
 from gateway_core.api.conditions import Reason
+from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import parse_time
 from gateway_core.billing.prices import Usage, bound_task, charge, select_price
-from gateway_core.kube.records import Object
 from gateway_core.observability.tracing import NO_SPAN, Span, SpanKind
 from gateway_core.providers.upstream import (
     JobReport,

@@ -13,6 +13,7 @@ import structlog
 
 from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.ids import CALL_PREFIX, is_batch
+from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import parse_time
 from gateway_core.billing.counters import Hold
@@ -20,7 +21,7 @@ from gateway_core.billing.ledger import read_entry
 from gateway_core.billing.usage import ENDED_PHASES
 from gateway_core.billing.usage_store import select_unfolded
 from gateway_core.concurrency import Supervisor
-from gateway_core.kube.records import Missing, Object, RecordError
+from gateway_core.kube.errors import KubernetesError, ObjectNotFound
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 from gateway_core.storage.objects import StoreUnavailable
 from gateway_core.tasks.archive import read_archived
@@ -68,7 +69,7 @@ class Resync:
     async def _try(self, sweep: Callable[[], Awaitable[int]]) -> bool:
         """Whether the sweep came to its end."""
         name = sweep.__name__.removeprefix("sweep_")
-        away = (RecordError, CountersUnavailable, StoreUnavailable)
+        away = (KubernetesError, CountersUnavailable, StoreUnavailable)
         with self._supervisor.guard(name, *away) as attempt:
             await sweep()
             self._tools.metrics.note_sweep(name, self._tools.now())
@@ -165,8 +166,8 @@ class Resync:
     async def _find(self, account: str, name: str) -> Object | None:
         kind = GatewayBatch if is_batch(name) else GatewayTask
         try:
-            obj = await self._tools.records.get(kind.plural, name)
-        except Missing:
+            obj = await self._tools.kube.get(kind.plural, name)
+        except ObjectNotFound:
             obj = None
         if obj is not None and obj["spec"]["request"]["accountName"] == account:
             return obj
@@ -181,7 +182,7 @@ class Resync:
         token = None
         selectors = (self._tools.shards.selector, label_selector)
         while True:
-            page = await self._tools.records.list_page(
+            page = await self._tools.kube.list_page(
                 GatewayTask.plural,
                 token=token,
                 field_selector=field_selector,

@@ -3,14 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
-from gateway_core.kube.records import (
-    Missing,
-    Object,
-    Outdated,
-    RecordOutcomeUnknown,
-    Records,
-)
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import ObjectNotFound, WriteConflict, WriteOutcomeUnknown
 from gateway_operator.tasks.cache import TaskCache
 
 
@@ -37,10 +33,10 @@ class Superseded(Exception):
 
 
 class StatusWriter:
-    """Writes to tasks on behalf of the steps. Raises RecordUnavailable where nothing was done."""
+    """Writes to tasks on behalf of the steps. KubernetesUnavailable where nothing was done."""
 
-    def __init__(self, records: Records, live: TaskCache) -> None:
-        self._records = records
+    def __init__(self, kube: KubernetesClient, live: TaskCache) -> None:
+        self._kube = kube
         self._live = live
 
     async def commit(self, obj: Object, status: Mapping[str, Any]) -> Object:
@@ -49,7 +45,7 @@ class StatusWriter:
         With it goes what was held back. The whole status is sent, which at the resourceVersion
         that was read comes to the same as a patch.
         """
-        return await self._write(self._records.replace_status, obj, merge_status(obj, status))
+        return await self._write(self._kube.replace_status, obj, merge_status(obj, status))
 
     def hold_back(self, obj: Object, status: Mapping[str, Any]) -> None:
         """Merges `status` in memory, to be written with the next commit. Superseded as above.
@@ -63,21 +59,21 @@ class StatusWriter:
 
     async def amend(self, obj: Object, patch: Mapping[str, Any]) -> Object:
         """Merges `patch` into metadata or spec; the new object. Superseded as above."""
-        return await self._write(self._records.patch, obj, patch)
+        return await self._write(self._kube.patch, obj, patch)
 
     async def refresh(self, name: str) -> None:
         """Reads the object by name into the live tasks, or forgets it if it is gone."""
         try:
-            self._live.offer(await self._records.get(GatewayTask.plural, name))
-        except Missing:
+            self._live.upsert(await self._kube.get(GatewayTask.plural, name))
+        except ObjectNotFound:
             self._live.drop(name)
 
     async def _write(self, write: Any, obj: Object, change: Mapping[str, Any]) -> Object:
         name = obj["metadata"]["name"]
         try:
             new: Object = await write(GatewayTask.plural, obj, change)
-        except (Outdated, Missing, RecordOutcomeUnknown) as error:
+        except (WriteConflict, ObjectNotFound, WriteOutcomeUnknown) as error:
             await self.refresh(name)
             raise Superseded(f"{name}: {error}") from error
-        self._live.offer(new)
+        self._live.upsert(new)
         return new

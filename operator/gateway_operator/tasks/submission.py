@@ -18,8 +18,9 @@ from typing import Any
 import structlog
 
 from gateway_core.api.conditions import Reason
+from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask, UpstreamJob
-from gateway_core.kube.records import Object, RecordOutcomeUnknown
+from gateway_core.kube.errors import WriteOutcomeUnknown
 from gateway_core.providers.upstream import (
     JobInput,
     SubmissionGuarantee,
@@ -80,7 +81,7 @@ class Submission:
         except Superseded as conflict:
             newest = self._tools.live.get(name) or {}
             upstream = (newest.get("status") or {}).get("upstream") or {}
-            is_unsure = isinstance(conflict.__cause__, RecordOutcomeUnknown)
+            is_unsure = isinstance(conflict.__cause__, WriteOutcomeUnknown)
             if is_unsure and upstream.get("intentTime") == written:
                 self._note_intent(name, written, begun_at)
             raise

@@ -11,11 +11,13 @@ from gateway_core.api.conditions import Reason
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import IdMint
 from gateway_core.api.key import GatewayKey
+from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import parse_time
 from gateway_core.billing.counters import Counters
 from gateway_core.billing.ledger import Rebuilder
-from gateway_core.kube.records import Object, Records, Table
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.informer import Cache
 from gateway_core.providers.catalog import Catalog
 from gateway_core.providers.notices import Notice
 from gateway_core.providers.registry import Providers
@@ -43,13 +45,13 @@ class Tools:
     """
 
     shards: Shards
-    records: Records
+    kube: KubernetesClient
     store: ObjectStore
     counters: Counters
     rebuilder: Rebuilder
-    accounts: Table[GatewayAccount]
-    users: Table[GatewayUser]
-    keys: Table[GatewayKey]
+    accounts: Cache[GatewayAccount]
+    users: Cache[GatewayUser]
+    keys: Cache[GatewayKey]
     policies: Policies[GatewayGuardrail]
     catalog: Callable[[], Catalog]
     providers: Providers[Upstream]

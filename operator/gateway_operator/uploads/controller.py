@@ -4,9 +4,10 @@ The feed shows uploads that are not settled. Nothing is kept of them but when th
 read when there is something to be done with it.
 """
 
+from gateway_core.api.resource import Object
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.uploads import is_settled, read_expiry
-from gateway_core.kube.records import Missing, Object, Outdated
+from gateway_core.kube.errors import ObjectNotFound, WriteConflict
 from gateway_operator.files.storage import FileStorage, find_lacking
 from gateway_operator.uploads.settlement import Settlement
 from gateway_operator.workqueue import WorkQueue
@@ -61,7 +62,7 @@ class UploadController:
             return
         try:
             await self._see_to(obj)
-        except (Outdated, Missing):
+        except (WriteConflict, ObjectNotFound):
             # another has changed it: it is read anew
             self._queue.add_after(name, CONFLICT_SECONDS)
 
@@ -75,13 +76,11 @@ class UploadController:
             if outcome is None:
                 lacking = find_lacking(obj)
                 if lacking:
-                    await self._tools.records.patch(
-                        GatewayUpload.plural, obj, {"metadata": lacking}
-                    )
+                    await self._tools.kube.patch(GatewayUpload.plural, obj, {"metadata": lacking})
                 left = read_expiry(obj) - self._tools.now().timestamp()
                 self._queue.add_after(name, left)
                 return
-            obj = await self._tools.records.patch(
+            obj = await self._tools.kube.patch(
                 GatewayUpload.plural, obj, {"spec": {"outcome": outcome}}
             )
             self._tools.failpoints.reach("after-upload-outcome")

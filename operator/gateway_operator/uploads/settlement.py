@@ -10,12 +10,12 @@ import structlog
 
 from gateway_core.api.conditions import ConditionType, Reason, update_conditions
 from gateway_core.api.file import GatewayFile
-from gateway_core.api.resource import upload_folder
+from gateway_core.api.resource import Object, upload_folder
 from gateway_core.api.task import SETTLED
 from gateway_core.api.times import format_time
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.uploads import is_settled, make_file
-from gateway_core.kube.records import Missing, Object
+from gateway_core.kube.errors import ObjectNotFound
 from gateway_core.storage.content import list_keys
 from gateway_operator.files.storage import FileStorage
 
@@ -41,7 +41,7 @@ class Settlement:
         self._tools = tools
 
     async def settle(self, upload: Object) -> None:
-        """Does all that follows from the outcome, which is there. Outdated where it has changed."""
+        """Do what follows from the outcome, which is there. WriteConflict where it has changed."""
         if upload["spec"]["outcome"] == "Completed":
             await self._settle_completed(upload)
         else:
@@ -62,7 +62,7 @@ class Settlement:
 
     async def _settle_completed(self, upload: Object) -> None:
         tools = self._tools
-        file = await make_file(tools.records, tools.files, upload)
+        file = await make_file(tools.kube, tools.files, upload)
         if file is None:
             # another has settled it while this process was held up
             return
@@ -117,8 +117,8 @@ class Settlement:
         if file is not None:
             change |= name_file(file)
         try:
-            await tools.records.patch_status(GatewayUpload.plural, upload, change)
-        except Missing:
+            await tools.kube.patch_status(GatewayUpload.plural, upload, change)
+        except ObjectNotFound:
             # it was being deleted, and has gone with its finalizer
             _log.info("upload gone", object=upload["metadata"]["name"])
         tools.metrics.uploads_ended.labels(outcome.lower()).inc()

@@ -86,7 +86,7 @@ class Cabinet:
 
     async def count_traces(self) -> tuple[int, int, int]:
         """Objects in the store, bytes claimed, and GatewayFiles."""
-        objects = self.gateway.records.list_objects("gatewayfiles")
+        objects = self.gateway.kube.list_objects("gatewayfiles")
         return len(self.gateway.store.contents), await self.read_used(), len(objects)
 
     async def read_used(self, account: str = "demo") -> int:

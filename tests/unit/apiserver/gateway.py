@@ -27,7 +27,7 @@ from gateway_apiserver.middleware.access_log import AccessLog
 from gateway_apiserver.middleware.drain import Drain
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.surfaces.files.finder import LISTED_SELECTOR, project_file
-from gateway_apiserver.tasks.cache import TaskTable
+from gateway_apiserver.tasks.cache import TaskCache
 from gateway_core.accounts.guardrails import read_guardrail
 from gateway_core.api.ids import IdMint, id_to_name
 from gateway_core.api.key import KeyClass, digest, mint_key
@@ -40,11 +40,11 @@ from gateway_core.providers.registry import Providers
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 from tests.fakes.counters import FakeCounters
 from tests.fakes.fetching import FakeFetcher
+from tests.fakes.informer import FakeInformer
+from tests.fakes.kubernetes import FakeKubernetes
 from tests.fakes.moderation import FakeModeration
 from tests.fakes.objects import FakeObjects
-from tests.fakes.records import FakeRecords
 from tests.fakes.storage import FakeParts, FakeStorage
-from tests.fakes.tables import FakeTable
 
 MODEL = "sim-q4-reference-to-video"
 PATH = "/api/v1/sim/reference_to_video"
@@ -138,36 +138,36 @@ class Gateway:
     def __init__(self, *, tracer: Tracer = NO_TRACER, **settings: Any) -> None:
         chosen = ApiSettings(secrets_dir=Path("unused"), store_dir=Path("unused"), **settings)
         self.clock: Callable[[], float] = time.time
-        self.records = FakeRecords()
+        self.kube = FakeKubernetes()
         self.counters = FakeCounters()
         self.storage = FakeStorage()
         self.parts = FakeParts()
         self.store = FakeObjects()
         self.fetcher = FakeFetcher()
-        self.keys = FakeTable(self.records, "gatewaykeys", project_key)
-        self.guardrails = FakeTable(self.records, "gatewayguardrails", read_guardrail)
-        self.accounts = FakeTable(
-            self.records,
+        self.keys = FakeInformer(self.kube, "gatewaykeys", project_key)
+        self.guardrails = FakeInformer(self.kube, "gatewayguardrails", read_guardrail)
+        self.accounts = FakeInformer(
+            self.kube,
             "gatewayaccounts",
             partial(project_account, defaults=chosen.account_defaults),
         )
-        self.users = FakeTable(self.records, "gatewayusers", project_user)
-        self.models = FakeTable(self.records, "gatewaymodels", project_model)
-        self.provider_table = FakeTable(
-            self.records, "gatewayproviders", project_provider, field_selector="spec.type=openai"
+        self.users = FakeInformer(self.kube, "gatewayusers", project_user)
+        self.models = FakeInformer(self.kube, "gatewaymodels", project_model)
+        self.provider_table = FakeInformer(
+            self.kube, "gatewayproviders", project_provider, field_selector="spec.type=openai"
         )
         self.moderation = FakeModeration()
-        providers = Providers(self.provider_table, self.records, lambda *_: self.moderation)
-        rebuilder = Rebuilder(self.records, Backlog(self.store), self.counters)
+        providers = Providers(self.provider_table, self.kube, lambda *_: self.moderation)
+        rebuilder = Rebuilder(self.kube, Backlog(self.store), self.counters)
         holds = LiveHolds(self.counters, rebuilder.rebuild, self.store, "api-test")
         self.calls = LiveCalls(holds)
         self.key_use = KeyUse(self.counters, lambda: self.clock())
-        self.tasks = FakeTable(
-            self.records, "gatewaytasks", project_task, field_selector=OPEN_SELECTOR
+        self.tasks = FakeInformer(
+            self.kube, "gatewaytasks", project_task, field_selector=OPEN_SELECTOR
         )
         self.mint = IdMint(ID_KEY)
-        self.files = FakeTable(
-            self.records,
+        self.files = FakeInformer(
+            self.kube,
             "gatewayfiles",
             partial(project_file, mint=self.mint),
             field_selector=LISTED_SELECTOR,
@@ -175,7 +175,7 @@ class Gateway:
         self.intake = Intake(maintenance=chosen.maintenance)
         parts = ApiParts(
             settings=chosen,
-            records=self.records,
+            kube=self.kube,
             counters=self.counters,
             storage=self.storage,
             parts=self.parts,
@@ -193,7 +193,7 @@ class Gateway:
             calls=self.calls,
             intake=self.intake,
             key_use=self.key_use,
-            tasks=TaskTable(self.tasks),
+            tasks=TaskCache(self.tasks),
             files=self.files,
             id_key=ID_KEY,
             peppers=PEPPERS,
@@ -217,7 +217,7 @@ class Gateway:
             "owner": {"name": "Dana", "email": "dana@example.com"},
             "funds": {"paidMicros": 100_000_000, "bonusMicros": 0},
         }
-        return self.records.put(
+        return self.kube.put(
             "gatewayaccounts", {"metadata": {"name": name}, "spec": {**base, **spec}}
         )
 
@@ -229,9 +229,7 @@ class Gateway:
             "email": f"{name}@example.com",
             "memberships": memberships,
         }
-        return self.records.put(
-            "gatewayusers", {"metadata": {"name": name}, "spec": {**base, **spec}}
-        )
+        return self.kube.put("gatewayusers", {"metadata": {"name": name}, "spec": {**base, **spec}})
 
     def put_key(
         self,
@@ -257,24 +255,22 @@ class Gateway:
             "tokens": [made],
         }
         obj = {"metadata": {"name": f"key-{minted.id}"}, "spec": {**base, **spec}}
-        self.records.put("gatewaykeys", obj)
+        self.kube.put("gatewaykeys", obj)
         return minted.plaintext
 
     def change_key(self, plaintext: str, **spec: Any) -> None:
         """Changes the GatewayKey that `plaintext` opens."""
         name = "key-" + plaintext[3:11]
         old = next(
-            obj
-            for obj in self.records.list_objects("gatewaykeys")
-            if obj["metadata"]["name"] == name
+            obj for obj in self.kube.list_objects("gatewaykeys") if obj["metadata"]["name"] == name
         )
-        self.records.put("gatewaykeys", {**old, "spec": {**old["spec"], **spec}})
+        self.kube.put("gatewaykeys", {**old, "spec": {**old["spec"], **spec}})
 
     def put_guardrail(self, name: str, *keys: str, account: str = "demo", **spec: Any) -> None:
         """Applies a GatewayGuardrail over the keys of these plaintexts."""
         base = {"accountName": account, "displayName": f"Pool {name}"}
         named = {"keyNames": ["key-" + key[3:11] for key in keys]}
-        self.records.put(
+        self.kube.put(
             "gatewayguardrails", {"metadata": {"name": name}, "spec": {**base, **named, **spec}}
         )
 
@@ -287,9 +283,7 @@ class Gateway:
             "routes": [{"name": "main", "providerName": "simulated", "upstreamModel": "q4"}],
             "prices": [{"perSecond": [{"resolution": "*", "micros": 100_000}]}],
         }
-        self.records.put(
-            "gatewaymodels", {"metadata": {"name": model_id}, "spec": {**base, **spec}}
-        )
+        self.kube.put("gatewaymodels", {"metadata": {"name": model_id}, "spec": {**base, **spec}})
 
     async def create(
         self,
@@ -323,7 +317,7 @@ class Gateway:
         """The task's object as it is in the record."""
         return next(
             obj
-            for obj in self.records.list_objects("gatewaytasks")
+            for obj in self.kube.list_objects("gatewaytasks")
             if obj["metadata"]["name"] == id_to_name(task_id)
         )
 
@@ -344,15 +338,15 @@ class Gateway:
         }
         if status is not None:
             obj["status"] = status
-        return self.records.put("gatewaytasks", obj)
+        return self.kube.put("gatewaytasks", obj)
 
     def end_task(self, task_id: str, status: dict[str, Any]) -> None:
         """Gives the task a status."""
-        self.records.put("gatewaytasks", {**self.task_object(task_id), "status": status})
+        self.kube.put("gatewaytasks", {**self.task_object(task_id), "status": status})
 
     def task_count(self) -> int:
         """How many tasks are in the record."""
-        return len(self.records.list_objects("gatewaytasks"))
+        return len(self.kube.list_objects("gatewaytasks"))
 
     async def held(self, account: str = "demo") -> int:
         """Micro-dollars held for the account."""

@@ -65,12 +65,10 @@ class Office:
         plural = "gatewaykeys" if wire_id.startswith("key_") else "gatewayguardrails"
         name = wire_id.replace("_", "-", 1)
         return next(
-            obj
-            for obj in self.gateway.records.list_objects(plural)
-            if obj["metadata"]["name"] == name
+            obj for obj in self.gateway.kube.list_objects(plural) if obj["metadata"]["name"] == name
         )
 
     def count(self, plural: str, account: str = "demo") -> int:
         """How many objects of a kind the account has."""
-        objects = self.gateway.records.list_objects(plural)
+        objects = self.gateway.kube.list_objects(plural)
         return sum(obj["spec"]["accountName"] == account for obj in objects)

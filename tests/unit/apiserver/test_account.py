@@ -41,9 +41,9 @@ async def test_me_of_a_key_that_nobody_made_is_the_oldest_owner(gateway: Gateway
     declared = (await gateway.get("/api/v1/me")).json
     assert declared["name"] == "Dana"
     gateway.put_user("adam", {"demo": "admin"})
-    gateway.records.clock = lambda: "2026-11-21T11:00:00Z"
+    gateway.kube.clock = lambda: "2026-11-21T11:00:00Z"
     gateway.put_user("zoe", {"guest": "member", "demo": "owner"})
-    gateway.records.clock = lambda: "2026-11-21T12:00:00Z"
+    gateway.kube.clock = lambda: "2026-11-21T12:00:00Z"
     gateway.put_user("amy", {"demo": "owner"})
     zoe = (await gateway.get("/api/v1/me")).json
     assert zoe["name"] == "Zoe"
@@ -52,7 +52,7 @@ async def test_me_of_a_key_that_nobody_made_is_the_oldest_owner(gateway: Gateway
     amy = (await gateway.get("/api/v1/me")).json
     assert amy["name"] == "Amy"
     assert len({declared["id"], zoe["id"], amy["id"]}) == 3
-    gateway.records.remove("gatewayusers", "amy")
+    gateway.kube.remove("gatewayusers", "amy")
     assert (await gateway.get("/api/v1/me")).json == declared
 
 

@@ -50,17 +50,17 @@ class Surface:
         self.gateway = gateway
         self.context = RequestContext("req_x")
         self.prepared = 0
-        records = gateway.records
+        kube = gateway.kube
         tables = (
             (gateway.keys, "gatewaykeys"),
             (gateway.accounts, "gatewayaccounts"),
             (gateway.users, "gatewayusers"),
         )
-        keys, accounts, users = (ReadThrough(table, records, kind) for table, kind in tables)
-        rebuild = Rebuilder(records, Backlog(gateway.store), gateway.counters).rebuild
+        keys, accounts, users = (ReadThrough(table, kube, kind) for table, kind in tables)
+        rebuild = Rebuilder(kube, Backlog(gateway.store), gateway.counters).rebuild
         self.admission = Admission(
             Authenticator(keys, accounts, users, PEPPERS),
-            PolicyView(gateway.keys, gateway.guardrails, records),
+            PolicyView(gateway.keys, gateway.guardrails, kube),
             RateLimiter(gateway.counters, rebuild),
             Failpoints(""),
             Intake(maintenance=maintenance),

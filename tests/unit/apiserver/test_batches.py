@@ -9,9 +9,11 @@ import pytest
 
 from gateway_apiserver.surfaces.batches import routes as endpoints
 from gateway_core.api.ids import id_to_name
+from gateway_core.api.resource import Object
 from gateway_core.batches.rendering import render_batch
-from gateway_core.kube.records import Object, Page, RecordOutcomeUnknown
-from tests.fakes.records import Fault
+from gateway_core.kube.client import Page
+from gateway_core.kube.errors import WriteOutcomeUnknown
+from tests.fakes.kubernetes import Fault
 from tests.unit.apiserver.gateway import Answer, Gateway, call
 
 URL = "/v1/batches"
@@ -63,7 +65,7 @@ class Scene(Gateway):
             **parts.pop("request", {}),
         }
         metadata = {"name": file_id, **parts.pop("metadata", {})}
-        self.records.put("gatewayfiles", {"metadata": metadata, "spec": {"request": request}})
+        self.kube.put("gatewayfiles", {"metadata": metadata, "spec": {"request": request}})
         return file_id
 
     async def make(self, content: Any = None, **sent: Any) -> Answer:
@@ -83,12 +85,12 @@ class Scene(Gateway):
         return str(answer.json["id"])
 
     def object(self, batch_id: str) -> dict[str, Any]:
-        found = self.records.find("gatewaybatches", id_to_name(batch_id))
+        found = self.kube.find("gatewaybatches", id_to_name(batch_id))
         assert found is not None
         return dict(found)
 
     def set_status(self, batch_id: str, **status: Any) -> None:
-        self.records.put("gatewaybatches", {**self.object(batch_id), "status": status})
+        self.kube.put("gatewaybatches", {**self.object(batch_id), "status": status})
 
     async def cancel(self, batch_id: str, content: bytes = b"", **sent: Any) -> Answer:
         headers = [("Authorization", f"Bearer {sent.get('key') or self.key}")]
@@ -119,7 +121,7 @@ async def test_a_new_batch_has_the_golden_shape_and_the_files_bytes_as_they_are(
     assert answer.headers["x-ratelimit-remaining-rpm"] == "299"
     obj = scene.object(batch["id"])
     request = obj["spec"]["request"]
-    file = scene.records.find("gatewayfiles", scene.file)
+    file = scene.kube.find("gatewayfiles", scene.file)
     assert file is not None
     assert request["segments"] == file["spec"]["request"]["segments"]
     assert request["keyName"] == "key-" + scene.key[3:11]
@@ -164,7 +166,7 @@ async def test_a_bad_body_is_refused_by_its_field(
 ) -> None:
     scene = Scene()
     assert is_error(await scene.make(scene.body(**changes)), 400, code, param)
-    assert scene.records.list_objects("gatewaybatches") == []
+    assert scene.kube.list_objects("gatewaybatches") == []
 
 
 async def test_what_is_just_within_the_limits_is_taken() -> None:
@@ -195,7 +197,7 @@ async def test_a_file_has_to_be_there_own_and_of_purpose_batch() -> None:
 async def test_a_key_stands_for_one_batch_also_after_its_file_is_gone() -> None:
     scene = Scene()
     first = await scene.make(idempotency_key="k")
-    scene.records.remove("gatewayfiles", scene.file)
+    scene.kube.remove("gatewayfiles", scene.file)
     again = await scene.make(scene.body(metadata=None), idempotency_key="k")
     assert (again.status, again.json) == (200, first.json)
     other = await scene.make(scene.body(metadata={"a": "b"}), idempotency_key="k")
@@ -214,15 +216,15 @@ async def test_of_calls_at_once_with_one_key_one_makes_the_batch() -> None:
     answers = await asyncio.gather(*(scene.make(idempotency_key="k") for _ in range(5)))
     assert {answer.status for answer in answers} == {200}
     assert len({answer.json["id"] for answer in answers}) == 1
-    assert len(scene.records.list_objects("gatewaybatches")) == 1
+    assert len(scene.kube.list_objects("gatewaybatches")) == 1
 
 
 async def test_a_lost_acknowledgement_is_found_out() -> None:
     scene = Scene()
-    scene.records.order_faults("create", Fault(RecordOutcomeUnknown("lost"), applied=True))
+    scene.kube.order_faults("create", Fault(WriteOutcomeUnknown("lost"), applied=True))
     answer = await scene.make()
     assert answer.status == 200
-    assert len(scene.records.list_objects("gatewaybatches")) == 1
+    assert len(scene.kube.list_objects("gatewaybatches")) == 1
 
 
 async def test_lists_are_of_the_account_newest_first_and_page_on() -> None:
@@ -312,14 +314,14 @@ async def test_an_ended_batch_cannot_be_cancelled_but_a_cancelled_one_is_shown()
 async def test_a_cancel_that_meets_the_end_finds_it() -> None:
     scene = Scene()
     batch_id = await scene.made()
-    patch = scene.records.patch
+    patch = scene.kube.patch
 
     async def end_first(plural: str, obj: Any, change: Any) -> Any:
-        scene.records.patch = patch  # type: ignore[method-assign]
+        scene.kube.patch = patch  # type: ignore[method-assign]
         scene.set_status(batch_id, phase="Completed", completionTime="2026-11-21T00:00:00Z")
         return await patch(plural, obj, change)
 
-    scene.records.patch = end_first  # type: ignore[method-assign]
+    scene.kube.patch = end_first  # type: ignore[method-assign]
     assert is_error(await scene.cancel(batch_id), 409, "batch_state_conflict")
 
 
@@ -327,7 +329,7 @@ async def test_reads_and_cancels_go_on_in_maintenance() -> None:
     scene = Scene()
     batch_id = await scene.made()
     closed = Scene(maintenance=True)
-    closed.records.put("gatewaybatches", scene.object(batch_id))
+    closed.kube.put("gatewaybatches", scene.object(batch_id))
     assert is_error(await closed.make(), 503, "service_unavailable")
     assert (await closed.get(f"{URL}/{batch_id}")).status == 200
     assert (await closed.cancel(batch_id)).status == 200
@@ -338,7 +340,7 @@ async def test_a_batch_that_is_being_removed_is_gone() -> None:
     batch_id = await scene.made()
     obj = scene.object(batch_id)
     obj["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
-    scene.records.put("gatewaybatches", obj)
+    scene.kube.put("gatewaybatches", obj)
     assert is_error(await scene.get(f"{URL}/{batch_id}"), 404, "batch_not_found")
     assert is_error(await scene.cancel(batch_id), 404, "batch_not_found")
     assert (await scene.get(URL)).json["data"] == []
@@ -347,7 +349,7 @@ async def test_a_batch_that_is_being_removed_is_gone() -> None:
 async def test_without_the_record_nothing_is_told_and_nothing_is_made() -> None:
     scene = Scene()
     batch_id = await scene.made()
-    scene.records.away = True
+    scene.kube.away = True
     answer = await scene.get(f"{URL}/{batch_id}")
     assert is_error(answer, 503, "service_unavailable")
 
@@ -429,7 +431,7 @@ async def test_lists_at_once_hold_a_few_large_batches_at_a_time(
     scene = Scene(open_batches_per_account=100)
     made = [await scene.made() for _ in range(100)]
     alive, most = 0, 0
-    read = scene.records.get
+    read = scene.kube.get
 
     async def get(plural: str, name: str) -> Any:
         nonlocal alive, most
@@ -445,7 +447,7 @@ async def test_lists_at_once_hold_a_few_large_batches_at_a_time(
         alive -= 1
         return render_batch(obj)
 
-    monkeypatch.setattr(scene.records, "get", get)
+    monkeypatch.setattr(scene.kube, "get", get)
     monkeypatch.setattr(endpoints, "render_batch", render)
     headers = [("Authorization", f"Bearer {scene.key}")]
     lists = [call(scene.app, "GET", URL, headers=headers, query="limit=100") for _ in range(8)]
@@ -464,7 +466,7 @@ async def test_a_list_holds_one_page_of_heads_however_many_batches_there_are(
     scene = Scene(open_batches_per_account=100)
     made = [await scene.made() for _ in range(60)]
     held, most = 0, 0
-    list_page = scene.records.list_page
+    list_page = scene.kube.list_page
 
     def forget() -> None:
         nonlocal held
@@ -481,7 +483,7 @@ async def test_a_list_holds_one_page_of_heads_however_many_batches_there_are(
         most = max(most, held)
         return dataclasses.replace(page, items=heads)
 
-    monkeypatch.setattr(scene.records, "list_page", list_ten)
+    monkeypatch.setattr(scene.kube, "list_page", list_ten)
     headers = [("Authorization", f"Bearer {scene.key}")]
     for order, wanted in (("desc", made[::-1]), ("asc", made)):
         query = f"limit=20&order={order}&after={wanted[29]}"
@@ -497,7 +499,7 @@ async def test_a_key_of_a_batch_that_is_being_removed_finds_none() -> None:
     batch_id = (await scene.make(headers=headers)).json["id"]
     obj = scene.object(batch_id)
     obj["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
-    scene.records.put("gatewaybatches", obj)
+    scene.kube.put("gatewaybatches", obj)
     assert is_error(await scene.make(headers=headers), 404, "batch_not_found")
 
 
@@ -507,13 +509,13 @@ async def test_the_place_in_lists_is_taken_before_the_look_at_the_file(
     scene = Scene()
     calls: list[str] = []
     for name in ("get", "list_page", "create"):
-        original = getattr(scene.records, name)
+        original = getattr(scene.kube, name)
 
         def note(plural: str, *sent: Any, of: Any = original, name: str = name, **more: Any) -> Any:
             calls.append(f"{name} {plural}")
             return of(plural, *sent, **more)
 
-        monkeypatch.setattr(scene.records, name, note)
+        monkeypatch.setattr(scene.kube, name, note)
     await scene.made()
     place = calls.index("list_page gatewaybatches")
     assert place < calls.index("get gatewayfiles") < calls.index("create gatewaybatches")

@@ -108,7 +108,7 @@ async def test_a_second_key_with_the_same_token_id_hides_nothing(gateway: Gatewa
 
 
 async def test_a_deleted_key(gateway: Gateway) -> None:
-    gateway.records.remove("gatewaykeys", "key-" + gateway.key[3:11])
+    gateway.kube.remove("gatewaykeys", "key-" + gateway.key[3:11])
     assert (await ask(gateway, f"Bearer {gateway.key}")).status == 401
 
 
@@ -183,7 +183,7 @@ class TestRoles:
             case "suspended":
                 gateway.put_user("mia", {"demo": "owner"}, suspended=True)
             case _:
-                gateway.records.remove("gatewayusers", "mia")
+                gateway.kube.remove("gatewayusers", "mia")
         assert (await ask(gateway, f"Bearer {key}")).status == 401
 
     async def test_a_creator_that_was_never_there(self, gateway: Gateway) -> None:
@@ -198,13 +198,13 @@ async def test_tokens_that_the_operator_wrote_open_too(gateway: Gateway) -> None
     token = {"id": minted.id, "digest": digest(minted.plaintext, b"p" * 32), "hint": "x"}
     spec = {"accountName": "demo", "displayName": "declared", "secretName": "a-key"}
     obj = {"metadata": {"name": "key-declared"}, "spec": spec}
-    gateway.records.put("gatewaykeys", obj)
+    gateway.kube.put("gatewaykeys", obj)
     assert (await ask(gateway, f"Bearer {minted.plaintext}")).status == 401
-    gateway.records.put("gatewaykeys", {**obj, "status": {"tokens": [token]}})
+    gateway.kube.put("gatewaykeys", {**obj, "status": {"tokens": [token]}})
     assert (await ask(gateway, f"Bearer {minted.plaintext}")).status == 200
     assert (await gateway.create(key=minted.plaintext)).status == 202
     outgoing = {**token, "expirationTime": PAST}
-    gateway.records.put("gatewaykeys", {**obj, "status": {"tokens": [outgoing]}})
+    gateway.kube.put("gatewaykeys", {**obj, "status": {"tokens": [outgoing]}})
     assert (await ask(gateway, f"Bearer {minted.plaintext}")).status == 401
 
 
@@ -240,37 +240,37 @@ class TestSilentWatch:
     """A key is read by name while its watch says nothing for more than 5 s."""
 
     async def test_a_revocation_is_seen_without_the_watch(self, gateway: Gateway) -> None:
-        gateway.keys.cut, gateway.keys.silence = True, 5.1
+        gateway.keys.cut, gateway.keys.staleness = True, 5.1
         gateway.change_key(gateway.key, revoked=True)
         assert (await ask(gateway, f"Bearer {gateway.key}")).status == 401
 
     async def test_so_is_a_rotation_of_the_secret(self, gateway: Gateway) -> None:
-        gateway.keys.cut, gateway.keys.silence = True, 5.1
+        gateway.keys.cut, gateway.keys.staleness = True, 5.1
         token = {"id": gateway.key[3:11], "digest": "1" * 64, "hint": "x"}
         gateway.change_key(gateway.key, tokens=[token])
         assert (await ask(gateway, f"Bearer {gateway.key}")).status == 401
 
     async def test_so_is_a_deletion(self, gateway: Gateway) -> None:
-        gateway.keys.cut, gateway.keys.silence = True, 5.1
-        gateway.records.remove("gatewaykeys", "key-" + gateway.key[3:11])
+        gateway.keys.cut, gateway.keys.staleness = True, 5.1
+        gateway.kube.remove("gatewaykeys", "key-" + gateway.key[3:11])
         assert (await ask(gateway, f"Bearer {gateway.key}")).status == 401
 
     async def test_so_is_a_suspension(self, gateway: Gateway) -> None:
-        gateway.accounts.cut, gateway.accounts.silence = True, 5.1
+        gateway.accounts.cut, gateway.accounts.staleness = True, 5.1
         gateway.put_account("demo", suspended=True)
         assert (await ask(gateway, f"Bearer {gateway.key}")).status == 401
 
     async def test_so_is_a_change_of_role_and_a_removal(self, gateway: Gateway) -> None:
         gateway.put_user("mia", {"demo": "member"})
         key = gateway.put_key("demo", createdBy="mia")
-        gateway.users.cut, gateway.users.silence = True, 5.1
+        gateway.users.cut, gateway.users.staleness = True, 5.1
         gateway.put_user("mia", {"demo": "viewer"})
         assert (await gateway.create(key=key)).status == 403
 
     async def test_so_is_a_removed_member(self, gateway: Gateway) -> None:
         gateway.put_user("mia", {"demo": "member"})
         key = gateway.put_key("demo", createdBy="mia")
-        gateway.users.cut, gateway.users.silence = True, 5.1
+        gateway.users.cut, gateway.users.staleness = True, 5.1
         gateway.put_user("mia", {})
         assert (await ask(gateway, f"Bearer {key}")).status == 401
 
@@ -278,32 +278,32 @@ class TestSilentWatch:
         gateway.put_user("mia", {"demo": "owner"})
         gateway.put_user("vic", {"demo": "viewer"})
         key = gateway.put_key("demo", createdBy="mia")
-        gateway.keys.cut, gateway.keys.silence = True, 5.1
+        gateway.keys.cut, gateway.keys.staleness = True, 5.1
         gateway.change_key(key, createdBy="vic")
         assert (await gateway.create(key=key)).status == 503
         assert (await gateway.create(key=key)).status == 403
 
     async def test_keys_without_a_creator_need_no_users(self, gateway: Gateway) -> None:
-        gateway.records.away = True
-        gateway.users.silence = 301.0
+        gateway.kube.away = True
+        gateway.users.staleness = 301.0
         assert (await ask(gateway, f"Bearer {gateway.key}")).status == 200
 
     async def test_a_key_is_read_once_a_second(self, gateway: Gateway) -> None:
-        gateway.keys.silence = 5.1
+        gateway.keys.staleness = 5.1
         for _ in range(5):
             assert (await ask(gateway, f"Bearer {gateway.key}")).status == 200
-        assert gateway.records.calls.count(("get", "gatewaykeys")) == 1
+        assert gateway.kube.calls.count(("get", "gatewaykeys")) == 1
 
     async def test_a_lively_watch_is_believed(self, gateway: Gateway) -> None:
         assert (await ask(gateway, f"Bearer {gateway.key}")).status == 200
-        assert ("get", "gatewaykeys") not in gateway.records.calls
+        assert ("get", "gatewaykeys") not in gateway.kube.calls
 
     async def test_cached_keys_serve_for_five_minutes(self, gateway: Gateway) -> None:
-        gateway.records.away = True
-        gateway.keys.silence = gateway.accounts.silence = 299.0
+        gateway.kube.away = True
+        gateway.keys.staleness = gateway.accounts.staleness = 299.0
         assert (await ask(gateway, f"Bearer {gateway.key}")).status == 200
         assert (await ask(gateway, f"Bearer {mint_key().plaintext}")).status == 401
-        gateway.keys.silence = 301.0
+        gateway.keys.staleness = 301.0
         answer = await ask(gateway, f"Bearer {gateway.key}")
         assert answer.status == 503
         assert int(answer.headers["retry-after"]) <= 120

@@ -66,7 +66,7 @@ class Files(RuleBasedStateMachine):
         if is_past:
             age, options = timedelta(hours=1), {"anchor": "created_at", "seconds": "3600"}
         stamp = (datetime.now(UTC) - age).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self.gateway.records.clock = lambda: stamp
+        self.gateway.kube.clock = lambda: stamp
         made = self.run(self.cabinet.make(content, purpose=purpose, **options))
         assert (made["bytes"], made["purpose"]) == (len(content), purpose)
         self.kept.append(Kept(made["id"], content, purpose, not is_past))

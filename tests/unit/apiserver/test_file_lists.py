@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway_core.kube.records import Page, RecordUnavailable
-from tests.fakes.records import Fault
+from gateway_core.kube.client import Page
+from gateway_core.kube.errors import KubernetesUnavailable
+from tests.fakes.kubernetes import Fault
 from tests.unit.apiserver.filing import FILES, Cabinet
 from tests.unit.apiserver.gateway import Gateway
 
@@ -90,9 +91,9 @@ async def test_temporary_files_are_in_no_list_and_under_no_id(
     gateway: Gateway, cabinet: Cabinet
 ) -> None:
     made = await cabinet.make()
-    (obj,) = gateway.records.list_objects("gatewayfiles")
+    (obj,) = gateway.kube.list_objects("gatewayfiles")
     obj["spec"]["request"]["purpose"] = "temporary"
-    gateway.records.put("gatewayfiles", obj)
+    gateway.kube.put("gatewayfiles", obj)
     assert (await cabinet.ask("GET", f"{FILES}/{made['id']}")).status == 404
     assert await cabinet.list() == []
     gateway.storage.lose()
@@ -103,9 +104,9 @@ async def test_what_an_admin_named_himself_is_in_no_list(
     gateway: Gateway, cabinet: Cabinet
 ) -> None:
     await cabinet.make()
-    (obj,) = gateway.records.list_objects("gatewayfiles")
+    (obj,) = gateway.kube.list_objects("gatewayfiles")
     named = {"name": "file-" + "a" * 26}
-    gateway.records.put("gatewayfiles", {"metadata": named, "spec": obj["spec"]})
+    gateway.kube.put("gatewayfiles", {"metadata": named, "spec": obj["spec"]})
     assert len(await cabinet.list()) == 1
     gateway.storage.lose()
     assert len(await cabinet.list()) == 1
@@ -115,7 +116,7 @@ async def test_what_an_admin_named_himself_is_in_no_list(
 async def test_a_file_is_gone_with_its_last_second(
     gateway: Gateway, cabinet: Cabinet, lost: bool
 ) -> None:
-    gateway.records.clock = lambda: (datetime.now(UTC) - timedelta(seconds=3600)).strftime(
+    gateway.kube.clock = lambda: (datetime.now(UTC) - timedelta(seconds=3600)).strftime(
         "%Y-%m-%dT%H:%M:%SZ"
     )
     gone = await cabinet.make(anchor="created_at", seconds="3600")
@@ -134,7 +135,7 @@ async def test_a_table_that_is_behind_is_not_believed(gateway: Gateway, cabinet:
     made = await cabinet.make()
     gateway.files.forget(made["id"])
     assert await cabinet.list() == [made["id"]]
-    gateway.records.order_faults("list_page", Fault(RecordUnavailable("away")))
+    gateway.kube.order_faults("list_page", Fault(KubernetesUnavailable("away")))
     answer = await cabinet.ask("GET", FILES)
     assert (answer.status, answer.json["error"]["code"]) == (503, "service_unavailable")
 
@@ -144,9 +145,9 @@ async def test_once_it_is_known_what_to_see_lists_ask_nobody(
 ) -> None:
     made = await cabinet.make()
     assert await cabinet.list() == [made["id"]]
-    gateway.records.calls.clear()
+    gateway.kube.calls.clear()
     assert await cabinet.list() == [made["id"]]
-    assert gateway.records.calls == []
+    assert gateway.kube.calls == []
 
 
 async def test_a_list_that_takes_too_long_is_told_by_the_table_the_next_time(
@@ -154,14 +155,14 @@ async def test_a_list_that_takes_too_long_is_told_by_the_table_the_next_time(
 ) -> None:
     made = await cabinet.make()
     gateway.storage.lose()
-    real = gateway.records.list_page
+    real = gateway.kube.list_page
 
     async def list_long(plural: str, **options: Any) -> Page:
         if options.get("token"):
             await asyncio.Event().wait()
         return replace(await real(plural, **options), next_token="there is more")
 
-    monkeypatch.setattr(gateway.records, "list_page", list_long)
+    monkeypatch.setattr(gateway.kube, "list_page", list_long)
     monkeypatch.setattr("gateway_apiserver.surfaces.files.finder.LIST_SECONDS", 0.1)
     assert (await cabinet.ask("GET", FILES)).status == 503
     assert await cabinet.list() == [made["id"]]
@@ -174,7 +175,7 @@ async def test_a_list_of_the_record_has_no_other_list_wait(
     made = await cabinet.make()
     known = await gateway.storage.read_version("demo")
     # what is none of the account's files raises the record's version
-    gateway.records.put("gatewayuploads", {"metadata": {"name": "upload-a"}, "spec": {}})
+    gateway.kube.put("gatewayuploads", {"metadata": {"name": "upload-a"}, "spec": {}})
     gateway.files.synced = False
     assert await cabinet.list() == [made["id"]]
     assert await gateway.storage.read_version("demo") == known

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import xxhash
 
-from gateway_core.kube.records import RecordOutcomeUnknown, RecordUnavailable
-from tests.fakes.records import Fault
+from gateway_core.kube.errors import KubernetesUnavailable, WriteOutcomeUnknown
+from tests.fakes.kubernetes import Fault
 from tests.unit.apiserver.filing import BOUNDARY, FILES, Cabinet, end, form, part
 from tests.unit.apiserver.gateway import Gateway
 
@@ -51,7 +51,7 @@ class TestCreate:
 
     async def test_bytes_claim_and_object_are_there(self, cabinet: Cabinet) -> None:
         made = await cabinet.make(b"hello")
-        (obj,) = cabinet.gateway.records.list_objects("gatewayfiles")
+        (obj,) = cabinet.gateway.kube.list_objects("gatewayfiles")
         request = obj["spec"]["request"]
         [segment] = request["segments"]
         assert cabinet.gateway.store.contents == {segment["key"]: b"hello"}
@@ -311,8 +311,8 @@ class TestFailures:
 
     async def test_a_record_that_is_away(self, gateway: Gateway, cabinet: Cabinet) -> None:
         await cabinet.make()
-        faults = [Fault(RecordUnavailable("away"))] * 30
-        gateway.records.order_faults("create", *faults)
+        faults = [Fault(KubernetesUnavailable("away"))] * 30
+        gateway.kube.order_faults("create", *faults)
         answer = await cabinet.send(form())
         assert answer.status == 503
         assert await cabinet.count_traces() == (1, 5, 1)
@@ -320,9 +320,7 @@ class TestFailures:
     async def test_an_answer_that_is_lost_makes_one_file(
         self, gateway: Gateway, cabinet: Cabinet
     ) -> None:
-        gateway.records.order_faults(
-            "create", Fault(RecordOutcomeUnknown("lost"), applied=True), None
-        )
+        gateway.kube.order_faults("create", Fault(WriteOutcomeUnknown("lost"), applied=True), None)
         made = await cabinet.make()
         assert await cabinet.list() == [made["id"]]
         assert await cabinet.count_traces() == (1, 5, 1)
@@ -332,19 +330,19 @@ class TestFailures:
     ) -> None:
         async def lose(account: str, pool: str, member: str, size: int, limit: int) -> bool:
             # the operator has looked at it meanwhile
-            obj = await gateway.records.get("gatewayfiles", member)
-            await gateway.records.patch_status("gatewayfiles", obj, {"observedGeneration": 1})
+            obj = await gateway.kube.get("gatewayfiles", member)
+            await gateway.kube.patch_status("gatewayfiles", obj, {"observedGeneration": 1})
             return False
 
         monkeypatch.setattr(gateway.storage, "confirm", lose)
         answer = await cabinet.send(form())
         assert (answer.status, answer.json["error"]["code"]) == (413, "storage_limit_exceeded")
-        (obj,) = gateway.records.list_objects("gatewayfiles")
+        (obj,) = gateway.kube.list_objects("gatewayfiles")
         assert "deletionTimestamp" in obj["metadata"]
-        lost = Fault(RecordOutcomeUnknown("lost"))
-        gateway.records.order_faults("delete", Fault(RecordUnavailable("away")), lost, lost)
+        lost = Fault(WriteOutcomeUnknown("lost"))
+        gateway.kube.order_faults("delete", Fault(KubernetesUnavailable("away")), lost, lost)
         assert (await cabinet.send(form())).status == 413
-        for obj in gateway.records.list_objects("gatewayfiles"):
+        for obj in gateway.kube.list_objects("gatewayfiles"):
             assert "deletionTimestamp" in obj["metadata"]
 
     async def test_what_loses_its_room_and_cannot_be_deleted_again_is_not_known_to_be_none(
@@ -355,8 +353,8 @@ class TestFailures:
 
         monkeypatch.setattr(gateway.storage, "confirm", lose)
         monkeypatch.setattr("gateway_core.files.files.GIVE_UP_SECONDS", 0.3)
-        away = Fault(RecordUnavailable("away"))
-        gateway.records.order_faults("delete", *[away] * 10)
+        away = Fault(KubernetesUnavailable("away"))
+        gateway.kube.order_faults("delete", *[away] * 10)
         answer = await cabinet.send(form())
         assert (answer.status, answer.json["error"]["code"]) == (504, "upstream_timeout")
         assert len(await cabinet.list()) == 1, "it is there"
@@ -365,11 +363,11 @@ class TestFailures:
         self, gateway: Gateway, cabinet: Cabinet
     ) -> None:
         made = await cabinet.make()
-        gateway.records.order_faults("delete", Fault(RecordOutcomeUnknown("lost"), applied=True))
+        gateway.kube.order_faults("delete", Fault(WriteOutcomeUnknown("lost"), applied=True))
         await cabinet.list()
         assert (await cabinet.ask("DELETE", f"{FILES}/{made['id']}")).status == 200
         # lists wait until they have seen it
-        gone = gateway.records.list_objects("gatewayfiles")[0]["metadata"]["resourceVersion"]
+        gone = gateway.kube.list_objects("gatewayfiles")[0]["metadata"]["resourceVersion"]
         assert (await gateway.storage.read_version("demo") or 0) >= int(gone)
         assert (await cabinet.ask("DELETE", f"{FILES}/{made['id']}")).status == 404
         assert await cabinet.read_used() == 0

@@ -5,9 +5,9 @@ import asyncio
 import orjson
 import pytest
 
-from gateway_core.kube.records import RecordUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.tasks.archive import archive_task
-from tests.fakes.records import Fault
+from tests.fakes.kubernetes import Fault
 from tests.unit.apiserver.gateway import COMPLETED, MODEL, PATH, Gateway, body
 
 
@@ -24,10 +24,10 @@ async def test_task_names_the_models_keyed_route(gateway: Gateway) -> None:
     """A route that is known to be keyed is the operator's intent: it needs no write of its own."""
     before = await gateway.create()
     assert "route" not in gateway.task_object(before.json["id"])["spec"]["request"]
-    [model] = gateway.records.list_objects("gatewaymodels")
+    [model] = gateway.kube.list_objects("gatewaymodels")
     [route] = model["spec"]["routes"]
     keyed = {name: route[name] for name in ("providerName", "upstreamModel")}
-    gateway.records.put("gatewaymodels", {**model, "status": {"keyedRoute": keyed}})
+    gateway.kube.put("gatewaymodels", {**model, "status": {"keyedRoute": keyed}})
     after = await gateway.create()
     assert gateway.task_object(after.json["id"])["spec"]["request"]["route"] == keyed
 
@@ -145,7 +145,7 @@ async def test_the_archived_task_keeps_the_key_bound(gateway: Gateway) -> None:
     gateway.end_task(first.json["id"], {**COMPLETED, "completionTime": "2999-01-01T00:00:00Z"})
     obj = gateway.task_object(first.json["id"])
     await archive_task(gateway.store, obj)
-    gateway.records.remove("gatewaytasks", obj["metadata"]["name"])
+    gateway.kube.remove("gatewaytasks", obj["metadata"]["name"])
     again = await gateway.create(idempotency_key="k")
     assert again.json == {**first.json, "task_replayed": True}
     assert (await gateway.create(body(prompt="b"), idempotency_key="k")).status == 409
@@ -163,7 +163,7 @@ async def test_a_refused_call_does_not_bind_its_key(gateway: Gateway) -> None:
 
 
 async def test_a_lookup_that_fails_is_503_and_makes_nothing(gateway: Gateway) -> None:
-    gateway.records.order_faults("get", Fault(RecordUnavailable("x")))
+    gateway.kube.order_faults("get", Fault(KubernetesUnavailable("x")))
     answer = await gateway.create(idempotency_key="k")
     assert answer.status == 503
     assert "x-ratelimit-limit-rpm" in answer.headers

@@ -7,10 +7,10 @@ import pytest
 
 from gateway_apiserver.admission.intake import FULL_SECONDS, LOOK_SECONDS, TRUSTED_SECONDS, Intake
 from gateway_core.api.errors import Unavailable
-from gateway_core.kube.records import RecordFull
+from gateway_core.kube.errors import EtcdFull
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.intake import FakeIntakeStop
-from tests.fakes.records import Fault
+from tests.fakes.kubernetes import Fault
 from tests.unit.apiserver.gateway import Answer, Gateway, call
 
 CREATES = [
@@ -100,7 +100,7 @@ async def test_every_create_is_refused_in_its_dialect(path: str, body: str) -> N
     check_refusal(
         path, await call(gateway.app, "POST", path, content=body.encode(), headers=headers)
     )
-    assert gateway.records.calls == []
+    assert gateway.kube.calls == []
 
 
 async def test_only_maintenance_stops_calls_that_write_no_object() -> None:
@@ -124,9 +124,9 @@ async def test_reads_cancels_and_revocations_go_on() -> None:
 
 async def test_task_that_the_record_refuses_is_503_and_holds_nothing() -> None:
     gateway = Gateway()
-    gateway.records.order_faults("create", *[Fault(RecordFull("no space")) for _ in range(20)])
+    gateway.kube.order_faults("create", *[Fault(EtcdFull("no space")) for _ in range(20)])
     before: Any = (await gateway.get("/api/v1/me/balance")).json
     answer = await gateway.create()
     check_refusal("/api/v1/sim/reference_to_video", answer)
-    assert gateway.records.list_objects("gatewaytasks") == []
+    assert gateway.kube.list_objects("gatewaytasks") == []
     assert (await gateway.get("/api/v1/me/balance")).json == before

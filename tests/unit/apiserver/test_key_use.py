@@ -115,7 +115,7 @@ async def test_the_status_is_shown_where_it_is_later() -> None:
     made = await office.make()
     await office.gateway.get("/api/v1/me", key=made["secret"])
     status = {"lastUsedTime": "2027-01-15T08:00:01Z"}
-    office.gateway.records.put("gatewaykeys", {**office.read(made["id"]), "status": status})
+    office.gateway.kube.put("gatewaykeys", {**office.read(made["id"]), "status": status})
     assert await read(office, made["id"]) == "2027-01-15T08:00:01Z"
     office.gateway.counters.away = True
     assert await read(office, made["id"]) == "2027-01-15T08:00:01Z"

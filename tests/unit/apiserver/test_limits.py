@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gateway_core.billing.counters import Budget
-from gateway_core.kube.records import Refused
-from tests.fakes.records import Fault
+from gateway_core.kube.errors import RequestRejected
+from tests.fakes.kubernetes import Fault
 from tests.unit.apiserver.gateway import Answer, Gateway, body
 
 CALL = 500_000
@@ -104,7 +104,7 @@ async def test_spending_counts_whether_or_not_there_is_a_limit(gateway: Gateway)
 async def test_a_call_that_comes_to_nothing_gives_everything_back(gateway: Gateway) -> None:
     key = gateway.put_key("demo", **limit(1))
     gateway.put_guardrail("grd-a", key, **limit(1))
-    gateway.records.order_faults("create", Fault(Refused("no")))
+    gateway.kube.order_faults("create", Fault(RequestRejected("no")))
     assert (await gateway.create(key=key)).status == 500
     assert (await gateway.create(key=key)).status == 202
 

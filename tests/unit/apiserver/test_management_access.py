@@ -171,7 +171,7 @@ async def test_another_accounts_are_as_unknown(office: Office) -> None:
         ("POST", "/guardrails/{}/assignments/remove", guardrail["id"], body),
     ]
     spec = {"accountName": "demo", "class": "Standard", "displayName": "d", "secretName": "s"}
-    office.gateway.records.put("gatewaykeys", {"metadata": {"name": "key-named"}, "spec": spec})
+    office.gateway.kube.put("gatewaykeys", {"metadata": {"name": "key-named"}, "spec": spec})
     calls.append(("GET", "/keys/{}", "key_named", None))
     for method, template, foreign, sent in calls:
         prefix = foreign[:4]

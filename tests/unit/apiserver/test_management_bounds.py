@@ -67,7 +67,7 @@ async def test_the_last_byte_counts() -> None:
         }
         answer = await office.ask("POST", "/keys", wanted)
         assert answer.status == status, answer.body
-    stored = [obj["spec"] for obj in office.gateway.records.list_objects("gatewaykeys")]
+    stored = [obj["spec"] for obj in office.gateway.kube.list_objects("gatewaykeys")]
     assert max(sum(measure_fields(spec).values()) + 1 for spec in stored) == MOST_OBJECT_BYTES
 
 

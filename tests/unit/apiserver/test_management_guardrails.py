@@ -9,8 +9,9 @@ import pytest
 from gateway_apiserver.concurrency import ListLimiter
 from gateway_core.api.ids import UNCHECKED_ANNOTATION
 from gateway_core.billing.counters import BudgetState
-from gateway_core.kube.records import Change, RecordOutcomeUnknown
-from tests.fakes.records import Fault
+from gateway_core.kube.client import WatchEvent
+from gateway_core.kube.errors import WriteOutcomeUnknown
+from tests.fakes.kubernetes import Fault
 from tests.unit.apiserver.gateway import Gateway
 from tests.unit.apiserver.management import Office
 
@@ -89,8 +90,8 @@ async def test_a_name_is_there_once_in_an_account(office: Office) -> None:
 def slow_lists(office: Office, patch: pytest.MonkeyPatch) -> None:
     """Has each list take long enough for others to write after it, as other processes do."""
     patch.setattr(ListLimiter, "take", lambda *_: nullcontext())
-    records = office.gateway.records
-    list_page = records.list_page
+    kube = office.gateway.kube
+    list_page = kube.list_page
 
     async def list_slowly(*args: Any, **options: Any) -> Any:
         page = await list_page(*args, **options)
@@ -98,23 +99,23 @@ def slow_lists(office: Office, patch: pytest.MonkeyPatch) -> None:
             await asyncio.sleep(0)
         return page
 
-    patch.setattr(records, "list_page", list_slowly)
+    patch.setattr(kube, "list_page", list_slowly)
 
 
 def start_operator(office: Office) -> None:
     """Has somebody write the status of every guardrail as soon as it is there."""
-    records = office.gateway.records
+    kube = office.gateway.kube
     running = set()
 
-    def note(change: Change) -> None:
-        if change.kind == "ADDED":
+    def note(change: WatchEvent) -> None:
+        if change.type == "ADDED":
             status = {"conditions": [{"type": "Ready", "status": "True"}]}
-            writing = records.patch_status("gatewayguardrails", change.object, status)
+            writing = kube.patch_status("gatewayguardrails", change.object, status)
             task = asyncio.ensure_future(writing)
             running.add(task)
             task.add_done_callback(running.discard)
 
-    records.listen("gatewayguardrails", note)
+    kube.listen("gatewayguardrails", note)
 
 
 async def test_of_many_at_once_with_one_name_one_is_made(
@@ -138,20 +139,20 @@ async def test_of_many_at_once_with_one_name_one_is_made(
 async def test_one_that_was_not_refused_to_the_end_is_refused_when_it_is_repeated(
     office: Office,
 ) -> None:
-    records = office.gateway.records
+    kube = office.gateway.kube
     made = await office.ask("POST", "/guardrails", {"name": "pool"}, idempotency_key="a")
     obj = office.read(made.json["id"])
     unchecked = {UNCHECKED_ANNOTATION: "true", **obj["metadata"]["annotations"]}
-    records.put(
+    kube.put(
         "gatewayguardrails", {**obj, "metadata": {**obj["metadata"], "annotations": unchecked}}
     )
-    records.put(
+    kube.put(
         "gatewayguardrails",
         {"metadata": {"name": "grd-x"}, "spec": {"accountName": "demo", "displayName": "pool"}},
     )
     again = await office.ask("POST", "/guardrails", {"name": "pool"}, idempotency_key="a")
     assert again.status == 409
-    assert [g["metadata"]["name"] for g in records.list_objects("gatewayguardrails")] == ["grd-x"]
+    assert [g["metadata"]["name"] for g in kube.list_objects("gatewayguardrails")] == ["grd-x"]
 
 
 async def test_one_with_keys_under_it_is_not_taken_away_again(
@@ -159,14 +160,14 @@ async def test_one_with_keys_under_it_is_not_taken_away_again(
 ) -> None:
     key = await office.make()
     slow_lists(office, monkeypatch)
-    records = office.gateway.records
+    kube = office.gateway.kube
 
-    def use(change: Change) -> None:
-        if change.kind == "ADDED" and len(records.list_objects("gatewayguardrails")) == 2:
+    def use(change: WatchEvent) -> None:
+        if change.type == "ADDED" and len(kube.list_objects("gatewayguardrails")) == 2:
             spec = {**change.object["spec"], "keyNames": [key["id"].replace("_", "-", 1)]}
-            records.put("gatewayguardrails", {**change.object, "spec": spec})
+            kube.put("gatewayguardrails", {**change.object, "spec": spec})
 
-    records.listen("gatewayguardrails", use)
+    kube.listen("gatewayguardrails", use)
     calls = [office.ask("POST", "/guardrails", {"name": "pool"}) for _ in range(2)]
     answers = await asyncio.gather(*calls)
     assert [answer.status for answer in answers] == [201, 201]
@@ -321,9 +322,7 @@ async def test_of_equal_assignments_at_once_all_but_one_are_replays(office: Offi
 async def test_an_assignment_whose_answer_is_lost_is_done(office: Office, applied: bool) -> None:
     key = await office.make()
     pool = await office.make("/guardrails", name="pool")
-    office.gateway.records.order_faults(
-        "patch", Fault(RecordOutcomeUnknown("lost"), applied=applied)
-    )
+    office.gateway.kube.order_faults("patch", Fault(WriteOutcomeUnknown("lost"), applied=applied))
     answer = await assign(office, pool, key, idempotency_key="a")
     assert (answer.status, "idempotent-replayed" in answer.headers) == (200, False)
     assert len(await names(office, pool)) == 1
@@ -348,7 +347,7 @@ async def test_keys_that_are_gone_hold_no_guardrail_back(office: Office) -> None
     key = await office.make()
     pool = await office.make("/guardrails", name="pool")
     await assign(office, pool, key)
-    office.gateway.records.remove("gatewaykeys", key["id"].replace("_", "-", 1))
+    office.gateway.kube.remove("gatewaykeys", key["id"].replace("_", "-", 1))
     assert (await office.show(f"/guardrails/{pool['id']}"))["assigned_key_count"] == 0
     assert (await office.ask("DELETE", f"/guardrails/{pool['id']}")).status == 200
 

@@ -9,10 +9,10 @@ import pytest
 
 from gateway_apiserver.surfaces.management import quotas
 from gateway_core.api.key import parse_key
-from gateway_core.kube.records import RecordOutcomeUnknown, RecordUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable, WriteOutcomeUnknown
 from gateway_core.tasks.archive import archive_removed
 from tests.fakes.clock import in_virtual_time
-from tests.fakes.records import Fault
+from tests.fakes.kubernetes import Fault
 from tests.unit.apiserver.gateway import Gateway
 from tests.unit.apiserver.management import Office
 
@@ -168,7 +168,7 @@ async def test_whole_numbers_may_have_a_decimal_point(office: Office) -> None:
 async def test_a_key_that_an_admin_declared_is_governed_too(office: Office) -> None:
     office.gateway.put_key("demo")
     spec = {"accountName": "demo", "class": "Standard", "displayName": "d", "secretName": "s"}
-    office.gateway.records.put("gatewaykeys", {"metadata": {"name": "key-ci-9"}, "spec": spec})
+    office.gateway.kube.put("gatewaykeys", {"metadata": {"name": "key-ci-9"}, "spec": spec})
     shown = await office.show("/keys/key_ci-9")
     assert (shown["name"], shown["hint"]) == ("d", "")
     answer = await office.ask("POST", "/keys/key_ci-9/rotate")
@@ -406,8 +406,8 @@ async def test_a_key_that_rotated_one_may_not_rotate_another(office: Office) -> 
 async def test_a_create_whose_answer_is_lost_is_found_again_with_its_secret(
     office: Office, applied: bool
 ) -> None:
-    fault = Fault(RecordOutcomeUnknown("lost"), applied=applied)
-    office.gateway.records.order_faults("create", fault)
+    fault = Fault(WriteOutcomeUnknown("lost"), applied=applied)
+    office.gateway.kube.order_faults("create", fault)
     made = await office.make()
     assert await me(office, made["secret"]) == 200
     listed = (await office.show("/keys", "name_contains=one"))["data"]
@@ -417,8 +417,8 @@ async def test_a_create_whose_answer_is_lost_is_found_again_with_its_secret(
 @pytest.mark.parametrize("applied", [True, False])
 async def test_a_rotation_whose_answer_is_lost_is_done_once(office: Office, applied: bool) -> None:
     made = await office.make()
-    fault = Fault(RecordOutcomeUnknown("lost"), applied=applied)
-    office.gateway.records.order_faults("patch", fault)
+    fault = Fault(WriteOutcomeUnknown("lost"), applied=applied)
+    office.gateway.kube.order_faults("patch", fault)
     body = {"overlap_seconds": 600}
     rotated = (await office.ask("POST", f"/keys/{made['id']}/rotate", body)).json
     assert [await me(office, key["secret"]) for key in (made, rotated)] == [200, 200]
@@ -434,19 +434,19 @@ async def test_a_record_that_hangs_is_given_up_after_ten_seconds() -> None:
     async def hang(*_: Any, **__: Any) -> Any:
         await hanging.wait()
 
-    records = office.gateway.records
+    kube = office.gateway.kube
     began = asyncio.get_running_loop().time()
-    with patch.object(records, "patch", hang), patch.object(records, "create", hang):
+    with patch.object(kube, "patch", hang), patch.object(kube, "create", hang):
         assert (await office.ask("PATCH", path, {"name": "x"})).status == 504
         assert (await office.ask("POST", "/keys", {"name": "x"})).status == 504
-    with patch.object(records, "get", hang):
+    with patch.object(kube, "get", hang):
         assert (await office.ask("GET", path)).status == 503
     assert asyncio.get_running_loop().time() - began < 31
 
 
 async def test_without_the_record_it_is_503(office: Office) -> None:
     made = await office.make()
-    office.gateway.records.away = True
+    office.gateway.kube.away = True
     for method, path, body in (
         ("POST", "/keys", {"name": "x"}),
         ("GET", "/keys", None),
@@ -456,8 +456,8 @@ async def test_without_the_record_it_is_503(office: Office) -> None:
         answer = await office.ask(method, path, body)
         assert answer.status == 503
         assert answer.headers["retry-after"] == "1"
-    office.gateway.records.away = False
-    office.gateway.records.order_faults("patch", Fault(RecordUnavailable("busy")))
+    office.gateway.kube.away = False
+    office.gateway.kube.order_faults("patch", Fault(KubernetesUnavailable("busy")))
     answer = await office.ask("PATCH", f"/keys/{made['id']}", {"name": "x"})
     assert answer.status == 503
 
@@ -498,7 +498,7 @@ async def test_an_account_that_revokes_faster_than_keys_are_removed_waits(
         await office.ask("DELETE", f"/keys/{made['id']}")
     refused = await office.ask("POST", "/keys", {"name": "z"})
     assert (refused.status, refused.headers["retry-after"]) == (503, "60")
-    office.gateway.records.remove("gatewaykeys", made["id"].replace("_", "-", 1))
+    office.gateway.kube.remove("gatewaykeys", made["id"].replace("_", "-", 1))
     await office.make()
 
 
@@ -512,7 +512,7 @@ async def test_a_removed_key_keeps_its_place_and_its_idempotency_key() -> None:
     obj = office.read(ids[1])
     await office.ask("DELETE", f"/keys/{ids[1]}")
     await archive_removed(office.gateway.store, "gatewaykeys", "demo", obj)
-    office.gateway.records.remove("gatewaykeys", obj["metadata"]["name"])
+    office.gateway.kube.remove("gatewaykeys", obj["metadata"]["name"])
     assert (await office.ask("GET", f"/keys/{ids[1]}")).status == 404
     page = await office.show("/keys", f"after={ids[1]}&order=asc")
     assert ids[2] in [key["id"] for key in page["data"]]

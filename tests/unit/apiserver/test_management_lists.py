@@ -18,7 +18,7 @@ MINUTE = "2026-11-21T10:00:00Z"
 async def office() -> Office:
     """An account without any key but its management key; all is made in one second."""
     gateway = Gateway()
-    gateway.records.clock = lambda: MINUTE
+    gateway.kube.clock = lambda: MINUTE
     gateway.put_account("empty")
     office = Office(gateway)
     office.key = gateway.put_key("empty", "Management")
@@ -133,7 +133,7 @@ async def test_a_query_that_is_no_text_is_400(office: Office) -> None:
 @pytest.mark.parametrize("cursor", ["x", "", "key_" + "a" * 26, "key_nobody", "KEY", "key-named"])
 async def test_a_cursor_that_was_never_seen_is_404(office: Office, cursor: str) -> None:
     spec = {"accountName": "empty", "class": "Standard", "displayName": "d", "secretName": "s"}
-    office.gateway.records.put("gatewaykeys", {"metadata": {"name": "key-named"}, "spec": spec})
+    office.gateway.kube.put("gatewaykeys", {"metadata": {"name": "key-named"}, "spec": spec})
     assert (await office.ask("GET", "/keys", query="after=key_named")).status == 200
     answer = await office.ask("GET", "/keys", query=f"after={cursor}")
     assert (answer.status, answer.json) == (404, {"error": "Key not found."})
@@ -176,7 +176,7 @@ async def test_without_counters_what_was_last_seen_is_shown_and_else_null(office
         "resetTime": "2026-11-22T10:00:00.5Z",
         "lastUsedTime": "2026-11-21T10:00:00+00:00",
     }
-    office.gateway.records.put("gatewaykeys", {**office.read(made["id"]), "status": status})
+    office.gateway.kube.put("gatewaykeys", {**office.read(made["id"]), "status": status})
     shown = await office.show(path)
     assert (shown["used_cents"], shown["remaining_cents"]) == (40, 60)
     assert shown["reset_at"] == "2026-11-22T10:00:00Z"
@@ -194,7 +194,7 @@ async def test_an_account_lists_one_at_a_time_and_a_process_four(gateway: Gatewa
     for n in range(9):
         gateway.put_account(f"other-{n}")
         keys.append(gateway.put_key(f"other-{n}", "Management"))
-    office, list_page = Office(gateway), gateway.records.list_page
+    office, list_page = Office(gateway), gateway.kube.list_page
     running = Counter[str]()
     most: dict[str, int] = {}
 
@@ -210,7 +210,7 @@ async def test_an_account_lists_one_at_a_time_and_a_process_four(gateway: Gatewa
         running.subtract((account, "all"))
         return page
 
-    gateway.records.list_page = watch_list  # type: ignore[method-assign]
+    gateway.kube.list_page = watch_list  # type: ignore[method-assign]
     calls = [
         office.ask("GET", path, key=key) for path in ("/keys", "/guardrails") * 3 for key in keys
     ]

@@ -9,8 +9,8 @@ from gateway_apiserver.paging import find_position
 from gateway_apiserver.surfaces.management.budgets import BudgetView
 from gateway_apiserver.surfaces.management.responses import Key, render_key
 from gateway_core.api.ids import SEQUENCE_ANNOTATION
-from gateway_core.kube.records import WatchExpired
-from tests.fakes.records import Fault
+from gateway_core.kube.errors import VersionExpired
+from tests.fakes.kubernetes import Fault
 from tests.unit.apiserver.gateway import Gateway
 from tests.unit.apiserver.management import Office
 
@@ -78,7 +78,7 @@ async def test_scribbled_notes_of_replays_harm_nothing(gateway: Gateway) -> None
     for text in ("nonsense", "{}", "[1]", '[["a"]]'):
         obj = office.read(made["id"])
         notes = {**obj["metadata"]["annotations"], "modelgateway.dev/replays": text}
-        gateway.records.put(
+        gateway.kube.put(
             "gatewaykeys", {**obj, "metadata": {**obj["metadata"], "annotations": notes}}
         )
         path = f"/keys/{made['id']}/rotate"
@@ -89,8 +89,8 @@ async def test_scribbled_notes_of_replays_harm_nothing(gateway: Gateway) -> None
 async def test_a_list_whose_pages_have_aged_out_is_begun_anew(gateway: Gateway) -> None:
     office = Office(gateway)
     made = await office.make()
-    gateway.records.order_faults("list_page", Fault(WatchExpired("compacted")))
+    gateway.kube.order_faults("list_page", Fault(VersionExpired("compacted")))
     shown = (await office.show("/keys"))["data"]
     assert made["id"] in {key["id"] for key in shown}
-    gateway.records.order_faults("list_page", *[Fault(WatchExpired("compacted"))] * 3)
+    gateway.kube.order_faults("list_page", *[Fault(VersionExpired("compacted"))] * 3)
     assert (await office.ask("GET", "/keys")).status == 503

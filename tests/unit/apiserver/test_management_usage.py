@@ -37,14 +37,14 @@ def put_day(office: Office, when: str, *rows: dict[str, Any], pending: Any = ())
         "spec": {"accountName": "demo", "day": when},
         "status": {"rows": list(rows), "pending": list(pending)},
     }
-    return office.gateway.records.put("gatewayusages", obj)
+    return office.gateway.kube.put("gatewayusages", obj)
 
 
 def put_task(office: Office, name: str, micros: int, when: str) -> dict[str, Any]:
     status = {**COMPLETED, "chargedMicros": micros, "completionTime": f"{when}T00:00:00Z"}
     obj = office.gateway.put_task(name, keyName="key-a", status=status)
     labelled = {**obj["metadata"], "labels": {"modelgateway.dev/account": "demo"}}
-    return office.gateway.records.put("gatewaytasks", {**obj, "metadata": labelled})
+    return office.gateway.kube.put("gatewaytasks", {**obj, "metadata": labelled})
 
 
 async def report(office: Office, query: str = "") -> list[dict[str, Any]]:
@@ -151,7 +151,7 @@ async def test_what_has_ended_is_told_at_once_and_once(office: Office) -> None:
     assert (await report(office))[0]["cost_micros"] == 700
     labels = {**task["metadata"]["labels"], "modelgateway.dev/folded": "x"}
     metadata = {**task["metadata"], "labels": labels}
-    office.gateway.records.put("gatewaytasks", {**task, "metadata": metadata})
+    office.gateway.kube.put("gatewaytasks", {**task, "metadata": metadata})
     put_day(office, day(0), describe_row("key-a", "m", 700))
     assert (await report(office))[0]["cost_micros"] == 700
     assert (await report(office, "group_by=key"))[0]["key_id"] == "key_a"
@@ -167,7 +167,7 @@ async def test_days_that_were_moved_away_are_read_from_the_store_and_none_twice(
         await office.gateway.store.put(key, orjson.dumps(moved))
         if back != 10:
             # the last one has been kept, and its object is not gone yet
-            office.gateway.records.remove("gatewayusages", meta["name"])
+            office.gateway.kube.remove("gatewayusages", meta["name"])
     by_day = await report(office, f"group_by=day&start={day(30)}")
     assert [(row["day"], row["cost_micros"]) for row in by_day] == [(day(20), 20), (day(10), 10)]
     assert (await report(office, f"start={day(60)}"))[0]["cost_micros"] == 90
@@ -184,7 +184,7 @@ async def test_without_record_or_store_it_is_503(office: Office) -> None:
     office.gateway.store.away = True
     assert (await office.ask("GET", "/usage")).status == 503
     office.gateway.store.away = False
-    office.gateway.records.away = True
+    office.gateway.kube.away = True
     assert (await office.ask("GET", "/usage")).status == 503
 
 
@@ -209,7 +209,7 @@ async def test_more_keys_than_a_day_has_rows_are_told_apart_by_what_they_cost(
     ]
     usage = put_day(office, day(0))
     status = add_charges({}, day(0), charges, datetime.now(UTC))
-    office.gateway.records.put("gatewayusages", {**usage, "status": status})
+    office.gateway.kube.put("gatewayusages", {**usage, "status": status})
     for n in (5, 250):
         (line,) = await report(office, f"key_id=key_{n}")
         assert line["cost_micros"] == 2 * (10_000 + n)

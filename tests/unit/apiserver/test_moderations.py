@@ -43,11 +43,11 @@ class Scene(Gateway):
             "routes": [{"name": "main", "providerName": "judge", "upstreamModel": "omni-1"}],
             "prices": [{"perCallMicros": MICROS}],
         }
-        self.records.put("gatewaymodels", {"metadata": {"name": name}, "spec": {**base, **spec}})
+        self.kube.put("gatewaymodels", {"metadata": {"name": name}, "spec": {**base, **spec}})
 
     def put_provider(self, name: str) -> None:
         spec = {"type": "openai", "openai": {"baseUrl": "http://judge.example/v1"}}
-        self.records.put("gatewayproviders", {"metadata": {"name": name}, "spec": spec})
+        self.kube.put("gatewayproviders", {"metadata": {"name": name}, "spec": spec})
 
     async def judge(self, content: Any = None, *, key: str | None = None) -> Answer:
         given = {"model": "judge", "input": "a cat"} if content is None else content
@@ -210,7 +210,7 @@ async def test_the_next_route_is_taken_where_the_first_has_no_provider() -> None
 async def test_of_models_of_one_id_a_ready_one_and_one_the_key_may_call_comes_first() -> None:
     scene = Scene()
     ready = {"type": "Ready", "status": "True", "reason": "Available", "message": "in use"}
-    scene.records.put(
+    scene.kube.put(
         "gatewaymodels",
         {
             "metadata": {"name": "zz"},

@@ -100,7 +100,7 @@ async def test_replay_of_a_model_that_is_gone(gateway: Gateway) -> None:
     gateway.put_model("other")
     sent = body(model="other")
     await gateway.create(sent, idempotency_key="k")
-    gateway.records.remove("gatewaymodels", "other")
+    gateway.kube.remove("gatewaymodels", "other")
     assert (await gateway.create(sent, idempotency_key="k")).json["task_replayed"] is True
     assert (await gateway.create(sent, idempotency_key="new")).status == 400
 

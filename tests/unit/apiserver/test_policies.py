@@ -8,8 +8,8 @@ import pytest
 from gateway_apiserver.errors import Dialect, render_error
 from gateway_core.api.errors import CreditLimitExceeded, Forbidden, GatewayError
 from gateway_core.api.limits import MOST_GUARDRAILS
-from gateway_core.kube.records import RecordUnavailable
-from tests.fakes.records import Fault
+from gateway_core.kube.errors import KubernetesUnavailable
+from tests.fakes.kubernetes import Fault
 from tests.unit.apiserver.gateway import MODEL, Answer, Gateway, body
 
 GUARDRAILS = "gatewayguardrails"
@@ -83,7 +83,7 @@ async def test_too_many_guardrails_close_the_key(gateway: Gateway) -> None:
     answer = await gateway.create()
     assert is_refused(answer)
     assert "more than 8 guardrails" in answer.json["error"]
-    gateway.records.remove(GUARDRAILS, "grd-0")
+    gateway.kube.remove(GUARDRAILS, "grd-0")
     assert (await gateway.create()).status == 202
 
 
@@ -112,15 +112,15 @@ async def test_a_silent_watch_is_read_around(gateway: Gateway) -> None:
     gateway.guardrails.cut = True
     gateway.put_guardrail("grd-a", gateway.key, allowedModels=[])
     assert (await gateway.create()).status == 202, "within a watch's usual delay"
-    gateway.guardrails.silence = 6.0
+    gateway.guardrails.staleness = 6.0
     assert is_refused(await gateway.create()), "one that no name was known of"
 
 
 async def test_what_a_silent_watch_has_not_told_to_be_gone_holds_no_more(gateway: Gateway) -> None:
     gateway.put_guardrail("grd-a", gateway.key, allowedModels=[])
     gateway.guardrails.cut = True
-    gateway.guardrails.silence = 6.0
-    gateway.records.remove(GUARDRAILS, "grd-a")
+    gateway.guardrails.staleness = 6.0
+    gateway.kube.remove(GUARDRAILS, "grd-a")
     assert (await gateway.create()).status == 202
 
 
@@ -128,20 +128,20 @@ async def test_a_list_serves_all_calls_of_an_interval(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway_apiserver.admission.policies.INTERVAL_SECONDS", 60.0)
-    gateway.guardrails.silence = 6.0
-    before = gateway.records.calls.count(("list_page", GUARDRAILS))
+    gateway.guardrails.staleness = 6.0
+    before = gateway.kube.calls.count(("list_page", GUARDRAILS))
     for _ in range(5):
         await gateway.create()
-    assert gateway.records.calls.count(("list_page", GUARDRAILS)) == before + 1
+    assert gateway.kube.calls.count(("list_page", GUARDRAILS)) == before + 1
 
 
 async def test_what_is_known_goes_on_for_five_minutes(gateway: Gateway) -> None:
     gateway.put_guardrail("grd-a", gateway.key, allowedModels=[])
-    faults = [Fault(RecordUnavailable("away")) for _ in range(9)]
-    gateway.records.order_faults("list_page", *faults)
-    gateway.guardrails.silence = 299.0
+    faults = [Fault(KubernetesUnavailable("away")) for _ in range(9)]
+    gateway.kube.order_faults("list_page", *faults)
+    gateway.guardrails.staleness = 299.0
     assert is_refused(await gateway.create())
-    gateway.guardrails.silence = 301.0
+    gateway.guardrails.staleness = 301.0
     assert (await gateway.create()).status == 503
 
 

@@ -7,17 +7,17 @@ import structlog
 
 from gateway_apiserver.catalog import ProviderWatch, project_provider
 from gateway_apiserver.middleware.metrics import ApiMetrics
-from gateway_core.kube.records import NotPermitted, RecordUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable, RequestForbidden
 from gateway_core.providers import registry as usecase
 from gateway_core.providers.registry import Providers
+from tests.fakes.informer import FakeInformer
+from tests.fakes.kubernetes import FakeKubernetes
 from tests.fakes.moderation import FakeModeration
-from tests.fakes.records import FakeRecords
-from tests.fakes.tables import FakeTable
 
 KIND = "gatewayproviders"
 
 
-class SecretRecords(FakeRecords):
+class SecretRecords(FakeKubernetes):
     """Records whose Secrets a test may refuse."""
 
     error: Exception | None = None
@@ -33,13 +33,13 @@ class Scene:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(usecase, "SECRET_SECONDS", 0.0)
-        self.records = SecretRecords()
-        self.records.secrets["creds"] = {"token": b"s3cr3t"}
-        self.table = FakeTable(self.records, KIND, project_provider)
+        self.kube = SecretRecords()
+        self.kube.secrets["creds"] = {"token": b"s3cr3t"}
+        self.table = FakeInformer(self.kube, KIND, project_provider)
         self.watch = ProviderWatch(
             Providers(
                 self.table,
-                self.records,
+                self.kube,
                 lambda *_: FakeModeration(),
                 reading="the value that the process was given",
             )
@@ -52,7 +52,7 @@ class Scene:
             "credentialsSecretRef": {"name": "creds", "key": "token"},
             "openai": {"baseUrl": "http://judge.example/v1"},
         }
-        self.records.put(KIND, {"metadata": {"name": name}, "spec": spec})
+        self.kube.put(KIND, {"metadata": {"name": name}, "spec": spec})
 
     async def look(self) -> list[dict[str, Any]]:
         """What is logged."""
@@ -71,7 +71,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 async def test_a_secret_that_may_not_be_read_is_told_once_with_what_to_do(scene: Scene) -> None:
     scene.put()
-    scene.records.error = NotPermitted("forbidden")
+    scene.kube.error = RequestForbidden("forbidden")
     (line,) = await scene.look()
     assert (line["log_level"], line["provider"], line["reason"]) == (
         "warning",
@@ -82,7 +82,7 @@ async def test_a_secret_that_may_not_be_read_is_told_once_with_what_to_do(scene:
     assert "name it in the value that the process was given" in line["problem"]
     assert scene.measure() == 0
     assert await scene.look() == []
-    scene.records.error = None
+    scene.kube.error = None
     (line,) = await scene.look()
     assert (line["log_level"], line["provider"]) == ("info", "judge")
     assert scene.measure() == 1
@@ -97,22 +97,22 @@ async def test_one_that_can_be_used_from_the_start_is_no_news(scene: Scene) -> N
 
 async def test_another_problem_is_told_again(scene: Scene) -> None:
     scene.put()
-    scene.records.error = NotPermitted("forbidden")
+    scene.kube.error = RequestForbidden("forbidden")
     assert len(await scene.look()) == 1
-    scene.records.error = None
-    scene.records.secrets["creds"] = {"other": b"x"}
+    scene.kube.error = None
+    scene.kube.secrets["creds"] = {"other": b"x"}
     (line,) = await scene.look()
     assert "token" in line["problem"]
 
 
 async def test_while_the_record_is_away_what_was_known_stands(scene: Scene) -> None:
     scene.put()
-    scene.records.error = RecordUnavailable("away")
+    scene.kube.error = KubernetesUnavailable("away")
     assert await scene.look() == []
     assert scene.measure() is None
-    scene.records.error = None
+    scene.kube.error = None
     await scene.look()
-    scene.records.error = RecordUnavailable("away")
+    scene.kube.error = KubernetesUnavailable("away")
     assert await scene.look() == []
     assert scene.measure() == 1
 
@@ -121,6 +121,6 @@ async def test_one_that_has_gone_is_shown_no_more(scene: Scene) -> None:
     scene.put()
     scene.put("second")
     await scene.look()
-    await scene.records.delete(KIND, "judge")
+    await scene.kube.delete(KIND, "judge")
     await scene.look()
     assert (scene.measure(), scene.measure("second")) == (None, 1)

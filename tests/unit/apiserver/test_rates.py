@@ -12,11 +12,11 @@ from gateway_apiserver.admission.rates import LAPSE_PAUSE_SECONDS, MOST_LAPSES, 
 from gateway_core.api.errors import Unavailable
 from gateway_core.billing.counters import AdmissionAnswer, AdmissionCall, Budget, Hold, Ledger
 from gateway_core.billing.ledger import RebuildLapsed
-from gateway_core.kube.records import RecordUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.redis.link import CountersRefused
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import FakeCounters
-from tests.fakes.records import Fault
+from tests.fakes.kubernetes import Fault
 from tests.unit.apiserver.gateway import COMPLETED, Answer, Gateway, body
 
 RATE = ("x-ratelimit-limit-rpm", "x-ratelimit-remaining-rpm", "x-ratelimit-reset")
@@ -89,10 +89,10 @@ async def test_keyed_calls_over_the_rate_read_neither_the_record_nor_the_archive
         return await get(key)
 
     monkeypatch.setattr(gateway.store, "get", note_get)
-    gateway.records.calls.clear()
+    gateway.kube.calls.clear()
     for number in range(50):
         assert (await gateway.create(idempotency_key=f"k-{number}")).status == 429
-    assert gateway.records.calls.count(("get", "gatewaytasks")) == 1
+    assert gateway.kube.calls.count(("get", "gatewaytasks")) == 1
     assert len(asked) == 1
 
 
@@ -130,10 +130,10 @@ class TestLostMoney:
         answers = await asyncio.gather(*(gateway.create() for _ in range(20)))
         assert {answer.status for answer in answers} == {202}
         assert await gateway.held() == 20 * 500_000
-        assert gateway.records.calls.count(("list_page", "gatewaytasks")) == 1
+        assert gateway.kube.calls.count(("list_page", "gatewaytasks")) == 1
 
     async def test_a_rebuild_that_fails_is_503_with_the_rate(self, gateway: Gateway) -> None:
-        gateway.records.order_faults("list_page", Fault(RecordUnavailable("x")))
+        gateway.kube.order_faults("list_page", Fault(KubernetesUnavailable("x")))
         answer = await gateway.create()
         assert answer.status == 503
         assert answer.headers["retry-after"] == "5"
@@ -155,7 +155,7 @@ class TestLostMoney:
         await asked.wait()
         assert await gateway.counters.finish_rebuild("demo", token, Ledger(charged=0))
         assert (await waiting).status == 202
-        assert ("list_page", "gatewaytasks") not in gateway.records.calls
+        assert ("list_page", "gatewaytasks") not in gateway.kube.calls
 
     async def test_another_replica_is_not_waited_for_forever(
         self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
@@ -177,13 +177,13 @@ class TestLostMoney:
     ) -> None:
         monkeypatch.setattr("gateway_apiserver.admission.rates.REBUILD_WAIT_SECONDS", 0.05)
         gate = asyncio.Event()
-        list_page = gateway.records.list_page
+        list_page = gateway.kube.list_page
 
         async def wait(*args: Any, **options: Any) -> Any:
             await gate.wait()
             return await list_page(*args, **options)
 
-        gateway.records.list_page = wait  # type: ignore[method-assign]
+        gateway.kube.list_page = wait  # type: ignore[method-assign]
         assert (await gateway.create()).status == 503
         gate.set()
         statuses = {(await gateway.create()).status for _ in range(3)}

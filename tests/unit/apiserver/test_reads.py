@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_apiserver.tasks.cache import TaskTable
+from gateway_apiserver.tasks.cache import TaskCache
 from gateway_core.api.ids import id_to_name
 from gateway_core.tasks.archive import archive_task
 from tests.unit.apiserver.gateway import (
@@ -101,30 +101,30 @@ async def test_a_task_of_another_account_is_as_unknown_as_no_task(gateway: Gatew
 
 async def test_a_foreign_id_costs_no_look_up(gateway: Gateway) -> None:
     task_id = (await gateway.create()).json["id"]
-    gateway.records.calls.clear()
+    gateway.kube.calls.clear()
     assert (await gateway.poll(task_id, key=gateway.other_key)).status == 404
     assert (await gateway.poll("task_" + "a" * 26)).status == 404
-    assert gateway.records.calls == []
+    assert gateway.kube.calls == []
 
 
 @pytest.mark.parametrize(
     "wire_id", ["x", "task_", "task-abc", "task_A", "task_" + "a" * 58, "task_é"]
 )
 async def test_what_cannot_be_an_id_costs_no_look_up(gateway: Gateway, wire_id: str) -> None:
-    gateway.records.calls.clear()
+    gateway.kube.calls.clear()
     assert (await gateway.poll(wire_id)).status == 404
-    assert gateway.records.calls == []
+    assert gateway.kube.calls == []
 
 
 async def test_a_task_that_an_admin_named(gateway: Gateway) -> None:
     gateway.put_task("task_by-hand")
     assert (await gateway.poll("task_by-hand")).json["status"] == "processing"
-    gateway.records.calls.clear()
+    gateway.kube.calls.clear()
     assert (await gateway.poll("task_by-hand", key=gateway.other_key)).status == 404
-    taken = list(gateway.records.calls)
-    gateway.records.calls.clear()
+    taken = list(gateway.kube.calls)
+    gateway.kube.calls.clear()
     assert (await gateway.poll("task_nothing", key=gateway.other_key)).status == 404
-    assert gateway.records.calls == taken
+    assert gateway.kube.calls == taken
 
 
 async def test_another_path_is_404(gateway: Gateway) -> None:
@@ -137,7 +137,7 @@ async def test_another_path_is_404(gateway: Gateway) -> None:
 
 async def test_tasks_of_a_model_that_has_gone_can_still_be_read(gateway: Gateway) -> None:
     task_id = (await gateway.create()).json["id"]
-    gateway.records.remove("gatewaymodels", "sim-q4-reference-to-video")
+    gateway.kube.remove("gatewaymodels", "sim-q4-reference-to-video")
     assert (await gateway.poll(task_id)).status == 200
     assert (await gateway.create()).status == 404
     assert (await call(gateway.app, "GET", f"{PATH}/{task_id}")).status == 404
@@ -173,42 +173,42 @@ class TestReadThrough:
     async def test_the_end_is_always_told_from_memory(self, gateway: Gateway) -> None:
         task_id = (await gateway.create(body(callback_url="https://e.com/h"))).json["id"]
         gateway.end_task(task_id, COMPLETED)
-        gateway.records.away = True
-        gateway.tasks.silence = 1000.0
+        gateway.kube.away = True
+        gateway.tasks.staleness = 1000.0
         assert (await gateway.poll(task_id)).json["status"] == "completed"
 
     async def test_processing_with_a_callback_is_read_once_a_second(self, gateway: Gateway) -> None:
         task_id = (await gateway.create(body(callback_url="https://e.com/h"))).json["id"]
         gateway.tasks.cut = True
         gateway.end_task(task_id, COMPLETED)
-        gateway.records.calls.clear()
+        gateway.kube.calls.clear()
         for _ in range(5):
             assert (await gateway.poll(task_id)).json["status"] == "completed"
-        assert gateway.records.calls == [("get", "gatewaytasks")]
+        assert gateway.kube.calls == [("get", "gatewaytasks")]
 
     async def test_processing_without_one_is_told_from_memory(self, gateway: Gateway) -> None:
         task_id = (await gateway.create()).json["id"]
-        gateway.records.calls.clear()
+        gateway.kube.calls.clear()
         assert (await gateway.poll(task_id)).json["status"] == "processing"
-        assert gateway.records.calls == []
+        assert gateway.kube.calls == []
 
     async def test_a_silent_watch_is_not_believed(self, gateway: Gateway) -> None:
         task_id = (await gateway.create()).json["id"]
         gateway.tasks.cut = True
         gateway.end_task(task_id, FAILED)
         assert (await gateway.poll(task_id)).json["status"] == "processing"
-        gateway.tasks.silence = 5.1
+        gateway.tasks.staleness = 5.1
         assert (await gateway.poll(task_id)).json["status"] == "failed"
-        gateway.tasks.silence = 0.0
+        gateway.tasks.staleness = 0.0
         assert (await gateway.poll(task_id)).json["status"] == "failed"
 
     async def test_without_the_record_the_last_known_state_is_told(self, gateway: Gateway) -> None:
         task_id = (await gateway.create(body(callback_url="https://e.com/h"))).json["id"]
-        gateway.records.away = True
+        gateway.kube.away = True
         assert (await gateway.poll(task_id)).json["status"] == "processing"
 
     async def test_unknown_is_503_while_nobody_can_tell(self, gateway: Gateway) -> None:
-        gateway.records.away = True
+        gateway.kube.away = True
         answer = await gateway.poll(random_id(gateway.mint))
         assert answer.status == 503
         assert set(answer.json) == {"error"}
@@ -224,11 +224,11 @@ class TestSettled:
         task_id = (await gateway.create()).json["id"]
         gateway.end_task(task_id, SETTLED)
         assert gateway.tasks.get(id_to_name(task_id)) is None
-        gateway.records.calls.clear()
+        gateway.kube.calls.clear()
         for _ in range(3):
             assert (await gateway.poll(task_id)).json["status"] == "completed"
-        assert gateway.records.calls == [("get", "gatewaytasks")]
-        gateway.records.away = gateway.store.away = True
+        assert gateway.kube.calls == [("get", "gatewaytasks")]
+        gateway.kube.away = gateway.store.away = True
         assert (await gateway.poll(task_id)).json["status"] == "completed"
 
     async def test_one_that_settles_within_the_second_of_a_read(self, gateway: Gateway) -> None:
@@ -239,15 +239,15 @@ class TestSettled:
 
     async def test_one_that_settles_while_it_is_read(self, gateway: Gateway) -> None:
         task_id = (await gateway.create(body(callback_url="https://e.com/h"))).json["id"]
-        read = gateway.records.get
+        read = gateway.kube.get
 
         async def read_late(plural: str, name: str) -> dict[str, Any]:
-            gateway.records.get = read  # type: ignore[method-assign]
+            gateway.kube.get = read  # type: ignore[method-assign]
             behind = await read(plural, name)
             gateway.end_task(task_id, SETTLED)
             return behind
 
-        gateway.records.get = read_late  # type: ignore[method-assign]
+        gateway.kube.get = read_late  # type: ignore[method-assign]
         assert (await gateway.poll(task_id)).json["status"] == "completed"
 
     async def test_a_foreign_one_is_unknown(self, gateway: Gateway) -> None:
@@ -258,8 +258,8 @@ class TestSettled:
 
 
 class TestTaskTable:
-    def make(self, gateway: Gateway, clock: Clock) -> TaskTable:
-        return TaskTable(gateway.tasks, most_ended=2, clock=clock.read)
+    def make(self, gateway: Gateway, clock: Clock) -> TaskCache:
+        return TaskCache(gateway.tasks, most_ended=2, clock=clock.read)
 
     async def test_what_was_not_asked_for_the_longest_goes_first(self, gateway: Gateway) -> None:
         table = self.make(gateway, Clock())
@@ -268,7 +268,7 @@ class TestTaskTable:
             task_id = (await gateway.create()).json["id"]
             gateway.end_task(task_id, SETTLED)
             names.append(id_to_name(task_id))
-            table.offer(gateway.task_object(task_id))
+            table.upsert(gateway.task_object(task_id))
             table.get(names[0])
         assert [table.get(name) is not None for name in names] == [True, False, True]
 
@@ -277,7 +277,7 @@ class TestTaskTable:
         table = self.make(gateway, clock)
         task_id = (await gateway.create()).json["id"]
         gateway.end_task(task_id, SETTLED)
-        assert table.offer(gateway.task_object(task_id)) is not None
+        assert table.upsert(gateway.task_object(task_id)) is not None
         clock.now += 3601
         assert table.get(id_to_name(task_id)) is None
 
@@ -286,7 +286,7 @@ class TestTaskTable:
         heard: list[str] = []
         table.subscribe(heard.append)
         name = id_to_name((await gateway.create()).json["id"])
-        assert (table.synced, table.silence, list(dict(table.items()))) == (True, 0.0, [name])
+        assert (table.synced, table.staleness, list(dict(table.items()))) == (True, 0.0, [name])
         assert heard == [name]
 
 
@@ -296,7 +296,7 @@ class TestArchive:
         gateway.end_task(task_id, {**COMPLETED, "completionTime": LATER})
         before = await gateway.poll(task_id)
         await archive_task(gateway.store, gateway.task_object(task_id))
-        gateway.records.remove("gatewaytasks", id_to_name(task_id))
+        gateway.kube.remove("gatewaytasks", id_to_name(task_id))
         after = await gateway.poll(task_id)
         assert orjson.loads(after.body) == orjson.loads(before.body)
         assert after.body == before.body
@@ -305,15 +305,15 @@ class TestArchive:
         task_id = (await gateway.create()).json["id"]
         gateway.end_task(task_id, {**COMPLETED, "completionTime": LATER})
         await archive_task(gateway.store, gateway.task_object(task_id))
-        gateway.records.remove("gatewaytasks", id_to_name(task_id))
-        gateway.records.away = True
+        gateway.kube.remove("gatewaytasks", id_to_name(task_id))
+        gateway.kube.away = True
         assert (await gateway.poll(task_id)).json["status"] == "completed"
 
     async def test_after_its_time_it_is_404(self, gateway: Gateway) -> None:
         task_id = (await gateway.create()).json["id"]
         gateway.end_task(task_id, {**COMPLETED, "completionTime": "2020-01-01T00:00:00Z"})
         await archive_task(gateway.store, gateway.task_object(task_id))
-        gateway.records.remove("gatewaytasks", id_to_name(task_id))
+        gateway.kube.remove("gatewaytasks", id_to_name(task_id))
         assert (await gateway.poll(task_id)).status == 404
 
     async def test_one_whose_time_is_over_makes_way_for_another_of_its_name(
@@ -326,7 +326,7 @@ class TestArchive:
         await archive_task(gateway.store, old)
         new = {**old, "metadata": {**old["metadata"], "uid": "another"}}
         await archive_task(gateway.store, {**new, "status": {**FAILED, "completionTime": LATER}})
-        gateway.records.remove("gatewaytasks", id_to_name(task_id))
+        gateway.kube.remove("gatewaytasks", id_to_name(task_id))
         assert (await gateway.poll(task_id)).json["status"] == "failed"
 
     async def test_a_store_that_is_away_is_503(self, gateway: Gateway) -> None:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from gateway_core.kube.records import (
+from gateway_core.api.resource import Object
+from gateway_core.kube.errors import (
     AlreadyExists,
-    Object,
-    RecordOutcomeUnknown,
-    RecordUnavailable,
-    Refused,
+    KubernetesUnavailable,
+    RequestRejected,
+    WriteOutcomeUnknown,
 )
-from tests.fakes.records import Fault
+from tests.fakes.kubernetes import Fault
 from tests.unit.apiserver.gateway import Gateway, body
 
 
@@ -24,11 +24,11 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _lost(count: int, *, applied: bool) -> list[Fault]:
-    return [Fault(RecordOutcomeUnknown("cut"), applied=applied) for _ in range(count)]
+    return [Fault(WriteOutcomeUnknown("cut"), applied=applied) for _ in range(count)]
 
 
 async def test_an_answer_that_was_lost_is_found_again(gateway: Gateway) -> None:
-    gateway.records.order_faults("create", *_lost(1, applied=True))
+    gateway.kube.order_faults("create", *_lost(1, applied=True))
     answer = await gateway.create()
     assert answer.status == 202
     assert "task_replayed" not in answer.json
@@ -36,7 +36,7 @@ async def test_an_answer_that_was_lost_is_found_again(gateway: Gateway) -> None:
 
 
 async def test_also_with_a_key(gateway: Gateway) -> None:
-    gateway.records.order_faults("create", *_lost(1, applied=True))
+    gateway.kube.order_faults("create", *_lost(1, applied=True))
     answer = await gateway.create(idempotency_key="k")
     assert answer.status == 202
     assert "task_replayed" not in answer.json
@@ -44,7 +44,7 @@ async def test_also_with_a_key(gateway: Gateway) -> None:
 
 
 async def test_a_create_that_never_arrived_is_sent_again(gateway: Gateway) -> None:
-    gateway.records.order_faults("create", *_lost(2, applied=False))
+    gateway.kube.order_faults("create", *_lost(2, applied=False))
     assert (await gateway.create()).status == 202
     assert gateway.task_count() == 1
 
@@ -52,7 +52,7 @@ async def test_a_create_that_never_arrived_is_sent_again(gateway: Gateway) -> No
 @pytest.mark.usefixtures("hurry")
 class TestGivingUp:
     async def test_unknown_is_504_and_the_hold_stays(self, gateway: Gateway) -> None:
-        gateway.records.order_faults("create", *_lost(50, applied=False))
+        gateway.kube.order_faults("create", *_lost(50, applied=False))
         answer = await gateway.create(idempotency_key="k")
         assert answer.status == 504
         assert set(answer.json) == {"error"}
@@ -61,18 +61,18 @@ class TestGivingUp:
         assert await gateway.held() == 500_000
 
     async def test_a_retry_with_the_key_finds_the_task(self, gateway: Gateway) -> None:
-        gateway.records.order_faults("create", *_lost(1, applied=True))
-        failing = gateway.records.get
+        gateway.kube.order_faults("create", *_lost(1, applied=True))
+        failing = gateway.kube.get
 
         async def fail(plural: str, name: str) -> Object:
             if plural == "gatewaytasks" and gateway.task_count():
-                raise RecordUnavailable("x")
+                raise KubernetesUnavailable("x")
             return await failing(plural, name)
 
-        gateway.records.get = fail  # type: ignore[method-assign]
+        gateway.kube.get = fail  # type: ignore[method-assign]
         answer = await gateway.create(idempotency_key="k")
         assert answer.status == 504
-        gateway.records.get = failing  # type: ignore[method-assign]
+        gateway.kube.get = failing  # type: ignore[method-assign]
         again = await gateway.create(idempotency_key="k")
         assert again.json == {
             "id": answer.headers["x-task-id"],
@@ -85,11 +85,11 @@ class TestGivingUp:
             await asyncio.Event().wait()
             raise AssertionError
 
-        gateway.records.create = hang  # type: ignore[method-assign]
+        gateway.kube.create = hang  # type: ignore[method-assign]
         assert (await gateway.create()).status == 504
 
     async def test_nothing_written_is_503_and_the_hold_is_released(self, gateway: Gateway) -> None:
-        gateway.records.order_faults("create", *[Fault(RecordUnavailable("x"))] * 50)
+        gateway.kube.order_faults("create", *[Fault(KubernetesUnavailable("x"))] * 50)
         answer = await gateway.create()
         assert answer.status == 503
         assert 1 <= int(answer.headers["retry-after"]) <= 120
@@ -98,8 +98,8 @@ class TestGivingUp:
         assert await gateway.held() == 0
 
     async def test_unknown_once_is_unknown_to_the_end(self, gateway: Gateway) -> None:
-        gateway.records.order_faults("create", *_lost(1, applied=False))
-        gateway.records.order_faults("create", *[Fault(RecordUnavailable("x"))] * 50)
+        gateway.kube.order_faults("create", *_lost(1, applied=False))
+        gateway.kube.order_faults("create", *[Fault(KubernetesUnavailable("x"))] * 50)
         assert (await gateway.create()).status == 504
         assert await gateway.held() == 500_000
 
@@ -110,8 +110,8 @@ class TestGivingUp:
         async def refuse(plural: str, obj: Mapping[str, Any]) -> Object:
             raise AlreadyExists("k")
 
-        gateway.records.remove("gatewaytasks", obj["metadata"]["name"])
-        gateway.records.create = refuse  # type: ignore[method-assign]
+        gateway.kube.remove("gatewaytasks", obj["metadata"]["name"])
+        gateway.kube.create = refuse  # type: ignore[method-assign]
         answer = await gateway.create(idempotency_key="k")
         assert answer.status == 503
         assert answer.headers["retry-after"] == "1"
@@ -125,18 +125,18 @@ async def test_a_refusal_after_an_answer_that_was_lost_is_504_and_the_hold_stays
     gateway: Gateway, key: str | None, applied: bool
 ) -> None:
     """The first may have landed, and fill the quota that the second is refused for."""
-    create, asked = gateway.records.create, 0
+    create, asked = gateway.kube.create, 0
 
     async def refuse(plural: str, obj: Mapping[str, Any]) -> Object:
         nonlocal asked
         asked += 1
         if asked > 1:
-            raise Refused("exceeded quota")
+            raise RequestRejected("exceeded quota")
         if applied:
             await create(plural, obj)
-        raise RecordOutcomeUnknown("cut")
+        raise WriteOutcomeUnknown("cut")
 
-    gateway.records.create = refuse  # type: ignore[method-assign]
+    gateway.kube.create = refuse  # type: ignore[method-assign]
     answer = await gateway.create(idempotency_key=key)
     assert answer.status == 504
     assert gateway.task_count() == applied
@@ -147,12 +147,12 @@ async def test_a_short_absence_is_bridged(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway_apiserver.tasks.recording.REFUSE_SECONDS", 10.0)
-    gateway.records.order_faults("create", *[Fault(RecordUnavailable("x"))] * 2)
+    gateway.kube.order_faults("create", *[Fault(KubernetesUnavailable("x"))] * 2)
     assert (await gateway.create()).status == 202
 
 
 async def test_an_object_that_is_refused_is_500_and_holds_nothing(gateway: Gateway) -> None:
-    gateway.records.order_faults("create", Fault(Refused("spec.request: secret detail")))
+    gateway.kube.order_faults("create", Fault(RequestRejected("spec.request: secret detail")))
     answer = await gateway.create(body())
     assert answer.status == 500
     assert b"secret" not in answer.body

@@ -43,7 +43,7 @@ async def held(gateway: Gateway) -> Counter[str]:
 
 def recorded(gateway: Gateway) -> Counter[str]:
     """What should be held, as the tasks in the record have it."""
-    requests = [task["spec"]["request"] for task in gateway.records.list_objects("gatewaytasks")]
+    requests = [task["spec"]["request"] for task in gateway.kube.list_objects("gatewaytasks")]
     return _add_up([Hold("", r["reservedMicros"], list_subjects(r)) for r in requests])
 
 

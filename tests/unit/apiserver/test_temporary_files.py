@@ -75,7 +75,7 @@ class Bench:
         return await call(self.media, "PUT", path, headers=headers, content=data)
 
     def list_files(self) -> list[dict[str, Any]]:
-        return self.gateway.records.list_objects("gatewayfiles")
+        return self.gateway.kube.list_objects("gatewayfiles")
 
     async def read_used(self) -> int:
         return (await self.gateway.storage.read_used("demo", "temporary")).bytes
@@ -292,12 +292,12 @@ async def test_an_account_has_so_many_temporary_files() -> None:
 async def test_what_loses_its_room_while_it_is_made_is_refused_and_goes(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    records = bench.gateway.records
+    kube = bench.gateway.kube
 
     async def lose(account: str, pool: str, member: str, size: int, limit: int) -> bool:
         # the operator has looked at it meanwhile
-        obj = await records.get("gatewayfiles", member)
-        await records.patch_status("gatewayfiles", obj, {"observedGeneration": 1})
+        obj = await kube.get("gatewayfiles", member)
+        await kube.patch_status("gatewayfiles", obj, {"observedGeneration": 1})
         return False
 
     monkeypatch.setattr(bench.gateway.storage, "confirm", lose)
@@ -370,7 +370,7 @@ class TestIdempotency:
         good = {"source": {"type": "base64", "data": "AAAA"}}
         await bench.post(good, Idempotency_Key="k")
         [obj] = bench.list_files()
-        await bench.gateway.records.delete("gatewayfiles", obj["metadata"]["name"])
+        await bench.gateway.kube.delete("gatewayfiles", obj["metadata"]["name"])
         answer = await bench.post(good, Idempotency_Key="k")
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
 

@@ -76,7 +76,7 @@ class Interrupted:
             await bench.remove_file(file)
 
     def spec(self) -> dict[str, Any]:
-        found = self._bench.records.find("gatewayuploads", self.name)
+        found = self._bench.kube.find("gatewayuploads", self.name)
         assert found is not None
         spec: dict[str, Any] = found["spec"]
         return spec
@@ -140,7 +140,7 @@ async def test_interrupted_request_gets_the_answer_of_the_outcome(
         assert trial.read_outcome() == outcome, "I5: an outcome has changed"
         live = [
             file
-            for file in bench.records.list_objects("gatewayfiles")
+            for file in bench.kube.list_objects("gatewayfiles")
             if file["spec"]["request"].get("uploadName") == trial.name
             and not file["metadata"].get("deletionTimestamp")
         ]

@@ -65,7 +65,7 @@ class Uploading(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.bench = UploadBench()
         self.gateway, self.uploader = self.bench.gateway, self.bench.uploader
-        self.records, self.storage = self.bench.records, self.bench.storage
+        self.kube, self.storage = self.bench.kube, self.bench.storage
         self.fate, self.tools = self.bench.fate, self.bench.tools
         self.uploads: list[Known] = []
 
@@ -310,7 +310,7 @@ class Uploading(RuleBasedStateMachine):
         self.run(OrphanRemoval(self.tools, 0).sweep())
         segments = {
             segment["key"]
-            for file in self.records.list_objects(FILES)
+            for file in self.kube.list_objects(FILES)
             for segment in file["spec"]["request"]["segments"]
         }
         assert set(self.gateway.store.contents) == segments, (
@@ -348,14 +348,14 @@ class Uploading(RuleBasedStateMachine):
         return True
 
     def find(self, plural: str, name: str) -> Any:
-        found = self.records.find(plural, name)
+        found = self.kube.find(plural, name)
         assert found is not None
         return found
 
     def list_files(self, known: Known) -> list[Any]:
         return [
             file
-            for file in self.records.list_objects(FILES)
+            for file in self.kube.list_objects(FILES)
             if file["spec"]["request"].get("uploadName") == known.name
         ]
 
@@ -443,7 +443,7 @@ class Uploading(RuleBasedStateMachine):
             try:
                 claims = await self.storage.list_claims("demo", "files", 0)
             except StorageStale:
-                await rebuild_pool(self.records, self.storage, "demo", "files")
+                await rebuild_pool(self.kube, self.storage, "demo", "files")
             else:
                 return {claim.member: claim.bytes for claim in claims}
 

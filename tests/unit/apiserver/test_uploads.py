@@ -10,14 +10,10 @@ from typing import Any
 import pytest
 import xxhash
 
+from gateway_core.api.resource import Object
 from gateway_core.files.uploads import MOST_PART_BYTES
-from gateway_core.kube.records import (
-    Object,
-    Outdated,
-    RecordOutcomeUnknown,
-    RecordUnavailable,
-)
-from tests.fakes.records import Fault
+from gateway_core.kube.errors import KubernetesUnavailable, WriteConflict, WriteOutcomeUnknown
+from tests.fakes.kubernetes import Fault
 from tests.unit.apiserver.gateway import Answer, Gateway, call
 from tests.unit.apiserver.uploads import BOUNDARY, Uploader, write_form
 
@@ -242,7 +238,7 @@ async def test_a_create_that_breaks_a_rule_makes_nothing(
     uploader: Uploader, changes: dict[str, Any], status: int, code: str, param: str
 ) -> None:
     refused(await uploader.create(6, **changes), status, code, param)
-    assert uploader.gateway.records.list_objects("gatewayuploads") == []
+    assert uploader.gateway.kube.list_objects("gatewayuploads") == []
 
 
 async def test_limits_are_met_to_the_byte_and_unknown_fields_ignored(uploader: Uploader) -> None:
@@ -275,7 +271,7 @@ async def test_with_an_idempotency_key_there_is_one_upload(uploader: Uploader) -
     assert {answer.status for answer in answers} == {200}
     assert len({answer.body for answer in answers}) == 1
     assert sum("idempotent-replayed" in answer.headers for answer in answers) == 9
-    assert len(uploader.gateway.records.list_objects("gatewayuploads")) == 1
+    assert len(uploader.gateway.kube.list_objects("gatewayuploads")) == 1
     assert await uploader.read_used() == 6
     refused(await uploader.create(7, key="k"), 409, "idempotency_conflict")
     other = Uploader(uploader.gateway, uploader.gateway.other_key)
@@ -302,7 +298,7 @@ async def test_an_upload_that_was_refused_after_its_creation_is_refused_again(
     """What the account stores is lost and known again, with less room, before the confirmation."""
     gateway = uploader.gateway
     gateway.put_account("demo", storageBytes=100)
-    create, storage = gateway.records.create, gateway.storage
+    create, storage = gateway.kube.create, gateway.storage
 
     async def create_and_lose(plural: str, obj: Any) -> Object:
         made = await create(plural, obj)
@@ -312,9 +308,9 @@ async def test_an_upload_that_was_refused_after_its_creation_is_refused_again(
         await storage.finish_rebuild("demo", "files", token, {"file-other": 50})
         return made
 
-    gateway.records.create = create_and_lose  # type: ignore[method-assign]
+    gateway.kube.create = create_and_lose  # type: ignore[method-assign]
     refused(await uploader.create(60, key="k"), 413, "storage_limit_exceeded")
-    (upload,) = gateway.records.list_objects("gatewayuploads")
+    (upload,) = gateway.kube.list_objects("gatewayuploads")
     assert upload["spec"]["outcome"] == "Cancelled"
     refused(await uploader.create(60, key="k"), 413, "storage_limit_exceeded")
     refused(await uploader.create(50, key="k"), 409, "idempotency_conflict")
@@ -345,7 +341,7 @@ async def test_an_upload_of_another_account_is_none(uploader: Uploader) -> None:
 
 async def test_one_that_an_admin_deletes_is_gone_at_once(uploader: Uploader) -> None:
     upload = await uploader.open(1)
-    await uploader.gateway.records.delete("gatewayuploads", upload.replace("_", "-", 1))
+    await uploader.gateway.kube.delete("gatewayuploads", upload.replace("_", "-", 1))
     assert "deletionTimestamp" in uploader.find(upload)["metadata"]
     refused(await uploader.cancel(upload), 404, "upload_not_found")
     refused(await uploader.send(upload, b"a"), 404, "upload_not_found")
@@ -534,10 +530,10 @@ async def test_a_deleted_file_does_not_come_back(uploader: Uploader) -> None:
     part = await uploader.add(upload, b"a")
     first = await uploader.complete(upload, part)
     (file,) = uploader.list_files()
-    records = uploader.gateway.records
+    kube = uploader.gateway.kube
     settled = {"status": {"work": "Settled", "fileUid": file["metadata"]["uid"]}}
-    records.put("gatewayuploads", {**uploader.find(upload), **settled})
-    records.remove("gatewayfiles", file["metadata"]["name"])
+    kube.put("gatewayuploads", {**uploader.find(upload), **settled})
+    kube.remove("gatewayfiles", file["metadata"]["name"])
     again = await uploader.complete(upload, part)
     assert again.status == 200
     assert again.json["file"]["id"] == first.json["file"]["id"]
@@ -548,16 +544,16 @@ async def test_a_file_made_after_its_deletion_is_taken_away(uploader: Uploader) 
     """The winner is so slow that the operator makes the File and a client deletes it meanwhile."""
     upload = await uploader.open(1)
     part = await uploader.add(upload, b"a")
-    records = uploader.gateway.records
-    slow = records.create
+    kube = uploader.gateway.kube
+    slow = kube.create
 
     async def create(plural: str, obj: Any) -> Object:
         if plural == "gatewayfiles":
             settled = {"status": {"work": "Settled", "fileUid": "the-first"}}
-            records.put("gatewayuploads", {**uploader.find(upload), **settled})
+            kube.put("gatewayuploads", {**uploader.find(upload), **settled})
         return await slow(plural, obj)
 
-    records.create = create  # type: ignore[method-assign]
+    kube.create = create  # type: ignore[method-assign]
     done = await uploader.complete(upload, part)
     assert done.status == 200
     # its finalizer is the operator's
@@ -570,10 +566,10 @@ async def test_an_outcome_whose_answer_is_lost_is_looked_up(
 ) -> None:
     upload = await uploader.open(1)
     part = await uploader.add(upload, b"a")
-    lost = Fault(RecordOutcomeUnknown("reset"), applied=applied)
-    uploader.gateway.records.order_faults("patch", lost)
+    lost = Fault(WriteOutcomeUnknown("reset"), applied=applied)
+    uploader.gateway.kube.order_faults("patch", lost)
     assert (await uploader.complete(upload, part)).status == 200
-    uploader.gateway.records.order_faults("patch", lost)
+    uploader.gateway.kube.order_faults("patch", lost)
     assert (await uploader.cancel(await uploader.open(1))).status == 200
     assert len(uploader.list_files()) == 1
 
@@ -583,15 +579,15 @@ async def test_a_file_that_the_winner_did_not_make_is_made_by_the_next_request(
 ) -> None:
     upload = await uploader.open(1)
     part = await uploader.add(upload, b"a")
-    records = uploader.gateway.records
-    away = [Fault(RecordUnavailable("away"))] * 40
-    records.order_faults("create", *away)
+    kube = uploader.gateway.kube
+    away = [Fault(KubernetesUnavailable("away"))] * 40
+    kube.order_faults("create", *away)
     refused(await uploader.complete(upload, part), 503, "service_unavailable")
     assert uploader.find(upload)["spec"]["outcome"] == "Completed"
     assert uploader.list_files() == []
     # the bytes are not counted twice, and not let go
     assert await uploader.read_used() == 1
-    records._faults["create"].clear()
+    kube._faults["create"].clear()
     assert (await uploader.complete(upload, part)).status == 200
     assert len(uploader.list_files()) == 1
 
@@ -599,7 +595,7 @@ async def test_a_file_that_the_winner_did_not_make_is_made_by_the_next_request(
 async def test_what_others_write_meanwhile_is_judged_anew(uploader: Uploader) -> None:
     upload = await uploader.open(1)
     part = await uploader.add(upload, b"a")
-    uploader.gateway.records.order_faults("patch", Fault(Outdated("changed")))
+    uploader.gateway.kube.order_faults("patch", Fault(WriteConflict("changed")))
     assert (await uploader.complete(upload, part)).status == 200
 
 
@@ -616,7 +612,7 @@ async def test_without_the_record_or_the_stores_nothing_is_promised(uploader: Up
     # what is reserved already can be ended without the figures
     assert (await uploader.complete(upload, part)).status == 200
     gateway.storage.away = False
-    gateway.records.away = True
+    gateway.kube.away = True
     refused(await uploader.complete(upload, part), 503, "service_unavailable")
     refused(await uploader.create(), 503, "service_unavailable")
 

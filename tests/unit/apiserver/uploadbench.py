@@ -20,12 +20,12 @@ from gateway_operator.failpoints import Failpoints
 from gateway_operator.files.assembly import Keepers
 from gateway_operator.files.storage import FileStorage
 from gateway_operator.metrics import Metrics
-from tests.fakes.tables import FakeTable
+from tests.fakes.informer import FakeInformer
 from tests.unit.apiserver.gateway import Answer, Gateway, call, clear_environment
 from tests.unit.apiserver.uploads import Uploader
 
 STEPS = {
-    "records": ("create", "get", "patch", "patch_status", "delete", "list_page"),
+    "kube": ("create", "get", "patch", "patch_status", "delete", "list_page"),
     "storage": (
         "claim",
         "confirm",
@@ -109,24 +109,24 @@ class UploadBench:
         self.passed = 0
         self.begin = int(time.time())
         self.gateway.clock = self.tell_time
-        self.records, self.storage = self.gateway.records, self.gateway.storage
+        self.kube, self.storage = self.gateway.kube, self.gateway.storage
         # so that a time of the record is never taken for one of a process
-        self.records.clock = lambda: format_time(self.tell_now() + AHEAD)
+        self.kube.clock = lambda: format_time(self.tell_now() + AHEAD)
         self.fate = Fate()
         for port, names in STEPS.items():
             holder = getattr(self.gateway, port)
             for name in names:
                 setattr(holder, name, self.fate.wrap(getattr(holder, name)))
         self.uploader = Uploader(self.gateway)
-        accounts = FakeTable(self.records, "gatewayaccounts", GatewayAccount.model_validate)
-        for account in self.records.list_objects("gatewayaccounts"):
+        accounts = FakeInformer(self.kube, "gatewayaccounts", GatewayAccount.model_validate)
+        for account in self.kube.list_objects("gatewayaccounts"):
             # the reconciliation of bytes leaves those of unknown accounts alone
-            accounts.offer(account)
+            accounts.upsert(account)
         self.tools = FileStorage(
-            records=self.records,
+            kube=self.kube,
             store=self.gateway.store,
             ledger=self.storage,
-            files=FileRecorder(self.records, self.storage),
+            files=FileRecorder(self.kube, self.storage),
             accounts=accounts,
             mint=self.gateway.mint,
             failpoints=Failpoints(),

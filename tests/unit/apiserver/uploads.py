@@ -92,7 +92,7 @@ class Uploader:
 
     def find(self, upload: str) -> dict[str, Any]:
         """The Upload's object."""
-        found = self.gateway.records.find("gatewayuploads", id_to_name(upload))
+        found = self.gateway.kube.find("gatewayuploads", id_to_name(upload))
         assert found is not None
         return found
 
@@ -102,7 +102,7 @@ class Uploader:
 
     def list_files(self) -> list[dict[str, Any]]:
         """All GatewayFiles."""
-        return self.gateway.records.list_objects("gatewayfiles")
+        return self.gateway.kube.list_objects("gatewayfiles")
 
     async def read_used(self, account: str = "demo") -> int:
         """Bytes that the account's storage holds."""

@@ -23,7 +23,7 @@ from gateway_core.tasks.delivery import (
     record_surrender,
 )
 from gateway_core.tasks.lifecycle import Step, next_step, record_failure, wants_redelivery
-from tests.fakes.records import _merge
+from tests.fakes.kubernetes import _merge
 
 LONGEST = "x" * 600
 BEGIN = datetime(2026, 11, 21, 10, tzinfo=UTC)

@@ -21,18 +21,18 @@ from gateway_core.api.ids import (
     id_to_name,
     shard_of,
 )
-from gateway_core.api.resource import file_key
+from gateway_core.api.resource import Object, file_key
 from gateway_core.files.files import FileRecorder, NewFile, build_file
-from gateway_core.kube.records import Change, Object
+from gateway_core.kube.client import WatchEvent
 from gateway_core.providers.registry import Providers
 from gateway_core.providers.upstream import ModerationUpstream, UpstreamError
 from gateway_operator.batches.assembly import assemble_batches
 from gateway_operator.batches.controller import BatchController
 from gateway_operator.shards import Shards
 from gateway_operator.tasks.tools import Tools
+from tests.fakes.informer import FakeInformer
 from tests.fakes.moderation import FakeModeration
 from tests.fakes.storage import FakeStorage
-from tests.fakes.tables import FakeTable
 from tests.unit.operator.environment import Feed, read_now
 from tests.unit.operator.harness import ALL_SHARDS, MINT, Operator, Stage
 
@@ -82,10 +82,10 @@ def build_batches(
 ) -> BatchController:
     """The controller of batches beside that of tasks, one provider serving all models."""
     ledger = storage or FakeStorage()
-    table = providers or FakeTable(tools.records, "gatewayproviders", lambda obj: obj)  # type: ignore[arg-type]
+    table = providers or FakeInformer(tools.kube, "gatewayproviders", lambda obj: obj)  # type: ignore[arg-type]
 
-    moderations = Providers(table, tools.records, lambda _spec, _secret: upstream, lambda _: None)
-    return assemble_batches(tools, moderations, ledger, FileRecorder(tools.records, ledger))
+    moderations = Providers(table, tools.kube, lambda _spec, _secret: upstream, lambda _: None)
+    return assemble_batches(tools, moderations, ledger, FileRecorder(tools.kube, ledger))
 
 
 class BatchOperator(Operator):
@@ -94,7 +94,7 @@ class BatchOperator(Operator):
     def __init__(self, stage: "BatchStage", lag: float, shards: Shards = ALL_SHARDS) -> None:
         super().__init__(stage, lag, shards)
         self.batches = build_batches(self.tools, stage.judge, stage.storage, stage.providers)
-        self.batch_feed = Feed(stage.records, self.batches, lag, shards, BATCHES)
+        self.batch_feed = Feed(stage.kube, self.batches, lag, shards, BATCHES)
         self._parts.append(asyncio.create_task(self.batches.queue.run()))
 
     async def end(self) -> None:
@@ -124,7 +124,7 @@ class BatchStage(Stage):
         self.storage = FakeStorage()
         super().__init__(lag=lag)
         self.batch_history: dict[str, list[Object]] = defaultdict(list)
-        self.records.listen(BATCHES, self._remember_batch)
+        self.kube.listen(BATCHES, self._remember_batch)
         self.put_model(
             "judge",
             action="moderations",
@@ -153,7 +153,7 @@ class BatchStage(Stage):
         stored = await self.store.put(file_key(account, wire_id), data)
         fields = {"purpose": "batch", "filename": "in.jsonl", "account": account, **changes}
         new = NewFile(name=wire_id, segments=(stored.refer(),), **fields)
-        return await self.records.create(FILES, build_file(new, read_now().timestamp()))
+        return await self.kube.create(FILES, build_file(new, read_now().timestamp()))
 
     async def submit(self, data: bytes | Iterable[Mapping[str, Any]], **request: Any) -> str:
         """A batch as the API makes it; its name."""
@@ -173,20 +173,20 @@ class BatchStage(Stage):
             "desiredState": "Completed",
         }
         metadata = {"name": name, "labels": labels, "finalizers": [BATCH_FINALIZER]}
-        await self.records.create(BATCHES, {"metadata": metadata, "spec": spec})
+        await self.kube.create(BATCHES, {"metadata": metadata, "spec": spec})
         return name
 
     async def apply_batch(self, file_name: str, name: str = "batch-by-hand", **request: Any) -> str:
         """A batch as `kubectl create -f` makes it; its name."""
         made = {"accountName": "demo", "inputFileName": file_name, **request}
         spec = {"request": made, "desiredState": "Completed"}
-        await self.records.create(BATCHES, {"metadata": {"name": name}, "spec": spec})
+        await self.kube.create(BATCHES, {"metadata": {"name": name}, "spec": spec})
         return name
 
     async def cancel_batch(self, name: str) -> None:
         """Cancels a batch as the API does."""
-        obj = await self.records.get(BATCHES, name)
-        await self.records.patch(BATCHES, obj, {"spec": {"desiredState": "Cancelled"}})
+        obj = await self.kube.get(BATCHES, name)
+        await self.kube.patch(BATCHES, obj, {"spec": {"desiredState": "Cancelled"}})
 
     def batch_status(self, name: str) -> dict[str, Any]:
         """The batch's newest status, also of one that is gone."""
@@ -194,7 +194,7 @@ class BatchStage(Stage):
 
     def is_batch_there(self, name: str) -> bool:
         """Whether the batch's object is there."""
-        return self.records.find(BATCHES, name) is not None
+        return self.kube.find(BATCHES, name) is not None
 
     def is_batch_closed(self, name: str) -> bool:
         """Whether nothing is left to do for the batch."""
@@ -220,7 +220,7 @@ class BatchStage(Stage):
         """The lines of an output File; none where there is none."""
         if name is None:
             return []
-        obj = await self.records.get(FILES, name)
+        obj = await self.kube.get(FILES, name)
         [segment] = obj["spec"]["request"]["segments"]
         data = await self.store.get(segment["key"])
         assert len(data) == segment["bytes"] == obj["spec"]["request"]["bytes"]
@@ -247,8 +247,8 @@ class BatchStage(Stage):
                 if field in status:
                     assert times.setdefault(field, status[field]) == status[field]
 
-    def _remember_batch(self, change: Change) -> None:
-        if change.kind != "DELETED":
+    def _remember_batch(self, change: WatchEvent) -> None:
+        if change.type != "DELETED":
             self.batch_history[change.object["metadata"]["name"]].append(
                 copy.deepcopy(change.object)
             )

@@ -7,13 +7,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
-from gateway_core.kube.records import Change, Object
+from gateway_core.kube.client import WatchEvent
 from gateway_operator.shards import Shards
 from tests.fakes.clock import START, run_to_end
 from tests.fakes.counters import FakeCounters
+from tests.fakes.kubernetes import FakeKubernetes, has_fields
 from tests.fakes.objects import FakeObjects
-from tests.fakes.records import FakeRecords, has_fields
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ def read_now() -> datetime:
     return BEGIN + timedelta(seconds=asyncio.get_running_loop().time() - START)
 
 
-class RemoteRecords(FakeRecords):
+class RemoteRecords(FakeKubernetes):
     """Records behind a network: a write that was sent arrives, also after its sender's death."""
 
     latency = 0.004
@@ -97,36 +98,36 @@ class Feed:
 
     def __init__(
         self,
-        records: FakeRecords,
+        kube: FakeKubernetes,
         controller: Observer,
         lag: float,
         shards: Shards,
         plural: str = TASKS,
     ) -> None:
         self._plural = plural
-        self._records = records
+        self._kube = kube
         self._shards = shards
         self._controller = controller
         self._lag = lag
         self._shown: dict[str, Object] = {}
         self.ended = False
         self.deaf = False
-        for obj in records.list_objects(plural):
+        for obj in kube.list_objects(plural):
             if self._selects(obj):
                 self._shown[obj["metadata"]["name"]] = copy.deepcopy(obj)
                 self._show(None, obj)
-        records.listen(plural, self._follow)
+        kube.listen(plural, self._follow)
 
     def show_now(self, name: str) -> None:
         """Shows a task without the lag."""
-        for obj in self._records.list_objects(self._plural):
+        for obj in self._kube.list_objects(self._plural):
             if obj["metadata"]["name"] == name:
                 self._take("MODIFIED", copy.deepcopy(obj))
 
-    def _follow(self, change: Change) -> None:
+    def _follow(self, change: WatchEvent) -> None:
         if not self.ended and not self.deaf:
             loop = asyncio.get_running_loop()
-            loop.call_later(self._lag, self._take, change.kind, copy.deepcopy(change.object))
+            loop.call_later(self._lag, self._take, change.type, copy.deepcopy(change.object))
 
     def _take(self, kind: str, obj: Object) -> None:
         name = obj["metadata"]["name"]

@@ -24,11 +24,11 @@ from gateway_core.api.ids import (
     id_to_name,
     shard_of,
 )
-from gateway_core.api.resource import file_key, part_key, receipt_key
+from gateway_core.api.resource import Object, file_key, part_key, receipt_key
 from gateway_core.api.times import format_time
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.files import FileRecorder
-from gateway_core.kube.records import Change, Object
+from gateway_core.kube.client import WatchEvent
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.files.assembly import Keepers
 from gateway_operator.files.orphans import OrphanRemoval
@@ -36,10 +36,10 @@ from gateway_operator.files.quotacheck import QuotaCheck
 from gateway_operator.files.storage import FileStorage
 from gateway_operator.handlers import Followed
 from gateway_operator.metrics import Metrics
+from tests.fakes.informer import FakeInformer
+from tests.fakes.kubernetes import has_fields
 from tests.fakes.objects import FakeObjects
-from tests.fakes.records import has_fields
 from tests.fakes.storage import FakeStorage
-from tests.fakes.tables import FakeTable
 from tests.unit.operator.environment import RemoteRecords, read_now
 
 FILES, UPLOADS, BATCHES = GatewayFile.plural, GatewayUpload.plural, GatewayBatch.plural
@@ -83,11 +83,11 @@ class Stage:
     """Everything around the keepers."""
 
     def __init__(self) -> None:
-        self.records = RemoteRecords(clock=lambda: format_time(read_now()))
+        self.kube = RemoteRecords(clock=lambda: format_time(read_now()))
         self.store = FakeObjects()
         self.store.now = read_now
         self.ledger = Ledger()
-        self.accounts = FakeTable(self.records, "gatewayaccounts", GatewayAccount.model_validate)
+        self.accounts = FakeInformer(self.kube, "gatewayaccounts", GatewayAccount.model_validate)
         self.failpoints = Failpoints()
         # ids are ordered, and virtual time begins anew with each test
         self._mint = IdMint(b"i" * 32)
@@ -97,16 +97,16 @@ class Stage:
         self._followed: list[tuple[Followed, dict[str, Object]]] = []
         self.put_account("demo")
         for kind in (FILES, UPLOADS):
-            self.records.listen(kind, lambda change, kind=kind: self._follow(kind, change))  # type: ignore[misc]
+            self.kube.listen(kind, lambda change, kind=kind: self._follow(kind, change))  # type: ignore[misc]
 
     @property
     def tools(self) -> FileStorage:
         """What the keepers are given."""
         return FileStorage(
-            records=self.records,
+            kube=self.kube,
             store=self.store,
             ledger=self.ledger,
-            files=FileRecorder(self.records, self.ledger),
+            files=FileRecorder(self.kube, self.ledger),
             accounts=self.accounts,
             mint=MINT,
             failpoints=self.failpoints,
@@ -118,7 +118,7 @@ class Stage:
         """Applies a GatewayAccount."""
         owner = {"name": "Dana", "email": "dana@example.com"}
         spec = {"displayName": name, "owner": owner, "funds": {"paidMicros": 0}}
-        self.records.put("gatewayaccounts", {"metadata": {"name": name}, "spec": spec})
+        self.kube.put("gatewayaccounts", {"metadata": {"name": name}, "spec": spec})
 
     async def boot(self) -> Keepers:
         """Starts the keepers, the ledger being known."""
@@ -136,7 +136,7 @@ class Stage:
         self._running = asyncio.create_task(keepers.run())
         self._followed = [(followed, {}) for followed in keepers.followed]
         for followed, shown in self._followed:
-            for obj in self.records.list_objects(followed.kind.plural):
+            for obj in self.kube.list_objects(followed.kind.plural):
                 if has_fields(obj, followed.fields):
                     shown[obj["metadata"]["name"]] = copy.deepcopy(obj)
                     followed.observe(None, copy.deepcopy(obj))
@@ -150,12 +150,12 @@ class Stage:
             await asyncio.gather(self._running, return_exceptions=True)
         self.keepers = self._running = None
 
-    def _follow(self, plural: str, change: Change) -> None:
+    def _follow(self, plural: str, change: WatchEvent) -> None:
         for followed, shown in self._followed:
             if followed.kind.plural != plural:
                 continue
             obj, name = copy.deepcopy(change.object), change.object["metadata"]["name"]
-            if change.kind != "DELETED" and has_fields(obj, followed.fields):
+            if change.type != "DELETED" and has_fields(obj, followed.fields):
                 shown[name] = copy.deepcopy(obj)
                 followed.observe("MODIFIED", obj)
             elif shown.pop(name, None) is not None:
@@ -181,7 +181,7 @@ class Stage:
         await self.store.put(file_key(account, name), data)
         if claimed:
             assert await self.ledger.claim(account, pool, name, len(data), LIMIT)  # type: ignore[arg-type]
-        await self.records.create(FILES, self.build_file(name, data, account=account, **request))
+        await self.kube.create(FILES, self.build_file(name, data, account=account, **request))
         return name
 
     def build_file(
@@ -235,7 +235,7 @@ class Stage:
             "finalizers": [STORED_FINALIZER],
         }
         obj = {"metadata": meta, "spec": {"request": request, "outcome": outcome, **spec}}
-        await self.records.create(UPLOADS, obj)
+        await self.kube.create(UPLOADS, obj)
         for part in parts:
             await self.add_part(name, part, account=account)
         return name
@@ -268,11 +268,11 @@ class Stage:
 
     async def change(self, plural: str, name: str, patch: dict[str, Any]) -> None:
         """Changes an object as an admin does."""
-        await self.records.patch(plural, await self.records.get(plural, name), patch)
+        await self.kube.patch(plural, await self.kube.get(plural, name), patch)
 
     def find(self, plural: str, name: str) -> Any:
         """The object as it is now, None where it is gone."""
-        return copy.deepcopy(self.records.find(plural, name))
+        return copy.deepcopy(self.kube.find(plural, name))
 
     def ready(self, name: str) -> tuple[str, str]:
         """Status and reason of a File's `Ready`; empty where it was not written."""

@@ -24,6 +24,7 @@ from gateway_core.api.ids import (
 from gateway_core.api.limits import list_subjects
 from gateway_core.api.model import GatewayModel
 from gateway_core.api.provider import GatewayProvider, ProviderSpec
+from gateway_core.api.resource import Object
 from gateway_core.api.task import TERMINAL_PHASES, GatewayTask
 from gateway_core.api.times import format_time, parse_time
 from gateway_core.billing.counters import Hold
@@ -31,7 +32,7 @@ from gateway_core.billing.journal_reader import Backlog
 from gateway_core.billing.ledger import Rebuilder, rebuild_ledger
 from gateway_core.callbacks.schedule import SCHEDULE
 from gateway_core.files.addresses import MediaSigner
-from gateway_core.kube.records import Change, Object
+from gateway_core.kube.client import WatchEvent
 from gateway_core.observability.tracing import NO_TRACER, Tracer
 from gateway_core.providers.catalog import build_catalog
 from gateway_core.providers.registry import Providers
@@ -63,8 +64,8 @@ from gateway_operator.workqueue import WorkQueue
 from tests.fakes.callbacks import FakeSender
 from tests.fakes.clock import START
 from tests.fakes.counters import FakeCounters
+from tests.fakes.informer import FakeInformer
 from tests.fakes.objects import FakeObjects
-from tests.fakes.tables import FakeTable
 from tests.fakes.upstream import FakeUpstream
 from tests.unit.operator.environment import (
     BEGIN,
@@ -94,15 +95,15 @@ class Operator:
         self.live = TaskCache()
         self.queue = WorkQueue(lambda name: self.controller.reconcile(name))
         self.providers = Providers(
-            stage.providers, stage.records, stage.build_upstream, lambda _: None
+            stage.providers, stage.kube, stage.build_upstream, lambda _: None
         )
         metrics = Metrics()
         self.tools = Tools(
             shards=shards,
-            records=stage.records,
+            kube=stage.kube,
             store=stage.store,
             counters=stage.counters,
-            rebuilder=Rebuilder(stage.records, Backlog(stage.store), stage.counters),
+            rebuilder=Rebuilder(stage.kube, Backlog(stage.store), stage.counters),
             accounts=stage.accounts,
             users=stage.users,
             keys=stage.keys,
@@ -110,13 +111,13 @@ class Operator:
             catalog=lambda: build_catalog(model for _, model in stage.models.items())[0],
             providers=self.providers,
             outputs=Outputs(stage.store, SIGNER, "https://media.example"),
-            journal=StatusWriter(stage.records, self.live),
-            folding=UsageAggregator(stage.records, metrics, read_now, pause_seconds=1.0),
+            journal=StatusWriter(stage.kube, self.live),
+            folding=UsageAggregator(stage.kube, metrics, read_now, pause_seconds=1.0),
             live=self.live,
             queue=self.queue,
-            alarms=AdminEvents(stage.records),
+            alarms=AdminEvents(stage.kube),
             courier=CallbackClient(
-                stage.receivers, Keyring(stage.accounts, stage.records, read_now), read_now
+                stage.receivers, Keyring(stage.accounts, stage.kube, read_now), read_now
             ),
             callback_schedule=stage.callback_schedule,
             mint=MINT,
@@ -127,17 +128,17 @@ class Operator:
             notify_address=lambda notice: stage.notify_url and stage.notify_url + notice.name,
         )
         self.controller = TaskController(self.tools)
-        wanted = FakeTable(
-            stage.records,
+        wanted = FakeInformer(
+            stage.kube,
             TASKS,
             partial(project_wanted, shards=shards),
             field_selector=SELECTOR,
         )
         Redeliveries(wanted, self.live, self.queue)
-        for obj in stage.records.list_objects(TASKS):
-            wanted.offer(copy.deepcopy(obj))
+        for obj in stage.kube.list_objects(TASKS):
+            wanted.upsert(copy.deepcopy(obj))
         self.janitor = Resync(self.tools, 60)
-        self.feed = Feed(stage.records, self.controller, lag, shards)
+        self.feed = Feed(stage.kube, self.controller, lag, shards)
         self._parts = [asyncio.create_task(part()) for part in (self.queue.run, self.janitor.run)]
 
     @property
@@ -174,24 +175,24 @@ class Stage:
         self.tracer: Tracer = NO_TRACER
         self.annotations: dict[str, str] = {}
         """What the tasks of `admit` have."""
-        self.records = RemoteRecords(clock=lambda: format_time(read_now()))
+        self.kube = RemoteRecords(clock=lambda: format_time(read_now()))
         self.store: FakeObjects = FakeObjects()
         self.counters: FakeCounters = TickingCounters()
-        self.accounts = FakeTable(self.records, "gatewayaccounts", GatewayAccount.model_validate)
-        self.users = FakeTable(self.records, "gatewayusers", GatewayUser.model_validate)
-        self.keys = FakeTable(self.records, "gatewaykeys", project_key)
-        self.guardrails = FakeTable(self.records, "gatewayguardrails", project_guardrail)
-        self.models = FakeTable(self.records, "gatewaymodels", GatewayModel.model_validate)
-        self.providers = FakeTable(self.records, "gatewayproviders", GatewayProvider.model_validate)
+        self.accounts = FakeInformer(self.kube, "gatewayaccounts", GatewayAccount.model_validate)
+        self.users = FakeInformer(self.kube, "gatewayusers", GatewayUser.model_validate)
+        self.keys = FakeInformer(self.kube, "gatewaykeys", project_key)
+        self.guardrails = FakeInformer(self.kube, "gatewayguardrails", project_guardrail)
+        self.models = FakeInformer(self.kube, "gatewaymodels", GatewayModel.model_validate)
+        self.providers = FakeInformer(self.kube, "gatewayproviders", GatewayProvider.model_validate)
         self.failpoints = Failpoints()
         self.receivers = FakeSender()
         self.callback_schedule = SCHEDULE
-        self.records.secrets["demo-webhook"] = {"secret": WEBHOOK_SECRET.encode()}
+        self.kube.secrets["demo-webhook"] = {"secret": WEBHOOK_SECRET.encode()}
         self.history: dict[str, list[Object]] = defaultdict(list)
         self.operator: Operator | None = None
         self.twin: Operator | None = None
         self.replicas: list[Operator] = []
-        self.records.listen(TASKS, self._remember)
+        self.kube.listen(TASKS, self._remember)
         self.put_account()
         self.put_model()
         self.put_provider()
@@ -236,7 +237,7 @@ class Stage:
 
     async def open_books(self, account: str) -> None:
         """Gives an account its money in the counters, as far as the record tells."""
-        await rebuild_ledger(self.records, Backlog(self.store), self.counters, account)
+        await rebuild_ledger(self.kube, Backlog(self.store), self.counters, account)
 
     def put_account(self, name: str = "demo", **spec: Any) -> None:
         """Applies a GatewayAccount with ten dollars."""
@@ -247,7 +248,7 @@ class Stage:
             "webhookSecretRef": {"name": f"{name}-webhook", "key": "secret"},
         }
         obj = {"metadata": {"name": name}, "spec": {**base, **spec}}
-        self.records.put("gatewayaccounts", obj)
+        self.kube.put("gatewayaccounts", obj)
 
     def put_model(self, name: str = "sim-q4", **spec: Any) -> None:
         """Applies a GatewayModel of 0.06 USD a second at 720p."""
@@ -261,30 +262,30 @@ class Stage:
             ],
         }
         obj = {"metadata": {"name": name}, "spec": {**base, **spec}}
-        self.records.put("gatewaymodels", obj)
+        self.kube.put("gatewaymodels", obj)
 
     def put_key(self, name: str = "key-a", **spec: Any) -> None:
         """Applies a GatewayKey of the account; its token opens nothing here."""
         token = {"id": "abcdefgh", "digest": "0" * 64, "hint": "sk-ab…yz"}
         base = {"accountName": "demo", "displayName": name, "tokens": [token]}
-        self.records.put("gatewaykeys", {"metadata": {"name": name}, "spec": {**base, **spec}})
+        self.kube.put("gatewaykeys", {"metadata": {"name": name}, "spec": {**base, **spec}})
 
     def put_user(self, name: str, role: str | None, **spec: Any) -> None:
         """Applies a GatewayUser with a role in the account, or none."""
         memberships = [{"accountName": "demo", "role": role}] if role else []
         base = {"displayName": name, "email": "v@example.com", "memberships": memberships}
-        self.records.put("gatewayusers", {"metadata": {"name": name}, "spec": {**base, **spec}})
+        self.kube.put("gatewayusers", {"metadata": {"name": name}, "spec": {**base, **spec}})
 
     def put_guardrail(self, name: str, *keys: str, **spec: Any) -> None:
         """Applies a GatewayGuardrail of the account over these keys."""
         base = {"accountName": "demo", "displayName": name[4:], "keyNames": list(keys)}
         obj = {"metadata": {"name": name}, "spec": {**base, **spec}}
-        self.records.put("gatewayguardrails", obj)
+        self.kube.put("gatewayguardrails", obj)
 
     def put_provider(self, name: str = "simulated", **spec: Any) -> None:
         """Applies a GatewayProvider."""
         obj = {"metadata": {"name": name}, "spec": {"type": "fake", **spec}}
-        self.records.put("gatewayproviders", obj)
+        self.kube.put("gatewayproviders", obj)
 
     def spec(self, *, deadline: int = 600, **request: Any) -> dict[str, Any]:
         """A task's spec; `request` changes members of `spec.request`."""
@@ -317,7 +318,7 @@ class Stage:
         labels = {ACCOUNT_LABEL: "demo", SHARD_LABEL: str(shard_of(name))}
         metadata = {"name": name, "labels": labels, "finalizers": [TASK_FINALIZER]}
         metadata |= {"annotations": dict(self.annotations)} if self.annotations else {}
-        await self.records.create(TASKS, {"metadata": metadata, "spec": spec})
+        await self.kube.create(TASKS, {"metadata": metadata, "spec": spec})
         return name
 
     async def admit_stored(self, canonical: bytes) -> str:
@@ -343,12 +344,12 @@ class Stage:
     async def apply(self, name: str = "task-made-by-hand", **request: Any) -> str:
         """A task as `kubectl create -f` makes it; its name."""
         obj = {"metadata": {"name": name}, "spec": self.spec(**request)}
-        await self.records.create(TASKS, obj)
+        await self.kube.create(TASKS, obj)
         return name
 
     async def change(self, name: str, patch: dict[str, Any]) -> None:
         """Changes a task as an admin does."""
-        await self.records.patch(TASKS, await self.records.get(TASKS, name), patch)
+        await self.kube.patch(TASKS, await self.kube.get(TASKS, name), patch)
 
     async def cancel(self, name: str) -> None:
         """Cancels a task as an admin does."""
@@ -365,7 +366,7 @@ class Stage:
 
     def is_there(self, name: str) -> bool:
         """Whether the task's object is there."""
-        return any(o["metadata"]["name"] == name for o in self.records.list_objects(TASKS))
+        return any(o["metadata"]["name"] == name for o in self.kube.list_objects(TASKS))
 
     def is_ended(self, name: str) -> bool:
         """Whether the task has ended."""
@@ -434,10 +435,10 @@ class Stage:
             assert archived is not None
             assert archived["status"] == versions[-1]["status"]
 
-    def _remember(self, change: Change) -> None:
+    def _remember(self, change: WatchEvent) -> None:
         obj = copy.deepcopy(change.object)
         name = obj["metadata"]["name"]
-        if change.kind != "DELETED" or not self.history[name]:
+        if change.type != "DELETED" or not self.history[name]:
             self.history[name].append(obj)
 
 

@@ -13,11 +13,11 @@ from gateway_core.api.ids import ACCOUNT_LABEL
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.usage import GatewayUsage
 from gateway_core.billing.usage import Charge, add_charges
-from gateway_core.kube.records import Outdated, RecordUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable, WriteConflict
 from gateway_operator.accounts.balances import AGAIN_SECONDS, LOOK_SECONDS, SOON_SECONDS, Balances
 from tests.fakes.clock import in_virtual_time
-from tests.fakes.records import FakeRecords, Fault
-from tests.fakes.tables import FakeTable
+from tests.fakes.informer import FakeInformer
+from tests.fakes.kubernetes import FakeKubernetes, Fault
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KINDS = (GatewayAccount, GatewayKey, GatewayGuardrail)
@@ -27,13 +27,13 @@ class Scene:
     """An account with a key and a guardrail, and the part of the operator under test."""
 
     def __init__(self) -> None:
-        self.records = FakeRecords()
+        self.kube = FakeKubernetes()
         self.now = START
         self.charged = 0
         tables: list[Any] = [
-            FakeTable(self.records, kind.plural, kind.model_validate) for kind in KINDS
+            FakeInformer(self.kube, kind.plural, kind.model_validate) for kind in KINDS
         ]
-        self.balances = Balances(self.records, *tables, lambda: self.now)
+        self.balances = Balances(self.kube, *tables, lambda: self.now)
         owner = {"name": "O", "email": "o@example.com"}
         funds = {"paidMicros": 5_000_000, "bonusMicros": 1_000_000}
         self.put(GatewayAccount, "demo", displayName="Demo", owner=owner, funds=funds)
@@ -44,15 +44,15 @@ class Scene:
         self.put(GatewayGuardrail, "grd-x", accountName="demo", displayName="X", limit=weekly)
 
     def put(self, kind: Any, name: str, *, generation: int = 1, **spec: Any) -> None:
-        old = [o for o in self.records.list_objects(kind.plural) if o["metadata"]["name"] == name]
+        old = [o for o in self.kube.list_objects(kind.plural) if o["metadata"]["name"] == name]
         status = {"status": old[0]["status"]} if old and "status" in old[0] else {}
         metadata = {"name": name, "generation": generation}
-        self.records.put(kind.plural, {"metadata": metadata, "spec": spec, **status})
+        self.kube.put(kind.plural, {"metadata": metadata, "spec": spec, **status})
 
     def charge(self, micros: int, *subjects: str) -> None:
         day = self.now.date().isoformat()
         name = f"demo-{day}"
-        objects = self.records.list_objects(GatewayUsage.plural)
+        objects = self.kube.list_objects(GatewayUsage.plural)
         status = next((o["status"] for o in objects if o["metadata"]["name"] == name), {})
         self.charged += 1
         charge = Charge(
@@ -68,7 +68,7 @@ class Scene:
             operation="s/a",
             subjects=subjects,
         )
-        self.records.put(
+        self.kube.put(
             GatewayUsage.plural,
             {
                 "metadata": {"name": name, "labels": {ACCOUNT_LABEL: "demo"}},
@@ -78,12 +78,12 @@ class Scene:
         )
 
     def show(self, kind: Any, name: str) -> dict[str, Any]:
-        [obj] = [o for o in self.records.list_objects(kind.plural) if o["metadata"]["name"] == name]
+        [obj] = [o for o in self.kube.list_objects(kind.plural) if o["metadata"]["name"] == name]
         status: dict[str, Any] = obj.get("status") or {}
         return status
 
     def count_writes(self) -> int:
-        return sum(method == "patch_status" for method, _ in self.records.calls)
+        return sum(method == "patch_status" for method, _ in self.kube.calls)
 
     async def pass_time(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -127,11 +127,11 @@ def test_what_shows_it_already_is_not_written(scene: Scene) -> None:
         scene.charge(300_000, "key/key-a")
         await scene.balances.look()
         before = scene.count_writes()
-        reads = len(scene.records.calls)
+        reads = len(scene.kube.calls)
         for _ in range(5):
             await scene.balances.look()
         assert scene.count_writes() == before
-        assert len(scene.records.calls) - reads <= 7, "and hardly anything is read"
+        assert len(scene.kube.calls) - reads <= 7, "and hardly anything is read"
 
     play()
 
@@ -179,7 +179,7 @@ def test_a_write_that_comes_too_late_is_made_up_for(scene: Scene) -> None:
     @in_virtual_time
     async def play() -> None:
         scene.charge(300_000, "key/key-a")
-        scene.records.order_faults("patch_status", Fault(Outdated("changed")))
+        scene.kube.order_faults("patch_status", Fault(WriteConflict("changed")))
         await scene.balances.look()
         await scene.balances.look()
         assert scene.show(GatewayAccount, "demo")["chargedMicros"] == 300_000
@@ -188,7 +188,9 @@ def test_a_write_that_comes_too_late_is_made_up_for(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("method", ["patch_status", "list_page"])
-@pytest.mark.parametrize("error", [Outdated("changed"), RecordUnavailable("away"), KeyError("odd")])
+@pytest.mark.parametrize(
+    "error", [WriteConflict("changed"), KubernetesUnavailable("away"), KeyError("odd")]
+)
 def test_funds_are_shown_though_the_first_attempts_fail(
     scene: Scene, method: str, error: Exception
 ) -> None:
@@ -199,7 +201,7 @@ def test_funds_are_shown_though_the_first_attempts_fail(
         await scene.pass_time(5)
         owner = {"name": "O", "email": "o@example.com"}
         funds = {"paidMicros": 9_000_000}
-        scene.records.order_faults(method, Fault(error), Fault(error))
+        scene.kube.order_faults(method, Fault(error), Fault(error))
         scene.put(
             GatewayAccount, "demo", generation=2, displayName="Demo", owner=owner, funds=funds
         )
@@ -221,12 +223,12 @@ def test_one_account_that_fails_holds_up_no_other(scene: Scene) -> None:
         for name in names:
             scene.put(GatewayAccount, name, displayName=name, owner=owner)
         scene.charge(300_000)
-        before = len(scene.records.calls)
-        scene.records.order_faults("patch_status", *[Fault(RecordUnavailable("away"))] * 4)
+        before = len(scene.kube.calls)
+        scene.kube.order_faults("patch_status", *[Fault(KubernetesUnavailable("away"))] * 4)
         await scene.balances.look()
         shown = [name for name in (*names, "demo") if scene.show(GatewayAccount, name)]
         assert len(shown) == 5
-        assert len(scene.records.calls) > before
+        assert len(scene.kube.calls) > before
         await scene.balances.look()
         assert all(scene.show(GatewayAccount, name) for name in (*names, "demo"))
 

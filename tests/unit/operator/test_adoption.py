@@ -33,7 +33,7 @@ async def test_it_is_quoted_held_labelled_and_run() -> None:
     assert status["phase"] == "Completed"
     assert status["reservedMicros"] == QUOTE
     assert await stage.balance() == (QUOTE, 0)
-    writes = [call for call in stage.records.calls if call[1] == TASKS]
+    writes = [call for call in stage.kube.calls if call[1] == TASKS]
     assert writes.count(("replace_status", TASKS)) == 3
 
 
@@ -78,7 +78,7 @@ async def test_what_was_made_is_charged_at_the_share_of_its_hold_whatever_became
     name = await way(stage)
     await stage.wait(lambda: stage.upstream.jobs)
     if change is None:
-        stage.records.remove("gatewaymodels", "sim-q4")
+        stage.kube.remove("gatewaymodels", "sim-q4")
     else:
         stage.put_model(**change)
     assert (await stage.finish(name))["chargedMicros"] == made * 60_000
@@ -88,7 +88,7 @@ async def test_what_was_made_is_charged_at_the_share_of_its_hold_whatever_became
 @in_virtual_time
 async def test_a_provider_that_comes_late_makes_it_no_cheaper() -> None:
     stage = Stage()
-    stage.records.remove("gatewayproviders", "simulated")
+    stage.kube.remove("gatewayproviders", "simulated")
     await stage.boot()
     name = await stage.apply()
     await stage.pass_time(10)
@@ -240,7 +240,7 @@ async def test_a_shard_label_of_nonsense_does_no_harm() -> None:
         "metadata": {"name": "task-odd", "labels": {SHARD_LABEL: "nonsense"}},
         "spec": stage.spec(),
     }
-    await stage.records.create(TASKS, obj)
+    await stage.kube.create(TASKS, obj)
     other = await stage.admit()
     assert (await stage.finish(other))["phase"] == "Completed"
     await stage.pass_time(200)
@@ -256,7 +256,7 @@ async def test_labels_and_amounts_of_its_own_are_not_believed() -> None:
     labels = {ACCOUNT_LABEL: "demo", SHARD_LABEL: "3"}
     metadata = {"name": "task-copied", "labels": labels, "finalizers": [TASK_FINALIZER]}
     spec = stage.spec(reservedMicros=0, fingerprint="f" * 64)
-    await stage.records.create(TASKS, {"metadata": metadata, "spec": spec})
+    await stage.kube.create(TASKS, {"metadata": metadata, "spec": spec})
     assert (await stage.finish("task-copied"))["chargedMicros"] == QUOTE
     assert await stage.balance() == (QUOTE, 0)
 
@@ -268,7 +268,7 @@ async def test_a_name_that_was_used_before_is_refused() -> None:
     await stage.boot()
     name = await stage.apply()
     await stage.finish(name)
-    await stage.records.delete(TASKS, name)
+    await stage.kube.delete(TASKS, name)
     await stage.pass_time(5)
     before = dict(stage.store.contents)
     await stage.apply(name)
@@ -283,7 +283,7 @@ async def test_a_name_that_was_used_before_is_refused() -> None:
 @in_virtual_time
 async def test_what_is_applied_together_with_it_is_waited_for() -> None:
     stage = Stage()
-    stage.records.remove("gatewaymodels", "sim-q4")
+    stage.kube.remove("gatewaymodels", "sim-q4")
     await stage.boot()
     name = await stage.apply()
     await stage.pass_time(5)
@@ -299,16 +299,16 @@ async def test_a_copy_of_an_ended_task_is_charged_like_any_other() -> None:
     await stage.boot()
     labels = {FOLDED_LABEL: "20261120T100000Z"}
     copy = {"metadata": {"name": "task-copy", "labels": labels}, "spec": stage.spec()}
-    await stage.records.create(TASKS, copy)
+    await stage.kube.create(TASKS, copy)
     await stage.wait(lambda: stage.upstream.jobs)
-    assert (await read_ledger(stage.records, Backlog(stage.store), "demo")).holds == {
+    assert (await read_ledger(stage.kube, Backlog(stage.store), "demo")).holds == {
         "task-copy": QUOTE
     }
     await stage.finish("task-copy")
     await stage.pass_time(30)
-    [usage] = stage.records.list_objects("gatewayusages")
+    [usage] = stage.kube.list_objects("gatewayusages")
     assert usage["status"]["chargedMicros"] == QUOTE
-    assert (await read_ledger(stage.records, Backlog(stage.store), "demo")).charged == QUOTE
+    assert (await read_ledger(stage.kube, Backlog(stage.store), "demo")).charged == QUOTE
     assert stage.history["task-copy"][-1]["metadata"]["labels"][FOLDED_LABEL] not in labels.values()
 
 
@@ -318,9 +318,9 @@ async def test_a_running_task_that_is_labelled_as_folded_is_charged_all_the_same
     await stage.boot()
     name = await stage.apply()
     await stage.wait(lambda: stage.upstream.jobs)
-    obj = await stage.records.get(TASKS, name)
+    obj = await stage.kube.get(TASKS, name)
     mark = {"metadata": {"labels": {FOLDED_LABEL: "20261120T100000Z"}}}
-    await stage.records.patch(TASKS, obj, mark)
+    await stage.kube.patch(TASKS, obj, mark)
     await stage.finish(name)
     await stage.pass_time(30)
-    assert (await read_ledger(stage.records, Backlog(stage.store), "demo")).charged == QUOTE
+    assert (await read_ledger(stage.kube, Backlog(stage.store), "demo")).charged == QUOTE

@@ -129,7 +129,7 @@ async def test_a_batch_that_is_deleted_goes_once_its_charge_is_counted() -> None
     name = await stage.submit(make_lines(50))
     await stage.wait(lambda: len(stage.judge.bodies) > 10)
     stage.counters.away = True
-    await stage.records.delete(BATCHES, name)
+    await stage.kube.delete(BATCHES, name)
     await stage.wait(lambda: stage.batch_status(name).get("phase") == "Cancelled", seconds=60)
     await stage.pass_time(20)
     assert stage.is_batch_there(name)
@@ -149,7 +149,7 @@ async def test_no_batch_is_let_go_before_its_charge_is_counted() -> None:
     await stage.pass_time(60)
     # one that were closed by now could be deleted, and its hold were nobody's
     assert stage.batch_status(name).get("work") is None
-    await stage.records.delete(BATCHES, name)
+    await stage.kube.delete(BATCHES, name)
     await stage.pass_time(20)
     assert stage.is_batch_there(name)
     stage.counters.away = False

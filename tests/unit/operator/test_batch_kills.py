@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gateway_core.batches.results import decode_result
-from gateway_core.kube.records import Missing, Outdated
+from gateway_core.kube.errors import ObjectNotFound, WriteConflict
 from gateway_core.providers.upstream import UpstreamLimited, UpstreamRejected
 from gateway_core.storage.objects import StoredObject, StoreUnavailable
 from gateway_operator.failpoints import NAMES, Failpoints
@@ -154,7 +154,7 @@ async def check(stage: BatchStage, name: str, *, one_owner: bool = True) -> None
     named = {status[f] for f in ("outputFileName", "errorFileName") if f in status}
     made = {
         obj["metadata"]["name"]
-        for obj in stage.records.list_objects(FILES)
+        for obj in stage.kube.list_objects(FILES)
         if obj["spec"]["request"]["purpose"] == "batch_output"
     }
     assert made == named
@@ -238,7 +238,7 @@ def test_lost_bytes_of_the_input_fail_the_batch_at_no_cost(when: str) -> None:
         assert status["chargedMicros"] == 0
         assert not {"outputFileName", "errorFileName"} & status.keys()
         assert await stage.balance() == (0, 0)
-        for obj in stage.records.list_objects(FILES):
+        for obj in stage.kube.list_objects(FILES):
             request, meta = obj["spec"]["request"], obj["metadata"]
             assert request["purpose"] == "batch" or "deletionTimestamp" in meta
         await stage.kill()
@@ -288,7 +288,7 @@ async def befall(stage: BatchStage, store: WatchedStore, action: str, name: str)
     elif action == "well":
         make_well(stage, store)
     elif action == "cancel":
-        with suppress(Outdated, Missing):
+        with suppress(WriteConflict, ObjectNotFound):
             await stage.cancel_batch(name)
 
 

@@ -68,7 +68,7 @@ async def test_what_completed_is_charged_and_the_rest_is_released() -> None:
     [fault] = {json.dumps(line["response"]["body"]) for line in errors}
     assert json.loads(fault)["error"]["code"] == "invalid_value"
     assert all(line["response"]["status_code"] == 400 for line in errors)
-    obj = await stage.records.get(BATCHES, name)
+    obj = await stage.kube.get(BATCHES, name)
     assert obj["metadata"]["finalizers"] == []
     assert FOLDED_LABEL in obj["metadata"]["labels"]
     assert not [key for key in stage.store.contents if key.startswith("batches/")]
@@ -191,7 +191,7 @@ async def test_a_cancelled_batch_tells_what_it_has_run() -> None:
     counts = status["counts"]
     assert counts["completed"] + counts["failed"] == counts["total"] == 200
     assert counts["completed"] == counts["sent"] == len(stage.judge.bodies)
-    (usage,) = stage.records.list_objects("gatewayusages")
+    (usage,) = stage.kube.list_objects("gatewayusages")
     sums = [usage["status"], *usage["status"]["rows"]]
     assert [(part["requests"], part["failed"]) for part in sums] == [(counts["sent"], 0)] * 2
     output, errors = await stage.read_results(name)
@@ -221,7 +221,7 @@ async def test_a_deleted_batch_is_brought_to_its_end_and_goes() -> None:
     await stage.boot()
     name = await stage.submit(make_lines(200))
     await stage.wait(lambda: len(stage.judge.bodies) > 20)
-    await stage.records.delete(BATCHES, name)
+    await stage.kube.delete(BATCHES, name)
     await stage.finish_batch(name, seconds=60)
     await stage.wait(lambda: not stage.is_batch_there(name))
     spending, held = await stage.balance()
@@ -277,7 +277,7 @@ async def test_refused_credentials_are_reported_and_waited_out() -> None:
     await stage.boot()
     name = await stage.submit(make_lines(5))
     await stage.pass_time(300)
-    assert ("simulated", "CredentialsRefused") in [e[:2] for e in stage.records.events]
+    assert ("simulated", "CredentialsRefused") in [e[:2] for e in stage.kube.events]
     judge.errors_of = lambda _text, _times: None
     assert (await stage.finish_batch(name))["counts"]["completed"] == 5
 
@@ -347,10 +347,10 @@ async def test_writes_are_bounded() -> None:
     stage = BatchStage(Judge(latency=0.1))
     stage.put_provider(requestsPerSecond=50)
     await stage.boot()
-    stage.records.calls.clear()
+    stage.kube.calls.clear()
     name = await stage.submit(make_lines(5000))
     await stage.finish_batch(name, seconds=200)
-    patches = [c for c in stage.records.calls if c[0].startswith("patch") and c[1] == BATCHES]
+    patches = [c for c in stage.kube.calls if c[0].startswith("patch") and c[1] == BATCHES]
     # 100 seconds: one each five, and those that begin and end it
     assert len(patches) <= 20 + 6
 
@@ -421,7 +421,7 @@ async def test_a_file_of_many_parts_is_read_by_name_also_while_it_is_being_delet
     file = await stage.put_input(data)
     request = {"inputFileName": file["metadata"]["name"], "segments": None}
     name = await stage.submit(b"", **request)
-    await stage.records.delete("gatewayfiles", file["metadata"]["name"])
+    await stage.kube.delete("gatewayfiles", file["metadata"]["name"])
     await stage.boot()
     status = await stage.finish_batch(name)
     assert (status["phase"], status["counts"]["completed"]) == ("Completed", 4)

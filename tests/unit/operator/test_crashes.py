@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gateway_core.api.ids import TASK_FINALIZER
-from gateway_core.kube.records import Missing, Outdated
+from gateway_core.kube.errors import ObjectNotFound, WriteConflict
 from gateway_core.providers.upstream import (
     JobReport,
     JobState,
@@ -106,7 +106,7 @@ async def befall(stage: Stage, action: str, name: str, number: int) -> None:
     if action == "kill":
         await stage.restart()
     elif action == "record away":
-        stage.records.away = True
+        stage.kube.away = True
     elif action == "counters away":
         stage.counters.away = True
     elif action == "counters lose":
@@ -119,20 +119,20 @@ async def befall(stage: Stage, action: str, name: str, number: int) -> None:
         make_well(stage)
     elif action == "twin":
         stage.boot_twin(LAGS[number])
-    elif stage.records.away or not stage.is_there(name):
+    elif stage.kube.away or not stage.is_there(name):
         return
-    with suppress(Outdated, Missing):  # an admin who comes too late has nothing to say
+    with suppress(WriteConflict, ObjectNotFound):  # an admin who comes too late has nothing to say
         if action == "cancel":
             await stage.cancel(name)
         elif action == "delete":
-            await stage.records.delete(TASKS, name)
+            await stage.kube.delete(TASKS, name)
         elif action == "touch":
             await stage.change(name, {"metadata": {"annotations": {"note": "x"}}})
 
 
 def make_well(stage: Stage) -> None:
     """Ends every fault."""
-    stage.records.away = stage.counters.away = stage.store.away = stage.upstream.away = False
+    stage.kube.away = stage.counters.away = stage.store.away = stage.upstream.away = False
 
 
 def is_done_with(stage: Stage, name: str) -> bool:

@@ -6,20 +6,20 @@ from gateway_core.redis.link import CountersUnavailable
 from gateway_operator.metrics import Metrics
 from gateway_operator.retention.databasesize import MARK_SECONDS, DatabaseSize
 from tests.fakes.intake import FakeIntakeStop
-from tests.fakes.records import FakeRecords
+from tests.fakes.kubernetes import FakeKubernetes
 
 
 class Stage:
     """A record of 1,000 bytes' quota."""
 
     def __init__(self) -> None:
-        self.records, self.stop, self.metrics = FakeRecords(), FakeIntakeStop(), Metrics()
+        self.kube, self.stop, self.metrics = FakeKubernetes(), FakeIntakeStop(), Metrics()
         self.space = DatabaseSize(
-            self.records.read_size, self.stop, self.metrics, quota=1000, stop_percent=80
+            self.kube.read_etcd_size, self.stop, self.metrics, quota=1000, stop_percent=80
         )
 
     async def sample(self, size: int) -> bool:
-        self.records.size = size
+        self.kube.size = size
         await self.space.sample()
         return await self.stop.is_set()
 
@@ -54,7 +54,7 @@ async def test_another_owners_mark_is_cleared_where_there_is_space() -> None:
 async def test_store_that_is_away_fails_the_sample_and_not_the_size() -> None:
     stage = Stage()
     stage.stop.away = True
-    stage.records.size = 900
+    stage.kube.size = 900
     with pytest.raises(CountersUnavailable):
         await stage.space.sample()
     assert stage.metrics.registry.get_sample_value("gateway_record_size_bytes") == 900

@@ -12,21 +12,21 @@ from gateway_core.accounts.declared_keys import PLAINTEXT
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.ids import KEY_LABEL
 from gateway_core.api.key import GatewayKey, KeyClass, Secret, digest, mint_key, parse_key
-from gateway_core.kube.records import (
-    NotPermitted,
-    Outdated,
-    RecordOutcomeUnknown,
-    RecordUnavailable,
-    Refused,
+from gateway_core.kube.errors import (
+    KubernetesUnavailable,
+    RequestForbidden,
+    RequestRejected,
+    WriteConflict,
+    WriteOutcomeUnknown,
 )
 from gateway_operator.accounts.declaredkeys import LOOK_SECONDS, DeclaredKeys
 from gateway_operator.accounts.keys import Keys
 from gateway_operator.accounts.readiness import ReadinessController
 from gateway_operator.failpoints import Failpoints
 from tests.fakes.clock import START, in_virtual_time
-from tests.fakes.records import FakeRecords, Fault
+from tests.fakes.informer import FakeInformer
+from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.secrets import FakeSecrets
-from tests.fakes.tables import FakeTable
 
 NOW = datetime.fromisoformat("2026-11-21T10:00:00Z")
 NAME, SECRET = "key-declared", "acme-key"
@@ -50,19 +50,19 @@ class Scene:
     """One declared key of the account `acme`, and an operator that may be killed."""
 
     def __init__(self, **spec: Any) -> None:
-        self.records = FakeRecords()
+        self.kube = FakeKubernetes()
         self.secrets = FakeSecrets()
         self.peppers = {1: b"p" * 32}
         self.running: asyncio.Task[None] | None = None
         account = {"displayName": "Acme", "owner": {"name": "A", "email": "a@example.com"}}
-        self.records.put("gatewayaccounts", {"metadata": {"name": "acme"}, "spec": account})
+        self.kube.put("gatewayaccounts", {"metadata": {"name": "acme"}, "spec": account})
         self.declare(**spec)
 
     def declare(self, name: str = NAME, **spec: Any) -> None:
         base = {"accountName": "acme", "displayName": name, "secretName": SECRET}
-        old: dict[str, Any] = self.records.find("gatewaykeys", name) or {}
+        old: dict[str, Any] = self.kube.find("gatewaykeys", name) or {}
         generation = old.get("metadata", {}).get("generation", 0) + 1
-        self.records.put(
+        self.kube.put(
             "gatewaykeys",
             {
                 "metadata": {"name": name, "generation": generation},
@@ -75,18 +75,18 @@ class Scene:
         """A new process."""
         await self.stop()
         tables: Any = {
-            kind: FakeTable(self.records, kind.plural, kind.model_validate)
+            kind: FakeInformer(self.kube, kind.plural, kind.model_validate)
             for kind in (GatewayAccount, GatewayUser, GatewayKey)
         }
         for kind, table in tables.items():
-            for obj in self.records.list_objects(kind.plural):
-                table.offer(obj)
+            for obj in self.kube.list_objects(kind.plural):
+                table.upsert(obj)
         declared = DeclaredKeys(
             self.secrets, self.peppers, KillingFailpoints(failpoint), self.read_clock
         )
         users, accounts = tables[GatewayUser], tables[GatewayAccount]
         kind = Keys(tables[GatewayKey], accounts, users, declared, self.read_clock)
-        controller = ReadinessController(self.records, (kind,), self.read_clock)
+        controller = ReadinessController(self.kube, (kind,), self.read_clock)
         self.running = asyncio.create_task(controller.run())
         await asyncio.sleep(1)
 
@@ -99,7 +99,7 @@ class Scene:
         return NOW + timedelta(seconds=asyncio.get_running_loop().time() - START)
 
     def read(self, name: str = NAME) -> GatewayKey:
-        return GatewayKey.model_validate(self.records.find("gatewaykeys", name))
+        return GatewayKey.model_validate(self.kube.find("gatewaykeys", name))
 
     @property
     def reason(self) -> str:
@@ -296,7 +296,7 @@ async def test_a_key_made_anew_under_its_name_is_another_key() -> None:
     scene = Scene()
     await scene.start()
     old = scene.plaintext()
-    scene.records.remove("gatewaykeys", NAME)
+    scene.kube.remove("gatewaykeys", NAME)
     scene.declare()
     await asyncio.sleep(1)
     assert scene.plaintext() != old
@@ -422,7 +422,7 @@ class TestTrouble:
     @in_virtual_time
     async def test_rights_that_are_lacking_are_told(self) -> None:
         scene = Scene()
-        scene.secrets.refusal = NotPermitted("403 forbidden")
+        scene.secrets.refusal = RequestForbidden("403 forbidden")
         await scene.start()
         reason, message = scene.describe_ready()
         assert reason == "SecretForbidden"
@@ -435,7 +435,7 @@ class TestTrouble:
     @in_virtual_time
     async def test_an_immutable_secret_is_told(self) -> None:
         scene = Scene()
-        scene.secrets.refusal = Refused("422 immutable")
+        scene.secrets.refusal = RequestRejected("422 immutable")
         await scene.start()
         reason, message = scene.describe_ready()
         assert reason == "SecretNotWritable"
@@ -444,7 +444,7 @@ class TestTrouble:
     @in_virtual_time
     async def test_an_api_that_is_away_leaves_the_key_pending(self) -> None:
         scene = Scene()
-        scene.secrets.refusal = RecordUnavailable("away")
+        scene.secrets.refusal = KubernetesUnavailable("away")
         await scene.start()
         assert scene.reason == "KeyPending"
         scene.secrets.refusal = None
@@ -455,7 +455,7 @@ class TestTrouble:
     async def test_and_one_that_opens_as_it_is(self) -> None:
         scene = Scene()
         await scene.start()
-        scene.secrets.refusal = RecordUnavailable("away")
+        scene.secrets.refusal = KubernetesUnavailable("away")
         await asyncio.sleep(5 * LOOK_SECONDS)
         assert scene.reason == "Available"
         assert scene.opens(scene.plaintext())
@@ -463,7 +463,7 @@ class TestTrouble:
     @in_virtual_time
     async def test_a_write_that_was_not_acknowledged_makes_no_second_key(self) -> None:
         scene = Scene()
-        scene.secrets.faults.append(Fault(RecordOutcomeUnknown("lost"), applied=True))
+        scene.secrets.faults.append(Fault(WriteOutcomeUnknown("lost"), applied=True))
         await scene.start()
         plaintext = scene.plaintext()
         await asyncio.sleep(10)
@@ -474,7 +474,7 @@ class TestTrouble:
     @in_virtual_time
     async def test_a_secret_that_another_replica_has_made_meanwhile_counts(self) -> None:
         scene = Scene()
-        scene.secrets.faults.append(Fault(Outdated("faster")))
+        scene.secrets.faults.append(Fault(WriteConflict("faster")))
         await scene.start()
         assert scene.reason == "Available"
         assert scene.opens(scene.plaintext())
@@ -482,7 +482,9 @@ class TestTrouble:
     @in_virtual_time
     async def test_a_status_that_was_not_written_is_written_later(self) -> None:
         scene = Scene()
-        scene.records.order_faults("patch_status", Fault(Outdated("x")), Fault(Refused("y")))
+        scene.kube.order_faults(
+            "patch_status", Fault(WriteConflict("x")), Fault(RequestRejected("y"))
+        )
         await scene.start()
         await asyncio.sleep(5)
         assert scene.opens(scene.plaintext())
@@ -496,7 +498,7 @@ class TestTrouble:
             first = scene.plaintext()
             scene.declare(rotations=1)
             await asyncio.sleep(1)
-        written = repr(logs) + repr(scene.records.list_objects("gatewaykeys"))
+        written = repr(logs) + repr(scene.kube.list_objects("gatewaykeys"))
         assert logs
         for plaintext in (first, scene.plaintext()):
             assert plaintext not in written

@@ -15,13 +15,13 @@ import pytest
 from gateway_core.api.ids import TASK_FINALIZER, name_to_id
 from gateway_core.callbacks.schedule import SCHEDULE
 from gateway_core.callbacks.signing import make_message_id
-from gateway_core.kube.records import Outdated, RecordUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable, WriteConflict
 from gateway_core.tasks.archive import read_archived
 from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.callbacks.signing import READ_SECONDS, UNUSED_SECONDS, Keyring
 from tests.fakes.callbacks import make_answer
 from tests.fakes.clock import in_virtual_time
-from tests.fakes.records import Fault
+from tests.fakes.kubernetes import Fault
 from tests.fakes.upstream import FakeUpstream
 from tests.unit.operator.environment import read_now
 from tests.unit.operator.harness import QUOTE, TASKS, WEBHOOK_SECRET, Operator, Stage
@@ -69,7 +69,7 @@ async def test_the_end_is_told_once_and_in_one_write_more() -> None:
     assert (recorded["lastStatus"], recorded["lastAnswer"]) == (200, "answered 200")
     assert "nextAttemptTime" not in recorded
     assert condition(stage, name)["status"] == "True"
-    writes = [call for call in stage.records.calls if call == ("replace_status", TASKS)]
+    writes = [call for call in stage.kube.calls if call == ("replace_status", TASKS)]
     assert len(writes) == 4, "three to the terminal state, one for the callback"
     stage.check_history()
     await stage.check_archive()
@@ -191,8 +191,8 @@ async def test_what_an_attempt_came_to_is_not_asked_again_if_its_write_does_not_
     stage.receivers.receivers[URL].seconds = 1
     name = await stage.admit(callbackUrl=URL)
     await stage.wait(lambda: stage.receivers.under_way)
-    away = Fault(RecordUnavailable("away"))
-    stage.records.order_faults("replace_status", Fault(Outdated("x")), away, away)
+    away = Fault(KubernetesUnavailable("away"))
+    stage.kube.order_faults("replace_status", Fault(WriteConflict("x")), away, away)
     await stage.change(name, {"metadata": {"labels": {"seen": "yes"}}})
     await stage.finish(name)
     assert len(stage.receivers.attempts) == 1
@@ -204,10 +204,10 @@ class TestSecrets:
     async def test_nothing_is_sent_until_there_is_one(self) -> None:
         stage, _ = await begin(webhookSecretRef=None)
         name = await stage.admit(callbackUrl=URL)
-        await stage.wait(lambda: stage.records.events)
+        await stage.wait(lambda: stage.kube.events)
         await stage.pass_time(60)
         assert not stage.receivers.attempts
-        assert stage.records.events == [
+        assert stage.kube.events == [
             (
                 "demo",
                 "WebhookSecretMissing",
@@ -234,14 +234,14 @@ class TestSecrets:
     def test_what_is_wrong_with_it_is_told_without_it(self, content: Any, problem: str) -> None:
         async def run() -> None:
             stage, _ = await begin()
-            stage.records.secrets.pop("demo-webhook")
+            stage.kube.secrets.pop("demo-webhook")
             if content is not None:
-                stage.records.secrets["demo-webhook"] = content
+                stage.kube.secrets["demo-webhook"] = content
             name = await stage.admit(callbackUrl=URL)
             await stage.wait(lambda: "lastAnswer" in callback(stage, name))
             assert problem in callback(stage, name)["lastAnswer"]
-            assert "swordfish" not in json.dumps(stage.history[name]) + str(stage.records.events)
-            stage.records.secrets["demo-webhook"] = {"secret": WEBHOOK_SECRET.encode()}
+            assert "swordfish" not in json.dumps(stage.history[name]) + str(stage.kube.events)
+            stage.kube.secrets["demo-webhook"] = {"secret": WEBHOOK_SECRET.encode()}
             await stage.finish(name)
 
         in_virtual_time(run)()
@@ -258,7 +258,7 @@ class TestSecrets:
     async def test_two_sign_while_one_is_rotated_out(self) -> None:
         stage, _ = await begin()
         new = "whsec_" + base64.b64encode(b"new" * 10).decode()
-        stage.records.secrets["next"] = {"secret": new.encode()}
+        stage.kube.secrets["next"] = {"secret": new.encode()}
         stage.put_account(
             webhookSecretRef={"name": "next", "key": "secret"},
             previousWebhookSecretRef={
@@ -281,7 +281,7 @@ class TestSecrets:
     @in_virtual_time
     async def test_one_of_an_account_looks_for_it_and_wakes_the_others(self) -> None:
         stage, _ = await begin()
-        secret = stage.records.secrets.pop("demo-webhook")
+        secret = stage.kube.secrets.pop("demo-webhook")
         check_keys = CallbackClient.check_keys
         names = [await stage.admit(callbackUrl=URL) for _ in range(20)]
         await stage.wait(lambda: all("lastAnswer" in callback(stage, name) for name in names))
@@ -291,9 +291,9 @@ class TestSecrets:
         ) as looks:
             await stage.pass_time(3600)
         assert looks.call_count <= 60, "of twenty one looks, and that each minute"
-        await stage.records.delete(TASKS, names[0])
+        await stage.kube.delete(TASKS, names[0])
         await stage.wait(lambda: not stage.is_there(names[0]), seconds=35)
-        stage.records.secrets["demo-webhook"] = secret
+        stage.kube.secrets["demo-webhook"] = secret
         for name in names[1:]:
             await stage.finish(name, seconds=65)
         assert len(stage.receivers.attempts) == 19
@@ -310,7 +310,7 @@ class TestSecrets:
     @in_virtual_time
     async def test_what_is_due_together_reads_it_once(self) -> None:
         stage, _ = await begin()
-        keyring = Keyring(stage.accounts, stage.records, read_now)
+        keyring = Keyring(stage.accounts, stage.kube, read_now)
         await asyncio.gather(*(keyring.find("demo") for _ in range(50)))
         assert len(_list_looks(stage)) == 1
         await stage.pass_time(READ_SECONDS + 1)
@@ -321,8 +321,8 @@ class TestSecrets:
     async def test_one_that_nobody_asks_for_is_forgotten(self) -> None:
         stage, _ = await begin()
         stage.put_account("old", webhookSecretRef={"name": "demo-webhook", "key": "secret"})
-        stage.records.secrets["new"] = {"secret": WEBHOOK_SECRET.encode()}
-        keyring = Keyring(stage.accounts, stage.records, read_now)
+        stage.kube.secrets["new"] = {"secret": WEBHOOK_SECRET.encode()}
+        keyring = Keyring(stage.accounts, stage.kube, read_now)
         await keyring.find("old")
         stage.put_account("demo", webhookSecretRef={"name": "new", "key": "secret"})
         await stage.pass_time(UNUSED_SECONDS + 1)
@@ -415,7 +415,7 @@ class TestDeletion:
         stage.receivers.receivers[URL].will(*[500] * 20)
         name = await stage.admit(callbackUrl=URL)
         await stage.wait(lambda: callback(stage, name).get("attempts") == 4, seconds=300)
-        await stage.records.delete(TASKS, name)
+        await stage.kube.delete(TASKS, name)
         await stage.wait(lambda: not stage.is_there(name), seconds=35)
         archived = await read_archived(stage.store, "demo", name)
         assert archived is not None
@@ -428,7 +428,7 @@ class TestDeletion:
         await stage.boot()
         name = await stage.admit(callbackUrl=URL)
         await stage.wait(lambda: stage.status(name).get("phase") == "Running")
-        await stage.records.delete(TASKS, name)
+        await stage.kube.delete(TASKS, name)
         await stage.wait(lambda: not stage.is_there(name), seconds=35)
         assert json.loads(stage.receivers.attempts[0].body)["error"]["code"] == "cancelled"
 
@@ -436,7 +436,7 @@ class TestDeletion:
     async def test_many_of_one_dead_receiver_leave_their_lane(self) -> None:
         stage, names = await _fill_lane()
         for name in names:
-            await stage.records.delete(TASKS, name)
+            await stage.kube.delete(TASKS, name)
         # 30 s, and what is on its way then
         await stage.wait(lambda: not any(stage.is_there(n) for n in names), seconds=47, step=0.5)
 
@@ -472,7 +472,7 @@ class TestDraining:
         stage.receivers.receivers[URL].seconds = 5
         name = await stage.admit(callbackUrl=URL)
         await stage.wait(lambda: stage.receivers.under_way)
-        stage.records.order_faults("replace_status", Fault(Outdated("x")))
+        stage.kube.order_faults("replace_status", Fault(WriteConflict("x")))
         await operator.end()
         assert callback(stage, name)["state"] == "Delivered"
 
@@ -502,7 +502,7 @@ async def _fill_lane() -> tuple[Stage, list[str]]:
 
 
 def _list_looks(stage: Stage) -> list[Any]:
-    return [call for call in stage.records.calls if call[0] == "read_secret"]
+    return [call for call in stage.kube.calls if call[0] == "read_secret"]
 
 
 def _is_done(stage: Stage, name: str, redeliveries: int) -> bool:

@@ -16,7 +16,7 @@ CANCELLED = {"code": "cancelled", "message": "The task was cancelled."}
 
 
 async def delete(stage: Stage, name: str) -> None:
-    await stage.records.delete(TASKS, name)
+    await stage.kube.delete(TASKS, name)
 
 
 async def cancel(stage: Stage, name: str) -> None:
@@ -52,7 +52,7 @@ class TestStopping:
     def test_before_it_was_submitted(self, stop: Any) -> None:
         async def run() -> None:
             stage = Stage()
-            stage.records.remove("gatewayproviders", "simulated")
+            stage.kube.remove("gatewayproviders", "simulated")
             await stage.boot()
             name = await stage.admit()
             await stage.pass_time(1)
@@ -87,7 +87,7 @@ class TestStopping:
             await stage.pass_time(20)
             assert not stage.is_ended(name)
             assert (await stage.finish(name, seconds=15))["failure"] == CANCELLED
-            [event] = stage.records.events
+            [event] = stage.kube.events
             assert event[:2] == (name, "JobAbandoned")
             assert "may still be running" in event[2]
 
@@ -115,7 +115,7 @@ class TestStopping:
             await stop(stage, name)
             await stage.finish(name, seconds=20)
             assert stage.upstream.jobs[0].cancelled
-            assert stage.records.events == []
+            assert stage.kube.events == []
 
         play(run)
 
@@ -125,10 +125,10 @@ class TestStopping:
             await stage.boot()
             name = await stage.admit()
             await stage.wait(lambda: stage.status(name).get("phase") == "Running")
-            stage.records.remove("gatewayproviders", "simulated")
+            stage.kube.remove("gatewayproviders", "simulated")
             await stop(stage, name)
             assert (await stage.finish(name, seconds=5))["failure"] == CANCELLED
-            [event] = stage.records.events
+            [event] = stage.kube.events
             assert event[1] == "JobAbandoned"
 
         play(run)
@@ -169,7 +169,7 @@ class TestStopping:
             await stop(stage, name)
             await stage.restart()
             assert (await stage.finish(name))["failure"] == CANCELLED
-            assert [event[1] for event in stage.records.events] == ["JobAbandoned"]
+            assert [event[1] for event in stage.kube.events] == ["JobAbandoned"]
 
         play(run)
 
@@ -281,7 +281,7 @@ class TestClosing:
             "failure": {"code": "cancelled", "message": "Another replica ended it."},
             "completionTime": "2026-11-21T10:00:09Z",
         }
-        await stage.records.patch_status(TASKS, await stage.records.get(TASKS, name), end)
+        await stage.kube.patch_status(TASKS, await stage.kube.get(TASKS, name), end)
         status = await stage.finish(name, seconds=10)
         assert status["failure"]["message"] == "Another replica ended it."
         await stage.pass_time(200)
@@ -320,7 +320,7 @@ class TestDeadline:
     @in_virtual_time
     async def test_a_task_nobody_took_says_so(self) -> None:
         stage = Stage()
-        stage.records.remove("gatewayproviders", "simulated")
+        stage.kube.remove("gatewayproviders", "simulated")
         await stage.boot()
         name = await stage.admit(deadline=30)
         status = await stage.finish(name, seconds=40)

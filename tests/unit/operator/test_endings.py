@@ -158,11 +158,11 @@ def test_an_intent_on_its_way_is_followed_by_its_call(moment: float) -> None:
 async def test_an_intent_whose_write_is_slow_is_not_cut_short() -> None:
     stage = Stage(FakeUpstream(NONE))
     await stage.boot()
-    stage.records.latency = 8.0
+    stage.kube.latency = 8.0
     name = await stage.admit()
     await stage.pass_time(1)
     await roll(stage)
-    stage.records.latency = 0.004
+    stage.kube.latency = 0.004
     assert (await stage.finish(name, seconds=200))["phase"] == "Completed"
     assert stage.count_jobs(name) == 1
 

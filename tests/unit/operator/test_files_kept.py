@@ -20,7 +20,7 @@ STEPS = ("after-file-release", "after-file-bytes", "after-file-finalizer")
 
 
 async def delete(stage: Stage, name: str) -> None:
-    await stage.records.delete(FILES, name)
+    await stage.kube.delete(FILES, name)
 
 
 @in_virtual_time
@@ -29,7 +29,7 @@ async def test_a_new_file_is_said_to_be_ready():
     await stage.boot()
     name = await stage.add_file()
     await stage.wait(lambda: stage.ready(name) == ("True", "Available"))
-    assert stage.records.events == []
+    assert stage.kube.events == []
     await stage.kill()
 
 
@@ -38,12 +38,12 @@ async def test_a_file_whose_bytes_are_not_there_is_told_with_an_event():
     stage = Stage()
     await stage.boot()
     missing, short = stage.name_file(), stage.name_file()
-    await stage.records.create(FILES, stage.build_file(missing, b"abc"))
+    await stage.kube.create(FILES, stage.build_file(missing, b"abc"))
     await stage.store.put(file_key("demo", short), b"ab")
-    await stage.records.create(FILES, stage.build_file(short, b"abc"))
+    await stage.kube.create(FILES, stage.build_file(short, b"abc"))
     for name in (missing, short):
         await stage.wait(lambda name=name: stage.ready(name) == ("False", "BytesMissing"))
-    told = {name: (reason, text) for name, reason, text in stage.records.events}
+    told = {name: (reason, text) for name, reason, text in stage.kube.events}
     assert told[missing] == (
         "BytesMissing",
         f"files/demo/{missing} is not in the object store (1 of 1 parts)",
@@ -96,9 +96,9 @@ async def test_the_object_stays_while_the_store_is_away_and_an_admin_is_told():
     stage.store.away = True
     await delete(stage, name)
     await asyncio.sleep(500)
-    assert stage.records.events == []
+    assert stage.kube.events == []
     await asyncio.sleep(200)
-    assert [reason for _, reason, _ in stage.records.events] == ["BytesNotRemoved"]
+    assert [reason for _, reason, _ in stage.kube.events] == ["BytesNotRemoved"]
     assert await stage.used() == 0, "its room is given back all the same"
     assert STORED_FINALIZER in stage.find(FILES, name)["metadata"]["finalizers"]
     stage.store.away = False
@@ -133,12 +133,12 @@ async def test_the_input_of_a_batch_stays_until_the_batch_is_settled():
         "metadata": {"name": "batch-a"},
         "spec": {"request": {"accountName": "demo", "inputFileName": name}},
     }
-    await stage.records.create(BATCHES, batch)
+    await stage.kube.create(BATCHES, batch)
     await delete(stage, name)
     await asyncio.sleep(300)
     assert file_key("demo", name) in stage.store.contents
-    found = await stage.records.get(BATCHES, "batch-a")
-    await stage.records.patch_status(BATCHES, found, {"work": "Settled"})
+    found = await stage.kube.get(BATCHES, "batch-a")
+    await stage.kube.patch_status(BATCHES, found, {"work": "Settled"})
     await stage.wait(lambda: stage.find(FILES, name) is None)
     assert stage.store.contents == {}
     await stage.kill()
@@ -155,7 +155,7 @@ async def test_a_batch_that_is_being_recorded_while_its_input_is_deleted_finds_t
         "metadata": {"name": "batch-a"},
         "spec": {"request": {"accountName": "demo", "inputFileName": name}},
     }
-    await stage.records.create(BATCHES, batch)
+    await stage.kube.create(BATCHES, batch)
     await asyncio.sleep(100)
     assert file_key("demo", name) in stage.store.contents
     await stage.kill()
@@ -204,7 +204,7 @@ async def test_a_file_made_by_hand_is_adopted():
     await stage.store.put(file_key("demo", name), data)
     obj = stage.build_file(name, data)
     obj["metadata"] = {"name": name, "finalizers": ["example.com/other"]}
-    await stage.records.create(FILES, obj)
+    await stage.kube.create(FILES, obj)
     await stage.wait(lambda: stage.ready(name) == ("True", "Available"))
     meta = stage.find(FILES, name)["metadata"]
     assert SHARD_LABEL in meta["labels"]
@@ -224,9 +224,9 @@ async def test_a_file_made_by_hand_that_is_nobodys_is_told_why():
         obj["metadata"] = {"name": name}
         if name == elsewhere:
             obj["spec"]["request"]["segments"][0]["key"] = file_key("demo", theirs)
-        await stage.records.create(FILES, obj)
+        await stage.kube.create(FILES, obj)
     nobody = stage.name_file("nobody")
-    await stage.records.create(FILES, stage.build_file(nobody, b"x", account="nobody"))
+    await stage.kube.create(FILES, stage.build_file(nobody, b"x", account="nobody"))
     expected = {
         unminted: "NameNotMinted",
         foreign: "NameNotMinted",
@@ -249,7 +249,7 @@ async def test_deleting_a_file_that_names_anothers_bytes_leaves_them():
     name = stage.name_file()
     obj = stage.build_file(name, b"theirs")
     obj["spec"]["request"]["segments"][0]["key"] = file_key("demo", theirs)
-    await stage.records.create(FILES, obj)
+    await stage.kube.create(FILES, obj)
     await delete(stage, name)
     await stage.wait(lambda: stage.find(FILES, name) is None)
     assert stage.store.contents == {file_key("demo", theirs): b"theirs"}

@@ -5,9 +5,9 @@ import pytest
 
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import SHARD_LABEL, SHARDS
+from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.concurrency import Supervisor
-from gateway_core.kube.records import Object
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 from gateway_operator.handlers import LEASE_RESOURCE, Followed, build_registry, build_settings
 from gateway_operator.shards import Shards

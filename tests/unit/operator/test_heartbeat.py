@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from gateway_core.kube.records import RecordUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_operator.heartbeat import Heartbeat
 from tests.fakes.clock import in_virtual_time
 
@@ -46,7 +46,7 @@ async def show_nothing(_: Heartbeat) -> None:
 
 
 async def fail(_: Heartbeat) -> None:
-    raise RecordUnavailable("away")
+    raise KubernetesUnavailable("away")
 
 
 @in_virtual_time
@@ -75,7 +75,7 @@ async def test_a_record_that_was_away_gives_the_watch_its_time_to_come_back() ->
         nonlocal calls
         calls += 1
         if calls % 3 == 0:
-            raise RecordUnavailable("away")
+            raise KubernetesUnavailable("away")
 
     await beat(flap, 300)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gateway_core.api.resource import Object
 from gateway_core.billing.counters import Hold
-from gateway_core.kube.records import Object
 from gateway_core.redis.link import CountersUnavailable
 from gateway_operator.tasks.resync import HOLD_SECONDS
 from tests.fakes.clock import in_virtual_time
@@ -49,15 +49,15 @@ class FailingCounters(TickingCounters):
 
 def lose_at_intent(stage: Stage) -> None:
     """Has the money lost, and rebuilt from the record, while an intent is on its way there."""
-    write = stage.records.replace_status
+    write = stage.kube.replace_status
 
     async def lose_and_write(plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
-        stage.records.replace_status = write  # type: ignore[method-assign]
+        stage.kube.replace_status = write  # type: ignore[method-assign]
         stage.counters.lose()
         await stage.open_books("demo")
         return await write(plural, obj, status)
 
-    stage.records.replace_status = lose_and_write  # type: ignore[method-assign]
+    stage.kube.replace_status = lose_and_write  # type: ignore[method-assign]
 
 
 @in_virtual_time

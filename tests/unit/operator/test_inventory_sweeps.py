@@ -62,9 +62,9 @@ async def test_what_belongs_to_something_stays_however_old_it_is():
             }
         },
     }
-    made = await stage.records.create(BATCHES, batch)
+    made = await stage.kube.create(BATCHES, batch)
     named = {"outputFileName": "file-output", "errorFileName": "file-errors"}
-    await stage.records.patch_status(BATCHES, made, named)
+    await stage.kube.patch_status(BATCHES, made, named)
     await stage.store.put(file_key("demo", "file-output"), b"x")
     await stage.store.put(file_key("demo", "file-errors"), b"x")
     await stage.store.put(batch_folder("demo", "batch-a") + "0001", b"result")
@@ -103,7 +103,7 @@ async def test_one_that_is_recorded_after_the_list_keeps_its_bytes():
         nonlocal made
         if prefix == "files/" and not made:
             made = True
-            await stage.records.create(FILES, stage.build_file(name, b"late"))
+            await stage.kube.create(FILES, stage.build_file(name, b"late"))
         async for entry in listed(prefix, start_after=start_after):
             yield entry
 
@@ -155,7 +155,7 @@ async def test_missing_bytes_are_told_and_taken_back_once_they_are_there():
     assert stage.ready(whole) == ("True", "Available")
     assert stage.count("gateway_files_broken") == 1
     await stage.reconcile()
-    assert len(stage.records.events) == 1, "told once"
+    assert len(stage.kube.events) == 1, "told once"
     await stage.store.put(file_key("demo", broken), b"ab")
     await stage.reconcile()
     assert "2 bytes" in stage.find(FILES, broken)["status"]["conditions"][0]["message"]
@@ -354,5 +354,5 @@ async def test_a_survey_reads_every_page():
     stage = Stage()
     for _ in range(250):
         await stage.add_file(claimed=False)
-    survey = await take_inventory(stage.records)
+    survey = await take_inventory(stage.kube)
     assert len(survey.files) == 250

@@ -7,22 +7,23 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
+from gateway_core.api.resource import Object
 from gateway_core.api.usage import GatewayUsage
 from gateway_core.billing.journal import name_object, parse_name
-from gateway_core.kube.records import Object, RecordUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.storage.objects import Entry
 from gateway_operator.billing.journalreader import JournalReader
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.metrics import Metrics
 from tests.fakes.clock import in_virtual_time
-from tests.fakes.records import FakeRecords
+from tests.fakes.kubernetes import FakeKubernetes
 from tests.unit.usecases.test_backlog import SlowObjects
 from tests.unit.usecases.test_call_folds import NOW, make_record, store_object
 
 USAGES = GatewayUsage.plural
 
 
-class SlowRecords(FakeRecords):
+class SlowRecords(FakeKubernetes):
     """Writes take 10 ms; those of some accounts are refused."""
 
     def __init__(self) -> None:
@@ -32,7 +33,7 @@ class SlowRecords(FakeRecords):
     async def patch_status(self, plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
         await asyncio.sleep(0.01)
         if obj["spec"].get("accountName") in self.refused:
-            raise RecordUnavailable("too large")
+            raise KubernetesUnavailable("too large")
         return await super().patch_status(plural, obj, status)
 
 
@@ -43,13 +44,13 @@ class Bench:
         self,
         most: int = 4,
         store: SlowObjects | None = None,
-        records: SlowRecords | None = None,
+        kube: SlowRecords | None = None,
     ) -> None:
-        self.store, self.records = store or SlowObjects(), records or SlowRecords()
+        self.store, self.kube = store or SlowObjects(), kube or SlowRecords()
         self.metrics, self.now = Metrics(), NOW
         tools: Any = SimpleNamespace(
             store=self.store,
-            records=self.records,
+            kube=self.kube,
             metrics=self.metrics,
             failpoints=Failpoints(),
             now=lambda: self.now,
@@ -73,7 +74,7 @@ class Bench:
         return dict(found)
 
     def charged(self) -> dict[str, int]:
-        objects = self.records.list_objects(USAGES)
+        objects = self.kube.list_objects(USAGES)
         return {
             o["spec"]["accountName"]: (o.get("status") or {}).get("chargedMicros", 0) // 5
             for o in objects
@@ -116,7 +117,7 @@ async def test_a_large_backlog_shrinks_at_once_and_to_nothing() -> None:
 @in_virtual_time
 async def test_a_day_that_cannot_be_written_holds_up_itself_alone() -> None:
     bench = Bench(most=4)
-    bench.records.refused = {"stuck"}
+    bench.kube.refused = {"stuck"}
     for n in range(1, 31):
         await bench.add("p", n, "demo", *(["stuck"] if n % 3 == 2 else []))
     await bench.run_for(60)
@@ -127,7 +128,7 @@ async def test_a_day_that_cannot_be_written_holds_up_itself_alone() -> None:
         await bench.add("p", n, "demo", "stuck")
     await bench.run_for(30)
     assert bench.charged()["demo"] == 34
-    bench.records.refused = set()
+    bench.kube.refused = set()
     await bench.run_for(120)
     assert bench.left() == {}
     assert bench.charged() == {"demo": 34, "stuck": 14}
@@ -136,12 +137,12 @@ async def test_a_day_that_cannot_be_written_holds_up_itself_alone() -> None:
 @in_virtual_time
 async def test_who_takes_over_from_one_that_was_stuck_counts_nothing_twice() -> None:
     bench = Bench(most=4)
-    bench.records.refused = {"stuck"}
+    bench.kube.refused = {"stuck"}
     for n in range(1, 21):
         await bench.add("p", n, "demo", "stuck")
     await bench.run_for(30)
-    other = Bench(3, bench.store, bench.records)
-    bench.records.refused = set()
+    other = Bench(3, bench.store, bench.kube)
+    bench.kube.refused = set()
     await asyncio.gather(other.run_for(60), bench.run_for(60))
     assert bench.charged() == {"demo": 20, "stuck": 20}
     assert bench.left() == {}

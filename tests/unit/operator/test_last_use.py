@@ -1,11 +1,11 @@
 """The operator copies when keys were last used into their status, with few writes."""
 
-from gateway_core.kube.records import Outdated
+from gateway_core.kube.errors import WriteConflict
 from gateway_operator.accounts.keys import project_key
 from gateway_operator.accounts.lastuse import LastUse
 from tests.fakes.counters import FakeCounters
-from tests.fakes.records import FakeRecords, Fault
-from tests.fakes.tables import FakeTable
+from tests.fakes.informer import FakeInformer
+from tests.fakes.kubernetes import FakeKubernetes, Fault
 
 AT = 1_800_000_000.0
 
@@ -14,19 +14,19 @@ class Bench:
     """The sweep on fakes, with one key each of two accounts."""
 
     def __init__(self) -> None:
-        self.records, self.counters = FakeRecords(), FakeCounters()
-        keys = FakeTable(self.records, "gatewaykeys", project_key)
-        self.sweep = LastUse(self.records, self.counters, keys).sweep
+        self.kube, self.counters = FakeKubernetes(), FakeCounters()
+        keys = FakeInformer(self.kube, "gatewaykeys", project_key)
+        self.sweep = LastUse(self.kube, self.counters, keys).sweep
         for account, name in (("demo", "key-a"), ("guest", "key-b")):
             token = {"id": "abcdefgh", "digest": "0" * 64, "hint": "h"}
             spec = {"accountName": account, "displayName": name, "tokens": [token]}
-            self.records.put("gatewaykeys", {"metadata": {"name": name}, "spec": spec})
+            self.kube.put("gatewaykeys", {"metadata": {"name": name}, "spec": spec})
 
     def shown(self, name: str) -> str | None:
         """What the status says."""
-        found: str | None = (
-            (self.records.find("gatewaykeys", name) or {}).get("status") or {}
-        ).get("lastUsedTime")
+        found: str | None = ((self.kube.find("gatewaykeys", name) or {}).get("status") or {}).get(
+            "lastUsedTime"
+        )
         return found
 
 
@@ -49,7 +49,7 @@ async def test_a_later_use_is_written_once() -> None:
 async def test_a_write_that_comes_second_is_made_by_the_next_sweep() -> None:
     bench = Bench()
     await bench.counters.note_used("guest", {"key-b": AT})
-    bench.records.order_faults("patch_status", Fault(Outdated("changed")))
+    bench.kube.order_faults("patch_status", Fault(WriteConflict("changed")))
     assert await bench.sweep() == 0
     assert await bench.sweep() == 1
     assert bench.shown("key-b") == "2027-01-15T08:00:00Z"

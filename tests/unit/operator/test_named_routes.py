@@ -29,7 +29,7 @@ def play(test: Callable[..., Any]) -> None:
 
 def count_writes(stage: Stage) -> int:
     """Status writes to tasks."""
-    return stage.records.calls.count(("replace_status", TASKS))
+    return stage.kube.calls.count(("replace_status", TASKS))
 
 
 def route_elsewhere(stage: Stage) -> FakeUpstream:
@@ -57,7 +57,7 @@ async def test_two_status_writes_and_one_finalizer_removal() -> None:
     assert status["reservedMicros"] == QUOTE
     assert status["startTime"] <= status["completionTime"]
     assert count_writes(stage) == 2
-    assert stage.records.calls.count(("patch", TASKS)) == 1
+    assert stage.kube.calls.count(("patch", TASKS)) == 1
     phases = [(obj.get("status") or {}).get("phase") for obj in stage.history[name]]
     assert list(dict.fromkeys(phases)) == [None, "Running", "Completed"]
     assert stage.count_jobs(name) == 1
@@ -191,7 +191,7 @@ def test_cancelled_after_takeover_stops_job_that_no_record_names(can_find: bool)
         await stage.boot_without_books()
         assert (await stage.finish(name))["failure"]["code"] == "cancelled"
         assert stage.upstream.jobs[0].cancelled is can_find
-        events = [reason for _, reason, _ in stage.records.events]
+        events = [reason for _, reason, _ in stage.kube.events]
         assert events == ([] if can_find else ["JobAbandoned"])
 
     play(run)
@@ -206,4 +206,4 @@ async def test_cancelled_before_own_submission_reports_job_of_another_owner() ->
     await stage.pass_time(5)
     await stage.cancel(name)
     assert (await stage.finish(name))["failure"]["code"] == "cancelled"
-    assert [reason for _, reason, _ in stage.records.events] == ["JobAbandoned"]
+    assert [reason for _, reason, _ in stage.kube.events] == ["JobAbandoned"]

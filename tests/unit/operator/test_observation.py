@@ -170,7 +170,7 @@ async def test_polls_tell_how_late_they_are() -> None:
     punctual = shown.read("gateway_poll_delay_seconds_sum")
     assert punctual is not None
     assert punctual < 0.5
-    stage.records.remove("gatewayproviders", "simulated")
+    stage.kube.remove("gatewayproviders", "simulated")
     await stage.pass_time(60)
     polls = stage.upstream.count("poll")
     stage.put_provider()

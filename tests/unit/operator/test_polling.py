@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from gateway_core.kube.records import RecordUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.providers.upstream import (
     JobReport,
     JobState,
@@ -17,7 +17,7 @@ from gateway_core.providers.upstream import (
 )
 from gateway_operator.tasks import polling
 from tests.fakes.clock import in_virtual_time
-from tests.fakes.records import Fault
+from tests.fakes.kubernetes import Fault
 from tests.fakes.upstream import FakeUpstream
 from tests.unit.operator.harness import QUOTE, Stage
 
@@ -151,7 +151,7 @@ class TestTrouble:
         await stage.boot()
         name = await stage.admit()
         await stage.wait(lambda: stage.status(name).get("phase") == "Running")
-        stage.records.remove("gatewayproviders", "simulated")
+        stage.kube.remove("gatewayproviders", "simulated")
         await stage.pass_time(60)
         assert not stage.is_ended(name)
         stage.put_provider()
@@ -197,7 +197,7 @@ class TestFetching:
     @in_virtual_time
     async def test_copying_again_after_a_death_replaces_what_was_there(self) -> None:
         stage = Stage()
-        stage.records.order_faults("replace_status", None, None, Fault(RecordUnavailable("away")))
+        stage.kube.order_faults("replace_status", None, None, Fault(KubernetesUnavailable("away")))
         await stage.boot()
         name = await stage.admit()
         await stage.wait(lambda: stage.upstream.count("fetch") == 1)

@@ -9,20 +9,20 @@ import pytest
 
 from gateway_core.api.conditions import Reason
 from gateway_core.api.provider import GatewayProvider, ProviderSpec
-from gateway_core.kube.records import NotPermitted, RecordUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable, RequestForbidden
 from gateway_core.providers.catalog import Problem
 from gateway_core.providers.registry import LONGEST_START_PAUSE, SECRET_SECONDS, Providers
 from gateway_core.providers.upstream import AdapterFailed, Upstream
 from tests.fakes.clock import in_virtual_time
-from tests.fakes.records import FakeRecords
-from tests.fakes.tables import FakeTable
+from tests.fakes.informer import FakeInformer
+from tests.fakes.kubernetes import FakeKubernetes
 from tests.fakes.upstream import FakeUpstream
 
 KIND = "gatewayproviders"
 REF = {"name": "creds", "key": "token"}
 
 
-class SecretRecords(FakeRecords):
+class SecretRecords(FakeKubernetes):
     """Records whose Secrets a test may refuse."""
 
     error: Exception | None = None
@@ -38,20 +38,20 @@ class Scene:
     """Providers on a record; `made` are (credential, upstream) in the order they were built."""
 
     def __init__(self) -> None:
-        self.records = SecretRecords()
-        self.table = FakeTable(self.records, KIND, GatewayProvider.model_validate)
+        self.kube = SecretRecords()
+        self.table = FakeInformer(self.kube, KIND, GatewayProvider.model_validate)
         self.made: list[tuple[str | None, FakeUpstream]] = []
         self.problem: Problem | None = None
         self.error: Exception | None = None
         self.started_in_vain: list[float] = []
         self.outage: Exception | None = None
         """What an adapter's start raises."""
-        self.providers = Providers(self.table, self.records, self._build, lambda _: self.problem)
-        self.records.secrets["creds"] = {"token": b" s3cr3t\n"}
+        self.providers = Providers(self.table, self.kube, self._build, lambda _: self.problem)
+        self.kube.secrets["creds"] = {"token": b" s3cr3t\n"}
 
     def put(self, **spec: Any) -> None:
         obj = {"metadata": {"name": "simulated"}, "spec": {"type": "fake", **spec}}
-        self.records.put(KIND, obj)
+        self.kube.put(KIND, obj)
 
     async def find(self) -> Upstream | None:
         return await self.providers.find("simulated")
@@ -123,7 +123,7 @@ async def test_one_that_is_taken_away_is_closed_later() -> None:
     scene = Scene()
     scene.put()
     await scene.find()
-    scene.records.remove(KIND, "simulated")
+    scene.kube.remove(KIND, "simulated")
     assert await scene.find() is None
     await asyncio.sleep(200)
     assert scene.made[0][1].closed
@@ -142,7 +142,7 @@ async def test_a_rotated_credential_is_taken_up_without_a_restart() -> None:
     scene = Scene()
     scene.put(credentialsSecretRef=REF)
     await scene.find()
-    scene.records.secrets["creds"] = {"token": b"n3w"}
+    scene.kube.secrets["creds"] = {"token": b"n3w"}
     await asyncio.sleep(SECRET_SECONDS + 1)
     await scene.find()
     assert [credential for credential, _ in scene.made] == ["s3cr3t", "n3w"]
@@ -155,7 +155,7 @@ async def test_secrets_are_not_read_for_every_call() -> None:
     for _ in range(100):
         await scene.find()
         await asyncio.sleep(1)
-    assert scene.records.calls.count(("read_secret", "secrets")) <= 5
+    assert scene.kube.calls.count(("read_secret", "secrets")) <= 5
 
 
 @pytest.mark.parametrize(
@@ -172,14 +172,14 @@ def test_a_missing_credential_is_told_and_mended(spoil: Callable[[dict[str, Any]
     @in_virtual_time
     async def run() -> None:
         scene = Scene()
-        spoil(scene.records.secrets)
+        spoil(scene.kube.secrets)
         scene.put(credentialsSecretRef=REF)
         assert await scene.find() is None
         problem = await scene.check()
         assert problem is not None
         assert problem.reason is Reason.SECRET_NOT_FOUND
         assert "creds" in problem.message
-        scene.records.secrets["creds"] = {"token": b"x"}
+        scene.kube.secrets["creds"] = {"token": b"x"}
         await asyncio.sleep(SECRET_SECONDS + 1)
         assert await scene.find() is not None
         assert await scene.check() is None
@@ -192,7 +192,7 @@ async def test_a_credential_that_is_taken_away_stops_the_provider() -> None:
     scene = Scene()
     scene.put(credentialsSecretRef=REF)
     await scene.find()
-    scene.records.secrets.clear()
+    scene.kube.secrets.clear()
     await asyncio.sleep(SECRET_SECONDS + 1)
     assert await scene.find() is None
 
@@ -231,7 +231,7 @@ def test_one_that_cannot_be_made_is_a_problem_and_not_an_error(error: Exception,
 @in_virtual_time
 async def test_a_secret_the_operator_may_not_read_is_told() -> None:
     scene = Scene()
-    scene.records.error = NotPermitted("403")
+    scene.kube.error = RequestForbidden("403")
     scene.put(credentialsSecretRef=REF)
     assert await scene.find() is None
     problem = await scene.check()
@@ -249,20 +249,20 @@ class TestRecordAway:
         scene = Scene()
         scene.put(credentialsSecretRef=REF)
         known = await scene.find()
-        scene.records.away = True
+        scene.kube.away = True
         for _ in range(200):
             await asyncio.sleep(1)
             assert await scene.find() is known
-        assert scene.records.calls.count(("read_secret", "secrets")) < 80
+        assert scene.kube.calls.count(("read_secret", "secrets")) < 80
 
     @in_virtual_time
     async def test_what_was_not_is_told_to_be_tried_again(self) -> None:
         scene = Scene()
         scene.put(credentialsSecretRef=REF)
-        scene.records.away = True
-        with pytest.raises(RecordUnavailable):
+        scene.kube.away = True
+        with pytest.raises(KubernetesUnavailable):
             await scene.find()
-        scene.records.away = False
+        scene.kube.away = False
         assert await scene.find() is not None
 
 

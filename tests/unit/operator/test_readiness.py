@@ -12,7 +12,7 @@ from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.model import GatewayModel
 from gateway_core.api.provider import GatewayProvider
-from gateway_core.kube.records import Outdated, RecordUnavailable, Refused
+from gateway_core.kube.errors import KubernetesUnavailable, RequestRejected, WriteConflict
 from gateway_core.providers.catalog import Problem
 from gateway_core.providers.registry import Providers, build_moderation
 from gateway_core.providers.upstream import ModerationUpstream, SubmissionGuarantee
@@ -29,9 +29,9 @@ from gateway_operator.accounts.models import (
 from gateway_operator.accounts.readiness import ReadinessController
 from gateway_operator.failpoints import Failpoints
 from tests.fakes.clock import in_virtual_time
-from tests.fakes.records import FakeRecords, Fault
+from tests.fakes.informer import FakeInformer
+from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.secrets import FakeSecrets
-from tests.fakes.tables import FakeTable
 from tests.fakes.upstream import FakeUpstream
 
 NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
@@ -41,7 +41,7 @@ class Scene:
     """The controller on fakes, with one good object of each kind."""
 
     def __init__(self) -> None:
-        self.records = FakeRecords()
+        self.kube = FakeKubernetes()
         self.now = NOW
         self.problem: Problem | None = None
         self.guarantee = SubmissionGuarantee.IDEMPOTENCY_KEY
@@ -52,18 +52,18 @@ class Scene:
         )
         shortened = {GatewayKey: project_key, GatewayGuardrail: project_guardrail}
         tables: Any = {
-            kind: FakeTable(self.records, kind.plural, shortened.get(kind, kind.model_validate))
+            kind: FakeInformer(self.kube, kind.plural, shortened.get(kind, kind.model_validate))
             for kind in kinds
         }
         accounts, users, keys = (tables[k] for k in (GatewayAccount, GatewayUser, GatewayKey))
         self.providers = Providers(
             tables[GatewayProvider],
-            self.records,
+            self.kube,
             lambda *_: FakeUpstream(self.guarantee),
             lambda _: self.problem,
         )
         self.moderations: Providers[ModerationUpstream] = Providers(
-            tables[GatewayProvider], self.records, build_moderation
+            tables[GatewayProvider], self.kube, build_moderation
         )
         in_use = ProvidersInUse(self.providers, self.moderations)
         declared = DeclaredKeys(FakeSecrets(), {1: b"p" * 32}, Failpoints(), lambda: self.now)
@@ -75,18 +75,18 @@ class Scene:
             ProviderKind(tables[GatewayProvider], in_use),
             Models(tables[GatewayModel], in_use),
         )
-        self.controller = ReadinessController(self.records, self.kinds, lambda: self.now)
+        self.controller = ReadinessController(self.kube, self.kinds, lambda: self.now)
         self.put_account()
         self.put_key()
         self.put_provider()
         self.put_model()
 
     def put(self, plural: str, name: str, spec: dict[str, Any]) -> None:
-        old: dict[str, Any] = self.records.find(plural, name) or {}
+        old: dict[str, Any] = self.kube.find(plural, name) or {}
         generation = old.get("metadata", {}).get("generation", 0) + 1
         metadata = {"name": name, "generation": generation}
         obj = {"metadata": metadata, "spec": spec, "status": old.get("status", {})}
-        self.records.put(plural, obj)
+        self.kube.put(plural, obj)
 
     def put_account(self, name: str = "demo", **spec: Any) -> None:
         base = {"displayName": name, "owner": {"name": "D", "email": "d@example.com"}}
@@ -123,13 +123,13 @@ class Scene:
         self.put("gatewaymodels", name, {**base, **spec})
 
     def ready(self, plural: str, name: str) -> dict[str, Any]:
-        obj: dict[str, Any] = self.records.find(plural, name) or {}
+        obj: dict[str, Any] = self.kube.find(plural, name) or {}
         conditions = (obj.get("status") or {}).get("conditions") or []
         return next((c for c in conditions if c["type"] == "Ready"), {})
 
     def keyed_route(self) -> dict[str, Any] | None:
         """What the model's status names."""
-        obj = self.records.find("gatewaymodels", "model") or {}
+        obj = self.kube.find("gatewaymodels", "model") or {}
         route: dict[str, Any] | None = (obj.get("status") or {}).get("keyedRoute")
         return route
 
@@ -160,7 +160,7 @@ class Scene:
 
     @property
     def writes(self) -> int:
-        return sum(method == "patch_status" for method, _ in self.records.calls)
+        return sum(method == "patch_status" for method, _ in self.kube.calls)
 
 
 ALL = [
@@ -184,7 +184,7 @@ async def test_nothing_is_written_twice() -> None:
     await scene.settle()
     assert scene.writes == 4
     for plural, name in ALL:
-        scene.put(plural, name, scene.records.find(plural, name)["spec"])  # type: ignore[index]
+        scene.put(plural, name, scene.kube.find(plural, name)["spec"])  # type: ignore[index]
     await scene.settle()
     assert scene.writes == 8
 
@@ -206,8 +206,7 @@ async def test_an_account_shows_the_limits_in_effect() -> None:
     scene.put_account("own", requestsPerMinute=5, storageBytes=0)
     await scene.settle()
     shown = {
-        name: (scene.records.find("gatewayaccounts", name) or {})["status"]
-        for name in ("demo", "own")
+        name: (scene.kube.find("gatewayaccounts", name) or {})["status"] for name in ("demo", "own")
     }
     assert [shown["demo"][f] for f in ("requestsPerMinute", "storageBytes")] == [60, 7]
     assert [shown["own"][f] for f in ("requestsPerMinute", "storageBytes")] == [5, 0]
@@ -216,7 +215,7 @@ async def test_an_account_shows_the_limits_in_effect() -> None:
     assert scene.writes == writes
     scene.put_account("own", requestsPerMinute=5)
     await scene.settle()
-    assert (scene.records.find("gatewayaccounts", "own") or {})["status"]["storageBytes"] == 7
+    assert (scene.kube.find("gatewayaccounts", "own") or {})["status"]["storageBytes"] == 7
 
 
 class TestKeys:
@@ -285,7 +284,7 @@ class TestKeys:
         status, reason, message = await scene.shown("gatewaykeys", "key")
         assert (status, reason) == ("False", "Suspended")
         assert "mia" in message
-        scene.records.remove("gatewayusers", "mia")
+        scene.kube.remove("gatewayusers", "mia")
         assert (await scene.shown("gatewaykeys", "key"))[1] == "UserNotFound"
 
 
@@ -299,7 +298,7 @@ class TestUsers:
         assert "later" in message
         scene.put_account("later")
         assert (await scene.shown("gatewayusers", "mia"))[0] == "True"
-        scene.records.remove("gatewayaccounts", "later")
+        scene.kube.remove("gatewayaccounts", "later")
         assert (await scene.shown("gatewayusers", "mia"))[0] == "False"
 
     @in_virtual_time
@@ -332,7 +331,7 @@ class TestGuardrails:
     async def test_the_ninth_of_a_key_is_told_until_one_goes(self) -> None:
         scene = Scene()
         for number in range(10):
-            scene.records.clock = lambda number=number: f"2026-11-21T10:00:{59 - number}Z"  # type: ignore[misc]
+            scene.kube.clock = lambda number=number: f"2026-11-21T10:00:{59 - number}Z"  # type: ignore[misc]
             scene.put_guardrail(f"grd-{number}", "key")
         scene.put_guardrail("grd-foreign", "key", accountName="other")
         await scene.settle()
@@ -343,7 +342,7 @@ class TestGuardrails:
         scene.put_guardrail("grd-5")
         assert (await scene.shown("gatewayguardrails", "grd-1"))[0] == "True"
         assert (await scene.shown("gatewayguardrails", "grd-0"))[1] == "TooManyGuardrails"
-        scene.records.remove("gatewayguardrails", "grd-6")
+        scene.kube.remove("gatewayguardrails", "grd-6")
         assert (await scene.shown("gatewayguardrails", "grd-0"))[0] == "True"
 
 
@@ -366,8 +365,8 @@ class TestCost:
         assert set(looks) == {"gatewayaccounts/acct-7", "gatewaykeys/key-7"}
         looks.clear()
         balance = {"balanceMicros": 5}
-        account: Any = scene.records.find("gatewayaccounts", "acct-8")
-        await scene.records.patch_status("gatewayaccounts", account, balance)
+        account: Any = scene.kube.find("gatewayaccounts", "acct-8")
+        await scene.kube.patch_status("gatewayaccounts", account, balance)
         await scene.settle()
         assert looks == ["gatewayaccounts/acct-8"]
 
@@ -404,7 +403,7 @@ class TestModels:
     @in_virtual_time
     async def test_one_without_its_provider(self) -> None:
         scene = Scene()
-        scene.records.remove("gatewayproviders", "simulated")
+        scene.kube.remove("gatewayproviders", "simulated")
         status, reason, message = await scene.shown("gatewaymodels", "model")
         assert (status, reason) == ("False", "ProviderNotFound")
         assert "simulated" in message
@@ -441,9 +440,9 @@ class TestModels:
         await scene.settle()
         route = {"providerName": "simulated", "upstreamModel": "q4"}
         assert scene.keyed_route() == route
-        writes = scene.records.calls.count(("patch_status", "gatewaymodels"))
+        writes = scene.kube.calls.count(("patch_status", "gatewaymodels"))
         await scene.settle()
-        assert scene.records.calls.count(("patch_status", "gatewaymodels")) == writes
+        assert scene.kube.calls.count(("patch_status", "gatewaymodels")) == writes
 
     @in_virtual_time
     async def test_keyed_route_goes_with_the_providers_keys(self) -> None:
@@ -475,13 +474,13 @@ class TestOddities:
     """One object that cannot be shown stops neither the others nor the operator."""
 
     @pytest.mark.parametrize(
-        "error", [Refused("422 too long"), RecordUnavailable("away"), ValueError("odd")]
+        "error", [RequestRejected("422 too long"), KubernetesUnavailable("away"), ValueError("odd")]
     )
     def test_a_write_that_fails(self, error: Exception) -> None:
         @in_virtual_time
         async def run() -> None:
             scene = Scene()
-            scene.records.order_faults("patch_status", Fault(error))
+            scene.kube.order_faults("patch_status", Fault(error))
             await scene.settle()
             assert scene.ready("gatewaymodels", "model")["status"] == "True"
             await asyncio.sleep(RECHECK_SECONDS + 1)
@@ -493,7 +492,7 @@ class TestOddities:
     @in_virtual_time
     async def test_a_conflict_is_looked_at_again_at_once(self) -> None:
         scene = Scene()
-        scene.records.order_faults("patch_status", Fault(Outdated("x")))
+        scene.kube.order_faults("patch_status", Fault(WriteConflict("x")))
         await scene.settle()
         assert scene.ready("gatewayaccounts", "demo")["status"] == "True"
 

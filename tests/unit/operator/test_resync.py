@@ -4,12 +4,12 @@ import pytest
 
 from gateway_core.api.ids import SHARD_LABEL, SHARDS, shard_of
 from gateway_core.billing.counters import Hold
-from gateway_core.kube.records import RecordUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.redis.link import CountersStale
 from gateway_operator.shards import Shards
 from gateway_operator.tasks.resync import HOLD_SECONDS, Resync
 from tests.fakes.clock import in_virtual_time
-from tests.fakes.records import Fault
+from tests.fakes.kubernetes import Fault
 from tests.fakes.upstream import FakeUpstream
 from tests.unit.operator.harness import QUOTE, TASKS, Stage, read_now
 from tests.unit.usecases.test_call_folds import make_record, store_object
@@ -44,7 +44,7 @@ class TestOpenTasks:
         name = await stage.admit(deadline=6000)
         await stage.wait(lambda: stage.status(name).get("phase") == "Running")
         operator.feed.deaf = True
-        stage.records.remove(TASKS, name)
+        stage.kube.remove(TASKS, name)
         await stage.wait(lambda: len(operator.live) == 0, seconds=200)
 
     @in_virtual_time
@@ -76,10 +76,10 @@ class TestEndedTasks:
         name = await stage.admit()
         await stage.wait(lambda: stage.is_ended(name))
         await stage.kill()
-        stage.records.away = True
+        stage.kube.away = True
         await stage.boot_without_books()
         await stage.pass_time(10)
-        stage.records.away = False
+        stage.kube.away = False
         await stage.finish(name, seconds=70)
 
 
@@ -115,7 +115,7 @@ class TestHolds:
         name = await stage.admit()
         stage.counters.away = True
         await stage.finish(name)
-        await stage.records.delete(TASKS, name)
+        await stage.kube.delete(TASKS, name)
         stage.counters.away = False
         await stage.pass_time(HOLD_SECONDS + 70)
         assert await stage.balance() == (QUOTE, 0)
@@ -171,7 +171,7 @@ class TestShards:
             await stage.kill()
             labels = {} if label is None else {SHARD_LABEL: label}
             metadata = {"name": "task-odd", "labels": labels}
-            await stage.records.create(TASKS, {"metadata": metadata, "spec": stage.spec()})
+            await stage.kube.create(TASKS, {"metadata": metadata, "spec": stage.spec()})
             for shard in range(16):
                 operator.tools.shards = Shards(frozenset({shard}))
                 janitor = Resync(operator.tools, 60)
@@ -186,8 +186,8 @@ class TestFaults:
     async def test_nothing_that_fails_ends_it(self) -> None:
         stage = Stage()
         operator = await stage.boot()
-        errors = [RecordUnavailable("away"), RuntimeError("odd")] * 5
-        stage.records.order_faults("list_page", *(Fault(error) for error in errors))
+        errors = [KubernetesUnavailable("away"), RuntimeError("odd")] * 5
+        stage.kube.order_faults("list_page", *(Fault(error) for error in errors))
         stage.counters.away = True
         await stage.pass_time(600)
         assert operator.is_running, operator.failure

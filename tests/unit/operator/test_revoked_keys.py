@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from gateway_core.api.ids import REPLAYS_ANNOTATION, REVOKED_AT_ANNOTATION
-from gateway_core.kube.records import Outdated, RecordOutcomeUnknown, Refused
+from gateway_core.kube.errors import RequestRejected, WriteConflict, WriteOutcomeUnknown
 from gateway_core.storage.objects import StoreUnavailable
 from gateway_core.tasks.archive import archive_removed, read_removed
 from gateway_operator.accounts.guardrails import project_guardrail
@@ -16,9 +16,9 @@ from gateway_operator.failpoints import Failpoints
 from gateway_operator.retention.bytes import Expiry, RemovedTrim
 from gateway_operator.retention.deletions import Deletions, Rules
 from gateway_operator.retention.revokedkeys import RevokedKeys
+from tests.fakes.informer import FakeInformer
+from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.objects import FakeObjects
-from tests.fakes.records import FakeRecords, Fault
-from tests.fakes.tables import FakeTable
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -27,14 +27,14 @@ class Bench:
     """The sweep on fakes, keeping two revoked keys of each account."""
 
     def __init__(self) -> None:
-        self.records = FakeRecords()
+        self.kube = FakeKubernetes()
         self.store = FakeObjects()
         self.sweep = RevokedKeys(
-            self.records,
+            self.kube,
             self.store,
-            Deletions(self.records, Failpoints()),
-            FakeTable(self.records, "gatewaykeys", project_key),
-            FakeTable(self.records, "gatewayguardrails", project_guardrail),
+            Deletions(self.kube, Failpoints()),
+            FakeInformer(self.kube, "gatewaykeys", project_key),
+            FakeInformer(self.kube, "gatewayguardrails", project_guardrail),
             most=2,
         ).sweep
 
@@ -45,12 +45,12 @@ class Bench:
         noted = {REVOKED_AT_ANNOTATION: f"2026-11-21T10:{minute or 0:02}:00Z"}
         meta = {"name": name, "annotations": {} if minute is None else noted}
         state = {"revoked": minute is not None}
-        self.records.put("gatewaykeys", {"metadata": meta, "spec": {**base, **state, **spec}})
+        self.kube.put("gatewaykeys", {"metadata": meta, "spec": {**base, **state, **spec}})
 
     @property
     def names(self) -> list[str]:
         """The keys that are there."""
-        return sorted(o["metadata"]["name"] for o in self.records.list_objects("gatewaykeys"))
+        return sorted(o["metadata"]["name"] for o in self.kube.list_objects("gatewaykeys"))
 
 
 async def test_the_keys_revoked_first_go_beyond_the_number_kept() -> None:
@@ -86,17 +86,17 @@ async def test_a_removed_key_leaves_its_place_in_guardrails() -> None:
             "displayName": name,
             "keyNames": ["key-open", "key-0", "key-3", "key-1"],
         }
-        bench.records.put("gatewayguardrails", {"metadata": {"name": name}, "spec": spec})
+        bench.kube.put("gatewayguardrails", {"metadata": {"name": name}, "spec": spec})
     assert await bench.sweep() == 2
-    own = bench.records.find("gatewayguardrails", "grd-own")
-    other = bench.records.find("gatewayguardrails", "grd-other")
+    own = bench.kube.find("gatewayguardrails", "grd-own")
+    other = bench.kube.find("gatewayguardrails", "grd-other")
     assert own is not None
     assert other is not None
     assert own["spec"]["keyNames"] == ["key-open", "key-3"]
     assert len(other["spec"]["keyNames"]) == 4
 
 
-@pytest.mark.parametrize("error", [Refused, Outdated, RecordOutcomeUnknown])
+@pytest.mark.parametrize("error", [RequestRejected, WriteConflict, WriteOutcomeUnknown])
 async def test_key_stays_while_it_cannot_be_taken_out_of_a_guardrail(
     error: type[Exception],
 ) -> None:
@@ -105,15 +105,15 @@ async def test_key_stays_while_it_cannot_be_taken_out_of_a_guardrail(
         for n in range(4):
             bench.put_key(f"key-{account}-{n}", n, accountName=account)
     spec = {"accountName": "demo", "displayName": "d", "keyNames": ["key-demo-0"]}
-    bench.records.put("gatewayguardrails", {"metadata": {"name": "grd-a"}, "spec": spec})
-    bench.records.order_faults("patch", Fault(error("no")))
+    bench.kube.put("gatewayguardrails", {"metadata": {"name": "grd-a"}, "spec": spec})
+    bench.kube.order_faults("patch", Fault(error("no")))
     assert await bench.sweep() == 3
     assert bench.names == [
         "key-demo-0",
         *(f"key-{a}-{n}" for a in ("demo", "guest") for n in (2, 3)),
     ]
     assert await bench.sweep() == 1
-    guardrail = bench.records.find("gatewayguardrails", "grd-a")
+    guardrail = bench.kube.find("gatewayguardrails", "grd-a")
     assert guardrail is not None
     assert guardrail["spec"]["keyNames"] == []
 
@@ -123,7 +123,7 @@ async def test_refusal_for_one_account_holds_up_no_other() -> None:
     for account in ("demo", "guest"):
         for n in range(3):
             bench.put_key(f"key-{account}-{n}", n, accountName=account)
-    bench.records.order_faults("delete", Fault(Refused("a webhook refuses")))
+    bench.kube.order_faults("delete", Fault(RequestRejected("a webhook refuses")))
     assert await bench.sweep() == 1
     assert await bench.sweep() == 1
 
@@ -144,8 +144,8 @@ async def test_a_sweep_that_was_cut_short_goes_on() -> None:
     bench = Bench()
     for n in range(4):
         bench.put_key(f"key-{n}", n)
-    lost = Fault(RecordOutcomeUnknown("lost"), applied=True)
-    bench.records.order_faults("delete", lost, Fault(Outdated("changed")))
+    lost = Fault(WriteOutcomeUnknown("lost"), applied=True)
+    bench.kube.order_faults("delete", lost, Fault(WriteConflict("changed")))
     assert await bench.sweep() == 0
     assert await bench.sweep() == 1
     assert bench.names == ["key-2", "key-3"]

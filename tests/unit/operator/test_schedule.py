@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway_core.files.quota_counters import StorageUnavailable
-from gateway_core.kube.records import RecordUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.redis.link import CountersUnavailable
 from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.retention.schedule import Schedule, Sweep
@@ -17,7 +17,7 @@ from tests.fakes.clock import in_virtual_time
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (RecordUnavailable("away"), ("step failed", "warning")),
+        (KubernetesUnavailable("away"), ("step failed", "warning")),
         (StoreUnavailable("away"), ("step failed", "warning")),
         (StorageUnavailable("away"), ("step failed", "warning")),
         (CountersUnavailable("away"), ("step failed", "warning")),

@@ -76,7 +76,7 @@ async def test_a_label_of_ones_own_making_finds_the_right_owner_all_the_same() -
     stage.boot_replicas(2)
     [name] = names(1, Shards.divide(2, 0).owns_name)
     metadata = {"name": name, "labels": {SHARD_LABEL: "15"}}
-    await stage.records.create(TASKS, {"metadata": metadata, "spec": stage.spec()})
+    await stage.kube.create(TASKS, {"metadata": metadata, "spec": stage.spec()})
     assert (await stage.finish(name))["phase"] == "Completed"
     assert stage.history[name][-1]["metadata"]["labels"][SHARD_LABEL] == str(shard_of(name))
     assert stage.count_jobs(name) == 1

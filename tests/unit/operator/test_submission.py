@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway_core.kube.records import RecordOutcomeUnknown, RecordUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable, WriteOutcomeUnknown
 from gateway_core.providers.upstream import (
     JobInput,
     SubmissionGuarantee,
@@ -15,7 +15,7 @@ from gateway_core.providers.upstream import (
 )
 from gateway_operator.tasks.attempts import FRESH_SECONDS
 from tests.fakes.clock import in_virtual_time
-from tests.fakes.records import Fault
+from tests.fakes.kubernetes import Fault
 from tests.fakes.upstream import FakeUpstream, Outcome
 from tests.unit.operator.harness import QUOTE, TASKS, Stage
 
@@ -128,7 +128,7 @@ class TestDenial:
         for _ in range(3):
             await stage.admit(reserved=1)
         await stage.pass_time(50)
-        told = [event for event in stage.records.events if event[1] == "CredentialsRefused"]
+        told = [event for event in stage.kube.events if event[1] == "CredentialsRefused"]
         assert [event[0] for event in told] == ["simulated"]
 
     @in_virtual_time
@@ -224,16 +224,16 @@ class TestRecordTrouble:
     @pytest.mark.parametrize(
         "fault",
         [
-            Fault(RecordUnavailable("away")),
-            Fault(RecordOutcomeUnknown("cut"), applied=False),
-            Fault(RecordOutcomeUnknown("cut"), applied=True),
+            Fault(KubernetesUnavailable("away")),
+            Fault(WriteOutcomeUnknown("cut"), applied=False),
+            Fault(WriteOutcomeUnknown("cut"), applied=True),
         ],
         ids=["nothing written", "lost", "answer lost"],
     )
     def test_no_other_job_is_started(self, guarantee: SubmissionGuarantee, fault: Fault) -> None:
         async def run() -> None:
             stage = Stage(FakeUpstream(guarantee))
-            stage.records.order_faults("replace_status", None, fault, fault)
+            stage.kube.order_faults("replace_status", None, fault, fault)
             await stage.boot()
             name = await stage.admit()
             assert (await stage.finish(name))["phase"] == "Completed"
@@ -264,8 +264,8 @@ class TestRecordTrouble:
     ) -> None:
         async def run() -> None:
             stage = Stage(FakeUpstream(guarantee))
-            fault = Fault(RecordOutcomeUnknown("cut"), applied=True)
-            stage.records.order_faults("replace_status", fault)
+            fault = Fault(WriteOutcomeUnknown("cut"), applied=True)
+            stage.kube.order_faults("replace_status", fault)
             await stage.boot()
             name = await stage.admit()
             assert (await stage.finish(name))["phase"] == "Completed"
@@ -437,9 +437,9 @@ async def test_a_takeover_waits_as_long_whatever_the_other_ones_clock_says() -> 
     await stage.wait(lambda: stage.upstream.jobs)
     await stage.kill()
     upstream = stage.status(name)["upstream"] | {"intentTime": "2026-11-21T09:00:00.000000Z"}
-    obj = await stage.records.get(TASKS, name)
+    obj = await stage.kube.get(TASKS, name)
     assert "jobId" not in upstream
-    await stage.records.patch_status(TASKS, obj, {"upstream": upstream})
+    await stage.kube.patch_status(TASKS, obj, {"upstream": upstream})
     began = asyncio.get_running_loop().time()
     await stage.boot_without_books()
     status = await stage.finish(name)

@@ -19,8 +19,8 @@ def make(version: int, name: str = "task-a", *, held: bool = True, **more: Any) 
 
 def test_a_newer_version_is_taken() -> None:
     live = TaskCache()
-    assert live.offer(make(1))
-    assert live.offer(make(2))
+    assert live.upsert(make(1))
+    assert live.upsert(make(2))
     assert live.version("task-a") == 2
 
 
@@ -28,57 +28,57 @@ def test_a_newer_version_is_taken() -> None:
 def test_an_older_or_equal_one_is_not(version: int) -> None:
     """An equal one is the echo of an own write, which changes nothing."""
     live = TaskCache()
-    live.offer(make(2))
-    assert not live.offer(make(version))
+    live.upsert(make(2))
+    assert not live.upsert(make(version))
     assert live.version("task-a") == 2
 
 
 def test_versions_are_numbers() -> None:
     live = TaskCache()
-    live.offer(make(9))
-    assert live.offer(make(10))
+    live.upsert(make(9))
+    assert live.upsert(make(10))
 
 
 def test_what_is_gone_is_not_taken_up_from_an_old_event() -> None:
     live = TaskCache()
-    live.offer(make(5))
+    live.upsert(make(5))
     live.drop("task-a")
-    assert not live.offer(make(4))
-    assert not live.offer(make(5))
+    assert not live.upsert(make(4))
+    assert not live.upsert(make(5))
     assert live.get("task-a") is None
 
 
 def test_a_task_made_anew_under_its_name_is_taken() -> None:
     live = TaskCache()
-    live.offer(make(5))
+    live.upsert(make(5))
     live.drop("task-a")
-    assert live.offer(make(6))
+    assert live.upsert(make(6))
 
 
 def test_a_deletion_seen_without_its_last_version_is_remembered_under_its_own() -> None:
     live = TaskCache()
-    live.offer(make(5))
+    live.upsert(make(5))
     assert not live.leave(make(8, held=False))
-    assert not live.offer(make(7))
+    assert not live.upsert(make(7))
     assert live.get("task-a") is None
 
 
 def test_dropping_twice_forgets_nothing() -> None:
     live = TaskCache()
-    live.offer(make(5))
+    live.upsert(make(5))
     live.drop("task-a")
     live.drop("task-a")
-    assert not live.offer(make(5))
+    assert not live.upsert(make(5))
 
 
 def test_tombstones_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_MOST_GONE", 10)
     live = TaskCache()
     for number in range(50):
-        live.offer(make(number + 1, f"task-{number}"))
+        live.upsert(make(number + 1, f"task-{number}"))
         live.drop(f"task-{number}")
     assert len(live._gone) == 10
-    assert not live.offer(make(50, "task-49"))
+    assert not live.upsert(make(50, "task-49"))
     assert len(live) == 0
 
 
@@ -88,36 +88,36 @@ class TestLeaving:
     def test_such_a_task_is_to_be_read_and_not_taken(self) -> None:
         live = TaskCache()
         running = make(5, status={"phase": "Running"})
-        live.offer(running)
+        live.upsert(running)
         assert live.leave(make(6, status={"phase": "Running"}))
         assert live.is_unread("task-a")
         assert live.version("task-a") == 5
 
     def test_reading_it_is_enough(self) -> None:
         live = TaskCache()
-        live.offer(make(5))
+        live.upsert(make(5))
         live.leave(make(6))
-        assert live.offer(make(6, status={"phase": "Completed"}))
+        assert live.upsert(make(6, status={"phase": "Completed"}))
         assert not live.is_unread("task-a")
 
     def test_an_older_reading_is_not(self) -> None:
         live = TaskCache()
-        live.offer(make(5))
+        live.upsert(make(5))
         live.leave(make(8))
-        live.offer(make(7))
+        live.upsert(make(7))
         assert live.is_unread("task-a")
 
     def test_what_one_has_written_oneself_need_not_be_read(self) -> None:
         live = TaskCache()
         ended = make(6, status={"phase": "Completed"})
-        live.offer(ended)
+        live.upsert(ended)
         assert live.leave(make(6, status={"phase": "Running"}))
         assert not live.is_unread("task-a")
         assert live.get("task-a") == ended
 
     def test_what_has_been_closed_need_not_be_read(self) -> None:
         live = TaskCache()
-        live.offer(make(7))
+        live.upsert(make(7))
         live.drop("task-a")
         live.leave(make(6))
         assert not live.is_unread("task-a")
@@ -134,7 +134,7 @@ def test_who_managed_which_field_is_dropped() -> None:
     live = TaskCache()
     obj = make(1)
     obj["metadata"]["managedFields"] = [{}]
-    live.offer(obj)
+    live.upsert(obj)
     assert "managedFields" not in (live.get("task-a") or {})["metadata"]
 
 
@@ -153,7 +153,7 @@ def test_whatever_the_order_of_events_the_version_never_goes_back(
     live, highest = TaskCache(), -1
     for kind, version in events:
         if kind == "offer":
-            live.offer(make(version))
+            live.upsert(make(version))
         elif kind == "leave":
             live.leave(make(version))
         elif kind == "gone":
@@ -171,7 +171,7 @@ def make_running(name: str, job_id: str) -> dict[str, Any]:
 
 def test_a_job_is_one_live_tasks() -> None:
     live = TaskCache()
-    live.offer(make_running("task-a", "j1"))
+    live.upsert(make_running("task-a", "j1"))
     assert not live.claim_job("sim", "j1", "task-b")
     assert live.claim_job("sim", "j1", "task-a")
     assert live.claim_job("other", "j1", "task-b"), "another provider's ids are its own"
@@ -183,7 +183,7 @@ def test_jobs_of_the_past_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(cache, "_MOST_GONE", 2)
     live = TaskCache()
     for number in range(3):
-        live.offer(make_running(f"task-{number}", f"j{number}"))
+        live.upsert(make_running(f"task-{number}", f"j{number}"))
         live.drop(f"task-{number}")
     assert live.claim_job("sim", "j0", "task-a")
     assert not live.claim_job("sim", "j1", "task-a")

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from gateway_core.kube.records import Object, RecordOutcomeUnknown
+from gateway_core.api.resource import Object
+from gateway_core.kube.errors import WriteOutcomeUnknown
 from gateway_core.providers.upstream import JobReport, JobState, SubmissionGuarantee
 from gateway_operator.tasks.controller import MOST_TAKEN_IN
 from tests.fakes.clock import in_virtual_time
-from tests.fakes.records import Fault
+from tests.fakes.kubernetes import Fault
 from tests.fakes.upstream import FakeUpstream
 from tests.unit.operator.harness import QUOTE, TASKS, Stage
 
@@ -23,7 +24,7 @@ class TestFromRest:
         name = await stage.admit()
         status = await stage.finish(name)
         assert status["phase"] == "Completed"
-        writes = [call for call in stage.records.calls if call[1] == TASKS]
+        writes = [call for call in stage.kube.calls if call[1] == TASKS]
         assert writes.count(("replace_status", TASKS)) == 3
         assert writes.count(("patch", TASKS)) == 1
         assert stage.count_jobs(name) == 1
@@ -38,7 +39,7 @@ class TestFromRest:
         name = await stage.admit()
         await stage.finish(name, seconds=600)
         assert stage.upstream.count("poll") > 20
-        assert stage.records.calls.count(("replace_status", TASKS)) == 3
+        assert stage.kube.calls.count(("replace_status", TASKS)) == 3
 
     @in_virtual_time
     async def test_the_status_tells_the_story(self) -> None:
@@ -99,16 +100,16 @@ class TestFromRest:
         await stage.boot()
         name = await stage.admit()
         await stage.wait(lambda: stage.upstream.jobs)
-        stage.records.remove("gatewaymodels", "sim-q4")
+        stage.kube.remove("gatewaymodels", "sim-q4")
         assert (await stage.finish(name))["chargedMicros"] == 60_000
 
     @in_virtual_time
     async def test_a_provider_that_comes_late_is_waited_for(self) -> None:
         stage = Stage()
-        stage.records.remove("gatewayproviders", "simulated")
+        stage.kube.remove("gatewayproviders", "simulated")
         await stage.boot()
         name = await stage.admit()
-        await stage.wait(lambda: stage.records.calls.count(("replace_status", TASKS)) == 0)
+        await stage.wait(lambda: stage.kube.calls.count(("replace_status", TASKS)) == 0)
         stage.put_provider()
         assert (await stage.finish(name))["phase"] == "Completed"
         assert await stage.balance() == (QUOTE, 0)
@@ -156,9 +157,9 @@ class TestFromRest:
         await stage.boot()
         names = [await stage.admit() for _ in range(3)]
         await stage.wait(lambda: all(stage.status(n).get("phase") == "Running" for n in names))
-        stage.records.away = True
+        stage.kube.away = True
         await stage.wait(lambda: stage.upstream.count("fetch") > 6)
-        stage.records.away = False
+        stage.kube.away = False
         for name in names:
             assert (await stage.finish(name, seconds=120))["phase"] == "Completed"
         assert len(stage.upstream.jobs) == 3
@@ -170,8 +171,8 @@ class TestFromRest:
         @in_virtual_time
         async def run() -> None:
             stage = Stage()
-            fault = Fault(RecordOutcomeUnknown("cut"), applied=applied)
-            stage.records.order_faults("replace_status", *[None] * number, fault)
+            fault = Fault(WriteOutcomeUnknown("cut"), applied=applied)
+            stage.kube.order_faults("replace_status", *[None] * number, fault)
             await stage.boot()
             name = await stage.admit()
             assert (await stage.finish(name))["phase"] == "Completed"
@@ -185,12 +186,12 @@ class TestFromRest:
     async def test_a_record_that_answers_no_write_is_not_hammered(self) -> None:
         stage = Stage()
         await stage.boot()
-        cut = [Fault(RecordOutcomeUnknown("500"), applied=False) for _ in range(10_000)]
-        stage.records.order_faults("replace_status", *cut)
+        cut = [Fault(WriteOutcomeUnknown("500"), applied=False) for _ in range(10_000)]
+        stage.kube.order_faults("replace_status", *cut)
         await stage.admit()
-        begin = len(stage.records.calls)
+        begin = len(stage.kube.calls)
         await stage.pass_time(10)
-        assert len(stage.records.calls) - begin < 100
+        assert len(stage.kube.calls) - begin < 100
 
 
 class TestOutputs:
@@ -259,7 +260,7 @@ async def test_a_burst_of_new_tasks_keeps_no_end_waiting() -> None:
     await stage.boot()
     running = await stage.admit()
     await stage.wait(lambda: stage.status(running).get("phase") == "Running")
-    write, under_way, most = stage.records.replace_status, set[str](), 0
+    write, under_way, most = stage.kube.replace_status, set[str](), 0
     going_on = asyncio.Event()
 
     async def halt_intents(plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
@@ -272,7 +273,7 @@ async def test_a_burst_of_new_tasks_keeps_no_end_waiting() -> None:
             under_way.discard(name)
         return await write(plural, obj, status)
 
-    stage.records.replace_status = halt_intents  # type: ignore[method-assign]
+    stage.kube.replace_status = halt_intents  # type: ignore[method-assign]
     burst = [await stage.admit() for _ in range(3 * MOST_TAKEN_IN)]
     await stage.finish(running)
     assert most == len(under_way) == MOST_TAKEN_IN

@@ -94,12 +94,12 @@ def test_job_received_after_another_owner_ended_the_task_is_stopped(way: str) ->
         await boot_owners(stage, break_off(), FakeUpstream())
         name = await stage.admit(route=ROUTE)
         await stage.pass_time(0.5)
-        await (stage.cancel(name) if way == "cancel" else stage.records.delete(TASKS, name))
+        await (stage.cancel(name) if way == "cancel" else stage.kube.delete(TASKS, name))
         assert (await stage.finish(name))["failure"]["code"] == "cancelled"
         assert stage.age_at_end(name) < 2
         await stage.pass_time(5)
         assert [job.cancelled for job in stage.upstream.jobs] == [True]
-        told = [text for _, reason, text in stage.records.events if reason == "JobAbandoned"]
+        told = [text for _, reason, text in stage.kube.events if reason == "JobAbandoned"]
         assert any("job_0 of simulated was stopped" in text for text in told)
         stage.check_history()
 
@@ -114,9 +114,9 @@ async def test_job_is_not_recorded_under_another_provider() -> None:
     name = await stage.admit(route=ROUTE)
     await stage.pass_time(0.5)
     moved = {"providerName": "other", "upstreamModel": "z9", "intentTime": "2026-11-21T10:00:01Z"}
-    for obj in stage.records.list_objects(TASKS):
+    for obj in stage.kube.list_objects(TASKS):
         status = {"phase": "Submitting", "reservedMicros": 300_000, "upstream": moved}
-        await stage.records.replace_status(TASKS, obj, status)
+        await stage.kube.replace_status(TASKS, obj, status)
     status = await stage.finish(name)
     assert status["upstream"]["providerName"] == "other"
     assert status["upstream"]["jobId"] == "job_1"
@@ -129,10 +129,10 @@ async def test_unrecorded_job_at_the_deadline_is_told_from_one_never_taken() -> 
     await stage.boot()
     name = await stage.admit(route=ROUTE, deadline=10)
     await stage.pass_time(0.5)
-    stage.records.away = True
+    stage.kube.away = True
     await stage.wait(lambda: stage.upstream.jobs)
     await stage.pass_time(12)
-    stage.records.away = False
+    stage.kube.away = False
     failure = (await stage.finish(name))["failure"]
     assert failure["code"] == "deadline_exceeded"
     assert stage.upstream.jobs[0].cancelled

@@ -31,8 +31,8 @@ COMPLETIONS = ("after-upload-file", "after-upload-move", *ENDINGS)
 
 def build_removal(stage: Stage, keepers: Keepers) -> EndedRemoval:
     return EndedRemoval(
-        stage.records,
-        Deletions(stage.records, Failpoints()),
+        stage.kube,
+        Deletions(stage.kube, Failpoints()),
         KIND,
         read_now,
         kept_seconds=UPLOAD_SECONDS,
@@ -117,7 +117,7 @@ def test_a_kill_in_a_settlement_leaves_one_file(step):
         stage.failpoints = TrippedFailpoints("")
         await stage.start()
         await stage.wait(lambda: stage.is_settled(name))
-        assert [f["metadata"]["name"] for f in stage.records.list_objects(FILES)] == [file]
+        assert [f["metadata"]["name"] for f in stage.kube.list_objects(FILES)] == [file]
         assert stage.list_parts(name) == sorted(parts)
         assert len(stage.store.contents) == 2
         assert await stage.used() == 8
@@ -157,13 +157,13 @@ async def test_a_file_that_is_deleted_before_its_upload_is_settled_does_not_come
     await stage.kill()
     (part,) = stage.list_parts(name)
     file = await stage.complete(name, part)
-    await stage.records.create(FILES, compose_file(stage.find(UPLOADS, name)))
-    await stage.records.delete(FILES, file)
+    await stage.kube.create(FILES, compose_file(stage.find(UPLOADS, name)))
+    await stage.kube.delete(FILES, file)
     await stage.start()
     await stage.wait(lambda: stage.is_settled(name))
     await stage.wait(lambda: stage.find(FILES, file) is None)
     await asyncio.sleep(60)
-    assert stage.records.list_objects(FILES) == []
+    assert stage.kube.list_objects(FILES) == []
     assert stage.store.contents == {}
     assert await stage.used() == 0
     await stage.kill()
@@ -178,9 +178,9 @@ async def test_a_file_made_from_the_manifest_by_who_came_late_goes_again():
     file = await stage.complete(name, part)
     manifest = stage.find(UPLOADS, name)
     await stage.wait(lambda: stage.is_settled(name))
-    await stage.records.delete(FILES, file)
+    await stage.kube.delete(FILES, file)
     await stage.wait(lambda: stage.find(FILES, file) is None)
-    await stage.records.create(FILES, compose_file(manifest))
+    await stage.kube.create(FILES, compose_file(manifest))
     await stage.wait(lambda: stage.find(FILES, file) is None, what="the late one's end")
     assert stage.store.contents == {}
     assert await stage.used() == 0
@@ -194,7 +194,7 @@ async def test_two_owners_settle_an_upload_with_one_file():
     name = await stage.add_upload(b"12345")
     tools = stage.tools
     twin = Settlement(tools)
-    create = stage.records.create
+    create = stage.kube.create
     raced = False
 
     async def create_slowly(plural: str, obj: Any) -> Any:
@@ -206,7 +206,7 @@ async def test_two_owners_settle_an_upload_with_one_file():
             await twin.settle(stage.find(UPLOADS, name))
         return made
 
-    stage.records.create = create_slowly  # type: ignore[method-assign]
+    stage.kube.create = create_slowly  # type: ignore[method-assign]
     file = await stage.complete(name, *stage.list_parts(name))
     await stage.wait(lambda: raced and stage.is_settled(name))
     await asyncio.sleep(60)
@@ -223,7 +223,7 @@ async def test_an_upload_deleted_with_kubectl_is_cancelled_and_goes():
     stage = Stage()
     await stage.boot()
     name = await stage.add_upload(b"12345")
-    await stage.records.delete(UPLOADS, name)
+    await stage.kube.delete(UPLOADS, name)
     await stage.wait(lambda: stage.find(UPLOADS, name) is None)
     assert stage.store.contents == {}
     assert await stage.used() == 0
@@ -261,7 +261,7 @@ async def test_the_object_of_a_settled_upload_goes_after_a_day_and_its_file_stay
     assert stage.find(UPLOADS, name) is None
     assert stage.find(UPLOADS, open_one) is None, "it has expired meanwhile"
     assert await stage.reconcile(0) == 0, "its parts are the file's"
-    await stage.records.delete(FILES, file)
+    await stage.kube.delete(FILES, file)
     await stage.wait(lambda: stage.find(FILES, file) is None)
     assert stage.store.contents == {}
     await stage.kill()
@@ -290,7 +290,7 @@ def test_a_name_used_again_leaves_the_earlier_ones_file_its_bytes(end: str) -> N
         await stage.wait(lambda: stage.is_settled(name), seconds=4000)
         assert stage.find(UPLOADS, name)["spec"]["outcome"] == end
         assert stage.list_parts(name) == sorted([part, new] if end == "Completed" else [part])
-        await stage.records.delete(FILES, file)
+        await stage.kube.delete(FILES, file)
         await stage.wait(lambda: stage.find(FILES, file) is None)
         await stage.kill()
 
@@ -304,19 +304,19 @@ async def test_a_batch_keeps_the_bytes_of_a_file_whose_upload_is_not_settled():
     await stage.kill()
     name = await stage.add_upload(b"12345", purpose="batch")
     file = await stage.complete(name, *stage.list_parts(name))
-    await stage.records.create(FILES, compose_file(stage.find(UPLOADS, name)))
+    await stage.kube.create(FILES, compose_file(stage.find(UPLOADS, name)))
     request = {"accountName": "demo", "inputFileName": file}
     batch = {"metadata": {"name": "batch-a"}, "spec": {"request": request}}
-    await stage.records.create(BATCHES, batch)
-    await stage.records.delete(FILES, file)
+    await stage.kube.create(BATCHES, batch)
+    await stage.kube.delete(FILES, file)
     before = dict(stage.store.contents)
     keepers = await stage.start()
     await asyncio.sleep(300)
     assert stage.store.contents == before
     assert await stage.used() == 0
     assert list(keepers.files.leaving) == [], "it waits for the batch, and is not stuck"
-    found = await stage.records.get(BATCHES, "batch-a")
-    await stage.records.patch_status(BATCHES, found, {"work": "Settled"})
+    found = await stage.kube.get(BATCHES, "batch-a")
+    await stage.kube.patch_status(BATCHES, found, {"work": "Settled"})
     await stage.wait(lambda: stage.find(FILES, file) is None)
     assert stage.store.contents == {}
     assert stage.is_settled(name)
@@ -331,9 +331,9 @@ async def test_a_file_put_back_from_a_backup_keeps_its_bytes():
     file = await stage.complete(name, *stage.list_parts(name))
     await stage.wait(lambda: stage.is_settled(name))
     lost = stage.find(FILES, file)
-    stage.records.remove(FILES, file)
+    stage.kube.remove(FILES, file)
     back = {"metadata": {"name": file}, "spec": lost["spec"]}
-    made = await stage.records.create(FILES, back)
+    made = await stage.kube.create(FILES, back)
     await stage.wait(lambda: stage.ready(file) == ("True", "Available"))
     await asyncio.sleep(60)
     assert stage.find(FILES, file)["metadata"]["uid"] == made["metadata"]["uid"]

@@ -17,18 +17,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL, TASK_FINALIZER
+from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.usage import MOST_PENDING, GatewayUsage
 from gateway_core.billing.journal_reader import Backlog
 from gateway_core.billing.ledger import read_ledger
 from gateway_core.billing.usage import list_pending
 from gateway_core.billing.usage_store import FoldDeferred, fold_runs, is_folded
-from gateway_core.kube.records import Missing, Object, Outdated, RecordOutcomeUnknown
+from gateway_core.kube.errors import ObjectNotFound, WriteConflict, WriteOutcomeUnknown
 from gateway_operator.billing.dayclosing import Closing
 from gateway_operator.retention.deletions import Rules
 from tests.fakes.clock import in_virtual_time
+from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.objects import FakeObjects
-from tests.fakes.records import FakeRecords, Fault
 
 DAY = "2026-11-21"
 ENDED = f"{DAY}T10:00:00Z"
@@ -39,12 +40,12 @@ TASKS = GatewayTask.plural
 class PausedRecords:
     """The record as one owner reaches it: each call waits before it is sent, and again after."""
 
-    def __init__(self, records: FakeRecords, pauses: Iterator[float]) -> None:
-        self._records = records
+    def __init__(self, kube: FakeKubernetes, pauses: Iterator[float]) -> None:
+        self._kube = kube
         self._pauses = pauses
 
     def __getattr__(self, name: str) -> Any:
-        return partial(self._call, getattr(self._records, name))
+        return partial(self._call, getattr(self._kube, name))
 
     async def _call(self, method: Callable[..., Any], *given: Any, **named: Any) -> Any:
         await asyncio.sleep(next(self._pauses))
@@ -53,10 +54,10 @@ class PausedRecords:
         return answer
 
 
-def put_task(records: FakeRecords, number: int, micros: int, **changes: Any) -> Object:
+def put_task(kube: FakeKubernetes, number: int, micros: int, **changes: Any) -> Object:
     """A task that has ended and waits to be closed."""
     request = {"accountName": "demo", "service": "sim", "action": "a", "modelId": "m"}
-    return records.put(
+    return kube.put(
         TASKS,
         {
             "metadata": {
@@ -76,38 +77,38 @@ def put_task(records: FakeRecords, number: int, micros: int, **changes: Any) -> 
     )
 
 
-async def mark(records: Any, task: Object) -> None:
+async def mark(kube: Any, task: Object) -> None:
     """The write after the fold, on the newest version of the task."""
     while True:
-        with suppress(Outdated):
-            newest = await records.get(TASKS, task["metadata"]["name"])
+        with suppress(WriteConflict):
+            newest = await kube.get(TASKS, task["metadata"]["name"])
             marks = {"labels": {FOLDED_LABEL: "20261121T100000Z"}, "finalizers": []}
-            await records.patch(TASKS, newest, {"metadata": marks})
+            await kube.patch(TASKS, newest, {"metadata": marks})
             return
 
 
-async def close_all(records: Any, tasks: list[Object], batch: int, *, remove: bool) -> None:
+async def close_all(kube: Any, tasks: list[Object], batch: int, *, remove: bool) -> None:
     """One owner's work on tasks that he believes to be his, as he saw them once."""
     marked: set[str] = set()
     for start in range(0, len(tasks), batch):
         part = tasks[start : start + batch]
         while True:
             with suppress(FoldDeferred):
-                await fold_runs(records, "demo", DAY, part, marked, NOW)
+                await fold_runs(kube, "demo", DAY, part, marked, NOW)
                 break
             await asyncio.sleep(1)
         for task in part:
-            with suppress(Missing):
-                await mark(records, task)
+            with suppress(ObjectNotFound):
+                await mark(kube, task)
             marked.add(task["metadata"]["uid"])
             if remove:
-                await records.delete(TASKS, task["metadata"]["name"])
+                await kube.delete(TASKS, task["metadata"]["name"])
 
 
-async def move_days(records: Any, store: FakeObjects) -> None:
+async def move_days(kube: Any, store: FakeObjects) -> None:
     """The janitor of ten days later."""
-    closing = Closing(records, store, Rules(), lambda: NOW + timedelta(days=10))
-    with suppress(Outdated, Missing):
+    closing = Closing(kube, store, Rules(), lambda: NOW + timedelta(days=10))
+    with suppress(WriteConflict, ObjectNotFound):
         await closing.sweep()
 
 
@@ -129,22 +130,22 @@ def test_every_charge_counts_once(
 ) -> None:
     @in_virtual_time
     async def play() -> None:
-        records, store = FakeRecords(), FakeObjects()
-        seen = [put_task(records, number, price) for number, price in enumerate(prices)]
+        kube, store = FakeKubernetes(), FakeObjects()
+        seen = [put_task(kube, number, price) for number, price in enumerate(prices)]
         expected = sum(prices)
 
         async def check() -> None:
-            ledger = await read_ledger(records, Backlog(FakeObjects()), "demo")
+            ledger = await read_ledger(kube, Backlog(FakeObjects()), "demo")
             assert ledger.charged == expected
             assert not ledger.holds
 
         def begin(pauses: list[float], batch: int, remove: bool) -> asyncio.Task[None]:
-            paused = PausedRecords(records, cycle(pauses))
+            paused = PausedRecords(kube, cycle(pauses))
             return asyncio.create_task(close_all(paused, seen, batch, remove=remove))
 
         running = [begin(*owner) for owner in owners]
         running += [
-            asyncio.create_task(move_days(PausedRecords(records, cycle(pauses)), store))
+            asyncio.create_task(move_days(PausedRecords(kube, cycle(pauses)), store))
             for pauses in janitors
         ]
         for seconds, victim in kills:
@@ -158,20 +159,20 @@ def test_every_charge_counts_once(
             rounds += 1
             if janitors and rounds % 1000 == 0:
                 # a day that a janitor left closed when he was killed is moved by his successor
-                await move_days(records, store)
+                await move_days(kube, store)
         for task in running:
             assert task.cancelled() or task.exception() is None
 
         # whoever is left finishes the work, and the days go to the sum of past days
         if janitors:
-            await move_days(records, store)
-        await close_all(records, seen, 2, remove=True)
+            await move_days(kube, store)
+        await close_all(kube, seen, 2, remove=True)
         await check()
         for _ in range(2):
-            await move_days(records, store)
+            await move_days(kube, store)
         await check()
-        assert records.list_objects(TASKS) == []
-        [before] = records.list_objects(GatewayUsage.plural)
+        assert kube.list_objects(TASKS) == []
+        [before] = kube.list_objects(GatewayUsage.plural)
         assert before["metadata"]["name"] == "demo-before"
         assert before["status"]["chargedMicros"] == expected
         assert before["status"]["requests"] == len(prices)
@@ -181,88 +182,88 @@ def test_every_charge_counts_once(
 
 @in_virtual_time
 async def test_a_paused_owner_that_wakes_adds_nothing() -> None:
-    records = FakeRecords()
-    seen = [put_task(records, number, 5) for number in range(3)]
+    kube = FakeKubernetes()
+    seen = [put_task(kube, number, 5) for number in range(3)]
     # he has read the usage object, and is stopped with his write in hand
-    waking = PausedRecords(records, cycle([0.0, 0.0, 0.0, 0.0, 100.0, 0.0]))
+    waking = PausedRecords(kube, cycle([0.0, 0.0, 0.0, 0.0, 100.0, 0.0]))
     old = asyncio.create_task(close_all(waking, seen, 3, remove=False))
     await asyncio.sleep(1)
-    await close_all(records, seen, 1, remove=True)
-    assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == 15
+    await close_all(kube, seen, 1, remove=True)
+    assert (await read_ledger(kube, Backlog(FakeObjects()), "demo")).charged == 15
     await old
-    assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == 15
-    [usage] = records.list_objects(GatewayUsage.plural)
+    assert (await read_ledger(kube, Backlog(FakeObjects()), "demo")).charged == 15
+    [usage] = kube.list_objects(GatewayUsage.plural)
     assert usage["status"]["requests"] == 3
 
 
 @in_virtual_time
 async def test_a_write_whose_answer_is_lost_is_not_repeated() -> None:
-    records = FakeRecords()
-    seen = [put_task(records, 0, 5)]
-    lost = Fault(RecordOutcomeUnknown("no answer"), applied=True)
-    records.order_faults("patch_status", lost)
-    assert await fold_runs(records, "demo", DAY, seen, (), NOW) == {seen[0]["metadata"]["uid"]}
-    assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == 5
+    kube = FakeKubernetes()
+    seen = [put_task(kube, 0, 5)]
+    lost = Fault(WriteOutcomeUnknown("no answer"), applied=True)
+    kube.order_faults("patch_status", lost)
+    assert await fold_runs(kube, "demo", DAY, seen, (), NOW) == {seen[0]["metadata"]["uid"]}
+    assert (await read_ledger(kube, Backlog(FakeObjects()), "demo")).charged == 5
 
 
 @in_virtual_time
 async def test_names_go_once_their_tasks_are_marked() -> None:
-    records = FakeRecords()
-    first, second = put_task(records, 0, 5), put_task(records, 1, 5)
-    await fold_runs(records, "demo", DAY, [first], (), NOW)
-    await mark(records, first)
-    await fold_runs(records, "demo", DAY, [second], {first["metadata"]["uid"]}, NOW)
-    [usage] = records.list_objects(GatewayUsage.plural)
+    kube = FakeKubernetes()
+    first, second = put_task(kube, 0, 5), put_task(kube, 1, 5)
+    await fold_runs(kube, "demo", DAY, [first], (), NOW)
+    await mark(kube, first)
+    await fold_runs(kube, "demo", DAY, [second], {first["metadata"]["uid"]}, NOW)
+    [usage] = kube.list_objects(GatewayUsage.plural)
     assert list(list_pending(usage["status"]).values()) == ["task-1"]
 
 
 @in_virtual_time
 async def test_names_that_nobody_acknowledged_make_room_when_it_is_needed() -> None:
-    records = FakeRecords()
-    seen = [put_task(records, number, 1) for number in range(MOST_PENDING + 50)]
+    kube = FakeKubernetes()
+    seen = [put_task(kube, number, 1) for number in range(MOST_PENDING + 50)]
     for start in range(0, MOST_PENDING, 200):
-        await fold_runs(records, "demo", DAY, seen[start : start + 200], (), NOW)
+        await fold_runs(kube, "demo", DAY, seen[start : start + 200], (), NOW)
     for task in seen[:MOST_PENDING]:
-        newest = await records.get(TASKS, task["metadata"]["name"])
-        await records.patch_status(TASKS, newest, {"work": None})
+        newest = await kube.get(TASKS, task["metadata"]["name"])
+        await kube.patch_status(TASKS, newest, {"work": None})
     # none is marked, nor may be by others: without room nothing is lost or doubled for want of it
     late = seen[MOST_PENDING:]
     with pytest.raises(FoldDeferred):
-        await fold_runs(records, "demo", DAY, late, (), NOW)
-    assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == len(seen)
+        await fold_runs(kube, "demo", DAY, late, (), NOW)
+    assert (await read_ledger(kube, Backlog(FakeObjects()), "demo")).charged == len(seen)
     for task in seen[:MOST_PENDING]:
-        await mark(records, task)
-    done = await fold_runs(records, "demo", DAY, late, (), NOW)
+        await mark(kube, task)
+    done = await fold_runs(kube, "demo", DAY, late, (), NOW)
     assert done == {task["metadata"]["uid"] for task in late}
-    assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == len(seen)
+    assert (await read_ledger(kube, Backlog(FakeObjects()), "demo")).charged == len(seen)
 
 
 @in_virtual_time
 async def test_another_task_of_the_same_name_is_another_charge() -> None:
-    records = FakeRecords()
-    first = put_task(records, 0, 5)
-    await fold_runs(records, "demo", DAY, [first], (), NOW)
-    records.remove(TASKS, "task-0")
-    second = put_task(records, 0, 7)
-    await fold_runs(records, "demo", DAY, [second], (), NOW)
-    assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == 12
+    kube = FakeKubernetes()
+    first = put_task(kube, 0, 5)
+    await fold_runs(kube, "demo", DAY, [first], (), NOW)
+    kube.remove(TASKS, "task-0")
+    second = put_task(kube, 0, 7)
+    await fold_runs(kube, "demo", DAY, [second], (), NOW)
+    assert (await read_ledger(kube, Backlog(FakeObjects()), "demo")).charged == 12
 
 
 @in_virtual_time
 async def test_a_task_that_lost_its_finalizer_by_hand_is_folded_all_the_same() -> None:
-    records = FakeRecords()
-    task = put_task(records, 0, 5, finalizers=[])
+    kube = FakeKubernetes()
+    task = put_task(kube, 0, 5, finalizers=[])
     assert not is_folded(task)
-    await fold_runs(records, "demo", DAY, [task], (), NOW)
-    await mark(records, task)
-    assert (await read_ledger(records, Backlog(FakeObjects()), "demo")).charged == 5
+    await fold_runs(kube, "demo", DAY, [task], (), NOW)
+    await mark(kube, task)
+    assert (await read_ledger(kube, Backlog(FakeObjects()), "demo")).charged == 5
 
 
 @in_virtual_time
 async def test_nothing_is_added_to_a_day_that_is_closed() -> None:
-    records = FakeRecords()
-    task = put_task(records, 0, 5)
-    usage = records.put(
+    kube = FakeKubernetes()
+    task = put_task(kube, 0, 5)
+    usage = kube.put(
         GatewayUsage.plural,
         {
             "metadata": {"name": f"demo-{DAY}", "labels": {ACCOUNT_LABEL: "demo"}},
@@ -271,5 +272,5 @@ async def test_nothing_is_added_to_a_day_that_is_closed() -> None:
         },
     )
     with pytest.raises(FoldDeferred):
-        await fold_runs(records, "demo", DAY, [task], (), NOW)
-    assert records.list_objects(GatewayUsage.plural) == [usage]
+        await fold_runs(kube, "demo", DAY, [task], (), NOW)
+    assert kube.list_objects(GatewayUsage.plural) == [usage]

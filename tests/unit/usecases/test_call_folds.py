@@ -31,18 +31,18 @@ from gateway_core.billing.journal_reader import Backlog, divide_objects, fold_ca
 from gateway_core.billing.ledger import read_ledger
 from gateway_core.billing.usage_store import FoldDeferred
 from gateway_core.billing.windows import sum_window
-from gateway_core.kube.records import (
-    Missing,
-    Outdated,
-    RecordOutcomeUnknown,
-    RecordUnavailable,
+from gateway_core.kube.errors import (
+    KubernetesUnavailable,
+    ObjectNotFound,
+    WriteConflict,
+    WriteOutcomeUnknown,
 )
 from gateway_core.storage.objects import Entry
 from gateway_operator.billing.dayclosing import Closing
 from gateway_operator.retention.deletions import Rules
 from tests.fakes.clock import in_virtual_time
+from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.objects import FakeObjects
-from tests.fakes.records import FakeRecords, Fault
 
 NOW = datetime(2026, 11, 21, 23, 58, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=4)
@@ -97,7 +97,7 @@ class Paused:
 
 
 async def fold_round(
-    records: Any,
+    kube: Any,
     store: Any,
     most: int = 3,
     last_seen: dict[str, float] | None = None,
@@ -115,18 +115,16 @@ async def fold_round(
     names = ((p, n) for p, some in numbers.items() for n in some[:most])
     objects = (await backlog.read(names)).objects
     for part in divide_objects(objects):
-        _, left = await fold_calls(
-            records, backlog, part, lambda p: clock - seen.get(p, 0) > 1, now
-        )
+        _, left = await fold_calls(kube, backlog, part, lambda p: clock - seen.get(p, 0) > 1, now)
         objects = [obj for obj in objects if obj.process not in left]
     await backlog.remove((obj.process, obj.sequence) for obj in objects)
 
 
-async def fold_always(records: Any, store: Any) -> None:
+async def fold_always(kube: Any, store: Any) -> None:
     seen: dict[str, float] = {}
     while True:
-        with suppress(FoldDeferred, Outdated, Missing):
-            await fold_round(records, store, last_seen=seen)
+        with suppress(FoldDeferred, WriteConflict, ObjectNotFound):
+            await fold_round(kube, store, last_seen=seen)
         await asyncio.sleep(0.03)
 
 
@@ -159,13 +157,13 @@ def test_every_call_counts_once(
 ) -> None:
     @in_virtual_time
     async def play() -> None:
-        records, store = FakeRecords(), FakeObjects()
+        kube, store = FakeKubernetes(), FakeObjects()
         expected: list[int] = []
 
         async def check() -> None:
             # what is stored while the ledger is read may be in it or not
             least = sum(expected)
-            ledger = await read_ledger(records, Backlog(store), "demo")
+            ledger = await read_ledger(kube, Backlog(store), "demo")
             assert least == ledger.charged == sum(ledger.by_day.values())
             for subject in ("key/key-a", "guardrail/grd-x") if least else ():
                 buckets = ledger.spent[subject]
@@ -173,7 +171,7 @@ def test_every_call_counts_once(
 
         def begin(pauses: list[float]) -> asyncio.Task[None]:
             clock = cycle(pauses)
-            paused = Paused(records, clock), Paused(store, clock)
+            paused = Paused(kube, clock), Paused(store, clock)
             return asyncio.create_task(fold_always(*paused))
 
         running = [begin(pauses) for pauses in folders]
@@ -200,11 +198,11 @@ def test_every_call_counts_once(
             seen: dict[str, float] = {}
             for _ in range(12):
                 with suppress(FoldDeferred):
-                    await fold_round(records, store, last_seen=seen)
+                    await fold_round(kube, store, last_seen=seen)
                 await asyncio.sleep(1.1)
             await check()
         assert store.contents == {}
-        status = [obj["status"] for obj in records.list_objects(USAGES)]
+        status = [obj["status"] for obj in kube.list_objects(USAGES)]
         assert sum(s["chargedMicros"] for s in status) == sum(expected)
         assert sum(s["requests"] for s in status) == len(calls)
         assert sum(s["inputTokens"] for s in status) == 10 * len(calls)
@@ -230,13 +228,13 @@ class LaggingObjects(FakeObjects):
 def test_what_a_listing_leaves_out_is_not_skipped(hidden: set[int]) -> None:
     @in_virtual_time
     async def play() -> None:
-        records, store = FakeRecords(), LaggingObjects()
+        kube, store = FakeKubernetes(), LaggingObjects()
         for number in range(1, 5):
             await store_object(store, "p", number, make_record(number))
         store.hidden = {name_object("p", number) for number in hidden}
-        assert (await read_ledger(records, Backlog(store), "demo")).charged == 20
-        await fold_round(records, store, most=10)
-        [usage] = records.list_objects(USAGES)
+        assert (await read_ledger(kube, Backlog(store), "demo")).charged == 20
+        await fold_round(kube, store, most=10)
+        [usage] = kube.list_objects(USAGES)
         assert usage["status"]["chargedMicros"] == 20
         assert usage["status"]["journal"] == [{"process": "p", "sequence": 4}]
         store.hidden = set()
@@ -247,87 +245,87 @@ def test_what_a_listing_leaves_out_is_not_skipped(hidden: set[int]) -> None:
 
 @in_virtual_time
 async def test_what_cannot_be_folded_holds_up_no_other_account() -> None:
-    records, store = FakeRecords(), FakeObjects()
+    kube, store = FakeKubernetes(), FakeObjects()
     await store_object(store, "p", 1, make_record(1), make_record(2, account="other"))
     for part in divide_objects(await Backlog(store).read_all()):
         if part.account == "demo":
-            records.order_faults("get", Fault(RecordUnavailable("away")))
-            with pytest.raises(RecordUnavailable):
-                await fold_calls(records, Backlog(store), part, lambda _: False, NOW)
+            kube.order_faults("get", Fault(KubernetesUnavailable("away")))
+            with pytest.raises(KubernetesUnavailable):
+                await fold_calls(kube, Backlog(store), part, lambda _: False, NOW)
         else:
-            assert await fold_calls(records, Backlog(store), part, lambda _: False, NOW) == (
+            assert await fold_calls(kube, Backlog(store), part, lambda _: False, NOW) == (
                 1,
                 set(),
             )
-    await fold_round(records, store)
-    assert [o["status"]["requests"] for o in records.list_objects(USAGES)] == [1, 1]
+    await fold_round(kube, store)
+    assert [o["status"]["requests"] for o in kube.list_objects(USAGES)] == [1, 1]
 
 
 @in_virtual_time
 async def test_no_call_is_added_to_a_day_that_is_closed() -> None:
     """The day's sums are in the closing object already, and it is deleted next."""
-    records, store = FakeRecords(), FakeObjects()
+    kube, store = FakeKubernetes(), FakeObjects()
     await store_object(store, "p", 1, make_record(1))
-    await fold_round(records, store)
-    [usage] = records.list_objects(USAGES)
-    closed = await records.patch_status(USAGES, usage, {"closed": True})
+    await fold_round(kube, store)
+    [usage] = kube.list_objects(USAGES)
+    closed = await kube.patch_status(USAGES, usage, {"closed": True})
     await store_object(store, "p", 2, make_record(2))
     with pytest.raises(FoldDeferred):
-        await fold_round(records, store)
-    assert records.list_objects(USAGES) == [closed]
+        await fold_round(kube, store)
+    assert kube.list_objects(USAGES) == [closed]
     assert list(store.contents) == [name_object("p", 2)], "it waits for a day that is open"
 
 
 @in_virtual_time
 async def test_a_write_whose_answer_is_lost_adds_once() -> None:
-    records, store = FakeRecords(), FakeObjects()
+    kube, store = FakeKubernetes(), FakeObjects()
     await store_object(store, "p", 1, make_record(1))
-    records.order_faults("patch_status", Fault(RecordOutcomeUnknown("?"), applied=True))
-    await fold_round(records, store)
-    [usage] = records.list_objects(USAGES)
+    kube.order_faults("patch_status", Fault(WriteOutcomeUnknown("?"), applied=True))
+    await fold_round(kube, store)
+    [usage] = kube.list_objects(USAGES)
     assert usage["status"]["requests"] == 1
 
 
 @in_virtual_time
 async def test_a_halted_folder_that_wakes_after_the_mark_was_dropped_adds_nothing() -> None:
-    records, store = FakeRecords(), FakeObjects()
+    kube, store = FakeKubernetes(), FakeObjects()
     await store_object(store, "p", 1, make_record(1))
     old = Backlog(store)
     [part] = divide_objects(await old.read_all())
     with patch.object(callfolds, "MOST_JOURNALS", 1):
-        await fold_round(records, store)
+        await fold_round(kube, store)
         await store_object(store, "q", 1, make_record(2))
-        await fold_round(records, store)
-        [usage] = records.list_objects(USAGES)
+        await fold_round(kube, store)
+        [usage] = kube.list_objects(USAGES)
         assert usage["status"]["journal"] == [{"process": "q", "sequence": 1}]
-        assert await fold_calls(records, old, part, lambda _: True, NOW) == (0, set())
-    [usage] = records.list_objects(USAGES)
+        assert await fold_calls(kube, old, part, lambda _: True, NOW) == (0, set())
+    [usage] = kube.list_objects(USAGES)
     assert usage["status"]["requests"] == 2
 
 
 @in_virtual_time
 async def test_without_room_for_marks_a_fold_waits() -> None:
-    records, store = FakeRecords(), FakeObjects()
+    kube, store = FakeKubernetes(), FakeObjects()
     for process in ("p", "q"):
         await store_object(store, process, 1, make_record(1))
     with patch.object(callfolds, "MOST_JOURNALS", 1):
         [part] = divide_objects(await Backlog(store).read_all())
-        folded = await fold_calls(records, Backlog(store), part, lambda _: False, NOW)
+        folded = await fold_calls(kube, Backlog(store), part, lambda _: False, NOW)
         assert folded == (1, {"q"})
-    assert (await read_ledger(records, Backlog(store), "demo")).charged == 10
+    assert (await read_ledger(kube, Backlog(store), "demo")).charged == 10
 
 
 @in_virtual_time
 async def test_a_day_is_not_closed_while_the_journal_has_something_of_it() -> None:
-    records, store = FakeRecords(), FakeObjects()
+    kube, store = FakeKubernetes(), FakeObjects()
     await store_object(store, "p", 1, make_record(1))
     [part] = divide_objects(await Backlog(store).read_all())
-    await fold_calls(records, Backlog(store), part, lambda _: False, NOW)
-    closing = Closing(records, store, Rules(), lambda: NOW + timedelta(days=20))
+    await fold_calls(kube, Backlog(store), part, lambda _: False, NOW)
+    closing = Closing(kube, store, Rules(), lambda: NOW + timedelta(days=20))
     assert await closing.sweep() == 0
-    await fold_round(records, store)
+    await fold_round(kube, store)
     assert await closing.sweep() == 1
-    assert (await read_ledger(records, Backlog(store), "demo")).charged == 5
+    assert (await read_ledger(kube, Backlog(store), "demo")).charged == 5
 
 
 def test_an_object_is_read_as_it_was_written() -> None:
@@ -358,24 +356,24 @@ def test_a_damaged_object_is_told_of(data: bytes) -> None:
 
 @in_virtual_time
 async def test_a_journal_that_cannot_be_read_lets_no_rebuild_go_wrong() -> None:
-    records, store = FakeRecords(), FakeObjects()
+    kube, store = FakeKubernetes(), FakeObjects()
     await store.put(name_object("p", 1), b"{}")
-    with pytest.raises(RecordUnavailable, match="journal"):
-        await read_ledger(records, Backlog(store), "demo")
+    with pytest.raises(KubernetesUnavailable, match="journal"):
+        await read_ledger(kube, Backlog(store), "demo")
     store.away = True
-    with pytest.raises(RecordUnavailable, match="journal"):
-        await read_ledger(records, Backlog(store), "demo")
+    with pytest.raises(KubernetesUnavailable, match="journal"):
+        await read_ledger(kube, Backlog(store), "demo")
 
 
 @in_virtual_time
 async def test_a_ledger_tells_how_far_it_found_each_journal() -> None:
-    records, store = FakeRecords(), FakeObjects()
+    kube, store = FakeKubernetes(), FakeObjects()
     for number in (1, 2):
         await store_object(store, "p", number, make_record(number))
     await store_object(store, "q", 1, make_record(3, account="other"))
-    await fold_round(records, store)
+    await fold_round(kube, store)
     await store_object(store, "p", 3, make_record(4))
     await store_object(store, "r", 1, make_record(5, account="other"))
-    ledger = await read_ledger(records, Backlog(store), "demo")
+    ledger = await read_ledger(kube, Backlog(store), "demo")
     assert ledger.journals == {"p": 3, "r": 1}
     assert ledger.charged == 15

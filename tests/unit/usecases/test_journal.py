@@ -204,7 +204,7 @@ def test_a_process_is_named_as_its_host_and_as_no_other() -> None:
 async def test_run_that_is_begun_again_stores_the_object_it_had_failed_at() -> None:
     failures = [RuntimeError("odd")]
 
-    def note(_records: Sequence[CallRecord], _sequence: int) -> None:
+    def note(_kube: Sequence[CallRecord], _sequence: int) -> None:
         if failures:
             raise failures.pop()
 

@@ -28,8 +28,8 @@ from gateway_operator.billing.dayclosing import Closing
 from gateway_operator.retention.deletions import Rules
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import FakeCounters
+from tests.fakes.kubernetes import FakeKubernetes
 from tests.fakes.objects import FakeObjects
-from tests.fakes.records import FakeRecords
 from tests.unit.usecases.test_call_folds import LATER, fold_round, make_record, store_object
 
 START = datetime(2026, 2, 26, 22, 40, tzinfo=UTC)
@@ -44,7 +44,7 @@ class Town:
     """One account's record and counters, kept side by side."""
 
     def __init__(self) -> None:
-        self.records, self.store = FakeRecords(), FakeObjects()
+        self.kube, self.store = FakeKubernetes(), FakeObjects()
         self.now = START
         self.counters = FakeCounters(START.timestamp())
         self.open: list[str] = []
@@ -75,7 +75,7 @@ class Town:
             "reservedMicros": micros,
         }
         metadata = {"name": name, "labels": {ACCOUNT_LABEL: "demo"}}
-        self.records.put(TASKS, {"metadata": metadata, "spec": {"request": request}})
+        self.kube.put(TASKS, {"metadata": metadata, "spec": {"request": request}})
         await self.counters.hold("demo", Hold(name, micros, list_subjects(request)))
         self.open.append(name)
 
@@ -83,14 +83,14 @@ class Town:
         """A task ends, is settled, and waits to be folded."""
         if not self.open:
             return
-        task = await self.records.get(TASKS, self.open.pop(place % len(self.open)))
+        task = await self.kube.get(TASKS, self.open.pop(place % len(self.open)))
         status = {
             "phase": "Completed",
             "work": "Settled",
             "chargedMicros": micros,
             "completionTime": self.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
-        self.ended.append(self.records.put(TASKS, {**task, "status": status}))
+        self.ended.append(self.kube.put(TASKS, {**task, "status": status}))
         await self.counters.settle("demo", task["metadata"]["name"], micros, self.now)
 
     async def call(self, process: str, key: str | None, guardrails: tuple[str, ...]) -> None:
@@ -117,17 +117,17 @@ class Town:
         for day in days:
             part = [t for t in self.ended[:3] if t["status"]["completionTime"][:10] == day]
             with suppress(FoldDeferred):
-                await fold_runs(self.records, "demo", day, part, (), self.now)
+                await fold_runs(self.kube, "demo", day, part, (), self.now)
                 if not mark:
                     continue
                 for task in part:
                     self.ended.remove(task)
-                    newest = await self.records.get(TASKS, task["metadata"]["name"])
+                    newest = await self.kube.get(TASKS, task["metadata"]["name"])
                     labels = {"labels": {FOLDED_LABEL: "20260101T000000Z"}}
-                    await self.records.patch(TASKS, newest, {"metadata": labels})
+                    await self.kube.patch(TASKS, newest, {"metadata": labels})
 
     async def move_days(self) -> None:
-        await Closing(self.records, self.store, Rules(), lambda: self.now).sweep()
+        await Closing(self.kube, self.store, Rules(), lambda: self.now).sweep()
 
     async def figures(self) -> tuple[Spending, list[BudgetState]]:
         budgets = [Budget(subject, 10**9, window) for subject in SUBJECTS for window in WINDOWS]  # type: ignore[arg-type]
@@ -164,7 +164,7 @@ async def play(town: Town, steps: list[Any]) -> None:
             case "fold" | "mark":
                 await town.fold(mark=what == "mark")
             case "journal":
-                await fold_round(town.records, town.store, most=1 + micros % 3, now=town.now)
+                await fold_round(town.kube, town.store, most=1 + micros % 3, now=town.now)
             case "move":
                 await town.move_days()
 
@@ -183,7 +183,7 @@ def test_figures_are_equal_before_and_after_a_loss(steps: list[Any]) -> None:
         await play(town, steps)
         before = await town.figures()
         town.counters.lose()
-        assert await rebuild_ledger(town.records, Backlog(town.store), town.counters, "demo")
+        assert await rebuild_ledger(town.kube, Backlog(town.store), town.counters, "demo")
         assert await town.figures() == before
 
     run()
@@ -195,9 +195,9 @@ async def test_who_shares_an_entry_with_others_is_found_by_its_object() -> None:
     await town.begin()
     for kind, name in ((GatewayKey, "key-a"), (GatewayKey, "key-b"), (GatewayGuardrail, "grd-x")):
         spec = {"accountName": "demo", "displayName": "x"}
-        town.records.put(kind.plural, {"metadata": {"name": name}, "spec": spec})
+        town.kube.put(kind.plural, {"metadata": {"name": name}, "spec": spec})
     spec = {"accountName": "other", "displayName": "x"}
-    town.records.put(GatewayKey.plural, {"metadata": {"name": "key-o"}, "spec": spec})
+    town.kube.put(GatewayKey.plural, {"metadata": {"name": "key-o"}, "spec": spec})
     was, spending.MOST_SUBJECTS = spending.MOST_SUBJECTS, 3
     try:
         for key in ("key-a", "key-b", "key-c"):
@@ -206,7 +206,7 @@ async def test_who_shares_an_entry_with_others_is_found_by_its_object() -> None:
             await town.fold(mark=True)
     finally:
         spending.MOST_SUBJECTS = was
-    ledger = await read_ledger(town.records, Backlog(town.store), "demo")
+    ledger = await read_ledger(town.kube, Backlog(town.store), "demo")
     totals = {subject: buckets.total for subject, buckets in ledger.spent.items()}
     assert totals == {"key/key-a": 30, "key/key-b": 60, "guardrail/grd-x": 0}
 
@@ -231,10 +231,10 @@ class BusyBacklog(Backlog):
 def test_an_object_of_two_days_that_is_half_folded_counts_whole(first: str, removed: bool) -> None:
     @in_virtual_time
     async def run() -> None:
-        records, store = FakeRecords(), FakeObjects()
+        kube, store = FakeKubernetes(), FakeObjects()
         # a journal of which all is folded and removed
         await store_object(store, "p", 1, make_record(1, 5))
-        await fold_round(records, store)
+        await fold_round(kube, store)
         halves = [make_record(2, 30), make_record(3, 700, time=LATER)]
 
         async def fold(*days: str) -> None:
@@ -242,7 +242,7 @@ def test_an_object_of_two_days_that_is_half_folded_counts_whole(first: str, remo
             found = await backlog.read([("p", 2)])
             for part in divide_objects(found.objects):
                 if part.day in days:
-                    await fold_calls(records, backlog, part, lambda _: False, LATER)
+                    await fold_calls(kube, backlog, part, lambda _: False, LATER)
 
         async def store_and_fold() -> None:
             if store.contents:
@@ -253,7 +253,7 @@ def test_an_object_of_two_days_that_is_half_folded_counts_whole(first: str, remo
                 await fold(first)
 
         backlog = BusyBacklog(store, store_and_fold, 2 if removed else 1)
-        ledger = await read_ledger(records, backlog, "demo")
+        ledger = await read_ledger(kube, backlog, "demo")
         assert (ledger.charged, ledger.journals) == (735, {"p": 2})
         assert ledger.by_day == {"2026-11-21": 35, "2026-11-22": 700}
 
@@ -262,12 +262,12 @@ def test_an_object_of_two_days_that_is_half_folded_counts_whole(first: str, remo
 
 @in_virtual_time
 async def test_a_journal_that_is_folded_and_removed_is_read_once() -> None:
-    records, store, reads = FakeRecords(), FakeObjects(), list[int]()
+    kube, store, reads = FakeKubernetes(), FakeObjects(), list[int]()
     await store_object(store, "p", 1, make_record(1, 5))
-    await fold_round(records, store)
+    await fold_round(kube, store)
 
     async def count() -> None:
         reads.append(1)
 
-    ledger = await read_ledger(records, BusyBacklog(store, count, 9), "demo")
+    ledger = await read_ledger(kube, BusyBacklog(store, count, 9), "demo")
     assert (ledger.charged, ledger.journals, len(reads)) == (5, {"p": 1}, 1)

@@ -22,7 +22,7 @@ from gateway_core.billing.reservations import KEEP_SECONDS, LiveHolds
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import FakeCounters
-from tests.fakes.records import FakeRecords
+from tests.fakes.kubernetes import FakeKubernetes
 from tests.unit.usecases.test_call_folds import fold_round
 from tests.unit.usecases.test_journal import Store
 
@@ -37,7 +37,7 @@ class Bench:
     def __init__(
         self, name: str = "p", *, store: Store | None = None, counters: Any = None
     ) -> None:
-        self.records, self.store = FakeRecords(), store or Store(seconds=0.05)
+        self.kube, self.store = FakeKubernetes(), store or Store(seconds=0.05)
         self.counters = counters or FakeCounters(NOW.timestamp())
         self.start(name)
 
@@ -52,7 +52,7 @@ class Bench:
 
     async def rebuild(self, account: str) -> bool:
         await asyncio.sleep(0.01)
-        return await rebuild_ledger(self.records, Backlog(self.store), self.counters, account)
+        return await rebuild_ledger(self.kube, Backlog(self.store), self.counters, account)
 
     async def begin(self, call: str, micros: int = 100) -> None:
         """Admission: the hold is taken, then the call is seen to."""
@@ -184,7 +184,7 @@ async def test_a_graceful_end_leaves_record_and_counters_equal() -> None:
         await bench.end(f"call-{number}", 10)
     await bench.live.close()
     await bench.kill()
-    assert (await read_ledger(bench.records, Backlog(bench.store), "demo")).charged == 50
+    assert (await read_ledger(bench.kube, Backlog(bench.store), "demo")).charged == 50
     assert await bench.figures() == (50, 0, 50)
 
 
@@ -228,7 +228,7 @@ def test_whatever_is_lost_the_counters_come_to_what_the_record_says(
             elif step == "away":
                 bench.counters.away = not bench.counters.away
             elif step == "fold":
-                await fold_round(bench.records, bench.store)
+                await fold_round(bench.kube, bench.store)
             await asyncio.sleep(pauses[number % len(pauses)])
         bench.counters.away = False
         await bench.rebuild("demo")
@@ -237,7 +237,7 @@ def test_whatever_is_lost_the_counters_come_to_what_the_record_says(
         assert await bench.figures() == (charged, 100 * len(live), key)
         assert len(bench.live) == len(live)
         # and once more from the record alone
-        ledger = await read_ledger(bench.records, Backlog(bench.store), "demo")
+        ledger = await read_ledger(bench.kube, Backlog(bench.store), "demo")
         assert ledger.charged == charged
         await bench.kill()
 
@@ -393,7 +393,7 @@ async def test_one_account_that_cannot_be_rebuilt_lets_no_others_hold_grow_old()
     async def rebuild(account: str) -> bool:
         if account.startswith("stuck"):
             await stuck.wait()
-        return await rebuild_ledger(bench.records, Backlog(bench.store), bench.counters, account)
+        return await rebuild_ledger(bench.kube, Backlog(bench.store), bench.counters, account)
 
     bench.rebuild = bench.live._rebuild = rebuild  # type: ignore[method-assign]
     await bench.begin("call-a")

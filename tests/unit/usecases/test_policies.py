@@ -15,8 +15,8 @@ from gateway_core.accounts.guardrails import (
 from gateway_core.api.errors import Forbidden
 from gateway_core.api.limits import MOST_GUARDRAILS, list_subjects
 from gateway_core.billing.counters import Budget
-from tests.fakes.records import FakeRecords
-from tests.fakes.tables import FakeTable
+from tests.fakes.informer import FakeInformer
+from tests.fakes.kubernetes import FakeKubernetes
 
 KEYS, GUARDRAILS = "gatewaykeys", "gatewayguardrails"
 
@@ -25,9 +25,9 @@ class Rulebook:
     """Policies over tables that follow a record."""
 
     def __init__(self) -> None:
-        self.records = FakeRecords()
-        self.keys = FakeTable(self.records, KEYS, lambda obj: read_rules(obj["spec"]))
-        self.guardrails = FakeTable(self.records, GUARDRAILS, read_guardrail)
+        self.kube = FakeKubernetes()
+        self.keys = FakeInformer(self.kube, KEYS, lambda obj: read_rules(obj["spec"]))
+        self.guardrails = FakeInformer(self.kube, GUARDRAILS, read_guardrail)
         self.reads = 0
         self.policies = Policies(self.keys, self.guardrails, self._read)
 
@@ -37,10 +37,10 @@ class Rulebook:
 
     def put(self, name: str, *keys: str, account: str = "demo", **spec: Any) -> None:
         base = {"accountName": account, "displayName": name[4:], "keyNames": list(keys)}
-        self.records.put(GUARDRAILS, {"metadata": {"name": name}, "spec": {**base, **spec}})
+        self.kube.put(GUARDRAILS, {"metadata": {"name": name}, "spec": {**base, **spec}})
 
     def put_key(self, name: str, **spec: Any) -> None:
-        self.records.put(KEYS, {"metadata": {"name": name}, "spec": spec})
+        self.kube.put(KEYS, {"metadata": {"name": name}, "spec": spec})
 
     def find(self, key: str = "key-a", account: str = "demo") -> Policy:
         return self.policies.find(key, account, self.keys.get(key) or NO_RULES)
@@ -133,7 +133,7 @@ def test_one_more_closes_the_key_and_one_less_opens_it(book: Rulebook) -> None:
         book.find().check("sim", "m")
     assert refused.value.code == "model_not_allowed"
     book.find("key-b").check("sim", "m")
-    book.records.remove(GUARDRAILS, "grd-4")
+    book.kube.remove(GUARDRAILS, "grd-4")
     book.find().check("sim", "m")
 
 
@@ -154,7 +154,7 @@ def test_changes_of_keys_and_guardrails_are_followed(book: Rulebook) -> None:
     assert book.find().budgets == ()
     book.put_key("key-a", requestsPerMinute=3)
     assert book.find().budgets == (Budget("key/key-a", requests_per_minute=3),)
-    book.records.remove(GUARDRAILS, "grd-a")
+    book.kube.remove(GUARDRAILS, "grd-a")
     assert book.find("key-b").guardrail_names == ()
 
 

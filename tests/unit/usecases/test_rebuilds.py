@@ -11,8 +11,8 @@ from gateway_core.billing.journal_reader import Backlog
 from gateway_core.billing.ledger import MOST_AT_ONCE, Rebuilder, RebuildLapsed
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import REBUILD_SECONDS, FakeCounters
+from tests.fakes.kubernetes import FakeKubernetes
 from tests.fakes.objects import FakeObjects
-from tests.fakes.records import FakeRecords
 from tests.unit.usecases.test_call_folds import make_record, store_object
 
 MANY = 40
@@ -22,11 +22,11 @@ class Bench:
     """A rebuilder whose readings of the record and of the journal take so many seconds each."""
 
     def __init__(self, record_seconds: float = 1.0, journal_seconds: float = 0.0) -> None:
-        self.records, self.store, self.counters = FakeRecords(), FakeObjects(), FakeCounters()
+        self.kube, self.store, self.counters = FakeKubernetes(), FakeObjects(), FakeCounters()
         self.backlog = Backlog(self.store)
-        self.rebuilder = Rebuilder(self.records, self.backlog, self.counters)
+        self.rebuilder = Rebuilder(self.kube, self.backlog, self.counters)
         self.tasks_read = self.journals_read = self.begun = self.most_begun = 0
-        list_page, list_entries = self.records.list_page, self.store.list_entries
+        list_page, list_entries = self.kube.list_page, self.store.list_entries
         begin, finish = self.counters.begin_rebuild, self.counters.finish_rebuild
 
         async def read_page(plural: str, **options: Any) -> Any:
@@ -51,7 +51,7 @@ class Bench:
             self.begun -= 1
             return await finish(account, token, ledger)
 
-        self.records.list_page = read_page  # type: ignore[method-assign]
+        self.kube.list_page = read_page  # type: ignore[method-assign]
         self.store.list_entries = read_entries  # type: ignore[method-assign]
         self.counters.begin_rebuild = begin_rebuild  # type: ignore[method-assign]
         self.counters.finish_rebuild = finish_rebuild  # type: ignore[method-assign]

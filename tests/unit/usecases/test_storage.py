@@ -12,27 +12,27 @@ from gateway_core.files.quota import (
     read_members,
     rebuild_pool,
 )
-from gateway_core.kube.records import RecordUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable
 from tests.fakes.clock import in_virtual_time
-from tests.fakes.records import FakeRecords
+from tests.fakes.kubernetes import FakeKubernetes
 from tests.fakes.storage import FakeStorage
 
 LIMIT = 1000
 
 
-def put_file(records: FakeRecords, name: str, size: int, **request: Any) -> None:
+def put_file(kube: FakeKubernetes, name: str, size: int, **request: Any) -> None:
     about = {"accountName": "demo", "purpose": "user_data", "bytes": size, **request}
     meta = {"name": name, "finalizers": ["modelgateway.dev/stored-bytes"]}
-    records.put("gatewayfiles", {"metadata": meta, "spec": {"request": about}})
+    kube.put("gatewayfiles", {"metadata": meta, "spec": {"request": about}})
 
 
 def put_upload(
-    records: FakeRecords, name: str, size: int, outcome: str, *, work: str = "", file: str = ""
+    kube: FakeKubernetes, name: str, size: int, outcome: str, *, work: str = "", file: str = ""
 ) -> None:
     spec: dict[str, Any] = {"request": {"accountName": "demo", "bytes": size}, "outcome": outcome}
     if file:
         spec["completion"] = {"fileName": file}
-    records.put(
+    kube.put(
         "gatewayuploads",
         {"metadata": {"name": name}, "spec": spec, "status": {"work": work} if work else {}},
     )
@@ -40,9 +40,9 @@ def put_upload(
 
 class Bench:
     def __init__(self) -> None:
-        self.records = FakeRecords()
+        self.kube = FakeKubernetes()
         self.ledger = FakeStorage()
-        self.gate = StorageGate(self.records, self.ledger)
+        self.gate = StorageGate(self.kube, self.ledger)
 
     async def read_members(self) -> dict[str, int]:
         claims = await self.ledger.list_claims("demo", "files", 0)
@@ -55,25 +55,25 @@ async def bench() -> Bench:
 
 
 async def test_the_record_says_what_counts(bench: Bench) -> None:
-    put_file(bench.records, "file-a", 1)
-    put_file(bench.records, "file-foreign", 2, accountName="other")
-    put_file(bench.records, "file-t", 4, purpose="temporary")
-    put_file(bench.records, "file-gone", 8)
-    await bench.records.delete("gatewayfiles", "file-gone")
-    put_upload(bench.records, "upload-p", 16, "Pending")
-    put_upload(bench.records, "upload-c", 32, "Cancelled")
-    put_upload(bench.records, "upload-e", 64, "Expired")
-    put_upload(bench.records, "upload-made", 1, "Completed", file="file-a")
-    put_upload(bench.records, "upload-due", 128, "Completed", file="file-due")
-    put_upload(bench.records, "upload-undone", 8, "Completed", file="file-gone")
-    put_upload(bench.records, "upload-old", 256, "Completed", file="file-old", work="Settled")
-    found = await read_members(bench.records, "demo", "files")
+    put_file(bench.kube, "file-a", 1)
+    put_file(bench.kube, "file-foreign", 2, accountName="other")
+    put_file(bench.kube, "file-t", 4, purpose="temporary")
+    put_file(bench.kube, "file-gone", 8)
+    await bench.kube.delete("gatewayfiles", "file-gone")
+    put_upload(bench.kube, "upload-p", 16, "Pending")
+    put_upload(bench.kube, "upload-c", 32, "Cancelled")
+    put_upload(bench.kube, "upload-e", 64, "Expired")
+    put_upload(bench.kube, "upload-made", 1, "Completed", file="file-a")
+    put_upload(bench.kube, "upload-due", 128, "Completed", file="file-due")
+    put_upload(bench.kube, "upload-undone", 8, "Completed", file="file-gone")
+    put_upload(bench.kube, "upload-old", 256, "Completed", file="file-old", work="Settled")
+    found = await read_members(bench.kube, "demo", "files")
     assert found == {"file-a": 1, "upload-p": 16, "file-due": 128}
-    assert await read_members(bench.records, "demo", "temporary") == {"file-t": 4}
+    assert await read_members(bench.kube, "demo", "temporary") == {"file-t": 4}
 
 
 async def test_a_pool_that_was_lost_is_made_again_by_who_needs_it(bench: Bench) -> None:
-    put_file(bench.records, "file-a", 600)
+    put_file(bench.kube, "file-a", 600)
     await bench.gate.check_room("demo", "files", 400, LIMIT)
     with pytest.raises(StorageFull):
         await bench.gate.check_room("demo", "files", 401, LIMIT)
@@ -90,8 +90,8 @@ async def test_a_pool_that_was_lost_is_made_again_by_who_needs_it(bench: Bench) 
 async def test_a_pool_of_as_many_files_as_it_may_have_takes_no_other_whatever_its_bytes(
     bench: Bench,
 ) -> None:
-    bench.gate = StorageGate(bench.records, bench.ledger, {"files": 2})
-    put_file(bench.records, "file-a", 1)
+    bench.gate = StorageGate(bench.kube, bench.ledger, {"files": 2})
+    put_file(bench.kube, "file-a", 1)
     await bench.gate.check_room("demo", "files", 0, LIMIT)
     await bench.gate.claim("demo", "files", "file-b", 1, LIMIT)
     with pytest.raises(StorageFull, match="has 2 files"):
@@ -107,22 +107,22 @@ async def test_a_pool_of_as_many_files_as_it_may_have_takes_no_other_whatever_it
 
 
 async def test_many_who_find_it_lost_read_the_record_once(bench: Bench) -> None:
-    put_file(bench.records, "file-a", 10)
+    put_file(bench.kube, "file-a", 10)
     answers = await asyncio.gather(
         *(bench.gate.claim("demo", "files", f"file-{n}", 99, LIMIT) for n in range(20)),
         return_exceptions=True,
     )
     assert sum(answer is None for answer in answers) == 10
     assert all(answer is None or isinstance(answer, StorageFull) for answer in answers)
-    assert bench.records.calls.count(("list_page", "gatewayfiles")) == 1
+    assert bench.kube.calls.count(("list_page", "gatewayfiles")) == 1
 
 
 @in_virtual_time
 async def test_a_rebuild_may_take_minutes_to_read_and_ends_once_it_is_anothers() -> None:
     bench = Bench()
     for number in range(2000):
-        put_file(bench.records, f"file-{number:04}", 1)
-    real = bench.records.list_page
+        put_file(bench.kube, f"file-{number:04}", 1)
+    real = bench.kube.list_page
     pages = 0
 
     async def list_slowly(plural: str, **options: Any) -> Any:
@@ -132,12 +132,12 @@ async def test_a_rebuild_may_take_minutes_to_read_and_ends_once_it_is_anothers()
         bench.ledger.now += 5
         return await real(plural, **options)
 
-    bench.records.list_page = list_slowly  # type: ignore[method-assign]
-    assert await rebuild_pool(bench.records, bench.ledger, "demo", "files")
+    bench.kube.list_page = list_slowly  # type: ignore[method-assign]
+    assert await rebuild_pool(bench.kube, bench.ledger, "demo", "files")
     assert pages > 30
     assert len(await bench.read_members()) == 2000
     await bench.ledger.mark_stale("demo", "files")
-    rebuilding = asyncio.create_task(rebuild_pool(bench.records, bench.ledger, "demo", "files"))
+    rebuilding = asyncio.create_task(rebuild_pool(bench.kube, bench.ledger, "demo", "files"))
     await asyncio.sleep(12)
     bench.ledger.lose()
     other = await bench.ledger.begin_rebuild("demo", "files")
@@ -152,36 +152,36 @@ async def test_what_is_made_and_deleted_while_the_record_is_read_comes_out_right
     bench: Bench,
 ) -> None:
     """Each of these is told in its place of the rebuild's two lists."""
-    put_file(bench.records, "file-dropped", 2)
-    put_upload(bench.records, "upload-p", 4, "Pending")
-    real = bench.records.list_page
+    put_file(bench.kube, "file-dropped", 2)
+    put_upload(bench.kube, "upload-p", 4, "Pending")
+    real = bench.kube.list_page
     lists = 0
 
     async def list_page(plural: str, **options: Any) -> Any:
         nonlocal lists
         page = await real(plural, **options)
         lists += 1
-        put_file(bench.records, f"file-{lists}", 100)
+        put_file(bench.kube, f"file-{lists}", 100)
         await bench.gate.confirm("demo", "files", f"file-{lists}", 100, LIMIT)
         if lists == 2:
-            await bench.records.delete("gatewayfiles", "file-dropped")
+            await bench.kube.delete("gatewayfiles", "file-dropped")
             await bench.gate.release("demo", "files", "file-dropped")
-            put_upload(bench.records, "upload-p", 4, "Completed", file="file-p")
+            put_upload(bench.kube, "upload-p", 4, "Completed", file="file-p")
             await bench.gate.move("demo", "files", "upload-p", "file-p")
         return page
 
-    bench.records.list_page = list_page  # type: ignore[method-assign]
-    assert await rebuild_pool(bench.records, bench.ledger, "demo", "files")
-    bench.records.list_page = real  # type: ignore[method-assign]
+    bench.kube.list_page = list_page  # type: ignore[method-assign]
+    assert await rebuild_pool(bench.kube, bench.ledger, "demo", "files")
+    bench.kube.list_page = real  # type: ignore[method-assign]
     assert await bench.read_members() == {"file-1": 100, "file-2": 100, "file-p": 4}
-    assert await bench.read_members() == await read_members(bench.records, "demo", "files")
+    assert await bench.read_members() == await read_members(bench.kube, "demo", "files")
 
 
 async def test_a_claim_lost_between_claim_and_object_oversteps_no_limit(bench: Bench) -> None:
     await bench.gate.claim("demo", "files", "file-a", 600, LIMIT)
     bench.ledger.lose()
     await bench.gate.claim("demo", "files", "file-b", 600, LIMIT)
-    put_file(bench.records, "file-a", 600)
+    put_file(bench.kube, "file-a", 600)
     with pytest.raises(StorageFull):
         await bench.gate.confirm("demo", "files", "file-a", 600, LIMIT)
     assert await bench.read_members() == {"file-b": 600}
@@ -190,12 +190,12 @@ async def test_a_claim_lost_between_claim_and_object_oversteps_no_limit(bench: B
 async def test_nothing_is_claimed_while_neither_figures_nor_record_can_be_read(
     bench: Bench,
 ) -> None:
-    bench.records.away = True
+    bench.kube.away = True
     with pytest.raises(Unavailable):
         await bench.gate.claim("demo", "files", "file-a", 1, LIMIT)
-    with pytest.raises(RecordUnavailable):
-        await rebuild_pool(bench.records, bench.ledger, "demo", "files")
-    bench.records.away = False
+    with pytest.raises(KubernetesUnavailable):
+        await rebuild_pool(bench.kube, bench.ledger, "demo", "files")
+    bench.kube.away = False
     # those that failed keep nobody else from it
     await bench.gate.claim("demo", "files", "file-a", 1, LIMIT)
     bench.ledger.away = True

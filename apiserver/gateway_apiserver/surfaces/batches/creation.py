@@ -28,8 +28,7 @@ from gateway_core.api.ids import (
     name_to_id,
     shard_of,
 )
-from gateway_core.api.resource import skeleton
-from gateway_core.kube.records import Object
+from gateway_core.api.resource import Object, skeleton
 from gateway_core.tasks.validation import fingerprint
 
 PATH = "/v1/batches"

@@ -16,10 +16,10 @@ from gateway_apiserver.surfaces.queries import read_list_query, read_query
 from gateway_core.accounts.roles import Act
 from gateway_core.api.errors import Conflict, NotFound
 from gateway_core.api.ids import BATCH_PREFIX, CANCELLED_AT_ANNOTATION, name_to_id
+from gateway_core.api.resource import Object
 from gateway_core.api.times import format_time
 from gateway_core.batches.rendering import has_ended, read_status, render_batch
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.records import Object
 
 MOST_LISTED, USUALLY_LISTED = 100, 20
 

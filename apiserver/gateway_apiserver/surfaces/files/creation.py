@@ -19,7 +19,7 @@ from gateway_apiserver.surfaces.bodies import ANCHOR, check_word, invalid, missi
 from gateway_apiserver.surfaces.forms import MOST_ENVELOPE_BYTES, Form
 from gateway_core.api.errors import Internal, OutcomeUnknown, TooLarge, Unavailable
 from gateway_core.api.ids import FILE_PREFIX, IdMint, id_to_name
-from gateway_core.api.resource import file_key
+from gateway_core.api.resource import Object, file_key
 from gateway_core.files.files import (
     DIRECT_BATCH_BYTES,
     DIRECT_LIMITS,
@@ -35,12 +35,7 @@ from gateway_core.files.files import (
 )
 from gateway_core.files.quota import StorageFull, StorageGate
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.records import (
-    Object,
-    RecordError,
-    RecordOutcomeUnknown,
-    RecordUnavailable,
-)
+from gateway_core.kube.errors import KubernetesError, KubernetesUnavailable, WriteOutcomeUnknown
 from gateway_core.storage.objects import (
     ObjectStore,
     ObjectTooLarge,
@@ -150,16 +145,16 @@ class FileCreation:
             claimed = True
             self._failpoints.reach("after-file-claim")
             made = await self._recorder.create(build_file(new, self._clock()))
-        except RecordOutcomeUnknown as error:
+        except WriteOutcomeUnknown as error:
             # bytes and claim stay: the object may be there
             raise OutcomeUnknown(
                 "The file was not acknowledged in time; it may have been created."
             ) from error
         except Exception as error:
             await self._take_back(new, claimed=claimed)
-            if isinstance(error, RecordUnavailable):
+            if isinstance(error, KubernetesUnavailable):
                 raise Unavailable("The file could not be recorded.", retry_after=1) from error
-            if isinstance(error, RecordError):
+            if isinstance(error, KubernetesError):
                 _log.error("a file was refused", file=new.name, error=str(error))
                 raise Internal("The file could not be recorded.") from error
             raise

@@ -15,18 +15,14 @@ from gateway_apiserver.surfaces.queries import ListQuery
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import FILE_PREFIX, IdMint, Ownership, read_order
+from gateway_core.api.resource import Object
 from gateway_core.concurrency import WaitLimit
 from gateway_core.files.files import FileRecord, read_file
 from gateway_core.files.quota_counters import StorageLedger, StorageUnavailable
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.records import (
-    FollowedTable,
-    Missing,
-    Object,
-    RecordError,
-    Records,
-    WatchExpired,
-)
+from gateway_core.kube.errors import KubernetesError, ObjectNotFound, VersionExpired
+from gateway_core.kube.informer import Informer
 
 READ_SECONDS = 5.0
 LIST_SECONDS = 10.0
@@ -42,14 +38,14 @@ class FileFinder:
 
     def __init__(
         self,
-        records: Records,
-        table: FollowedTable[FileRecord],
+        kube: KubernetesClient,
+        table: Informer[FileRecord],
         ledger: StorageLedger,
         mint: IdMint,
         *,
         clock: Callable[[], float] = CLOCK.time,
     ) -> None:
-        self._records = records
+        self._kube = kube
         self._table = table
         self._index = FileIndex(table)
         self._ledger = ledger
@@ -64,10 +60,10 @@ class FileFinder:
         name = check_id(self._mint, FILE_PREFIX, account, wire_id, param=param)
         try:
             async with WaitLimit(READ_SECONDS):
-                obj = await self._records.get(GatewayFile.plural, name)
-        except Missing:
+                obj = await self._kube.get(GatewayFile.plural, name)
+        except ObjectNotFound:
             raise unknown(FILE_PREFIX, wire_id, param=param) from None
-        except (RecordError, TimeoutError) as error:
+        except (KubernetesError, TimeoutError) as error:
             raise Unavailable("Files cannot be read now.", retry_after=1) from error
         record = read_file(obj)
         if record is None or not self._is_shown(record, account):
@@ -94,9 +90,9 @@ class FileFinder:
         ordered = (records[name] for name in FileOrder(records).walk(query.order, after))
         return take(ordered, is_wanted, query.limit)
 
-    def offer(self, obj: Object) -> None:
+    def upsert(self, obj: Object) -> None:
         """Takes in a file that this process has just made."""
-        self._table.offer(obj)
+        self._table.upsert(obj)
 
     def _is_shown(self, record: FileRecord, account: str) -> bool:
         is_own = record.account == account and record.purpose != "temporary"
@@ -110,7 +106,7 @@ class FileFinder:
             return False
         if version is None or not self._table.synced:
             return False
-        return await self._table.reach(version, CATCH_UP_SECONDS)
+        return await self._table.wait_for_version(version, CATCH_UP_SECONDS)
 
     async def _list_all(self, account: str) -> dict[str, FileRecord]:
         """All files of the account as the record has them at one moment. Unavailable."""
@@ -118,10 +114,10 @@ class FileFinder:
             try:
                 async with asyncio.timeout(LIST_SECONDS):
                     return await self._list_once(account)
-            except WatchExpired as error:
+            except VersionExpired as error:
                 if attempt + 1 == _ATTEMPTS:
                     raise Unavailable("Files cannot be listed now.", retry_after=1) from error
-            except (RecordError, TimeoutError) as error:
+            except (KubernetesError, TimeoutError) as error:
                 raise Unavailable("Files cannot be listed now.", retry_after=1) from error
         raise AssertionError("unreachable")
 
@@ -130,7 +126,7 @@ class FileFinder:
         found: dict[str, FileRecord] = {}
         token: str | None = None
         while True:
-            page = await self._records.list_page(
+            page = await self._kube.list_page(
                 GatewayFile.plural, field_selector=selector, token=token
             )
             if token is None:

@@ -10,7 +10,7 @@ from itertools import islice
 from gateway_apiserver.surfaces.queries import Order
 from gateway_core.api.ids import read_order
 from gateway_core.files.files import FileRecord
-from gateway_core.kube.records import Table
+from gateway_core.kube.informer import Cache
 
 
 class FileOrder:
@@ -51,7 +51,7 @@ class FileOrder:
 class FileIndex:
     """Follows `table`."""
 
-    def __init__(self, table: Table[FileRecord]) -> None:
+    def __init__(self, table: Cache[FileRecord]) -> None:
         self._table = table
         self._accounts: dict[str, str] = {}
         self._by_account: dict[str, FileOrder] = {}

@@ -16,6 +16,7 @@ from gateway_apiserver.surfaces.queries import read_list_query, read_query
 from gateway_core.accounts.roles import Act
 from gateway_core.api.errors import Internal, NotFound, OutcomeUnknown, Unavailable
 from gateway_core.api.ids import FILE_PREFIX
+from gateway_core.api.resource import Object
 from gateway_core.files.files import (
     SHOWN_PURPOSES,
     FileRecord,
@@ -24,12 +25,7 @@ from gateway_core.files.files import (
     render_file,
 )
 from gateway_core.files.quota import StorageGate
-from gateway_core.kube.records import (
-    Object,
-    Outdated,
-    RecordError,
-    RecordOutcomeUnknown,
-)
+from gateway_core.kube.errors import KubernetesError, WriteConflict, WriteOutcomeUnknown
 from gateway_core.storage.content import read_segments
 from gateway_core.storage.objects import ObjectMissing
 
@@ -72,7 +68,7 @@ class FileRoutes:
     async def create(self, call: Call) -> Response:
         """Store a file of one multipart form."""
         made = await self._creation.create(call, call.caller)
-        self._finder.offer(made)
+        self._finder.upsert(made)
         record = _read(made)
         self._metrics.count_bytes("files", "in", record.bytes)
         return to_json(render_file(record))
@@ -125,12 +121,12 @@ class FileRoutes:
                 return sent
             try:
                 await self._recorder.delete(obj)
-            except Outdated:
+            except WriteConflict:
                 continue
-            except RecordOutcomeUnknown:
+            except WriteOutcomeUnknown:
                 sent = obj
                 continue
-            except RecordError as error:
+            except KubernetesError as error:
                 raise Unavailable("The file cannot be deleted now.", retry_after=1) from error
             return obj
         if sent is not None:
@@ -141,7 +137,7 @@ class FileRoutes:
         """Has lists wait until they have seen that it is gone."""
         try:
             await self._recorder.note_gone(obj)
-        except RecordError as error:
+        except KubernetesError as error:
             name = obj["metadata"]["name"]
             _log.warning("a file's end could not be told", file=name, error=str(error))
 

@@ -31,8 +31,8 @@ from gateway_core.api.errors import Conflict
 from gateway_core.api.guardrail import MOST_KEYS
 from gateway_core.api.ids import id_to_name, name_to_id
 from gateway_core.api.limits import MOST_GUARDRAILS
+from gateway_core.api.resource import Object
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.records import Object
 
 Merge = Callable[[str, list[str], list[str], Iterable[Object]], list[str]]
 """A guardrail's next keys: of its name, its keys, those of the call, and all guardrails."""

@@ -38,8 +38,7 @@ from gateway_core.api.ids import (
     name_to_id,
 )
 from gateway_core.api.limits import subject_of_guardrail
-from gateway_core.api.resource import skeleton
-from gateway_core.kube.records import Object
+from gateway_core.api.resource import Object, skeleton
 
 _ATTEMPTS = 8
 

@@ -45,9 +45,9 @@ from gateway_core.api.ids import (
 )
 from gateway_core.api.key import KEY_PREFIX, GatewayKey, MintedKey, digest, mint_key
 from gateway_core.api.limits import subject_of_key
-from gateway_core.api.resource import skeleton
+from gateway_core.api.resource import Object, skeleton
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.records import Object, Table
+from gateway_core.kube.informer import Cache
 
 _DEFAULTS: Mapping[str, Any] = {"disabled": False, "metadata": {}}
 
@@ -59,7 +59,7 @@ class KeyRoutes:
         self,
         holdings: Repository,
         tombstones: RemovedObjects,
-        users: Table[UserRecord],
+        users: Cache[UserRecord],
         uses: KeyUse,
         budgets: BudgetReader,
         quota: KeyQuota,

@@ -9,13 +9,13 @@ from gateway_apiserver.surfaces.management.responses import render_member
 from gateway_apiserver.surfaces.management.validation import read_query
 from gateway_core.api.account import Role
 from gateway_core.api.errors import NotFound
-from gateway_core.kube.records import Table
+from gateway_core.kube.informer import Cache
 
 
 class MemberRoutes:
     """The handler; whoever calls it may."""
 
-    def __init__(self, users: Table[UserRecord]) -> None:
+    def __init__(self, users: Cache[UserRecord]) -> None:
         self._users = users
 
     async def list_members(self, call: Call) -> Response:

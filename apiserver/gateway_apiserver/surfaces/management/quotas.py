@@ -5,7 +5,7 @@ from collections import Counter
 from gateway_apiserver.admission.projections import KeyRecord
 from gateway_core.api.errors import Conflict, Unavailable
 from gateway_core.api.key import MOST_REVOKED
-from gateway_core.kube.records import Table
+from gateway_core.kube.informer import Cache
 
 MOST_WAITING = MOST_REVOKED
 """Revoked keys that may wait for their removal, beyond those that are kept."""
@@ -17,7 +17,7 @@ class KeyQuota:
     Calls that make keys at the very same time may pass the bound by as many.
     """
 
-    def __init__(self, keys: Table[KeyRecord], most: int) -> None:
+    def __init__(self, keys: Cache[KeyRecord], most: int) -> None:
         self._keys = keys
         self._most = most
         self._known: dict[str, tuple[str, bool]] = {}

@@ -17,7 +17,7 @@ from gateway_apiserver.idempotency import KeyReused
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.management.validation import ROOT
 from gateway_core.api.ids import FINGERPRINT_ANNOTATION, REPLAYS_ANNOTATION
-from gateway_core.kube.records import Object
+from gateway_core.api.resource import Object
 from gateway_core.tasks.validation import fingerprint
 
 MOST_NOTES = 64

@@ -15,7 +15,7 @@ from gateway_core.api.account import Role
 from gateway_core.api.ids import REVOKED_AT_ANNOTATION, name_to_id
 from gateway_core.api.limits import Window
 from gateway_core.api.money import floor_cents
-from gateway_core.kube.records import Object
+from gateway_core.api.resource import Object
 
 KeyState = Literal["active", "disabled", "expired", "revoked"]
 

@@ -5,7 +5,7 @@ The operator removes what is left after 30 days, and of each account beyond a nu
 
 from gateway_apiserver.repository import Kind
 from gateway_core.api.errors import Unavailable
-from gateway_core.kube.records import Object
+from gateway_core.api.resource import Object
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 from gateway_core.tasks.archive import archive_removed, read_removed
 

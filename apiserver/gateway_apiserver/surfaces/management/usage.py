@@ -16,8 +16,9 @@ from gateway_core.api.errors import Unavailable
 from gateway_core.api.ids import id_to_name, name_to_id
 from gateway_core.api.money import floor_cents
 from gateway_core.billing.reports import DIMENSIONS, Dimension, Line, read_lines, sum_lines
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.records import Records, RecordUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 
 MOST_DAYS = 93
@@ -76,12 +77,12 @@ class UsageRoutes:
 
     def __init__(
         self,
-        records: Records,
+        kube: KubernetesClient,
         store: ObjectStore,
         turns: ListLimiter,
         clock: Callable[[], datetime] = CLOCK.now,
     ) -> None:
-        self._records = records
+        self._kube = kube
         self._store = store
         self._turns = turns
         self._patience = StoreTimeout(REPORT_SECONDS)
@@ -94,9 +95,9 @@ class UsageRoutes:
         try:
             async with self._patience.bound(), self._turns.take(call.account):
                 lines = await read_lines(
-                    self._records, self._store, call.account, first.isoformat(), last.isoformat()
+                    self._kube, self._store, call.account, first.isoformat(), last.isoformat()
                 )
-        except (RecordUnavailable, StoreUnavailable) as error:
+        except (KubernetesUnavailable, StoreUnavailable) as error:
             raise Unavailable("The usage cannot be read now.") from error
         key_name = None
         if query.key_id is not None:

@@ -16,19 +16,18 @@ from gateway_apiserver.idempotency import KeyReused
 from gateway_core.api.errors import Internal, OutcomeUnknown, Unavailable
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import FILE_PREFIX, IdMint, id_to_name
-from gateway_core.api.resource import ObjectRef, temporary_key
+from gateway_core.api.resource import Object, ObjectRef, temporary_key
 from gateway_core.api.times import format_time
 from gateway_core.files.addresses import LIFE_SECONDS, Address, TemporaryAddresses
 from gateway_core.files.files import FileRecorder, NewFile, build_file, find_expiry
 from gateway_core.files.quota import StorageFull, StorageGate
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.records import (
-    Missing,
-    Object,
-    RecordError,
-    RecordOutcomeUnknown,
-    Records,
-    RecordUnavailable,
+from gateway_core.kube.errors import (
+    KubernetesError,
+    KubernetesUnavailable,
+    ObjectNotFound,
+    WriteOutcomeUnknown,
 )
 from gateway_core.storage.content import read_segments
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
@@ -45,7 +44,7 @@ class TemporaryFiles:
 
     def __init__(
         self,
-        records: Records,
+        kube: KubernetesClient,
         store: ObjectStore,
         gate: StorageGate,
         recorder: FileRecorder,
@@ -56,7 +55,7 @@ class TemporaryFiles:
         limit: int,
         clock: Callable[[], float] = CLOCK.time,
     ) -> None:
-        self._records = records
+        self._kube = kube
         self._store = store
         self._gate = gate
         self._recorder = recorder
@@ -90,10 +89,10 @@ class TemporaryFiles:
     async def find(self, name: str) -> Object | None:
         """The object of this name, also one that is over. Unavailable."""
         try:
-            return await self._records.get(GatewayFile.plural, name)
-        except Missing:
+            return await self._kube.get(GatewayFile.plural, name)
+        except ObjectNotFound:
             return None
-        except RecordError as error:
+        except KubernetesError as error:
             raise Unavailable("The files cannot be read now.", retry_after=1) from error
 
     def replay(self, found: Object, fingerprint: str | None) -> dict[str, Any]:
@@ -160,7 +159,7 @@ class TemporaryFiles:
         try:
             await self._gate.claim(account, POOL, name, segment.bytes, self._limit)
             made = await self._recorder.create(obj)
-        except RecordOutcomeUnknown as error:
+        except WriteOutcomeUnknown as error:
             # bytes and claim stay: the object may be there
             raise OutcomeUnknown(
                 "The file was not acknowledged in time; it may have been created."
@@ -171,9 +170,9 @@ class TemporaryFiles:
                 if "fingerprint" not in obj["spec"]["request"]:
                     # with a key it may be another call's: the operator ends what is nobody's
                     await self._gate.release(account, POOL, name)
-            if isinstance(error, RecordUnavailable):
+            if isinstance(error, KubernetesUnavailable):
                 raise Unavailable("The file could not be recorded.", retry_after=1) from error
-            if isinstance(error, RecordError):
+            if isinstance(error, KubernetesError):
                 _log.error("a temporary file was refused", file=name, error=str(error))
                 raise Internal("The file could not be recorded.") from error
             raise

@@ -22,19 +22,18 @@ from gateway_core.api.ids import (
     id_to_name,
     shard_of,
 )
-from gateway_core.api.resource import skeleton
+from gateway_core.api.resource import Object, skeleton
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.quota import StorageFull, StorageGate
 from gateway_core.files.uploads import UploadOutcomes, is_withdrawn
-from gateway_core.kube.records import (
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import (
     AlreadyExists,
-    Missing,
-    Object,
-    Outdated,
-    RecordOutcomeUnknown,
-    Records,
-    RecordUnavailable,
-    Refused,
+    KubernetesUnavailable,
+    ObjectNotFound,
+    RequestRejected,
+    WriteConflict,
+    WriteOutcomeUnknown,
 )
 
 _TEMPLATE = "/v1/uploads"
@@ -45,9 +44,9 @@ class UploadCreation:
     """Creates Uploads, or finds those that an equal call made."""
 
     def __init__(
-        self, records: Records, storage: StorageGate, outcomes: UploadOutcomes, mint: IdMint
+        self, kube: KubernetesClient, storage: StorageGate, outcomes: UploadOutcomes, mint: IdMint
     ) -> None:
-        self._records = records
+        self._kube = kube
         self._storage = storage
         self._outcomes = outcomes
         self._mint = mint
@@ -98,10 +97,10 @@ class UploadCreation:
     async def _look_up(self, name: str) -> Object | None:
         try:
             async with asyncio.timeout(1):
-                return await self._records.get(GatewayUpload.plural, name)
-        except Missing:
+                return await self._kube.get(GatewayUpload.plural, name)
+        except ObjectNotFound:
             return None
-        except (RecordUnavailable, TimeoutError) as error:
+        except (KubernetesUnavailable, TimeoutError) as error:
             raise _unavailable() from error
 
     async def _record(self, obj: Object) -> tuple[Object, bool]:
@@ -111,12 +110,12 @@ class UploadCreation:
             try:
                 async with asyncio.timeout(left):
                     return await self._try(obj)
-            except (RecordOutcomeUnknown, TimeoutError):
+            except (WriteOutcomeUnknown, TimeoutError):
                 sent = True
-            except RecordUnavailable as error:
+            except KubernetesUnavailable as error:
                 if not sent:
                     raise _unavailable() from error
-            except Refused as error:
+            except RequestRejected as error:
                 _log.error("an upload was refused", error=str(error))
                 if not sent:
                     raise Internal("The upload could not be recorded.") from error
@@ -124,12 +123,12 @@ class UploadCreation:
 
     async def _try(self, obj: Object) -> tuple[Object, bool]:
         try:
-            return await self._records.create(GatewayUpload.plural, obj), True
+            return await self._kube.create(GatewayUpload.plural, obj), True
         except AlreadyExists:
             pass
         try:
-            found = await self._records.get(GatewayUpload.plural, obj["metadata"]["name"])
-        except Missing as error:
+            found = await self._kube.get(GatewayUpload.plural, obj["metadata"]["name"])
+        except ObjectNotFound as error:
             raise WinnerUndecided from error
         return found, is_of_same_call(found, obj)
 
@@ -137,7 +136,7 @@ class UploadCreation:
         """Ends an Upload for which there is no room after all; else its hour does."""
         try:
             await self._outcomes.withdraw(obj)
-        except (Outdated, Missing, RecordUnavailable, RecordOutcomeUnknown) as error:
+        except (WriteConflict, ObjectNotFound, KubernetesUnavailable, WriteOutcomeUnknown) as error:
             _log.warning("an upload was not withdrawn", error=str(error))
 
 

@@ -21,6 +21,7 @@ from gateway_core.api.errors import (
     Unavailable,
 )
 from gateway_core.api.ids import FILE_PREFIX, UPLOAD_PREFIX, IdMint
+from gateway_core.api.resource import Object
 from gateway_core.api.upload import GatewayUpload, PartRef
 from gateway_core.files.files import FileRecord
 from gateway_core.files.parts import UploadParts
@@ -33,15 +34,14 @@ from gateway_core.files.uploads import (
     judge_part,
     tell_file,
 )
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.records import (
-    Missing,
-    Object,
-    Outdated,
-    RecordOutcomeUnknown,
-    Records,
-    RecordUnavailable,
-    Refused,
+from gateway_core.kube.errors import (
+    KubernetesUnavailable,
+    ObjectNotFound,
+    RequestRejected,
+    WriteConflict,
+    WriteOutcomeUnknown,
 )
 from gateway_core.storage.objects import ObjectMissing, StoreUnavailable
 
@@ -56,14 +56,14 @@ class UploadService:
 
     def __init__(
         self,
-        records: Records,
+        kube: KubernetesClient,
         outcomes: UploadOutcomes,
         parts: UploadParts,
         mint: IdMint,
         *,
         clock: Callable[[], float] = CLOCK.time,
     ) -> None:
-        self._records = records
+        self._kube = kube
         self._outcomes = outcomes
         self._parts = parts
         self._mint = mint
@@ -136,22 +136,22 @@ class UploadService:
                         obj = await self._outcomes.expire(obj)
                         step = judge(obj, self._clock())
                     return obj if step is Step.REPEAT else await write(obj)
-            except (Outdated, Missing):
+            except (WriteConflict, ObjectNotFound):
                 pass
-            except (RecordOutcomeUnknown, TimeoutError):
+            except (WriteOutcomeUnknown, TimeoutError):
                 sent = True
-            except RecordUnavailable as error:
+            except KubernetesUnavailable as error:
                 if not sent:
                     raise _unavailable() from error
-            except Refused as error:
+            except RequestRejected as error:
                 _log.error("an upload's outcome was refused", upload=name, error=str(error))
                 raise Internal("The upload could not be changed.") from error
         raise _unknown_outcome() if sent else _unavailable()
 
     async def _find(self, account: str, wire_id: str, name: str) -> Object:
         try:
-            found = await self._records.get(GatewayUpload.plural, name)
-        except Missing:
+            found = await self._kube.get(GatewayUpload.plural, name)
+        except ObjectNotFound:
             raise unknown(UPLOAD_PREFIX, wire_id) from None
         is_theirs = found["spec"]["request"]["accountName"] == account
         if not is_theirs or found["metadata"].get("deletionTimestamp"):
@@ -193,17 +193,17 @@ class UploadService:
         try:
             try:
                 return await self._outcomes.describe_file(obj)
-            except RecordUnavailable:
+            except KubernetesUnavailable:
                 # it may have been deleted between two looks, which the Upload tells by now
-                current = await self._records.get(GatewayUpload.plural, obj["metadata"]["name"])
+                current = await self._kube.get(GatewayUpload.plural, obj["metadata"]["name"])
                 return await self._outcomes.describe_file(current)
-        except Missing:
+        except ObjectNotFound:
             return tell_file(obj)
-        except RecordUnavailable as error:
+        except KubernetesUnavailable as error:
             raise _unavailable() from error
-        except (RecordOutcomeUnknown, Outdated) as error:
+        except (WriteOutcomeUnknown, WriteConflict) as error:
             raise _unknown_outcome() from error
-        except Refused as error:
+        except RequestRejected as error:
             _log.error("a file was refused", upload=obj["metadata"]["name"], error=str(error))
             raise Internal("The file could not be recorded.") from error
 

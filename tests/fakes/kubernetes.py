@@ -1,6 +1,6 @@
-"""`Records` in memory: versions, compare-and-set, finalizers, selectors, watches, ordered faults.
+"""`KubernetesClient` in memory: versions, compare-and-set, finalizers, watches, ordered faults.
 
-Verified by the port's tests beside the real one.
+Verified by the tests of the real client.
 """
 
 import asyncio
@@ -16,17 +16,16 @@ from typing import Any
 
 import orjson
 
-from gateway_core.kube.records import (
-    FIRST_PAGE,
+from gateway_core.api.resource import Object
+from gateway_core.kube.client import KubernetesClient, Page, WatchEvent
+from gateway_core.kube.errors import (
     AlreadyExists,
-    Change,
-    Missing,
-    Object,
-    Outdated,
-    Page,
-    RecordUnavailable,
-    WatchExpired,
+    KubernetesUnavailable,
+    ObjectNotFound,
+    VersionExpired,
+    WriteConflict,
 )
+from gateway_core.kube.transport import FIRST_PAGE
 
 
 @dataclass
@@ -37,11 +36,11 @@ class Fault:
     applied: bool = False
 
 
-Listener = Callable[[Change], None]
+Listener = Callable[[WatchEvent], None]
 
 
 @dataclass
-class FakeRecords:
+class FakeKubernetes(KubernetesClient):
     """The objects of one namespace. `away` makes all of it unreachable, `clock` dates them."""
 
     away: bool = False
@@ -54,7 +53,7 @@ class FakeRecords:
 
     def __post_init__(self) -> None:
         self._objects: dict[tuple[str, str], Object] = {}
-        self._history: list[tuple[str, int, Change]] = []
+        self._history: list[tuple[str, int, WatchEvent]] = []
         self._versions = itertools.count(1)
         self._faults: defaultdict[str, deque[Fault | None]] = defaultdict(deque)
         self._listeners: defaultdict[str, list[Listener]] = defaultdict(list)
@@ -136,7 +135,7 @@ class FakeRecords:
             try:
                 listed, version, start = self._lists.pop(token)
             except KeyError:
-                raise WatchExpired("the list is no longer kept") from None
+                raise VersionExpired("the list is no longer kept") from None
         limit = limit or FIRST_PAGE
         items = listed[start : start + limit]
         if metadata_only:
@@ -148,13 +147,13 @@ class FakeRecords:
 
     async def watch(
         self, plural: str, *, resource_version: str, timeout_seconds: int, field_selector: str = ""
-    ) -> AsyncIterator[Change]:
+    ) -> AsyncIterator[WatchEvent]:
         fault = self._begin("watch", plural)
         seen = int(resource_version)
         if fault is not None:
             raise fault.error
         if seen < self._oldest:
-            raise WatchExpired("compacted")
+            raise VersionExpired("compacted")
         # what was selected by then, since an object that no longer is shows as deleted
         shown: dict[str, Object] = {}
         for kind, version, change in self._history:
@@ -165,7 +164,7 @@ class FakeRecords:
             for kind, version, change in list(self._history):
                 if kind == plural and version > seen:
                     if self.away:
-                        raise RecordUnavailable("away")
+                        raise KubernetesUnavailable("away")
                     seen = version
                     selected = _select(change, field_selector, shown)
                     if selected is not None:
@@ -209,7 +208,7 @@ class FakeRecords:
         if obj is not None:
             expected = {"uid": uid, "resourceVersion": version}.items()
             if any(value and obj["metadata"][field] != value for field, value in expected):
-                raise Outdated(name)
+                raise WriteConflict(name)
         if obj is not None and obj["metadata"].get("finalizers"):
             if "deletionTimestamp" not in obj["metadata"]:
                 marked = _merge(obj, {"metadata": {"deletionTimestamp": self.clock()}})
@@ -224,16 +223,16 @@ class FakeRecords:
         """Takes an object away, whatever its finalizers."""
         gone = self._objects.pop((plural, name))
         gone["metadata"]["resourceVersion"] = str(next(self._versions))
-        self._tell(plural, Change("DELETED", copy.deepcopy(gone)))
+        self._tell(plural, WatchEvent("DELETED", copy.deepcopy(gone)))
 
-    async def read_size(self) -> int:
-        self._begin("read_size", "metrics")
+    async def read_etcd_size(self) -> int:
+        self._begin("read_etcd_size", "metrics")
         return self.size
 
     async def read_secret(self, name: str) -> dict[str, bytes]:
         self._begin("read_secret", "secrets")
         if name not in self.secrets:
-            raise Missing(name)
+            raise ObjectNotFound(name)
         return self.secrets[name]
 
     async def renew_lease(self, name: str, holder: str) -> None:
@@ -256,7 +255,7 @@ class FakeRecords:
         fault = self._begin(method, plural)
         current = self._find(plural, obj["metadata"]["name"])
         if current["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
-            raise Outdated(obj["metadata"]["name"])
+            raise WriteConflict(obj["metadata"]["name"])
         if fault is not None and not fault.applied:
             raise fault.error
         changed = self._change(plural, current, change(current))
@@ -280,7 +279,7 @@ class FakeRecords:
     def _begin(self, method: str, plural: str) -> Fault | None:
         self.calls.append((method, plural))
         if self.away:
-            raise RecordUnavailable("away")
+            raise KubernetesUnavailable("away")
         faults = self._faults[method]
         return faults.popleft() if faults else None
 
@@ -288,15 +287,15 @@ class FakeRecords:
         try:
             return self._objects[plural, name]
         except KeyError:
-            raise Missing(name) from None
+            raise ObjectNotFound(name) from None
 
     def _store(self, plural: str, obj: Object, kind: str) -> Object:
         obj["metadata"]["resourceVersion"] = str(next(self._versions))
         self._objects[plural, obj["metadata"]["name"]] = obj
-        self._tell(plural, Change(kind, copy.deepcopy(obj)))
+        self._tell(plural, WatchEvent(kind, copy.deepcopy(obj)))
         return copy.deepcopy(obj)
 
-    def _tell(self, plural: str, change: Change) -> None:
+    def _tell(self, plural: str, change: WatchEvent) -> None:
         version = int(change.object["metadata"]["resourceVersion"])
         self._history.append((plural, version, change))
         self._changed.set()
@@ -308,12 +307,12 @@ class FakeRecords:
         if not version:
             return self.list_objects(plural)
         if int(version) < self._oldest:
-            raise WatchExpired("compacted")
+            raise VersionExpired("compacted")
         found: dict[str, Object] = {}
         for kind, number, change in self._history:
             if kind == plural and number <= int(version):
                 found.pop(change.object["metadata"]["name"], None)
-                if change.kind != "DELETED":
+                if change.type != "DELETED":
                     found[change.object["metadata"]["name"]] = change.object
         return list(found.values())
 
@@ -321,19 +320,19 @@ class FakeRecords:
         return max((version for _, version, _ in self._history), default=self._oldest)
 
 
-def _select(change: Change, selector: str, shown: dict[str, Object]) -> Change | None:
+def _select(change: WatchEvent, selector: str, shown: dict[str, Object]) -> WatchEvent | None:
     """The change as a watch with `selector` tells it; `shown` is what it has shown so far."""
     name = change.object["metadata"]["name"]
     before = shown.pop(name, None)
-    if change.kind != "DELETED" and has_fields(change.object, selector):
+    if change.type != "DELETED" and has_fields(change.object, selector):
         shown[name] = change.object
-        return Change("MODIFIED" if before else "ADDED", change.object) if selector else change
+        return WatchEvent("MODIFIED" if before else "ADDED", change.object) if selector else change
     if not selector:
         return change
     if before is None:
         return None
     version = {"resourceVersion": change.object["metadata"]["resourceVersion"]}
-    return Change("DELETED", {**before, "metadata": {**before["metadata"], **version}})
+    return WatchEvent("DELETED", {**before, "metadata": {**before["metadata"], **version}})
 
 
 def has_labels(obj: Object, selector: str) -> bool:

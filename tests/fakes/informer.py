@@ -1,34 +1,35 @@
-"""`Table` without a watch: it follows `FakeRecords` at once, and is as silent as a test says."""
+"""`Cache` without a watch: it follows `FakeKubernetes` at once, as stale as a test says."""
 
 from collections.abc import Callable, ItemsView
 from typing import Any, Generic, TypeVar
 
-from gateway_core.kube.records import Change, Listener
-from tests.fakes.records import FakeRecords, has_fields
+from gateway_core.kube.client import WatchEvent
+from gateway_core.kube.informer import Listener
+from tests.fakes.kubernetes import FakeKubernetes, has_fields
 
 T = TypeVar("T")
 
 
-class FakeTable(Generic[T]):
+class FakeInformer(Generic[T]):
     """Entries of one kind. `cut` has it miss changes; `silence` and `synced` are set by tests."""
 
     def __init__(
         self,
-        records: FakeRecords,
+        kube: FakeKubernetes,
         plural: str,
         project: Callable[[dict[str, Any]], T | None],
         *,
         field_selector: str = "",
     ) -> None:
         self.synced = True
-        self.silence = 0.0
+        self.staleness = 0.0
         self.cut = False
         self._project = project
         self._selector = field_selector
         self._entries: dict[str, T] = {}
         self._versions: dict[str, int] = {}
         self._listeners: list[Listener] = []
-        records.listen(plural, self._follow)
+        kube.listen(plural, self._follow)
 
     def get(self, name: str) -> T | None:
         return self._entries.get(name)
@@ -39,7 +40,7 @@ class FakeTable(Generic[T]):
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
-    def offer(self, obj: dict[str, Any]) -> T | None:
+    def upsert(self, obj: dict[str, Any]) -> T | None:
         name, version = obj["metadata"]["name"], int(obj["metadata"]["resourceVersion"])
         if version > self._versions.get(name, -1):
             self._versions[name] = version
@@ -51,7 +52,7 @@ class FakeTable(Generic[T]):
             self._tell(name)
         return self._entries.get(name)
 
-    async def reach(self, version: int, seconds: float) -> bool:
+    async def wait_for_version(self, version: int, seconds: float) -> bool:
         return not self.cut
 
     def forget(self, name: str) -> None:
@@ -60,14 +61,14 @@ class FakeTable(Generic[T]):
         self._versions.pop(name, None)
         self._tell(name)
 
-    def _follow(self, change: Change) -> None:
+    def _follow(self, change: WatchEvent) -> None:
         if self.cut:
             return
-        if change.kind == "DELETED":
+        if change.type == "DELETED":
             self._entries.pop(change.object["metadata"]["name"], None)
             self._tell(change.object["metadata"]["name"])
         else:
-            self.offer(change.object)
+            self.upsert(change.object)
 
     def _tell(self, name: str) -> None:
         for listener in self._listeners:

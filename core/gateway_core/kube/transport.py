@@ -1,0 +1,242 @@
+"""HTTP calls to the Kubernetes API: session, credentials, retries after 429, streams and pages."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import aiohttp
+import orjson
+
+from gateway_core.api.resource import Object
+from gateway_core.kube.clock import follow_clock
+from gateway_core.kube.connection import Connection
+from gateway_core.kube.errors import (
+    EtcdFull,
+    KubernetesUnavailable,
+    WriteOutcomeUnknown,
+    raise_for_status,
+)
+
+CONNECT_SECONDS = 3.0
+CALL_SECONDS = 10.0
+TOKEN_LIFE_SECONDS = 60.0
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+
+PAGE = 500
+"""Objects in a page of a list, at most."""
+FIRST_PAGE = 50
+"""Objects in a page while their size is unknown; the largest have 200 KB each."""
+PAGE_BYTES = 4_000_000
+"""Intended size of a page."""
+MAX_PAGE_BYTES = 2 * PAGE_BYTES
+"""Largest page of several objects that is read; a single object is bounded by etcd."""
+_SHRINK = 4
+
+
+class Transport:
+    """An asynchronous context manager with one HTTP session; one for each event loop.
+
+    A call, including its retries after 429, takes at most `call_seconds`. `note_full` is called
+    for each write that etcd rejects for lack of space.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        namespace: str,
+        *,
+        pool: int = 64,
+        note_full: Callable[[], object] = lambda: None,
+        call_seconds: float = CALL_SECONDS,
+    ) -> None:
+        self._connection = connection
+        self._namespace = namespace
+        self._pool = pool
+        self._note_full = note_full
+        self._call_seconds = call_seconds
+        self._token: tuple[float, str | None] = (-TOKEN_LIFE_SECONDS, None)
+        self._session: aiohttp.ClientSession | None = None
+        self._pages: defaultdict[tuple[str, str], PageSize] = defaultdict(PageSize)
+
+    async def __aenter__(self) -> Self:
+        # loads the trusted certificates: some 30 ms of CPU
+        ssl_context = await asyncio.to_thread(self._connection.build_ssl)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=self._pool, ssl=ssl_context or True, keepalive_timeout=60
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=self._call_seconds, sock_connect=CONNECT_SECONDS),
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+        accept: str = JSON,
+        content_type: str = "",
+    ) -> Object:
+        """One call to any path of the API server. A PATCH is a merge patch by default."""
+        raw = await self._exchange(
+            method, path, body=body, query=query, accept=accept, content_type=content_type
+        )
+        answer: Object = orjson.loads(raw)
+        return answer
+
+    async def _exchange(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+        accept: str = JSON,
+        content_type: str = "",
+        most: int | None = None,
+    ) -> bytes:
+        """The body of an answer. Raises PageTooLong where it has more than `most` bytes."""
+        writes = method != "GET"
+        headers = {"Accept": accept}
+        if body is not None:
+            headers["Content-Type"] = content_type or (MERGE_PATCH if method == "PATCH" else JSON)
+        data = None if body is None else orjson.dumps(body)
+        deadline = time.monotonic() + self._call_seconds
+        while True:
+            sent = time.monotonic()
+            try:
+                async with self._request(
+                    method, path, params=query, data=data, headers=headers
+                ) as response:
+                    follow_clock(response, sent)
+                    status, raw = response.status, await _read_body(response, most)
+                    wait = response.headers.get("Retry-After", "1")
+            except aiohttp.ClientConnectorError as failure:
+                raise KubernetesUnavailable("the Kubernetes API was not reached") from failure
+            except (aiohttp.ClientError, TimeoutError, OSError) as failure:
+                kind = WriteOutcomeUnknown if writes else KubernetesUnavailable
+                raise kind(f"{method}: {type(failure).__name__}") from failure
+            if status < 300:
+                return raw
+            # 429: priority and fairness queued the call in vain, and the server did nothing
+            pause = float(wait) if wait.isdigit() else 1.0
+            if status != 429 or time.monotonic() + pause > deadline:
+                try:
+                    raise_for_status(status, raw, writes=writes)
+                except EtcdFull:
+                    self._note_full()
+                    raise
+            await asyncio.sleep(pause)
+
+    async def _call_page(
+        self, path: str, query: Mapping[str, str], accept: str, size: "PageSize", limit: int | None
+    ) -> Object:
+        """One page of a list, with as many objects as their `size` suggests, at most `limit`."""
+        wanted = size.objects if limit is None else min(limit, size.objects)
+        while True:
+            try:
+                raw = await self._exchange(
+                    "GET",
+                    path,
+                    query={**query, "limit": str(wanted)},
+                    accept=accept,
+                    most=MAX_PAGE_BYTES if wanted > 1 else None,
+                )
+            except PageTooLong:
+                wanted = size.objects = max(1, wanted // _SHRINK)
+            except KubernetesUnavailable:
+                # the page may have been too long to be sent in time; raised here, the next list
+                # would ask for the same page and fail again
+                if wanted <= FIRST_PAGE:
+                    raise
+                wanted = FIRST_PAGE
+            else:
+                page: Object = orjson.loads(raw)
+                size.note(len(page["items"] or ()), len(raw))
+                return page
+
+    @asynccontextmanager
+    async def _stream(
+        self, path: str, *, what: str, accept: str = JSON, **options: Any
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The lines of an answer to a GET."""
+        sent = time.monotonic()
+        try:
+            async with self._request(
+                "GET", path, headers={"Accept": accept}, **options
+            ) as response:
+                follow_clock(response, sent)
+                if response.status != 200:
+                    raise_for_status(response.status, await response.read(), writes=False)
+                yield _read_lines(response.content)
+        except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
+            raise KubernetesUnavailable(f"{what}: {type(error).__name__}") from error
+
+    def _request(self, method: str, path: str, *, headers: dict[str, str], **options: Any) -> Any:
+        if self._session is None:
+            raise RuntimeError("the Kubernetes client is used outside its context")
+        token = self._read_token()
+        if token:
+            headers = {**headers, "Authorization": f"Bearer {token}"}
+        url = f"{self._connection.server}{path}"
+        return self._session.request(method, url, headers=headers, allow_redirects=False, **options)
+
+    def _read_token(self) -> str | None:
+        read_at, token = self._token
+        if time.monotonic() - read_at >= TOKEN_LIFE_SECONDS:
+            token = self._connection.read_token()
+            self._token = (time.monotonic(), token)
+        return token
+
+
+async def _read_body(response: aiohttp.ClientResponse, most: int | None) -> bytes:
+    if most is None:
+        return await response.read()
+    chunks, size = list[bytes](), 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > most:
+            # closed, else aiohttp reads the rest before it reuses the connection
+            response.close()
+            raise PageTooLong
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def _read_lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    # the reader's own readline() fails on lines over 128 KiB; an object may have 1.5 MB
+    rest = b""
+    async for chunk in content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line:
+                yield line
+
+
+class PageTooLong(Exception):
+    """A page has more bytes than may be read."""
+
+
+@dataclass(slots=True)
+class PageSize:
+    """Objects to ask for in the next page of one kind, learned from the sizes of pages before."""
+
+    objects: int = FIRST_PAGE
+
+    def note(self, objects: int, size: int) -> None:
+        """Learn from a page of `objects` in `size` bytes."""
+        if objects:
+            self.objects = max(1, min(PAGE, PAGE_BYTES * objects // size))
