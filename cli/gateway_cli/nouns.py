@@ -27,37 +27,35 @@ class Noun:
 
 
 NOUNS = {
-    "accounts": Noun("gateway_cli.admin.accounts", "Who pays, and under which limits.", ADMIN),
-    "users": Noun("gateway_cli.admin.users", "People, and their roles in accounts.", ADMIN),
-    "keys": Noun("gateway_cli.admin.keys", "What opens the API, and how far.", ADMIN),
+    "accounts": Noun("gateway_cli.admin.accounts", "Payers, their money and limits.", ADMIN),
+    "users": Noun("gateway_cli.admin.users", "People and their roles in accounts.", ADMIN),
+    "keys": Noun("gateway_cli.admin.keys", "API keys and their limits.", ADMIN),
     "guardrails": Noun(
-        "gateway_cli.admin.guardrails", "Limits that some keys of an account share.", ADMIN
+        "gateway_cli.admin.guardrails", "Limits that several keys of an account share.", ADMIN
     ),
     "fund": Noun("gateway_cli.admin.funds", "Add money to an account.", ADMIN),
-    "usage": Noun("gateway_cli.admin.usage", "What was called and charged.", ADMIN),
+    "usage": Noun("gateway_cli.admin.usage", "Calls and charges.", ADMIN),
     "apply": Noun(
         "gateway_cli.install.apply",
-        "Apply objects (server-side): make them, or change the fields that the files name.",
+        "Apply objects (server-side): create them, or change the fields in the files.",
         ADMIN,
     ),
     "tasks": Noun(
-        "gateway_cli.admin.tasks", "Make and follow tasks with a key; see all as an admin.", TASKS
+        "gateway_cli.admin.tasks",
+        "Create and follow tasks with a key; manage all as an admin.",
+        TASKS,
     ),
-    "files": Noun("gateway_cli.rest.files", "Bring Files up, fetch and delete them.", STORAGE),
-    "uploads": Noun(
-        "gateway_cli.rest.uploads", "Bring files up in parts; go on after a break.", STORAGE
-    ),
-    "batches": Noun(
-        "gateway_cli.rest.batches", "Run the moderations of a JSONL file, and follow it.", STORAGE
-    ),
+    "files": Noun("gateway_cli.rest.files", "Upload, download and delete Files.", STORAGE),
+    "uploads": Noun("gateway_cli.rest.uploads", "Upload files in parts, resumably.", STORAGE),
+    "batches": Noun("gateway_cli.rest.batches", "Run the moderations of a JSONL file.", STORAGE),
     "local": Noun(
         "gateway_cli.local.commands",
-        "Run the whole gateway on this machine, on a real control plane.",
+        "Run the whole gateway on this machine with a real control plane.",
         OPERATION,
     ),
     "install": Noun(
         "gateway_cli.install.commands",
-        "The steps of an installation in a cluster; each may be repeated.",
+        "Steps of an installation in a cluster; each may be repeated.",
         OPERATION,
     ),
 }

@@ -160,7 +160,7 @@ TaskName = Annotated[
 
 AccountFilter = Annotated[
     str | None,
-    typer.Option("--account", "-a", help="Of this account only.", autocompletion=complete_accounts),
+    typer.Option("--account", "-a", help="Only of this account.", autocompletion=complete_accounts),
 ]
 OfAccount = Annotated[
     str, typer.Option("--account", "-a", help="The account.", autocompletion=complete_accounts)
@@ -175,40 +175,46 @@ RequestsPerMinute = Annotated[
 LimitDollars = Annotated[
     int | None,
     typer.Option(
-        "--limit", parser=parse_dollars, metavar="DOLLARS", help="Most it may spend in --window."
+        "--limit",
+        parser=parse_dollars,
+        metavar="DOLLARS",
+        help="Maximum that it may spend in --window.",
     ),
 ]
-_WINDOW_HELP = "1h, 1d and 7d trail the clock; the others begin at 00:00 UTC."
+_WINDOW_HELP = "1h, 1d and 7d are trailing windows; the others begin at 00:00 UTC."
 LimitWindow = Annotated[Window | None, typer.Option("--window", help=_WINDOW_HELP)]
 WindowOption = Annotated[Window, typer.Option("--window", help=_WINDOW_HELP)]
 ModelEntries = Annotated[
     list[str] | None,
     typer.Option(
         "--model",
-        help="A model allowed, or a beginning such as veo-*; may be repeated.",
+        help="An allowed model, or a prefix such as veo-*; may be repeated.",
         autocompletion=complete_models,
     ),
 ]
 ProviderEntries = Annotated[
     list[str] | None,
-    typer.Option("--provider", help="A provider segment allowed; may be repeated."),
+    typer.Option("--provider", help="An allowed provider segment; may be repeated."),
 ]
 Expiration = Annotated[
     str | None,
     typer.Option(
-        "--expires", parser=parse_moment, metavar="TIME", help="A time, or e.g. 30d from now."
+        "--expires",
+        parser=parse_moment,
+        metavar="TIME",
+        help="A time, or a period from now such as 30d.",
     ),
 ]
 PepperSecret = Annotated[
     str | None,
     typer.Option(
         envvar="GATEWAY_PEPPER_SECRET",
-        help="The Secret of id-key and pepper-1; found by itself where there is one.",
+        help="The Secret of id-key and pepper-1; found automatically if there is one.",
     ),
 ]
 SecretsFolder = Annotated[
     Path | None,
     typer.Option(
-        envvar="GATEWAY_SECRETS_DIR", help="A folder that has them instead, as the local run's."
+        envvar="GATEWAY_SECRETS_DIR", help="A folder with them instead, like the local run's."
     ),
 ]

@@ -46,17 +46,17 @@ LINES = (
 )
 
 DisplayName = Annotated[str | None, typer.Option(help="Shown in lists and to its users.")]
-OwnerName = Annotated[str | None, typer.Option(help="The person who answers for it.")]
-OwnerEmail = Annotated[str | None, typer.Option(help="That person's address.")]
+OwnerName = Annotated[str | None, typer.Option(help="The responsible person.")]
+OwnerEmail = Annotated[str | None, typer.Option(help="Address of the responsible person.")]
 Unlimited = Annotated[
     bool | None,
-    typer.Option("--unlimited/--no-unlimited", help="Take calls whatever the balance."),
+    typer.Option("--unlimited/--no-unlimited", help="Accept calls at any balance."),
 ]
 Suspended = Annotated[
     bool | None, typer.Option("--suspended/--no-suspended", help="Refuse all its keys.")
 ]
 StorageBytes = Annotated[
-    int | None, typer.Option(min=0, help="Bytes that its files may take, reservations too.")
+    int | None, typer.Option(min=0, help="Maximum of bytes of its files, including reservations.")
 ]
 
 
@@ -65,24 +65,24 @@ VIEW = KindView(GatewayAccount, "account", describe_account, COLUMNS, LINES)
 
 @app.command("list")
 def list_accounts(namespace: Namespace = None, output: Output = "table") -> None:
-    """All accounts, with their money as of the operator's last look, which is once a minute."""
+    """List all accounts, with their money as of the last minute."""
     VIEW.print_all(namespace, output)
 
 
 @app.command()
 def describe(account: AccountName, namespace: Namespace = None, output: Output = "table") -> None:
-    """One account: its money, its limits, and what keeps it from being usable."""
+    """Show an account: its money, its limits, and why it cannot be used."""
     VIEW.print_one(account, namespace, output, complete_account)
 
 
 @app.command()
 def create(
     account: Annotated[str, typer.Argument(help="Its name: lowercase letters, digits, dashes.")],
-    owner_email: Annotated[str, typer.Option(help="Of the person who answers for it.")],
+    owner_email: Annotated[str, typer.Option(help="Address of the responsible person.")],
     owner_name: OwnerName = None,
     display_name: DisplayName = None,
     paid: Annotated[
-        int | None, typer.Option(parser=parse_dollars, metavar="DOLLARS", help="First funds.")
+        int | None, typer.Option(parser=parse_dollars, metavar="DOLLARS", help="Initial funds.")
     ] = None,
     unlimited: Unlimited = None,
     suspended: Suspended = None,
@@ -91,7 +91,7 @@ def create(
     namespace: Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Make an account; `gatewayctl fund` adds money, `gatewayctl keys create` opens it."""
+    """Create an account. Add money with `gatewayctl fund`, keys with `gatewayctl keys create`."""
     spec = {
         "displayName": display_name or account,
         "owner": {"name": owner_name or owner_email.partition("@")[0], "email": owner_email},
@@ -118,7 +118,7 @@ def change(
     namespace: Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Change what is named; the rest stays."""
+    """Change the given fields."""
     owner = {"name": owner_name, "email": owner_email}
     given: dict[str, Any] = {
         "displayName": display_name,
@@ -141,9 +141,9 @@ def delete(
     namespace: Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Delete an account: its keys open nothing any more. Its tasks and usage stay.
+    """Delete an account. Its keys become invalid; its tasks and usage stay.
 
-    To shut it for a while, `gatewayctl accounts set ACCOUNT --suspended` is the better way.
+    To disable it temporarily, use `gatewayctl accounts set ACCOUNT --suspended`.
     """
     keys = on_cluster(
         namespace, lambda cluster: cluster.list_all(GatewayKey, **{"spec.accountName": account})

@@ -48,16 +48,16 @@ def fund(
     reference: Annotated[
         str | None,
         typer.Option(
-            help="What the payment is known by, so that a repetition adds nothing; else minted."
+            help="Identifier of the payment, so that a repetition adds nothing; default: generated."
         ),
     ] = None,
     bonus: Annotated[
-        bool, typer.Option("--bonus", help="A gift: it is spent before what was paid.")
+        bool, typer.Option("--bonus", help="Bonus money, which is spent before paid money.")
     ] = False,
     namespace: Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Add DOLLARS, e.g. 12.50, to what was ever paid into ACCOUNT."""
+    """Add DOLLARS, e.g. 12.50, to the funds of ACCOUNT."""
     if amount == 0:
         raise typer.BadParameter("the amount must be more than 0")
     if reference is not None and not 0 < len(reference) <= LONGEST_REFERENCE:

@@ -69,13 +69,15 @@ LINES = (
 
 DeniedModels = Annotated[
     list[str] | None,
-    typer.Option("--deny-model", help="A model refused, or a beginning; may be repeated."),
+    typer.Option(
+        "--deny-model", help="A refused model, or a prefix such as veo-*; may be repeated."
+    ),
 ]
 DeniedProviders = Annotated[
     list[str] | None,
-    typer.Option("--deny-provider", help="A provider segment refused; may be repeated."),
+    typer.Option("--deny-provider", help="A refused provider segment; may be repeated."),
 ]
-Description = Annotated[str | None, typer.Option(help="What it is for.")]
+Description = Annotated[str | None, typer.Option(help="Description of its use.")]
 
 
 VIEW = KindView(GatewayGuardrail, "guardrail", describe_guardrail, COLUMNS, LINES)
@@ -85,7 +87,7 @@ VIEW = KindView(GatewayGuardrail, "guardrail", describe_guardrail, COLUMNS, LINE
 def list_guardrails(
     account: AccountFilter = None, namespace: Namespace = None, output: Output = "table"
 ) -> None:
-    """All guardrails, or those of one account, with what was used as of the last minute."""
+    """List guardrails, of all accounts or one, with their use as of the last minute."""
     VIEW.print_all(namespace, output, **{"spec.accountName": account})
 
 
@@ -93,7 +95,7 @@ def list_guardrails(
 def describe(
     guardrail: GuardrailName, namespace: Namespace = None, output: Output = "table"
 ) -> None:
-    """One guardrail: what it restricts, which keys share it, and what they have used."""
+    """Show a guardrail: its restrictions, its keys, and their use."""
     VIEW.print_one(id_to_name(guardrail), namespace, output, complete_budget)
 
 
@@ -112,7 +114,7 @@ def create(
     namespace: Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Make a guardrail of ACCOUNT; it holds for the keys that `assign` names."""
+    """Create a guardrail of ACCOUNT; add keys with `assign`."""
     spec = {
         "accountName": account,
         "displayName": display_name,
@@ -151,12 +153,12 @@ def change(
     provider: ProviderEntries = None,
     deny_provider: DeniedProviders = None,
     clear: Annotated[
-        list[Clearable] | None, typer.Option(help="Take a restriction away; may be repeated.")
+        list[Clearable] | None, typer.Option(help="Remove a restriction; may be repeated.")
     ] = None,
     namespace: Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Change what is named; the rest stays. Effective within 5 seconds."""
+    """Change the given fields. Effective within 5 seconds."""
     given = {
         "displayName": display_name,
         "description": description,
@@ -178,7 +180,7 @@ def set_limit(
     namespace: Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Let its keys spend at most DOLLARS together in a window."""
+    """Limit the keys of a guardrail together to DOLLARS in a window."""
     VIEW.change(
         id_to_name(guardrail),
         {"spec": {"limit": make_limit(amount, window)}},
@@ -192,7 +194,7 @@ def set_limit(
 def clear_limit(
     guardrail: GuardrailName, namespace: Namespace = None, output: Output = "table"
 ) -> None:
-    """Take the pool's limit away; the keys' own stay."""
+    """Remove a guardrail's limit; those of its keys stay."""
     patch = {"spec": {"limit": None}}
     VIEW.change(id_to_name(guardrail), patch, "has no limit", namespace, output)
 
@@ -201,7 +203,7 @@ def clear_limit(
 def assign(
     guardrail: GuardrailName, keys: KeyNames, namespace: Namespace = None, output: Output = "table"
 ) -> None:
-    """Have a guardrail hold for KEYS too: all of them, or none where one cannot be."""
+    """Add KEYS to a guardrail: all of them, or none if one cannot be added."""
     wanted = [id_to_name(key) for key in keys]
 
     async def run(cluster: "Cluster") -> Object:
@@ -224,7 +226,7 @@ def assign(
 def unassign(
     guardrail: GuardrailName, keys: KeyNames, namespace: Namespace = None, output: Output = "table"
 ) -> None:
-    """Have a guardrail hold for KEYS no more; what they spent stays in its pool."""
+    """Remove KEYS from a guardrail; their spending stays counted in its budget."""
     gone = {id_to_name(key) for key in keys}
 
     def decide(obj: Object) -> Patch:
@@ -238,13 +240,14 @@ def unassign(
 def delete(
     guardrail: GuardrailName,
     force: Annotated[
-        bool, typer.Option("--force", help="Also while it holds for keys: they are free of it.")
+        bool,
+        typer.Option("--force", help="Also if it has keys, which it then no longer restricts."),
     ] = False,
     yes: Yes = False,
     namespace: Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Delete a guardrail that holds for no key."""
+    """Delete a guardrail without keys."""
     name = id_to_name(guardrail)
 
     async def check(cluster: "Cluster") -> None:

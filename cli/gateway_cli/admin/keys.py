@@ -102,13 +102,13 @@ def create(
         str | None,
         typer.Option(
             "--by",
-            help="The GatewayUser with whose role it acts; a member's without one.",
+            help="The GatewayUser whose role the key has; without one, member.",
             autocompletion=complete_users,
         ),
     ] = None,
     secret_name: Annotated[
         str | None,
-        typer.Option(help="Have the operator make it, and write it into this Secret."),
+        typer.Option(help="Let the operator create the key and write it into this Secret."),
     ] = None,
     limit: LimitDollars = None,
     window: LimitWindow = None,
@@ -124,9 +124,9 @@ def create(
     namespace: Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Make a key of ACCOUNT and print its secret, which is shown this once.
+    """Create a key of ACCOUNT and print its secret, only this once.
 
-    Standard output has the secret alone: `KEY=$(gatewayctl keys create acme)`.
+    Standard output contains only the secret: `KEY=$(gatewayctl keys create acme)`.
     """
     key_class: KeyClass = "Management" if management else "Standard"
     spec = {
@@ -166,13 +166,13 @@ def create(
 def list_keys(
     account: AccountFilter = None, namespace: Namespace = None, output: Output = "table"
 ) -> None:
-    """All keys, or those of one account, with what they have used as of the last minute."""
+    """List keys, of all accounts or one, with their use as of the last minute."""
     VIEW.print_all(namespace, output, **{"spec.accountName": account})
 
 
 @app.command()
 def describe(key: KeyName, namespace: Namespace = None, output: Output = "table") -> None:
-    """One key: what it may do, what it has used of its limit, and when that resets."""
+    """Show a key: its restrictions, the use of its limit, and the time of the reset."""
     VIEW.print_one(id_to_name(key), namespace, output, complete_budget)
 
 
@@ -185,12 +185,12 @@ def change(
     provider: ProviderEntries = None,
     expires: Expiration = None,
     clear: Annotated[
-        list[Clearable] | None, typer.Option(help="Take a restriction away; may be repeated.")
+        list[Clearable] | None, typer.Option(help="Remove a restriction; may be repeated.")
     ] = None,
     namespace: Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Change what is named; the rest stays. Effective within 5 seconds."""
+    """Change the given fields. Effective within 5 seconds."""
     given = {
         "displayName": display_name,
         "requestsPerMinute": rpm,
@@ -210,7 +210,7 @@ def set_limit(
     namespace: Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Let a key spend at most DOLLARS in a window; over it calls are answered 429."""
+    """Limit a key to DOLLARS in a window; further calls get 429."""
     VIEW.change(
         id_to_name(key),
         {"spec": {"limit": make_limit(amount, window)}},
@@ -222,7 +222,7 @@ def set_limit(
 
 @limit_app.command("clear")
 def clear_limit(key: KeyName, namespace: Namespace = None, output: Output = "table") -> None:
-    """Take a key's limit away; those of its guardrails stay."""
+    """Remove a key's limit; those of its guardrails stay."""
     patch = {"spec": {"limit": None}}
     VIEW.change(id_to_name(key), patch, "has no limit of its own", namespace, output)
 
@@ -235,7 +235,7 @@ def disable(key: KeyName, namespace: Namespace = None, output: Output = "table")
 
 @app.command()
 def enable(key: KeyName, namespace: Namespace = None, output: Output = "table") -> None:
-    """Let a disabled key open again."""
+    """Enable a disabled key."""
     VIEW.change(id_to_name(key), {"spec": {"disabled": False}}, "is enabled", namespace, output)
 
 
@@ -247,7 +247,7 @@ def rotate(
         typer.Option(
             parser=parse_period,
             metavar="PERIOD",
-            help="How long the old secret opens as well, e.g. 24h; at most 7d.",
+            help="How long the old secret stays valid, e.g. 24h; at most 7d.",
         ),
     ] = 0,
     pepper_secret: PepperSecret = None,
@@ -257,7 +257,7 @@ def rotate(
 ) -> None:
     """Give a key a new secret and print it once; limits, usage and history stay.
 
-    Of a key that the operator made, the operator writes the new one into its Secret.
+    For a key created by the operator, the operator writes the new secret into the Secret.
     """
     if overlap > MOST_OVERLAP_SECONDS:
         raise typer.BadParameter("--overlap is at most 7d")
@@ -290,7 +290,7 @@ def rotate(
 def revoke(
     key: KeyName, yes: Yes = False, namespace: Namespace = None, output: Output = "table"
 ) -> None:
-    """Shut a key for good: there is no way back. Its usage stays."""
+    """Revoke a key permanently. Its usage stays."""
     confirm(f"Revoke key {key} for good?", yes)
     VIEW.change(id_to_name(key), {"spec": {"revoked": True}}, "is revoked", namespace, output)
 

@@ -66,11 +66,11 @@ app.command("wait", rich_help_panel=WITH_KEY)(rest.wait)
 @app.command("list", rich_help_panel=WITH_KUBECTL)
 def list_tasks(
     account: AccountFilter = None,
-    phase: Annotated[Phase | None, typer.Option(help="In this phase only.")] = None,
+    phase: Annotated[Phase | None, typer.Option(help="Only in this phase.")] = None,
     namespace: Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Tasks that have objects: all open ones, and those that ended lately."""
+    """List tasks with objects: all open ones, and recently ended ones."""
     selector = {"spec.request.accountName": account, "status.phase": "" if phase == NEW else phase}
     found = on_cluster(namespace, lambda cluster: cluster.list_all(GatewayTask, **selector))
     ordered = sorted(found, key=lambda obj: obj["metadata"]["creationTimestamp"])
@@ -79,13 +79,13 @@ def list_tasks(
 
 @app.command(rich_help_panel=WITH_KUBECTL)
 def describe(task: TaskName, namespace: Namespace = None, output: Output = "table") -> None:
-    """One task: how far it is, what went wrong, and how its callback fares."""
+    """Show a task: its progress, its error, and its callback."""
     VIEW.print_one(id_to_name(task), namespace, output)
 
 
 @app.command(rich_help_panel=WITH_KUBECTL)
 def cancel(task: TaskName, namespace: Namespace = None, output: Output = "table") -> None:
-    """End a task early: its job is cancelled, its hold released. There is no way back."""
+    """Cancel a task and its job, and release its reservation. This is final."""
 
     def decide(obj: Object) -> Patch:
         phase = (obj.get("status") or {}).get("phase")
@@ -98,7 +98,7 @@ def cancel(task: TaskName, namespace: Namespace = None, output: Output = "table"
 
 @app.command(rich_help_panel=WITH_KUBECTL)
 def redeliver(task: TaskName, namespace: Namespace = None, output: Output = "table") -> None:
-    """Deliver a task's callback once more, with the same id and body and a new schedule."""
+    """Deliver a task's callback again, with the same id and body and a new schedule."""
 
     def decide(obj: Object) -> Patch:
         name, phase = obj["metadata"]["name"], (obj.get("status") or {}).get("phase")

@@ -51,17 +51,17 @@ DayOption = Annotated[
 def usage(
     account: Annotated[
         str | None,
-        typer.Argument(help="Of this account only.", autocompletion=complete_accounts),
+        typer.Argument(help="Only of this account.", autocompletion=complete_accounts),
     ] = None,
     by: Annotated[
-        list[By] | None, typer.Option(help="What rows are told apart by; may be repeated.")
+        list[By] | None, typer.Option(help="Grouping of the rows; may be repeated.")
     ] = None,
     since: DayOption = None,
     until: DayOption = None,
     namespace: Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Calls and charges with their totals; by day of one account, by account of all."""
+    """Show calls and charges with totals: of one account by day, or of all by account."""
     if since and until and since > until:
         raise typer.BadParameter(f"--since {since} is after --until {until}")
     default = By.DAY if account else By.ACCOUNT

@@ -46,7 +46,7 @@ LINES = (
 )
 
 RoleOption = Annotated[
-    Role, typer.Option(help="owner, admin and member may create; a viewer may only look.")
+    Role, typer.Option(help="owner, admin and member may create; viewer may only read.")
 ]
 
 
@@ -57,7 +57,7 @@ VIEW = KindView(GatewayUser, "user", describe_user, COLUMNS, LINES)
 def list_users(
     account: AccountFilter = None, namespace: Namespace = None, output: Output = "table"
 ) -> None:
-    """All users, or those of one account, with their roles."""
+    """List users, of all accounts or one, with their roles."""
     found = on_cluster(namespace, lambda cluster: cluster.list_all(GatewayUser))
     users = [describe_user(obj) for obj in found]
     shown = [user for user in users if account is None or account in user["memberships"]]
@@ -66,7 +66,7 @@ def list_users(
 
 @app.command()
 def describe(user: UserName, namespace: Namespace = None, output: Output = "table") -> None:
-    """One user: who it is, and the role in each account."""
+    """Show a user and their role in each account."""
     VIEW.print_one(user, namespace, output)
 
 
@@ -78,14 +78,17 @@ def create(
     account: Annotated[
         str | None,
         typer.Option(
-            "--account", "-a", help="A first membership.", autocompletion=complete_accounts
+            "--account",
+            "-a",
+            help="An account of which the user becomes a member.",
+            autocompletion=complete_accounts,
         ),
     ] = None,
     role: RoleOption = "member",
     namespace: Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Make a user, with a role in --account if that is given."""
+    """Create a user, optionally with a role in --account."""
 
     async def run(cluster: "Cluster") -> Object:
         if account:
@@ -108,7 +111,7 @@ def grant(
     namespace: Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Give a user a role in an account, in place of the one they have; their keys follow."""
+    """Set a user's role in an account; their keys follow."""
 
     async def run(cluster: "Cluster") -> Object:
         await cluster.get(GatewayAccount, account)
@@ -125,7 +128,7 @@ def grant(
 def revoke(
     user: UserName, account: OfAccount, namespace: Namespace = None, output: Output = "table"
 ) -> None:
-    """Take a user out of an account: keys that they made there open nothing any more."""
+    """Remove a user from an account. Keys that they created there become invalid."""
 
     def decide(obj: Object) -> Patch:
         rest = _list_others(obj, account)
@@ -138,13 +141,13 @@ def revoke(
 
 @app.command()
 def suspend(user: UserName, namespace: Namespace = None, output: Output = "table") -> None:
-    """Refuse all keys that a user made, in every account, until `resume`."""
+    """Refuse all keys created by a user, in every account, until `resume`."""
     VIEW.change(user, {"spec": {"suspended": True}}, "is suspended", namespace, output)
 
 
 @app.command()
 def resume(user: UserName, namespace: Namespace = None, output: Output = "table") -> None:
-    """Let the keys of a suspended user open again."""
+    """Enable the keys of a suspended user."""
     VIEW.change(user, {"spec": {"suspended": False}}, "may act again", namespace, output)
 
 
@@ -152,7 +155,7 @@ def resume(user: UserName, namespace: Namespace = None, output: Output = "table"
 def delete(
     user: UserName, yes: Yes = False, namespace: Namespace = None, output: Output = "table"
 ) -> None:
-    """Delete a user: keys that they made open nothing any more."""
+    """Delete a user. Keys that they created become invalid."""
     confirm(f"Delete user {user}?", yes)
     VIEW.delete(user, namespace, output)
 

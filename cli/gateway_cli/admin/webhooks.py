@@ -37,7 +37,7 @@ app = typer.Typer(
 
 @app.command()
 def show(account: AccountName, namespace: Namespace = None, output: Output = "table") -> None:
-    """Print the signing secret, for whoever writes the receiver."""
+    """Print the signing secret, for the author of the receiver."""
 
     async def read(cluster: "Cluster") -> dict[str, Any]:
         spec = (await cluster.get(GatewayAccount, account))["spec"]
@@ -67,12 +67,12 @@ def rotate(
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also while an earlier rotation is under way.")
+        bool, typer.Option("--force", help="Also during an earlier rotation.")
     ] = False,
     namespace: Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Make a new signing secret and print it; the old one signs as well for 24 hours."""
+    """Create a new signing secret and print it; the old one also signs for 24 hours."""
 
     async def run(cluster: "Cluster") -> dict[str, Any]:
         value = make_webhook_secret()

@@ -40,19 +40,21 @@ def apply(
         typer.Option(
             parser=parse_period,
             metavar="PERIOD",
-            help="How long to wait for an API server or a kind that is not there yet.",
+            help="How long to wait for an API server or a kind that is not served yet.",
         ),
     ] = 0,
     lower_funds: Annotated[
         bool,
-        typer.Option("--lower-funds", help="Also take from accounts what the files do not name."),
+        typer.Option(
+            "--lower-funds", help="Also lower the funds of accounts to the files' figures."
+        ),
     ] = False,
     namespace: Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Apply objects (server-side): make them, or change the fields that the files name.
+    """Apply objects (server-side): create them, or change the fields in the files.
 
-    Funds of accounts are only raised: money that was added since stays.
+    Funds of accounts are only raised, never lowered.
     """
 
     async def run() -> list[dict[str, str]]:

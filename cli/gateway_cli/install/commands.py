@@ -27,7 +27,7 @@ def secrets(
     webhook: Annotated[list[str] | None, typer.Option(help="Secret of a whsec_ secret.")] = None,
     namespace: Namespace = None,
 ) -> None:
-    """Create the secrets named that do not exist; those that do are neither read nor changed."""
+    """Create the named secrets that do not exist; existing ones are neither read nor changed."""
     # the Job may create Secrets and read none; they are no part of the Helm release, so neither an
     # upgrade nor an uninstall touches them
     wanted: dict[str, dict[str, str]] = {}
@@ -63,14 +63,16 @@ def run_test(
     service: Annotated[str, typer.Option(help="The model's spec.service.")],
     callback_host: Annotated[
         str | None,
-        typer.Option(envvar="GATEWAY_CALLBACK_HOST", help="This pod's address, for a callback."),
+        typer.Option(envvar="GATEWAY_CALLBACK_HOST", help="This pod's address for a callback."),
     ] = None,
     callback_secret: Annotated[
         str | None,
-        typer.Option(envvar="GATEWAY_WEBHOOK_SECRET", help="Checks the callback's signature."),
+        typer.Option(
+            envvar="GATEWAY_WEBHOOK_SECRET", help="Secret that verifies the callback's signature."
+        ),
     ] = None,
 ) -> None:
-    """Run one task from POST to its video, and its callback where a host is given."""
+    """Run one task from POST to its video, and its callback if a host is given."""
     trial = Trial(base_url, service, model, api_key, callback_host, callback_secret)
     with explained(exit_code=EXIT_FAILED):
         asyncio.run(run_trial(trial, print_plain))

@@ -22,29 +22,29 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 PortBase = Annotated[
     int | None,
-    typer.Option(envvar="GATEWAY_LOCAL_PORT_BASE", help="First of eleven ports in a row."),
+    typer.Option(envvar="GATEWAY_LOCAL_PORT_BASE", help="First of eleven consecutive ports."),
 ]
 UseKubeconfig = Annotated[
     bool,
     typer.Option(
         envvar="GATEWAY_USE_KUBECONFIG",
-        help="Use the cluster that KUBECONFIG names; start no control plane.",
+        help="Use the cluster that KUBECONFIG names instead of starting a control plane.",
     ),
 ]
 AllowRemote = Annotated[
     bool,
-    typer.Option("--allow-remote-cluster", help="That cluster may be on another machine."),
+    typer.Option("--allow-remote-cluster", help="Allow a cluster on another machine."),
 ]
 StoreOption = Annotated[
     Store,
     typer.Option(
         envvar="GATEWAY_LOCAL_STORE",
-        help="Where bytes are: a directory, or an S3 server that is brought up as well.",
+        help="Object store: a directory, or an S3 server, which is started too.",
     ),
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option(help="Start this process alone; may be repeated. All otherwise."),
+    typer.Option(help="Start only this process; may be repeated. Default: all."),
 ]
 
 
@@ -56,7 +56,7 @@ def up(
     store: StoreOption = "directory",
     only: Only = None,
 ) -> None:
-    """Start everything and stay; Ctrl-C or `gatewayctl local down` ends it."""
+    """Start everything and keep it running until Ctrl-C or `gatewayctl local down`."""
     with explained(exit_code=EXIT_FAILED):
         config = read_config(
             os.environ,
@@ -90,14 +90,14 @@ def demo(
 
 @app.command()
 def down() -> None:
-    """End the run that is up in this folder."""
+    """Stop the run of this folder."""
     with explained(exit_code=EXIT_FAILED):
         _take_down(read_config(os.environ), Reporter())
 
 
 @app.command()
 def clean() -> None:
-    """End the run, if one is up, and remove all its state: keys, objects, videos, logs."""
+    """Stop the run, if any, and remove all its state: keys, objects, videos, logs."""
     reporter = Reporter()
     with explained(exit_code=EXIT_FAILED):
         config = read_config(os.environ)
@@ -112,7 +112,7 @@ def clean() -> None:
 
 @app.command()
 def binaries() -> None:
-    """Find or make the control plane's binaries, and print where they are."""
+    """Find or build the control plane's binaries, and print their folder."""
     reporter = Reporter()
     with explained(exit_code=EXIT_FAILED):
         modules = find_root() / "tools" / "controlplane"

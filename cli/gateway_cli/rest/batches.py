@@ -69,7 +69,7 @@ GOES_ON = "the batch goes on; `gatewayctl batches wait` follows it again"
 BatchId = Annotated[str, typer.Argument(help="A Batch's id, batch_…", metavar="BATCH_ID")]
 Download = Annotated[
     Path | None,
-    typer.Option(file_okay=False, help="Fetch its output and errors into this folder."),
+    typer.Option(file_okay=False, help="Download its output and errors into this folder."),
 ]
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -86,19 +86,21 @@ def create(
     base_url: BaseUrl,
     metadata: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Kept with the batch; may be repeated."),
+        typer.Option(metavar="NAME=VALUE", help="Metadata of the batch; may be repeated."),
     ] = None,
     output_expires_after: Annotated[
         int | None,
         typer.Option(
             parser=parse_period,
             metavar="PERIOD",
-            help="How long its outputs are kept, 1h to 30d.",
+            help="Lifetime of its outputs, 1h to 30d.",
         ),
     ] = None,
     idempotency_key: Annotated[
         str | None,
-        typer.Option(help="Of an earlier try: its batch is found instead of another one made."),
+        typer.Option(
+            help="Key of an earlier attempt: returns its batch instead of creating another."
+        ),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
     timeout: Timeout = DEFAULT_WAIT_SECONDS,
@@ -106,10 +108,10 @@ def create(
     key_file: KeyFile = None,
     output: Output = "table",
 ) -> None:
-    """Run the requests of a JSONL file. With --wait or --download it is followed to its end.
+    """Run the requests of a JSONL file. With --wait or --download, wait for the end.
 
-    It is sent with an Idempotency-Key, which is printed: giving that again after a lost connection
-    makes no second batch, nor a second File of the same local one.
+    The Idempotency-Key is printed: giving it again after a lost connection creates no second
+    batch, and no second File of the same local file.
     """
     from gateway_cli.rest.client import describe_expiry
 
@@ -139,11 +141,13 @@ def create(
 @app.command("list")
 def list_batches(
     base_url: BaseUrl,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most, newest first.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Maximum number of results, newest first.")
+    ] = 20,
     key_file: KeyFile = None,
     output: Output = "table",
 ) -> None:
-    """The account's Batches, newest first."""
+    """List the account's Batches, newest first."""
 
     async def run(api: "RestApi") -> list[Document]:
         return await take_some(api.list_batches(), limit)
@@ -155,7 +159,7 @@ def list_batches(
 def get(
     batch_id: BatchId, base_url: BaseUrl, key_file: KeyFile = None, output: Output = "table"
 ) -> None:
-    """A batch as it is now. Exit code 0: completed, 1: ended otherwise, 3: under way."""
+    """Show a batch. Exit code 0: completed, 1: ended otherwise, 3: running."""
     batch = on_api(make_access(base_url, key_file), lambda api: api.get_batch(batch_id))
     print_one(batch, LINES, output)
     _exit_by(batch)
@@ -170,7 +174,7 @@ def wait(
     key_file: KeyFile = None,
     output: Output = "table",
 ) -> None:
-    """Follow a batch to its end. Exit code 0: completed, 1: otherwise, 3: not within --timeout."""
+    """Wait for the end of a batch. Exit code 0: completed, 1: otherwise, 3: after --timeout."""
     access = make_access(base_url, key_file)
     batch = on_api(access, lambda api: _follow(api, batch_id, timeout, download), GOES_ON)
     print_one(batch, LINES, output)
@@ -181,7 +185,7 @@ def wait(
 def cancel(
     batch_id: BatchId, base_url: BaseUrl, key_file: KeyFile = None, output: Output = "table"
 ) -> None:
-    """Cancel a batch: requests under way end, the rest are not made; what is done is kept."""
+    """Cancel a batch: running requests end, the rest are not made; results are kept."""
     access = make_access(base_url, key_file)
     batch = on_api(access, lambda api: api.cancel_batch(batch_id))
     print_done(f"{batch_id} is {batch['status']}", batch, output)
@@ -191,11 +195,13 @@ def cancel(
 def download(
     batch_id: BatchId,
     base_url: BaseUrl,
-    to: Annotated[Path, typer.Option(file_okay=False, help="A folder; made if need be.")] = Path(),
+    to: Annotated[
+        Path, typer.Option(file_okay=False, help="A folder, which is created if missing.")
+    ] = Path(),
     key_file: KeyFile = None,
     output: Output = "table",
 ) -> None:
-    """Fetch the output and the errors of a batch that has ended."""
+    """Download the output and the errors of an ended batch."""
 
     async def run(api: "RestApi") -> Document:
         batch = await api.get_batch(batch_id)

@@ -54,14 +54,14 @@ FileId = Annotated[str, typer.Argument(help="A File's id, file-…", metavar="FI
 Source = Annotated[
     Path, typer.Argument(help="The file to bring up.", exists=True, dir_okay=False, readable=True)
 ]
-PurposeOption = Annotated[Purpose, typer.Option(help="What the File is for.")]
-Name = Annotated[str | None, typer.Option(help="The File's name; that of the source otherwise.")]
+PurposeOption = Annotated[Purpose, typer.Option(help="The File's purpose.")]
+Name = Annotated[str | None, typer.Option(help="The File's name; default: the source's.")]
 ExpiresAfter = Annotated[
     int | None,
     typer.Option(
         parser=parse_period,
         metavar="PERIOD",
-        help="How long the File is kept, 1h to 30d; without it user_data stays, batch 30 days.",
+        help="Lifetime of the File, 1h to 30d. Default: user_data unlimited, batch 30 days.",
     ),
 ]
 
@@ -78,9 +78,9 @@ def upload(
     key_file: KeyFile = None,
     output: Output = "table",
 ) -> None:
-    """Bring a file up. One of more than 8 MiB goes in parts, several at once.
+    """Upload a file; more than 8 MiB in concurrent parts.
 
-    If that is interrupted, the same command goes on with it within the hour.
+    The same command resumes an interrupted upload within the hour.
     """
     access = make_access(base_url, key_file)
     found = bring_up(access, source, purpose, name, expires_after)
@@ -92,13 +92,15 @@ def list_files(
     base_url: BaseUrl,
     purpose: Annotated[
         Literal["user_data", "batch", "batch_output"] | None,
-        typer.Option(help="Those of this purpose alone."),
+        typer.Option(help="Only of this purpose."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most, newest first.")] = 100,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Maximum number of results, newest first.")
+    ] = 100,
     key_file: KeyFile = None,
     output: Output = "table",
 ) -> None:
-    """The account's Files, newest first."""
+    """List the account's Files, newest first."""
 
     async def run(api: "RestApi") -> list[Document]:
         return await take_some(api.list_files(purpose), limit)
@@ -110,7 +112,7 @@ def list_files(
 def get(
     file_id: FileId, base_url: BaseUrl, key_file: KeyFile = None, output: Output = "table"
 ) -> None:
-    """What is known of a File."""
+    """Show a File."""
     access = make_access(base_url, key_file)
     print_one(on_api(access, lambda api: api.get_file(file_id)), COLUMNS, output)
 
@@ -120,13 +122,14 @@ def download(
     file_id: FileId,
     base_url: BaseUrl,
     to: Annotated[
-        Path | None, typer.Option(help="A file or a folder; by default here, by its own name.")
+        Path | None,
+        typer.Option(help="A file or a folder; default: the File's name in the current folder."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     key_file: KeyFile = None,
     output: Output = "table",
 ) -> None:
-    """Fetch a File's bytes. If that is interrupted, the same command goes on with it."""
+    """Download a File. The same command resumes an interrupted download."""
 
     async def run(api: "RestApi") -> Document:
         return await fetch(api, file_id, to, force=force)
@@ -143,7 +146,7 @@ def delete(
     key_file: KeyFile = None,
     output: Output = "table",
 ) -> None:
-    """Delete a File. A batch that runs on it keeps its own view of the bytes."""
+    """Delete a File. A running batch can still read it."""
     access = make_access(base_url, key_file)
     confirm(f"Delete {file_id}?", yes)
     deleted = on_api(access, lambda api: api.delete_file(file_id))

@@ -49,7 +49,9 @@ GOES_ON = "the task goes on; `gatewayctl tasks wait` follows it again"
 TaskId = Annotated[str, typer.Argument(help="A task's id, task_…", metavar="TASK_ID")]
 Download = Annotated[
     Path | None,
-    typer.Option(file_okay=False, help="Fetch the videos into this folder; made if need be."),
+    typer.Option(
+        file_okay=False, help="Download the videos into this folder, which is created if missing."
+    ),
 ]
 DEFAULT_WAIT_SECONDS = 900
 
@@ -58,23 +60,29 @@ def create(
     model: Annotated[str, typer.Option(envvar="GATEWAY_MODEL", help="The model's id.")],
     service: Service,
     base_url: BaseUrl,
-    prompt: Annotated[str | None, typer.Option(help="What the video is to show.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="Description of the video.")] = None,
     image: Annotated[
         list[str] | None, typer.Option(help="URL of a reference image; may be repeated.")
     ] = None,
     field: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=VALUE", help="Another field, its value as JSON or plain text; repeated."
+            metavar="NAME=VALUE",
+            help="Another field, with a value as JSON or plain text; may be repeated.",
         ),
     ] = None,
     input_file: Annotated[
-        str | None, typer.Option("--input", help="A JSON file with the fields; - reads them.")
+        str | None,
+        typer.Option("--input", help="A JSON file with the fields; - is standard input."),
     ] = None,
-    callback_url: Annotated[str | None, typer.Option(help="Told of the task's end.")] = None,
+    callback_url: Annotated[
+        str | None, typer.Option(help="Receives a callback when the task ends.")
+    ] = None,
     idempotency_key: Annotated[
         str | None,
-        typer.Option(help="Of an earlier try: its task is found instead of another one made."),
+        typer.Option(
+            help="Key of an earlier attempt: returns its task instead of creating another."
+        ),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
     timeout: Timeout = DEFAULT_WAIT_SECONDS,
@@ -83,10 +91,9 @@ def create(
     key_file: KeyFile = None,
     output: Output = "table",
 ) -> None:
-    """Make a task. With --wait or --download it is followed to its end.
+    """Create a task. With --wait or --download, wait for its end.
 
-    It is sent with an Idempotency-Key, which is printed: giving that again after a lost connection
-    makes no second task.
+    The Idempotency-Key is printed: giving it again after a lost connection creates no second task.
     """
     access, operation = make_access(base_url, key_file), make_operation(service, action)
     body = _read_input(input_file)
@@ -120,7 +127,7 @@ def get(
     key_file: KeyFile = None,
     output: Output = "table",
 ) -> None:
-    """A task as it is now. Exit code 0: completed, 1: failed, 3: under way."""
+    """Show a task. Exit code 0: completed, 1: failed, 3: running."""
     access, operation = make_access(base_url, key_file), make_operation(service, action)
     task = on_api(access, lambda api: api.get_task(operation, task_id), GOES_ON)
     print_one(task, LINES, output)
@@ -137,7 +144,7 @@ def wait(
     key_file: KeyFile = None,
     output: Output = "table",
 ) -> None:
-    """Follow a task to its end. Exit code 0: completed, 1: failed, 3: not within --timeout."""
+    """Wait for the end of a task. Exit code 0: completed, 1: failed, 3: after --timeout."""
     access, operation = make_access(base_url, key_file), make_operation(service, action)
     task = on_api(access, lambda api: _follow(api, operation, task_id, timeout, download), GOES_ON)
     print_one(task, LINES, output)

@@ -39,9 +39,9 @@ def send(
     key_file: KeyFile = None,
     output: Output = "table",
 ) -> None:
-    """Bring a file up in parts, whatever its size; `files upload` does that where it is large.
+    """Upload a file in parts, at any size; `files upload` does this for large files.
 
-    If that is interrupted, the same command goes on with it within the hour.
+    The same command resumes an interrupted upload within the hour.
     """
     access = make_access(base_url, key_file)
     found = bring_up(access, source, purpose, name, expires_after, in_parts=True)
@@ -50,7 +50,7 @@ def send(
 
 @app.command("list")
 def list_pending(output: Output = "table") -> None:
-    """The Uploads that were interrupted on this machine and can be gone on with."""
+    """List interrupted Uploads of this machine that can be resumed."""
     from gateway_cli.rest.uploading import list_states
 
     found = [
@@ -76,7 +76,7 @@ def cancel(
     key_file: KeyFile = None,
     output: Output = "table",
 ) -> None:
-    """Cancel an Upload: its parts go, and the storage that it reserved is free again."""
+    """Cancel an Upload: delete its parts and release its storage."""
     from gateway_cli.rest.uploading import list_states
 
     access = make_access(base_url, key_file)
