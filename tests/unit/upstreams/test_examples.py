@@ -88,7 +88,7 @@ def test_the_second_request_is_the_one_its_api_takes(
 
 
 def test_the_guides_expressions_are_jmespath() -> None:
-    table = GUIDE.partition("| Wanted | Expression |")[2].partition("\n\n")[0]
+    table = GUIDE.partition("| Purpose | Expression |")[2].partition("\n\n")[0]
     cells = re.findall(r"^\| [^|`]+ \| `([^`].*[^`])` \|$", table, re.MULTILINE)
     cells += re.findall(r"``([^`].*?[^`]`)``", table)
     assert len(cells) >= 6
