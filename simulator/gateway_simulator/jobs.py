@@ -8,7 +8,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Literal
+from importlib.resources import files
+from itertools import product
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -125,3 +127,25 @@ def format_time(seconds: float) -> str:
     """Return a time since the epoch as RFC 3339 in UTC, to the millisecond."""
     moment = datetime.fromtimestamp(seconds, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Videos:
+    """The MP4 files of every output, 2.5 s each, read into memory once (250 kB).
+
+    `tools/make_clips.sh` draws them.
+    """
+
+    def __init__(self) -> None:
+        folder = files("gateway_simulator") / "clips"
+        self._clips = {
+            (ratio, sound): (folder / _name(ratio, sound=sound)).read_bytes()
+            for ratio, sound in product(get_args(AspectRatio), (True, False))
+        }
+
+    def get(self, ratio: AspectRatio, *, sound: bool) -> bytes:
+        """Return the clip of an aspect ratio, with or without sound."""
+        return self._clips[ratio, sound]
+
+
+def _name(ratio: str, *, sound: bool) -> str:
+    return f"{ratio.replace(':', 'x')}-{'audio' if sound else 'silent'}.mp4"

@@ -13,9 +13,8 @@ from gateway_simulator.answers import Answer, make_error, make_invalid, shape_er
 from gateway_simulator.behaviours import BadOutput, Point
 from gateway_simulator.exchange import Exchange
 from gateway_simulator.faults import make_bad_output
-from gateway_simulator.jobs import Job, JobRequest, State
+from gateway_simulator.jobs import Job, JobRequest, State, Videos
 from gateway_simulator.provider import Provider
-from gateway_simulator.videos import Videos
 
 
 class ProviderRoutes:

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from gateway_simulator.videos import Videos
+from gateway_simulator.jobs import Videos
 
 SIZES = {
     "16:9": (320, 180),
