@@ -30,14 +30,12 @@ MOMENTS = (*FIRST, *(name for name in NAMES if name not in FIRST))
 
 
 @pytest.fixture
-async def client(world):
-    """Of a gateway whose own operator is never halted."""
+async def client(world, payer):
+    """Client of a gateway whose own operator is never halted."""
     assert HALT_SECONDS > UNDER_WAY_SECONDS, "nobody would take over while an owner is halted"
-    async with world.client() as own:
-        await own.simulate({"behaviour": "seconds", "seconds": "1-3"})
-        await make_models(world, own)
-        yield own
-        await own.simulate()
+    await payer.simulate({"behaviour": "seconds", "seconds": "1-3"})
+    await make_models(world, payer)
+    return payer
 
 
 async def halt_and_resume(owner, moment, begun):
