@@ -120,7 +120,7 @@ programs: setup ## Find or build what tests run: control plane, helm, an S3 serv
 
 .PHONY: test
 test: programs ## All tests, on a real kube-apiserver, etcd and Redis (JOBS=2 at once)
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --durations=20
 
 .PHONY: test-long
 test-long: programs ## The fault tests at full counts: hours (ROWS=F1,F2 PART=outages K=etcd-60 RESUME=1 FAULT_SHARE=1 to 100 RESULTS=file)

@@ -17,8 +17,8 @@ from gateway_operator.failpoints import Failpoints
 from gateway_operator.metrics import Metrics
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes
-from tests.unit.usecases.test_backlog import SlowObjects
-from tests.unit.usecases.test_call_folds import NOW, make_record, store_object
+from tests.unit.billing.journal_harness import NOW, make_record, store_object
+from tests.unit.billing.test_journal_backlog import SlowObjects
 
 USAGES = GatewayUsage.plural
 

@@ -11,8 +11,8 @@ from gateway_operator.tasks.resync import HOLD_SECONDS, Resync
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import Fault
 from tests.fakes.upstream import FakeUpstream
+from tests.unit.billing.journal_harness import make_record, store_object
 from tests.unit.operator.harness import QUOTE, TASKS, Stage, read_now
-from tests.unit.usecases.test_call_folds import make_record, store_object
 
 
 class TestOpenTasks:

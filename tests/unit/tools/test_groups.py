@@ -60,7 +60,7 @@ def test_a_group_is_given_to_one_worker_whole() -> None:
 
 
 def test_the_id_that_pytest_gives_a_test_names_its_group(request: pytest.FixtureRequest) -> None:
-    assert name_group(request.node.nodeid) == "unit/test_groups"
+    assert name_group(request.node.nodeid) == "unit/tools/test_groups"
 
 
 def test_short_groups_come_last() -> None:

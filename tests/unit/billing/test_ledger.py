@@ -1,7 +1,7 @@
-"""An account's figures are the same after the counters are lost, whatever was under way (I7).
+"""Ledger entries, and figures that are the same after the counters are lost (I7).
 
-Tasks and calls begin and end at random, folds and moved days lag behind at random. The counters are
-told of each hold and charge as it happens; then they are emptied and rebuilt from the record.
+Tasks and calls begin and end at random, aggregation and moved days lag behind at random. The
+counters are told of each hold and charge as it happens; then they are emptied and rebuilt.
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ from gateway_core.billing import spending
 from gateway_core.billing.counters import Budget, BudgetState, Hold, Ledger, Spending
 from gateway_core.billing.journal import CallRecord, JournalObject, name_object
 from gateway_core.billing.journal_reader import Backlog, divide_objects, fold_calls
-from gateway_core.billing.ledger import read_ledger, rebuild_ledger
+from gateway_core.billing.ledger import Entry, read_entry, read_ledger, rebuild_ledger
 from gateway_core.billing.usage_store import FoldDeferred, fold_runs
 from gateway_operator.billing.dayclosing import Closing
 from gateway_operator.retention.deletions import Rules
@@ -30,7 +30,44 @@ from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import FakeCounters
 from tests.fakes.kubernetes import FakeKubernetes
 from tests.fakes.objects import FakeObjects
-from tests.unit.usecases.test_call_folds import LATER, fold_round, make_record, store_object
+from tests.unit.billing.journal_harness import LATER, fold_round, make_record, store_object
+
+
+def make(status: dict[str, Any] | None = None, **request: Any) -> dict[str, Any]:
+    obj: dict[str, Any] = {"spec": {"request": {"accountName": "demo", **request}}}
+    return obj if status is None else {**obj, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("obj", "entry"),
+    [
+        (make(), Entry()),
+        (make(reservedMicros=500), Entry(held=500)),
+        (make({}, reservedMicros=500), Entry(held=500)),
+        (make({"phase": "Submitting", "reservedMicros": 300}), Entry(held=300)),
+        (make({"phase": "Running", "reservedMicros": 300}, reservedMicros=500), Entry(held=300)),
+        (make({"phase": "Running", "reservedMicros": 0}, reservedMicros=500), Entry(held=0)),
+        (
+            make(
+                {
+                    "phase": "Completed",
+                    "chargedMicros": 250,
+                    "reservedMicros": 300,
+                    "completionTime": "2026-11-21T23:59:59Z",
+                }
+            ),
+            Entry(charged=250, day="2026-11-21"),
+        ),
+        (
+            make({"phase": "Failed", "chargedMicros": 0, "completionTime": "2026-11-21T10:00:00Z"}),
+            Entry(day="2026-11-21"),
+        ),
+        (make({"phase": "Failed"}, reservedMicros=500), Entry()),
+    ],
+)
+def test_entry(obj: dict[str, Any], entry: Entry) -> None:
+    assert read_entry(obj) == entry
+
 
 START = datetime(2026, 2, 26, 22, 40, tzinfo=UTC)
 WINDOWS = ("1h", "1d", "7d", "daily", "weekly", "monthly", "lifetime")

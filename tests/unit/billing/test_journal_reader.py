@@ -7,7 +7,7 @@ it say other than what the journal's calls have cost.
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import cycle
 from typing import Any
@@ -43,33 +43,9 @@ from gateway_operator.retention.deletions import Rules
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.objects import FakeObjects
+from tests.unit.billing.journal_harness import LATER, NOW, fold_round, make_record, store_object
 
-NOW = datetime(2026, 11, 21, 23, 58, tzinfo=UTC)
-LATER = NOW + timedelta(minutes=4)
 USAGES = GatewayUsage.plural
-
-
-def make_record(number: int, micros: int = 5, **changes: Any) -> CallRecord:
-    base: dict[str, Any] = {
-        "call": f"call-{number}",
-        "account": "demo",
-        "time": NOW,
-        "model_id": "m",
-        "operation": "llm/chat",
-        "micros": micros,
-        "key_name": "key-a",
-        "guardrail_names": ("grd-x",),
-        "input_tokens": 10,
-        "output_tokens": 3,
-        "cached_tokens": 2,
-    }
-    return CallRecord(**{**base, **changes})
-
-
-async def store_object(
-    store: FakeObjects, process: str, sequence: int, *records: CallRecord
-) -> None:
-    await store.put(name_object(process, sequence), encode_object(process, sequence, records))
 
 
 class Paused:
@@ -94,30 +70,6 @@ class Paused:
         await asyncio.sleep(next(self._pauses))
         for entry in entries:
             yield entry
-
-
-async def fold_round(
-    kube: Any,
-    store: Any,
-    most: int = 3,
-    last_seen: dict[str, float] | None = None,
-    now: datetime = LATER,
-) -> None:
-    """One round of one folder: some of the oldest objects of each process.
-
-    Processes are taken for ended once none of them has been seen for longer than a rebuild takes.
-    """
-    backlog = Backlog(store)
-    numbers = (await backlog.list_sequences()).numbers
-    clock = asyncio.get_running_loop().time()
-    seen = last_seen if last_seen is not None else {}
-    seen.update(dict.fromkeys(numbers, clock))
-    names = ((p, n) for p, some in numbers.items() for n in some[:most])
-    objects = (await backlog.read(names)).objects
-    for part in divide_objects(objects):
-        _, left = await fold_calls(kube, backlog, part, lambda p: clock - seen.get(p, 0) > 1, now)
-        objects = [obj for obj in objects if obj.process not in left]
-    await backlog.remove((obj.process, obj.sequence) for obj in objects)
 
 
 async def fold_always(kube: Any, store: Any) -> None:

@@ -23,8 +23,7 @@ from gateway_core.redis.link import CountersStale, CountersUnavailable
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import FakeCounters
 from tests.fakes.kubernetes import FakeKubernetes
-from tests.unit.usecases.test_call_folds import fold_round
-from tests.unit.usecases.test_journal import Store
+from tests.unit.billing.journal_harness import FaultyStore, fold_round
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TODAY = "2026-11-21"
@@ -35,9 +34,9 @@ class Bench:
     """One process's calls on counters that can be lost; `kill` leaves nothing of it."""
 
     def __init__(
-        self, name: str = "p", *, store: Store | None = None, counters: Any = None
+        self, name: str = "p", *, store: FaultyStore | None = None, counters: Any = None
     ) -> None:
-        self.kube, self.store = FakeKubernetes(), store or Store(seconds=0.05)
+        self.kube, self.store = FakeKubernetes(), store or FaultyStore(seconds=0.05)
         self.counters = counters or FakeCounters(NOW.timestamp())
         self.start(name)
 
@@ -206,7 +205,7 @@ def test_whatever_is_lost_the_counters_come_to_what_the_record_says(
 ) -> None:
     @in_virtual_time
     async def play() -> None:
-        bench = Bench(store=Store(*faults, seconds=0.05))
+        bench = Bench(store=FaultyStore(*faults, seconds=0.05))
         choice = random.Random(seed)
         live: list[str] = []
         charged = 0
@@ -371,7 +370,7 @@ async def test_an_end_of_any_failure_leaves_the_record() -> None:
 
 @in_virtual_time
 async def test_what_ends_after_the_close_is_refused_and_what_waits_is_stored() -> None:
-    bench = Bench(store=Store(*["refused"] * 3))
+    bench = Bench(store=FaultyStore(*["refused"] * 3))
     await bench.begin("call-a")
     await bench.begin("call-b")
     ending = asyncio.create_task(bench.end("call-a", 30))

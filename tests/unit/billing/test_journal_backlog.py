@@ -9,7 +9,7 @@ from gateway_core.billing.journal import JournalDamaged, name_object
 from gateway_core.billing.journal_reader import Backlog
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects
-from tests.unit.usecases.test_call_folds import make_record, store_object
+from tests.unit.billing.journal_harness import make_record, store_object
 
 
 class SlowObjects(FakeObjects):

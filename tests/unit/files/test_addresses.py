@@ -1,4 +1,4 @@
-"""Addresses of media: forged and outdated ones open nothing."""
+"""Signed addresses of media: forged, altered and expired ones open nothing."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gateway_core.files.addresses import LIFETIME_SECONDS, MediaItem, MediaSigner
+from gateway_core.files.addresses import LIFETIME_SECONDS, MediaItem, MediaSigner, SivSealer
 
 NOW = 1_800_000_000
 SIGNER = MediaSigner(b"m" * 32)
@@ -92,3 +92,26 @@ def test_copies_of_an_output_have_one_place() -> None:
         MediaItem("0f0e0d0c-0b0a-4908-8706-050403020100", 3).key
         == "media/0f0e0d0c-0b0a-4908-8706-050403020100/3"
     )
+
+
+SEALER = SivSealer(b"k" * 32)
+
+
+@given(st.binary(max_size=200))
+def test_what_is_sealed_is_unsealed(content: bytes) -> None:
+    text = SEALER.seal("a", content)
+    assert text == SEALER.seal("a", content)
+    assert SEALER.unseal("a", text) == content
+    assert SEALER.unseal("b", text) is None
+    assert SivSealer(b"l" * 32).unseal("a", text) is None
+    assert SEALER.unseal("a", text + "=") is None
+    assert SEALER.unseal("a", text[:-1]) is None
+
+
+@given(st.text(max_size=100) | st.text("AB-_=", max_size=99))
+def test_any_other_text_is_nothing(text: str) -> None:
+    assert SEALER.unseal("a", text) is None
+
+
+def test_a_text_of_any_length_is_refused() -> None:
+    assert SEALER.unseal("a", "A" * 1_000_000) is None

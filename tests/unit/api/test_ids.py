@@ -1,5 +1,6 @@
-"""Opaque ids: bound to an account, unguessable, told from foreign ones without a look-up (§0.4)."""
+"""Ids: bound to an account, unguessable, and ordered for files (contract §0.4, §3.4)."""
 
+import random
 import re
 import string
 
@@ -7,7 +8,15 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gateway_core.api.ids import IdMint, Ownership, id_to_name, mint_request_id, name_to_id
+from gateway_core.api.ids import (
+    IdMint,
+    Ownership,
+    head_of,
+    id_to_name,
+    mint_request_id,
+    name_to_id,
+    read_order,
+)
 
 MINT = IdMint(b"k" * 32)
 BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
@@ -109,4 +118,49 @@ def test_a_short_key_is_refused() -> None:
 def test_ids_and_names_are_one_to_one(wire_id: str) -> None:
     name = id_to_name(wire_id)
     assert re.fullmatch(r"task-[a-z0-9-]{1,57}", name)
+    assert name_to_id(name) == wire_id
+
+
+@pytest.fixture
+def mint() -> IdMint:
+    """A mint of its own: it remembers the last moment that it minted for."""
+    return IdMint(b"k" * 32)
+
+
+def test_ordered_ids_sort_as_minted_when_clock_steps_back(mint: IdMint) -> None:
+    clock = [1_795_000_000_000 + step for step in (0, 0, 0, 5, 5, -1000, 0, 6)]
+    minted = [mint.mint_ordered("file", "demo", now) for now in clock]
+    shuffled = random.Random(7).sample(minted, len(minted))
+    assert sorted(shuffled, key=read_order) == minted
+
+
+def test_ordered_id_of_later_clock_sorts_after_that_of_another_process(mint: IdMint) -> None:
+    other = IdMint(b"k" * 32)
+    first = mint.mint_ordered("file", "demo", 1_795_000_000_000)
+    second = other.mint_ordered("file", "demo", 1_795_000_000_001)
+    assert read_order(first) < read_order(second)
+
+
+def test_ordered_ids_are_bound_to_account(mint: IdMint) -> None:
+    wire_id = mint.mint_ordered("file", "demo", 1_795_000_000_000)
+    assert wire_id.startswith("file-")
+    assert mint.check("file", "demo", wire_id) is Ownership.MINTED
+    assert mint.check("file", "other", wire_id) is Ownership.FOREIGN
+
+
+def test_name_made_by_hand_sorts_first() -> None:
+    assert read_order("file-made-by-hand") == 0
+
+
+@pytest.mark.parametrize(
+    ("prefix", "wire_id", "name"),
+    [
+        ("file", "file-abc", "file-abc"),
+        ("batch", "batch_abc", "batch-abc"),
+        ("task", "task_a-b", "task-a-b"),
+    ],
+)
+def test_head_of_prefix_begins_id_and_name(prefix: str, wire_id: str, name: str) -> None:
+    assert wire_id.startswith(head_of(prefix))
+    assert id_to_name(wire_id) == name
     assert name_to_id(name) == wire_id

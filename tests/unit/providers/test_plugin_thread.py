@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gateway_core.providers import plugin_thread as isolation
+from gateway_core.providers import plugin_thread
 from gateway_core.providers.plugin_thread import Isolation, NeverBegun
 
 
-class SlowTicket(isolation._Ticket):
+class SlowTicket(plugin_thread._Ticket):
     """Has the thread begin exactly between the giver-up's word and his second look."""
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -28,7 +28,7 @@ released = threading.Event()
 async def test_a_call_that_was_given_up_as_it_began_has_no_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(isolation, "_Ticket", SlowTicket)
+    monkeypatch.setattr(plugin_thread, "_Ticket", SlowTicket)
     made = []
 
     async def find() -> str:

@@ -17,41 +17,13 @@ from gateway_core.billing.journal import (
     name_process,
 )
 from gateway_core.concurrency import Supervisor
-from gateway_core.storage.objects import StoredObject, StoreUnavailable
 from tests.fakes.clock import in_virtual_time
-from tests.fakes.objects import FakeObjects
-from tests.unit.usecases.test_call_folds import make_record
-
-
-class Store(FakeObjects):
-    """Fails so many puts, after or before it has taken the bytes; each takes `seconds`."""
-
-    def __init__(self, *faults: str, seconds: float = 0.0) -> None:
-        super().__init__()
-        self.faults = list(faults)
-        self.seconds = seconds
-        self.puts: list[tuple[str, bytes]] = []
-
-    async def put(self, key: str, data: bytes) -> StoredObject:
-        self.puts.append((key, data))
-        await asyncio.sleep(self.seconds)
-        fault = self.faults.pop(0) if self.faults else ""
-        if fault == "refused":
-            raise StoreUnavailable("away")
-        stored = await super().put(key, data)
-        if fault == "unacknowledged":
-            raise StoreUnavailable("no answer")
-        return stored
-
-    def list_records(self) -> list[CallRecord]:
-        objects = [decode_object(key, data) for key, data in sorted(self.contents.items())]
-        assert [obj.sequence for obj in objects] == list(range(1, len(objects) + 1))
-        return [record for obj in objects for record in obj.records]
+from tests.unit.billing.journal_harness import FaultyStore, make_record
 
 
 @in_virtual_time
 async def test_a_lone_record_is_stored_at_once() -> None:
-    store = Store()
+    store = FaultyStore()
     writer = JournalWriter(store, "p")
     running = asyncio.create_task(writer.run())
     writer.add(make_record(1))
@@ -69,7 +41,7 @@ def test_what_is_at_risk_is_younger_than_a_second_while_a_put_takes_less_than_ha
 ) -> None:
     @in_virtual_time
     async def play() -> None:
-        store = Store(seconds=seconds)
+        store = FaultyStore(seconds=seconds)
         writer = JournalWriter(store, "p")
         running = asyncio.create_task(writer.run())
         loop = asyncio.get_running_loop()
@@ -92,7 +64,7 @@ def test_what_is_at_risk_is_younger_than_a_second_while_a_put_takes_less_than_ha
 
 @in_virtual_time
 async def test_the_pause_is_back_after_a_slow_hour() -> None:
-    store = Store("refused")
+    store = FaultyStore("refused")
     writer = JournalWriter(store, "p")
     running = asyncio.create_task(writer.run())
     store.away = True
@@ -110,7 +82,7 @@ async def test_the_pause_is_back_after_a_slow_hour() -> None:
 def test_a_failed_put_is_repeated_byte_for_byte_before_any_other(fault: str) -> None:
     @in_virtual_time
     async def play() -> None:
-        store = Store(*[fault] * 9)
+        store = FaultyStore(*[fault] * 9)
         writer = JournalWriter(store, "p")
         running = asyncio.create_task(writer.run())
         for number in range(50):
@@ -126,7 +98,7 @@ def test_a_failed_put_is_repeated_byte_for_byte_before_any_other(fault: str) -> 
 
 @in_virtual_time
 async def test_a_graceful_end_stores_everything_and_takes_no_more() -> None:
-    store = Store("refused", "refused", seconds=0.05)
+    store = FaultyStore("refused", "refused", seconds=0.05)
     writer = JournalWriter(store, "p")
     running = asyncio.create_task(writer.run())
     for number in range(3):
@@ -140,7 +112,7 @@ async def test_a_graceful_end_stores_everything_and_takes_no_more() -> None:
 
 @in_virtual_time
 async def test_who_has_too_much_waits_and_nothing_is_lost() -> None:
-    store = Store()
+    store = FaultyStore()
     store.away = True
     writer = JournalWriter(store, "p", most_buffered=10)
     running = asyncio.create_task(writer.run())
@@ -162,7 +134,7 @@ async def test_who_has_too_much_waits_and_nothing_is_lost() -> None:
 
 @in_virtual_time
 async def test_an_object_holds_so_many_records_and_a_full_one_is_not_waited_for() -> None:
-    store = Store()
+    store = FaultyStore()
     writer = JournalWriter(store, "p")
     running = asyncio.create_task(writer.run())
     for number in range(journal.MOST_RECORDS * 2 + 1):
@@ -176,7 +148,7 @@ async def test_an_object_holds_so_many_records_and_a_full_one_is_not_waited_for(
 
 @in_virtual_time
 async def test_an_object_is_told_of_before_and_after() -> None:
-    store, told = Store(seconds=0.1), list[tuple[str, int, int]]()
+    store, told = FaultyStore(seconds=0.1), list[tuple[str, int, int]]()
     writer = JournalWriter(
         store,
         "p",
@@ -208,7 +180,7 @@ async def test_run_that_is_begun_again_stores_the_object_it_had_failed_at() -> N
         if failures:
             raise failures.pop()
 
-    store = Store()
+    store = FaultyStore()
     writer = JournalWriter(store, "p", sent=note)
     running = asyncio.create_task(Supervisor().keep("journal", writer.run))
     writer.add(make_record(1))

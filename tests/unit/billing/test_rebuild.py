@@ -13,7 +13,7 @@ from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import REBUILD_SECONDS, FakeCounters
 from tests.fakes.kubernetes import FakeKubernetes
 from tests.fakes.objects import FakeObjects
-from tests.unit.usecases.test_call_folds import make_record, store_object
+from tests.unit.billing.journal_harness import make_record, store_object
 
 MANY = 40
 
