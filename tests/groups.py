@@ -4,7 +4,7 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 
 ONE_SERVER = ("integration", "callbacks", "conformance")
 """Folders whose tests share one running gateway, and so one worker."""
-SHORTEST_LAST = ("conformance", "ports", "crd", "chart", "install", "cli", "unit")
+SHORTEST_LAST = ("conformance", "ports", "crd", "chart", "cli", "unit")
 """Folders whose groups are short, in order: the last to end then is a short one."""
 
 

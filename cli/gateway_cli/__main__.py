@@ -10,7 +10,7 @@ from gateway_cli.nouns import NounGroup
 from gateway_cli.session import SELECTED, Selection
 
 PLUGIN = "kubectl-modelgateway"
-"""What kubectl looks for on PATH when it is called as `kubectl modelgateway`."""
+"""The program that `kubectl modelgateway` looks for on PATH."""
 
 app = typer.Typer(
     name="gatewayctl",

@@ -1,4 +1,4 @@
-"""What the commands print: one result on standard output, notes and errors on standard error.
+"""Output of commands: one result on standard output, notes and errors on standard error.
 
 A result is a document of plain values, the same for people and scripts; a table is one way to see
 it. JSON and YAML hold it whole, without markup, and their fields are kept from release to release.
@@ -20,7 +20,7 @@ Output = Annotated[Format, typer.Option("--output", "-o", help="How the result i
 
 Document = Mapping[str, Any]
 ANY_WIDTH = 4000
-"""Where no terminal ends the lines they are as long as they have to be."""
+"""Columns of an output that is no terminal: no line is wrapped or cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def print_one(document: Document, lines: Sequence[Column], output: Format) -> No
 
 
 def print_done(text: str, document: Document, output: Format) -> None:
-    """Says what was done; for scripts it is the document of what it is now."""
+    """Prints what was done; for scripts the document of the result."""
     if output == "table":
         _console(sys.stdout).print(Text(f"✓ {text}"), soft_wrap=True)
     else:
@@ -109,12 +109,12 @@ def print_plain(text: str) -> None:
 
 
 def print_note(text: str) -> None:
-    """Something beside the result, on standard error."""
+    """Prints a note beside the result, on standard error."""
     _console(sys.stderr).print(Text(text), soft_wrap=True)
 
 
 def print_error(text: str) -> None:
-    """What is wrong and what to do, on standard error."""
+    """Prints what is wrong and what to do, on standard error."""
     _console(sys.stderr).print(Text(f"✗ {text}", style="red"), soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""Says what is happening and how long it takes, on a terminal and in a log alike.
+"""Progress of what takes more than a moment, on a terminal and in a log alike.
 
 Used by everything in the CLI that takes more than a moment.
 """
@@ -13,7 +13,7 @@ from rich.markup import escape
 
 PLAIN_FIRST_SECONDS = 3.0
 PLAIN_INTERVAL_SECONDS = 20.0
-"""How often a stage says that it is still at work where there is no terminal to animate."""
+"""Interval of the lines about a stage that is still at work, without a terminal."""
 
 
 def format_seconds(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What every command shares: the cluster chosen, errors as text and exit code, confirmation.
+"""Parts of every command: the cluster chosen, errors as text and exit code, confirmation.
 
 Clients are imported when a command runs: help and completion do without.
 """
@@ -46,7 +46,9 @@ SELECTED: ContextVar[Selection] = ContextVar("SELECTED", default=Selection())  #
 
 
 @contextlib.contextmanager
-def explained(*, interrupted: str | None = None, exit_code: int | None = None) -> Iterator[None]:
+def exit_on_error(
+    *, interrupted: str | None = None, exit_code: int | None = None
+) -> Iterator[None]:
     """Turns a CommandError into its text and exit code.
 
     `interrupted`: the note after Ctrl-C. `exit_code` replaces that of every error.
@@ -72,11 +74,11 @@ def on_cluster(namespace: str | None, work: Callable[["Cluster"], Awaitable[Resu
         async with open_cluster(namespace) as cluster:
             return await work(cluster)
 
-    with explained():
+    with exit_on_error():
         return asyncio.run(run())
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Asks before what cannot be undone; without a terminal `--yes` is needed."""
+    """Asks before a step that cannot be undone; without a terminal `--yes` is needed."""
     if not yes:
         typer.confirm(question, abort=True, err=True)

@@ -30,9 +30,9 @@ class ResettingPeer:
 
     def __init__(self, folder: Path) -> None:
         keys = write_cluster_keys(folder)
-        self.ca = keys.ca
+        self.ca = keys.certificate
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._tls.load_cert_chain(keys.certificate("apiserver"), keys.key("apiserver"))
+        self._tls.load_cert_chain(keys.certificate, keys.key)
         self._listener = socket.socket()
         self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(THREADS)]
         self._lock = threading.Lock()

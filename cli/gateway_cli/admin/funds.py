@@ -2,7 +2,7 @@
 
 `spec.funds` is everything ever paid in. A payment is added to what is there by compare-and-set, and
 its reference is noted in the same write, so that repeating a command adds nothing. A payment
-without a reference is given one, which is printed first: whatever happens, it can be repeated.
+without a reference is given one, which is printed first: after any failure it can be repeated.
 """
 
 import json
@@ -190,7 +190,7 @@ def _read_time(entry: dict[str, Any]) -> datetime:
 
 
 def find_declarers(obj: dict[str, Any]) -> list[str]:
-    """Who has applied the account's funds, such as a GitOps controller.
+    """Other field managers that have applied the account's funds, such as a GitOps controller.
 
     Not `gatewayctl apply`, which leaves money there that was added.
     """

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway_cli.admin.documents import complete_budget, describe_guardrail
-from gateway_cli.admin.limits import BUDGET_LINES, Clearable, make_limit, merge_given, show_limit
+from gateway_cli.admin.limits import (
+    BUDGET_LINES,
+    Clearable,
+    make_limit,
+    merge_fields,
+    name_fields,
+    show_limit,
+)
 from gateway_cli.admin.objects import KindView, Patch
 from gateway_cli.admin.tokens import name_declared
 from gateway_cli.cluster.errors import AlreadyThere, ClusterError
@@ -117,14 +124,16 @@ def create(
     """Create a guardrail of ACCOUNT; add keys with `assign`."""
     spec = {
         "accountName": account,
-        "displayName": display_name,
-        "description": description,
         "limit": make_limit(limit, window),
-        "requestsPerMinute": rpm,
-        "allowedModels": model,
-        "deniedModels": deny_model,
-        "allowedProviders": provider,
-        "deniedProviders": deny_provider,
+        **name_fields(
+            display_name=display_name,
+            description=description,
+            rpm=rpm,
+            model=model,
+            deny_model=deny_model,
+            provider=provider,
+            deny_provider=deny_provider,
+        ),
     }
 
     async def run(cluster: "Cluster") -> Object:
@@ -159,16 +168,16 @@ def change(
     output: Output = "table",
 ) -> None:
     """Change the given fields. Effective within 5 seconds."""
-    given = {
-        "displayName": display_name,
-        "description": description,
-        "requestsPerMinute": rpm,
-        "allowedModels": model,
-        "deniedModels": deny_model,
-        "allowedProviders": provider,
-        "deniedProviders": deny_provider,
-    }
-    patch = merge_given(given, clear, GatewayGuardrail)
+    given = name_fields(
+        display_name=display_name,
+        description=description,
+        rpm=rpm,
+        model=model,
+        deny_model=deny_model,
+        provider=provider,
+        deny_provider=deny_provider,
+    )
+    patch = merge_fields(given, clear, GatewayGuardrail)
     VIEW.change(id_to_name(guardrail), patch, "is changed", namespace, output)
 
 

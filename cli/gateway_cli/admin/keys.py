@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway_cli.admin.documents import complete_budget, describe_key
-from gateway_cli.admin.limits import BUDGET_LINES, Clearable, make_limit, merge_given, show_limit
+from gateway_cli.admin.limits import (
+    BUDGET_LINES,
+    Clearable,
+    make_limit,
+    merge_fields,
+    name_fields,
+    show_limit,
+)
 from gateway_cli.admin.objects import KindView, Patch
 from gateway_cli.admin.tokens import find_key_ring, name_declared, rotate_tokens
 from gateway_cli.cluster.errors import ClusterError
@@ -136,10 +143,7 @@ def create(
         "createdBy": created_by,
         "secretName": secret_name,
         "limit": make_limit(limit, window),
-        "requestsPerMinute": rpm,
-        "allowedModels": model,
-        "allowedProviders": provider,
-        "expirationTime": expires,
+        **name_fields(rpm=rpm, model=model, provider=provider, expires=expires),
         "metadata": dict(parse_pair(entry, "--note") for entry in note or ()) or None,
     }
 
@@ -191,14 +195,10 @@ def change(
     output: Output = "table",
 ) -> None:
     """Change the given fields. Effective within 5 seconds."""
-    given = {
-        "displayName": display_name,
-        "requestsPerMinute": rpm,
-        "allowedModels": model,
-        "allowedProviders": provider,
-        "expirationTime": expires,
-    }
-    patch = merge_given(given, clear, GatewayKey)
+    given = name_fields(
+        display_name=display_name, rpm=rpm, model=model, provider=provider, expires=expires
+    )
+    patch = merge_fields(given, clear, GatewayKey)
     VIEW.change(id_to_name(key), patch, "is changed", namespace, output)
 
 
@@ -304,7 +304,7 @@ def _refuse_revoked(obj: Object) -> Object:
 def _print_secret(obj: Object, plaintext: str | None, text: str, output: Format) -> None:
     """The secret on standard output, once and alone; what is around it on standard error.
 
-    Without plaintext the operator has it: where it is is told instead.
+    Without plaintext the operator has made it: the note names its Secret.
     """
     document = describe_key(obj)
     if output != "table":

@@ -11,7 +11,7 @@ from gateway_core.api.resource import Resource
 
 
 class Clearable(StrEnum):
-    """What `set --clear` can take away."""
+    """Restrictions that `set --clear` can take away."""
 
     RPM = "rpm"
     MODEL = "model"
@@ -21,12 +21,16 @@ class Clearable(StrEnum):
 
 
 FIELDS = {
-    Clearable.RPM: ("requestsPerMinute",),
-    Clearable.MODEL: ("allowedModels", "deniedModels"),
-    Clearable.PROVIDER: ("allowedProviders", "deniedProviders"),
-    Clearable.EXPIRES: ("expirationTime",),
-    Clearable.DESCRIPTION: ("description",),
+    "display_name": "displayName",
+    "description": "description",
+    "rpm": "requestsPerMinute",
+    "model": "allowedModels",
+    "deny_model": "deniedModels",
+    "provider": "allowedProviders",
+    "deny_provider": "deniedProviders",
+    "expires": "expirationTime",
 }
+"""Option to field of the spec of a key or guardrail."""
 
 BUDGET_LINES = (
     Column("Limit", lambda budget: show_limit(budget)),
@@ -55,18 +59,24 @@ def show_limit(budget: Any) -> str | None:
     return None if budget["limit"] is None else f"{budget['limit']} {budget['window']}"
 
 
-def merge_given(
-    given: dict[str, Any], cleared: list[Clearable] | None, present: type[Resource]
+def name_fields(**options: Any) -> dict[str, Any]:
+    """The fields of a spec that options give; an option that is None gives none."""
+    return {FIELDS[name]: value for name, value in options.items() if value is not None}
+
+
+def merge_fields(
+    given: dict[str, Any], cleared: list[Clearable] | None, kind: type[Resource]
 ) -> dict[str, Any]:
-    """The patch that options ask for: what is given, and null for what is cleared.
+    """The patch of a key or guardrail: the fields given, and null for what is cleared.
 
     A usage error where that is nothing, or a field is both.
     """
-    known = present.model_fields["spec"].annotation.model_fields  # type: ignore[union-attr]
+    known = kind.model_fields["spec"].annotation.model_fields  # type: ignore[union-attr]
     aliases = {field.alias for field in known.values()}
-    change = {field: value for field, value in given.items() if value is not None}
+    change = dict(given)
     for word in cleared or ():
-        fields = [field for field in FIELDS[word] if field in aliases]
+        named = [FIELDS[name] for name in (str(word), f"deny_{word}") if name in FIELDS]
+        fields = [field for field in named if field in aliases]
         if not fields or any(field in change for field in fields):
             raise typer.BadParameter(f"--clear {word} cannot be asked for here")
         change |= dict.fromkeys(fields)

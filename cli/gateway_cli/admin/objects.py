@@ -64,7 +64,7 @@ class KindView:
     def print_changed(
         self, obj: Object, text: str | Callable[[Document], str], output: Format
     ) -> None:
-        """Says what was done to the object; for scripts it is the document of what it is now."""
+        """Prints what was done to the object; for scripts its document after the change."""
         document = self.describe(obj)
         done = text(document) if callable(text) else text
         print_done(f"{self.word} {document['name']} {done}", document, output)

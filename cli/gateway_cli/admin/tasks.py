@@ -16,7 +16,7 @@ from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 
 NEW = "Pending"
-"""What a task that has no phase yet is called."""
+"""Shown for a task that has no phase yet."""
 Phase = Literal["Pending", "Submitting", "Running", "Completed", "Failed"]
 ENDED = ("Completed", "Failed")
 

@@ -20,7 +20,7 @@ from gateway_core.api.usage import GatewayUsage
 
 
 class By(StrEnum):
-    """What rows can be told apart by."""
+    """Names that rows can be grouped by."""
 
     ACCOUNT = "account"
     KEY = "key"
@@ -38,7 +38,7 @@ _FIELDS = {
     "cost_micros": "chargedMicros",
 }
 UNNAMED = "-"
-"""What people see of calls without a key (made with kubectl), and of rows beyond a day's most."""
+"""Shown for calls without a key (made with kubectl), and for rows beyond the limit of a day."""
 
 app = typer.Typer(add_completion=False)
 
@@ -137,7 +137,7 @@ def group_rows(rows: Iterable[dict[str, Any]], by: Sequence[str]) -> list[dict[s
 
 
 def sum_earlier(found: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
-    """What the sums of past days come to, and the newest day in them; None without any."""
+    """The sum of the past days that have no rows, and the newest of them; None without any."""
     sums = dict.fromkeys(SUMS, 0)
     through = ""
     for obj in found:

@@ -34,7 +34,7 @@ from gateway_core.kube.errors import KubernetesError
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 MOST_ATTEMPTS = 8
-"""How often a change is decided anew because another writer's came between."""
+"""Attempts at a change while other writers change the same object."""
 CALL_SECONDS = 20.0
 PAUSE_SECONDS = 0.2
 SUGGESTIONS = 3
@@ -197,7 +197,7 @@ class Cluster:
 
             return await _retry_conflicts(f"{obj['kind']} {obj['metadata']['name']}", attempt)
 
-        await self._insist(send)
+        await self._retry(send)
 
     async def get_secret(self, name: str) -> Object:
         """A Secret. NotThere."""
@@ -222,7 +222,7 @@ class Cluster:
             "stringData": dict(content),
         }
         query = {"fieldManager": FIELD_MANAGER}
-        await self._insist(lambda: self.call("POST", self._secrets, body, query))
+        await self._retry(lambda: self.call("POST", self._secrets, body, query))
 
     async def ensure_secret(
         self, name: str, content: Mapping[str, str], labels: Mapping[str, str]
@@ -268,8 +268,8 @@ class Cluster:
             return f"{root}/{plural}"
         return f"{root}/namespaces/{obj['metadata'].get('namespace', self.namespace)}/{plural}"
 
-    async def _insist(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """What `work` gives, repeated while its refusal may pass."""
+    async def _retry(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """The result of `work`, repeated while its refusal may pass."""
         deadline = time.monotonic() + self._patience
         while True:
             try:
@@ -291,7 +291,7 @@ class Cluster:
 
 
 async def _retry_conflicts(what: str, attempt: Callable[[], Awaitable[Result]]) -> Result:
-    """What `attempt` (read, decide, write) gives, once no other writer comes between."""
+    """The result of `attempt` (read, decide, write) once no other writer comes between."""
     for _ in range(MOST_ATTEMPTS):
         try:
             return await attempt()
@@ -312,7 +312,7 @@ def _explaining(call: str) -> Iterator[None]:
 
 
 def _suggest(name: str, known: Iterable[Object]) -> str:
-    """What to try instead: names that are like it, or objects that are shown by that name."""
+    """Suggestions: similar names, or objects whose display name it is."""
     shown = {obj["metadata"]["name"]: obj["spec"].get("displayName") for obj in known}
     called = [found for found, display in shown.items() if display == name]
     alike = called or difflib.get_close_matches(name, shown, SUGGESTIONS)

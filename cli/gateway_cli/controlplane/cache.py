@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway_cli.files import try_lock
+from gateway_cli.machine import try_lock
 from gateway_cli.progress import Reporter
 from gateway_cli.session import CommandError
 
@@ -63,7 +63,7 @@ def collect_binaries(
 
 
 class BinaryCache:
-    """Where downloaded and built binaries are kept between runs and checkouts."""
+    """The folder that keeps downloaded and built binaries between runs and checkouts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""Which control-plane binaries are used: the first source that serves.
+"""Choice of the control-plane binaries: the first source that has them.
 
 The order: `$KUBEBUILDER_ASSETS`, the cache, the published archive, a build from Go modules. Used
 by the local run and by `gatewayctl local binaries`.

@@ -1,11 +1,8 @@
 """The sources that make control-plane binaries: a published archive, or a build from Go modules."""
 
-import asyncio
-import contextlib
 import hashlib
 import os
 import shutil
-import signal
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +16,7 @@ from gateway_cli.controlplane.pins import (
     BUILD_VERSION,
     GO_PACKAGES,
 )
+from gateway_cli.machine import run_program
 from gateway_cli.progress import Reporter
 
 # a network that lets nothing out must cost seconds, not minutes
@@ -124,7 +122,7 @@ async def _download(url: str, target: Path, wanted: str) -> None:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Takes the three programs out of the archive by name; nothing else of it is written."""
+    """Extracts the three programs by name, and nothing else of the archive."""
     with tarfile.open(archive, "r:gz") as content:
         for member in content:
             name = Path(member.name).name
@@ -142,25 +140,13 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 async def _build(go: str, source: Path, package: str, target: Path, env: Mapping[str, str]) -> None:
     partial = target.with_name(f"{target.name}.partial")
-    process = await asyncio.create_subprocess_exec(
+    done = await run_program(
         *(go, "build", "-ldflags", _linker_flags(), "-o", str(partial), package),
         cwd=source,
         env={**env, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly"},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
     )
-    try:
-        output, _ = await process.communicate()
-    finally:
-        # an interrupted run must not leave compilers at work
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-    if process.returncode != 0:
-        tail = " / ".join(output.decode(errors="replace").strip().splitlines()[-5:])
+    if done.code != 0:
+        tail = " / ".join(done.errors.splitlines()[-5:])
         raise SourceUnavailableError(f"`go build {package}` failed: {tail}")
     os.replace(partial, target)
 

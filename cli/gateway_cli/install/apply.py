@@ -19,7 +19,7 @@ from gateway_cli.cluster import FIELD_MANAGER
 from gateway_cli.cluster.manifests import read_manifests
 from gateway_cli.options import Namespace, parse_period
 from gateway_cli.output import Output, print_data, print_note, print_plain
-from gateway_cli.session import explained
+from gateway_cli.session import exit_on_error
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import GROUP
 from gateway_core.api.resource import Object
@@ -71,14 +71,14 @@ def apply(
                     print_plain(f"{obj['kind']}/{obj['metadata']['name']} applied")
         return applied
 
-    with explained():
+    with exit_on_error():
         applied = asyncio.run(run())
     if output != "table":
         print_data({"items": applied}, output)
 
 
-def keep_funds(obj: Object, say: Callable[[str], None], present: Object | None) -> Object:
-    """The account to apply, none of its funds lower than in `present`; tells `say` what it kept.
+def keep_funds(obj: Object, report: Callable[[str], None], present: Object | None) -> Object:
+    """The account to apply, none of its funds lower than in `present`; tells `report` what it kept.
 
     Funds that an earlier file named and this one does not stay in it, since what is applied no more
     is taken away. It bears the version that was read, so that a payment in between is a conflict.
@@ -95,7 +95,7 @@ def keep_funds(obj: Object, say: Callable[[str], None], present: Object | None) 
     }
     for pot, micros in kept.items():
         said = f"names {dollars(given[pot])} USD" if given.get(pot) is not None else "names none"
-        say(
+        report(
             f"! {obj['metadata']['name']} keeps its funds.{pot} of {dollars(micros)} USD; the file"
             f" {said}, and --lower-funds would take the difference away"
         )

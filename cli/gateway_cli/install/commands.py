@@ -10,7 +10,7 @@ from gateway_cli.admin.tokens import SECRET_LABELS, make_secret_key, make_webhoo
 from gateway_cli.install.trial import Trial, run_trial
 from gateway_cli.options import Namespace
 from gateway_cli.output import print_plain
-from gateway_cli.session import EXIT_FAILED, explained
+from gateway_cli.session import EXIT_FAILED, exit_on_error
 
 PATIENCE_SECONDS = 60.0
 
@@ -51,7 +51,7 @@ def secrets(
                 made = await cluster.ensure_secret(name, content, SECRET_LABELS)
                 print_plain(f"Secret/{name} {'created' if made else 'is there'}")
 
-    with explained(exit_code=EXIT_FAILED):
+    with exit_on_error(exit_code=EXIT_FAILED):
         asyncio.run(run())
 
 
@@ -74,5 +74,5 @@ def run_test(
 ) -> None:
     """Run one task from POST to its video, and its callback if a host is given."""
     trial = Trial(base_url, service, model, api_key, callback_host, callback_secret)
-    with explained(exit_code=EXIT_FAILED):
+    with exit_on_error(exit_code=EXIT_FAILED):
         asyncio.run(run_trial(trial, print_plain))

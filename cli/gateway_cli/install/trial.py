@@ -26,7 +26,7 @@ CALLBACK_SECONDS = 200.0
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What to try: the API, the model, the key, and where callbacks may reach this pod."""
+    """The API, model and key of the test, and this pod's address for callbacks."""
 
     base_url: str
     service: str
@@ -36,28 +36,28 @@ class Trial:
     callback_secret: str | None = None
 
 
-async def run_trial(trial: Trial, say: Callable[[str], None]) -> None:
-    """One task to its end; tells `say` of each step.
+async def run_trial(trial: Trial, report: Callable[[str], None]) -> None:
+    """One task to its end; tells `report` of each step.
 
     Raises:
         SampleFailed: something is not as it should be.
     """
     async with (
         _listen(trial.callback_host) as (callback_url, received),
-        RestApi(trial.base_url, trial.api_key, say) as api,
+        RestApi(trial.base_url, trial.api_key, report) as api,
     ):
         begin, operation = time.monotonic(), f"{trial.service}/{ACTION}"
         task_id = await create_sample(api, operation, trial.model, callback_url)
-        say(f"202: {task_id} is recorded")
+        report(f"202: {task_id} is recorded")
         task = await wait_completed(api, operation, task_id, TASK_SECONDS, lambda _: None)
         took = time.monotonic() - begin
-        say(f"completed after {took:.1f} s, cost {task['usage']['cost']} USD")
+        report(f"completed after {took:.1f} s, cost {task['usage']['cost']} USD")
         with tempfile.TemporaryDirectory() as folder:
             url, size = await fetch_video(api, task, Path(folder, "video.mp4"))
-        say(f"video of {size} bytes from {url}")
+        report(f"video of {size} bytes from {url}")
         if callback_url:
             await _check_callback(received, task_id, trial.callback_secret)
-            say("the callback arrived")
+            report("the callback arrived")
 
 
 @asynccontextmanager

@@ -1,12 +1,13 @@
-"""Certificates and keys of the local control plane, and the kubeconfig of its admin.
+"""Certificate and keys of the local control plane, and the kubeconfig of its admin.
 
-The CA and the service-account key are kept; leaf certificates are made anew at every start, so
-that none expires.
+The service-account key is kept: it signs tokens of which clients have copies. The certificate and
+the admin's token are made anew at every start, so that none expires.
 """
 
 import base64
 import datetime
 import ipaddress
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,18 +15,13 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-)
-from cryptography.x509.oid import ExtendedKeyUsageOID
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from gateway_cli.files import write_private
+from gateway_cli.machine import write_private
 
-_CA_NAME = x509.Name.from_rfc4514_string("CN=model-gateway-local-ca")
+_NAME = x509.Name.from_rfc4514_string("CN=model-gateway-local")
+_SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+_SERVER_ADDRESSES = ("127.0.0.1", "::1", "10.0.0.1")
 _CA_USAGE = x509.KeyUsage(
     digital_signature=True,
     key_cert_sign=True,
@@ -37,8 +33,6 @@ _CA_USAGE = x509.KeyUsage(
     encipher_only=False,
     decipher_only=False,
 )
-_SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
-_SERVER_ADDRESSES = ("127.0.0.1", "::1", "10.0.0.1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,78 +42,71 @@ class ClusterKeys:
     folder: Path
 
     @property
-    def ca(self) -> Path:
-        """Certificate of the CA that signs all others."""
-        return self.folder / "ca.crt"
+    def certificate(self) -> Path:
+        """The server's certificate, which is its own CA."""
+        return self.folder / "apiserver.crt"
 
     @property
-    def service_account_public_key(self) -> Path:
-        """The key that service-account tokens are verified with."""
-        return self.folder / "service-account.pub"
+    def key(self) -> Path:
+        """The server's private key."""
+        return self.folder / "apiserver.key"
 
-    def certificate(self, name: str) -> Path:
-        """Certificate of the leaf `name`: `apiserver` or `admin`."""
-        return self.folder / f"{name}.crt"
+    @property
+    def service_account_key(self) -> Path:
+        """The private key that service-account tokens are signed and verified with."""
+        return self.folder / "service-accounts.key"
 
-    def key(self, name: str) -> Path:
-        """Private key of `name`: a leaf, `ca` or `service-account`."""
-        return self.folder / f"{name}.key"
+    @property
+    def tokens(self) -> Path:
+        """The admin's token in kube-apiserver's format: token, user, uid, groups."""
+        return self.folder / "tokens.csv"
+
+    def read_token(self) -> str:
+        """The admin's token."""
+        return self.tokens.read_text().partition(",")[0]
 
 
 def write_cluster_keys(folder: Path) -> ClusterKeys:
-    """Makes what is missing of the kept keys, and all leaf certificates."""
+    """Makes the certificate and the token, and the service-account key if there is none."""
     keys = ClusterKeys(folder)
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    if not keys.service_account_public_key.exists():
-        public = _make_key(keys.key("service-account")).public_key()
-        content = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-        write_private(keys.service_account_public_key, content)
-    if keys.ca.exists():
-        ca_key = load_pem_private_key(keys.key("ca").read_bytes(), password=None)
-        if not isinstance(ca_key, ec.EllipticCurvePrivateKey):
-            raise TypeError(f"{keys.key('ca')} holds no elliptic-curve key")
-    else:
-        ca_key = _make_key(keys.key("ca"))
-        builder = (
-            _describe(_CA_NAME, ca_key, days=3650)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_CA_USAGE, critical=True)
-        )
-        _sign(builder, ca_key, keys.ca)
+    if not keys.service_account_key.exists():
+        _make_key(keys.service_account_key)
+    content = f'{secrets.token_urlsafe(32)},local-admin,local-admin,"system:masters"\n'
+    write_private(keys.tokens, content.encode())
+    key = _make_key(keys.key)
     names = [x509.DNSName(name) for name in _SERVER_NAMES]
     addresses = [x509.IPAddress(ipaddress.ip_address(text)) for text in _SERVER_ADDRESSES]
-    leaves = {"apiserver": "CN=kube-apiserver", "admin": "CN=local-admin,O=system:masters"}
-    for name, subject in leaves.items():
-        key = _make_key(keys.key(name))
-        purposes = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
-        builder = (
-            _describe(x509.Name.from_rfc4514_string(subject), key, days=365)
-            .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
-            .add_extension(x509.SubjectAlternativeName([*names, *addresses]), critical=False)
-        )
-        _sign(builder, ca_key, keys.certificate(name))
+    now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(_NAME)
+        .issuer_name(_NAME)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - day)
+        .not_valid_after(now + 365 * day)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_CA_USAGE, critical=True)
+        .add_extension(x509.SubjectAlternativeName([*names, *addresses]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    write_private(keys.certificate, certificate.public_bytes(Encoding.PEM))
     return keys
 
 
 def write_kubeconfig(path: Path, keys: ClusterKeys, server: str, namespace: str) -> None:
     """Writes a kubeconfig that holds all it needs, for the admin of the local cluster."""
-
-    def embed(file: Path) -> str:
-        return base64.b64encode(file.read_bytes()).decode()
-
     name = "model-gateway-local"
-    cluster = {"server": server, "certificate-authority-data": embed(keys.ca)}
-    user = {
-        "client-certificate-data": embed(keys.certificate("admin")),
-        "client-key-data": embed(keys.key("admin")),
-    }
+    ca = base64.b64encode(keys.certificate.read_bytes()).decode()
+    cluster = {"server": server, "certificate-authority-data": ca}
     context = {"cluster": name, "user": name, "namespace": namespace}
     content = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": name, "cluster": cluster}],
-        "users": [{"name": name, "user": user}],
+        "users": [{"name": name, "user": {"token": keys.read_token()}}],
         "contexts": [{"name": name, "context": context}],
         "current-context": name,
     }
@@ -128,25 +115,8 @@ def write_kubeconfig(path: Path, keys: ClusterKeys, server: str, namespace: str)
 
 def _make_key(path: Path) -> ec.EllipticCurvePrivateKey:
     key = ec.generate_private_key(ec.SECP256R1())
-    write_private(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return key
-
-
-def _describe(
-    subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
-) -> x509.CertificateBuilder:
-    now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(_CA_NAME)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - day)
-        .not_valid_after(now + days * day)
+    # kube-apiserver verifies with the public half of such a key, and not with that of a PKCS8 one
+    write_private(
+        path, key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
     )
-
-
-def _sign(builder: x509.CertificateBuilder, ca_key: ec.EllipticCurvePrivateKey, path: Path) -> None:
-    certificate = builder.sign(ca_key, hashes.SHA256())
-    write_private(path, certificate.public_bytes(Encoding.PEM))
+    return key

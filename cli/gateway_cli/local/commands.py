@@ -16,7 +16,7 @@ from gateway_cli.local.errors import LocalRunError
 from gateway_cli.local.run import LocalRun
 from gateway_cli.local.rundir import RunDirectory
 from gateway_cli.progress import Reporter
-from gateway_cli.session import EXIT_FAILED, EXIT_INTERRUPTED, explained
+from gateway_cli.session import EXIT_FAILED, EXIT_INTERRUPTED, exit_on_error
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -57,7 +57,7 @@ def up(
     only: Only = None,
 ) -> None:
     """Start everything and keep it running until Ctrl-C or `gatewayctl local down`."""
-    with explained(exit_code=EXIT_FAILED):
+    with exit_on_error(exit_code=EXIT_FAILED):
         config = read_config(
             os.environ,
             port_base=port_base,
@@ -76,7 +76,7 @@ def demo(
     store: StoreOption = "directory",
 ) -> None:
     """Start everything, run one task to its video, show it, and stop everything."""
-    with explained(exit_code=EXIT_FAILED):
+    with exit_on_error(exit_code=EXIT_FAILED):
         config = read_config(
             os.environ,
             port_base=port_base,
@@ -91,7 +91,7 @@ def demo(
 @app.command()
 def down() -> None:
     """Stop the run of this folder."""
-    with explained(exit_code=EXIT_FAILED):
+    with exit_on_error(exit_code=EXIT_FAILED):
         _take_down(read_config(os.environ), Reporter())
 
 
@@ -99,7 +99,7 @@ def down() -> None:
 def clean() -> None:
     """Stop the run, if any, and remove all its state: keys, objects, videos, logs."""
     reporter = Reporter()
-    with explained(exit_code=EXIT_FAILED):
+    with exit_on_error(exit_code=EXIT_FAILED):
         config = read_config(os.environ)
         _take_down(config, reporter)
         if config.directory.exists():
@@ -114,7 +114,7 @@ def clean() -> None:
 def binaries() -> None:
     """Find or build the control plane's binaries, and print their folder."""
     reporter = Reporter()
-    with explained(exit_code=EXIT_FAILED):
+    with exit_on_error(exit_code=EXIT_FAILED):
         modules = find_root() / "tools" / "controlplane"
         found = asyncio.run(resolve_binaries(modules, os.environ, reporter))
         reporter.line(f"{found.etcd}\n{found.kube_apiserver}\n{found.kubectl}")

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
@@ -17,6 +18,7 @@ from gateway_cli.local.certificates import ClusterKeys
 from gateway_cli.local.config import LOOPBACK, MODERATION_MODEL, LocalConfig
 from gateway_cli.local.errors import LocalRunError
 from gateway_cli.local.state import S3_ACCESS_KEY, S3_REGION, Credentials
+from gateway_cli.machine import run_program
 
 CONTROL_PLANE = ("etcd", "kube-apiserver")
 BACKENDS = ("redis", "media", "simulator")
@@ -87,28 +89,30 @@ def describe_etcd(config: LocalConfig, binaries: ControlPlaneBinaries) -> Proces
 def describe_apiserver(
     config: LocalConfig, binaries: ControlPlaneBinaries, keys: ClusterKeys
 ) -> ProcessSpec:
-    """Kube-apiserver on loopback, with RBAC and a client certificate for its admin."""
+    """Kube-apiserver on loopback, with RBAC and a token for its admin."""
     command = (
         str(binaries.kube_apiserver),
         f"--etcd-servers=http://{LOOPBACK}:{config.ports.etcd}",
         f"--bind-address={LOOPBACK}",
         f"--advertise-address={LOOPBACK}",
         f"--secure-port={config.ports.kube_apiserver}",
-        f"--tls-cert-file={keys.certificate('apiserver')}",
-        f"--tls-private-key-file={keys.key('apiserver')}",
-        f"--client-ca-file={keys.ca}",
+        f"--tls-cert-file={keys.certificate}",
+        f"--tls-private-key-file={keys.key}",
+        f"--token-auth-file={keys.tokens}",
         "--anonymous-auth=false",
         "--authorization-mode=RBAC",
-        f"--service-account-key-file={keys.service_account_public_key}",
-        f"--service-account-signing-key-file={keys.key('service-account')}",
+        f"--service-account-key-file={keys.service_account_key}",
+        f"--service-account-signing-key-file={keys.service_account_key}",
         "--service-account-issuer=https://kubernetes.default.svc",
         "--service-cluster-ip-range=10.0.0.0/24",
         # an endpoint on loopback is refused by its own validation, over and over
         "--endpoint-reconciler-type=none",
     )
-    tls = ssl.create_default_context(cafile=str(keys.ca))
-    tls.load_cert_chain(keys.certificate("admin"), keys.key("admin"))
-    check = _answers_ok(f"https://{LOOPBACK}:{config.ports.kube_apiserver}/readyz", tls)
+    check = _answers_ok(
+        f"https://{LOOPBACK}:{config.ports.kube_apiserver}/readyz",
+        ssl=ssl.create_default_context(cafile=str(keys.certificate)),
+        headers={"Authorization": f"Bearer {keys.read_token()}"},
+    )
     return ProcessSpec(
         *("kube-apiserver", command, os.environ, check), ready_timeout_seconds=90, grace_seconds=15
     )
@@ -223,23 +227,10 @@ async def find_s3_server(root: Path) -> Path:
     Raises:
         LocalRunError: there is none and it cannot be built; the text says why.
     """
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tools.programs", "versitygw"),
-        cwd=root,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        told, wrong = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            await process.wait()
-    lines = told.decode().splitlines()
-    if process.returncode or not lines:
-        raise LocalRunError(f"there is no S3 server: {wrong.decode().strip()}")
-    return Path(lines[-1])
+    done = await run_program(sys.executable, "-m", "tools.programs", "versitygw", cwd=root)
+    if done.code or not done.output:
+        raise LocalRunError(f"there is no S3 server: {done.errors}")
+    return Path(done.output.splitlines()[-1])
 
 
 def _find_redis_server() -> Path:
@@ -275,14 +266,14 @@ def _list_store_variables(config: LocalConfig, credentials: Credentials) -> Mapp
     }
 
 
-def _answers_ok(url: str, tls: ssl.SSLContext | None = None) -> ReadyCheck:
+def _answers_ok(url: str, **options: Any) -> ReadyCheck:
     """Ready when a GET of `url` answers 200."""
 
     async def check() -> bool:
         try:
             async with (
                 aiohttp.ClientSession(timeout=_CHECK_TIMEOUT) as session,
-                session.get(url, ssl=tls or True) as answer,
+                session.get(url, **options) as answer,
             ):
                 return answer.status == 200
         except (aiohttp.ClientError, OSError, TimeoutError):

@@ -54,6 +54,7 @@ from gateway_cli.local.state import (
     write_env_file,
 )
 from gateway_cli.local.supervisor import Supervisor
+from gateway_cli.machine import run_program
 from gateway_cli.progress import Reporter, format_seconds
 
 APPLY_SECONDS = 30.0
@@ -159,25 +160,20 @@ class LocalRun:
         return self._supervisor.log_of(name)
 
     async def kubectl(self, *arguments: str) -> str:
-        """What kubectl prints for the cluster in use, in the run's namespace.
+        """The output of kubectl for the cluster in use, in the run's namespace.
 
         Raises:
             ClusterError: if it fails; the text is what it says.
         """
-        process = await asyncio.create_subprocess_exec(
+        done = await run_program(
             str(self.kubectl_path),
             f"--kubeconfig={self.config.cluster_kubeconfig}",
             f"--namespace={self.config.namespace}",
             *arguments,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
         )
-        output, errors = await process.communicate()
-        if process.returncode != 0:
-            text = errors.decode(errors="replace").strip()
-            raise ClusterError(f"kubectl {arguments[0]}: {text or process.returncode}")
-        return output.decode()
+        if done.code != 0:
+            raise ClusterError(f"kubectl {arguments[0]}: {done.errors or done.code}")
+        return done.output
 
     def _select(self, names: tuple[str, ...]) -> list[str]:
         known = (*PROCESSES, S3) if self.config.store == "s3" else PROCESSES

@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 from typing import IO
 
-from gateway_cli.files import try_lock, write_private
 from gateway_cli.local.errors import AlreadyRunningError, LocalRunError
+from gateway_cli.machine import try_lock, write_private
 
 SUPERVISOR = "supervisor"
 CLOCK_STEP_SECONDS = 1.0
-"""How much the start that psutil tells may be moved by steps of the machine's clock."""
+"""Tolerance for steps of the machine's clock, from which psutil derives the start."""
 
 
 class RunDirectory:

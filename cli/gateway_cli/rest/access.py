@@ -18,7 +18,7 @@ import typer
 
 from gateway_cli.options import parse_period
 from gateway_cli.output import print_note
-from gateway_cli.session import explained
+from gateway_cli.session import exit_on_error
 from gateway_core.api.key import parse_key
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def on_api(
         async with RestApi(access.base_url, access.key, print_note) as api:
             return await work(api)
 
-    with explained(interrupted=interrupted):
+    with exit_on_error(interrupted=interrupted):
         return asyncio.run(run())
 
 

@@ -22,7 +22,7 @@ from gateway_cli.rest.access import (
     take_some,
 )
 from gateway_cli.rest.errors import RestError
-from gateway_cli.rest.files import bring_up, fetch, read_moment
+from gateway_cli.rest.files import fetch, read_moment, upload_file
 from gateway_cli.session import EXIT_FAILED, EXIT_UNDER_WAY
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def download(
 def _find_input(access: Access, source: str, key: str) -> str:
     path = Path(source)
     if path.is_file():
-        found = bring_up(access, path, "batch", None, None, once=f"batch {key}")
+        found = upload_file(access, path, "batch", None, None, once=f"batch {key}")
         print_note(f"{path} is {found['id']}")
         return str(found["id"])
     if not source.startswith("file-"):

@@ -34,16 +34,16 @@ Body = dict[str, Any]
 class RestApi:
     """One API with one key; use it as a context manager.
 
-    Errors of the server and rate limits are waited out, as long as the server says how long; `say`
-    gets a line about each. Every method raises RestError.
+    Errors of the server and rate limits are waited out, as long as the server says how long, with a
+    line to `report`. Every method raises RestError.
     """
 
     def __init__(
-        self, base_url: str, api_key: str, say: Callable[[str], None] = lambda _: None
+        self, base_url: str, api_key: str, report: Callable[[str], None] = lambda _: None
     ) -> None:
         self._base_url = base_url.rstrip("/")
         self._key = api_key
-        self._say = say
+        self._report = report
         self._session = aiohttp.ClientSession()
 
     async def __aenter__(self) -> Self:
@@ -58,7 +58,7 @@ class RestApi:
 
     async def get_task(self, operation: str, task_id: str) -> Body:
         """The task as it is now."""
-        return await self._insist("GET", f"/api/v1/{operation}/{task_id}")
+        return await self._retry("GET", f"/api/v1/{operation}/{task_id}")
 
     async def download(self, url: str, path: Path, on_bytes: Callable[[int, int], None]) -> None:
         """Fetches an output, without the key, to `path`, which is there whole or not at all.
@@ -102,13 +102,13 @@ class RestApi:
             _add_bytes(data, "file", content, name)
             return data
 
-        return await self._insist(
+        return await self._retry(
             "POST", "/v1/files", form=form, seconds=TRANSFER_SECONDS, repeat=False
         )
 
     async def get_file(self, file_id: str) -> Body:
         """A File's object."""
-        return await self._insist("GET", f"/v1/files/{_segment(file_id)}")
+        return await self._retry("GET", f"/v1/files/{_segment(file_id)}")
 
     def open_content(self, file_id: str, headers: Mapping[str, str]) -> Any:
         """A context of the response with a File's bytes; errors are aiohttp's."""
@@ -117,7 +117,7 @@ class RestApi:
 
     async def delete_file(self, file_id: str) -> Body:
         """Deletes a File."""
-        return await self._insist("DELETE", f"/v1/files/{_segment(file_id)}")
+        return await self._retry("DELETE", f"/v1/files/{_segment(file_id)}")
 
     def list_files(self, purpose: str | None) -> AsyncIterator[Body]:
         """All Files, newest first, page by page."""
@@ -137,18 +137,18 @@ class RestApi:
             return data
 
         path = f"/v1/uploads/{_segment(upload_id)}/parts"
-        part = await self._insist("POST", path, form=form, seconds=TRANSFER_SECONDS)
+        part = await self._retry("POST", path, form=form, seconds=TRANSFER_SECONDS)
         return str(part["id"])
 
     async def complete_upload(self, upload_id: str, part_ids: Sequence[str], md5: str) -> Body:
         """The Upload with its File; the same one however often it is asked for."""
         body: Body = {"part_ids": list(part_ids), "md5": md5}
         path = f"/v1/uploads/{_segment(upload_id)}/complete"
-        return await self._insist("POST", path, json=body, seconds=TRANSFER_SECONDS)
+        return await self._retry("POST", path, json=body, seconds=TRANSFER_SECONDS)
 
     async def cancel_upload(self, upload_id: str) -> Body:
         """Cancels an Upload; one that is cancelled stays so."""
-        return await self._insist("POST", f"/v1/uploads/{_segment(upload_id)}/cancel", json={})
+        return await self._retry("POST", f"/v1/uploads/{_segment(upload_id)}/cancel", json={})
 
     async def create_batch(self, body: Body, idempotency_key: str) -> Body:
         """A Batch; the same one for the same key."""
@@ -156,11 +156,11 @@ class RestApi:
 
     async def get_batch(self, batch_id: str) -> Body:
         """A Batch as it is now."""
-        return await self._insist("GET", f"/v1/batches/{_segment(batch_id)}")
+        return await self._retry("GET", f"/v1/batches/{_segment(batch_id)}")
 
     async def cancel_batch(self, batch_id: str) -> Body:
         """Cancels a Batch that runs."""
-        return await self._insist("POST", f"/v1/batches/{_segment(batch_id)}/cancel", json={})
+        return await self._retry("POST", f"/v1/batches/{_segment(batch_id)}/cancel", json={})
 
     def list_batches(self) -> AsyncIterator[Body]:
         """All Batches, newest first, page by page."""
@@ -168,9 +168,9 @@ class RestApi:
 
     async def _create(self, path: str, body: Body, idempotency_key: str) -> Body:
         headers = {"Idempotency-Key": idempotency_key}
-        return await self._insist("POST", path, headers=headers, json=body)
+        return await self._retry("POST", path, headers=headers, json=body)
 
-    async def _insist(
+    async def _retry(
         self,
         method: str,
         path: str,
@@ -199,7 +199,7 @@ class RestApi:
                 if error.retry_after is None or attempt == ATTEMPTS or (unknown and not repeat):
                     raise
                 pause = min(LONGEST_PAUSE, error.retry_after)
-                self._say(f"{str(error).partition(chr(10))[0]}; once more in {pause:.0f} s")
+                self._report(f"{str(error).partition(chr(10))[0]}; once more in {pause:.0f} s")
             await asyncio.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
@@ -208,7 +208,7 @@ class RestApi:
         try:
             async with self._open(method, url, **sent) as answer:
                 content = await answer.read()
-                status, told = answer.status, answer.headers
+                status, headers = answer.status, answer.headers
                 found = await read_json(answer, content)
         except (aiohttp.ClientError, TimeoutError) as error:
             text = f"{method} {url} is not answered: {error or type(error).__name__}"
@@ -216,7 +216,7 @@ class RestApi:
                 f"{text}\n  is GATEWAY_BASE_URL right, and the gateway up?", retry_after=1.0
             ) from error
         if status not in (200, 202):
-            raise read_refusal(status, told, found)
+            raise read_refusal(status, headers, found)
         if not isinstance(found, dict) or member not in found:
             raise RestError(f"{url} answers {status} with something that is no answer of this API")
         return found
@@ -225,7 +225,7 @@ class RestApi:
         after = ""
         while True:
             url = f"{path}?limit={limit}{query}{after}"
-            page = await self._insist("GET", url, member="data")
+            page = await self._retry("GET", url, member="data")
             for item in page["data"]:
                 yield item
             if not page.get("has_more") or not page["data"]:

@@ -28,7 +28,7 @@ Document = dict[str, Any]
 
 
 def read_moment(field: str) -> Callable[[Any], str | None]:
-    """What shows a time of the API, in epoch seconds, as UTC."""
+    """A reader of a field with a time of the API, in epoch seconds, which shows it as UTC."""
 
     def show(document: Any) -> str | None:
         seconds = document.get(field)
@@ -83,7 +83,7 @@ def upload(
     The same command resumes an interrupted upload within the hour.
     """
     access = make_access(base_url, key_file)
-    found = bring_up(access, source, purpose, name, expires_after)
+    found = upload_file(access, source, purpose, name, expires_after)
     print_one(found, COLUMNS, output)
 
 
@@ -153,7 +153,7 @@ def delete(
     print_done(f"{file_id} is deleted", deleted, output)
 
 
-def bring_up(
+def upload_file(
     access: Access,
     source: Path,
     purpose: str,
@@ -165,14 +165,14 @@ def bring_up(
 ) -> Document:
     """The File that a local one has become; ends the command where it cannot.
 
-    `once` as `Uploader.bring_up` has it.
+    `once` as `Uploader.upload` has it.
     """
 
     async def run(api: "RestApi") -> Document:
         from gateway_cli.rest.uploading import Uploader
 
         uploader = Uploader(api, access, print_note)
-        return await uploader.bring_up(
+        return await uploader.upload(
             source, purpose, name, expires_after, in_parts=in_parts, once=once
         )
 

@@ -18,7 +18,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from gateway_cli.files import try_lock
+from gateway_cli.machine import try_lock
 from gateway_cli.rest.client import ATTEMPTS, Body, RestApi, read_json
 from gateway_cli.rest.errors import RestError, read_refusal
 
@@ -43,7 +43,7 @@ def open_bars(*, counts: bool = False) -> Progress:
     )
 
 
-async def fetch_file(api: RestApi, file: Body, path: Path, say: Callable[[str], None]) -> None:
+async def fetch_file(api: RestApi, file: Body, path: Path, report: Callable[[str], None]) -> None:
     """Writes the File's bytes to `path`, which is there whole or not at all.
 
     What came before a break is kept beside it, under a name that has the File's id in it. A File
@@ -68,7 +68,7 @@ async def fetch_file(api: RestApi, file: Body, path: Path, say: Callable[[str], 
                 except RestError as error:
                     if error.retry_after is None or attempt == ATTEMPTS:
                         raise
-                    say(f"{str(error).partition(chr(10))[0]}; going on")
+                    report(f"{str(error).partition(chr(10))[0]}; going on")
                     await asyncio.sleep(error.retry_after)
             if opened.tell() != file["bytes"]:
                 opened.truncate(0)

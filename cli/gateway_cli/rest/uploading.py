@@ -1,4 +1,4 @@
-"""Brings a local file up: in one call where it is small, else as an Upload in parts, side by side.
+"""Upload of a local file: in one call where it is small, else in parts, several at once.
 
 An Upload that was interrupted is resumed by the same command within its hour. Its state is a small
 file for each source, key and address below `$XDG_STATE_HOME/gatewayctl/uploads` (`~/.local/state`
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from gateway_cli.files import write_private
+from gateway_cli.machine import write_private
 from gateway_cli.rest.access import Access
 from gateway_cli.rest.client import Body, RestApi, describe_expiry
 from gateway_cli.rest.errors import RestError
@@ -27,7 +27,7 @@ AT_ONCE = 4
 SPARE_SECONDS = 60.0
 """An Upload that ends sooner than this is not resumed."""
 KEPT_SECONDS = 31 * 86_400
-"""How long it is known here what was brought up once: longer than a Batch is there."""
+"""How long the state of a finished upload is kept: longer than a Batch exists."""
 _SPOILT = ("md5_mismatch", "upload_size_mismatch")
 _ENDED = ("upload_state_conflict", "upload_not_found", "part_not_found")
 _OWN = {"idempotency_key", "upload_id", "expires_at", "parts", "file_id"}
@@ -92,7 +92,7 @@ class StateFile:
         write_private(self.path, state.model_dump_json().encode())
 
     def finish(self, state: UploadState) -> None:
-        """Keeps what an upload came to, and forgets what others came to long ago. OSError."""
+        """Keeps the File of a finished upload, and removes states that are too old. OSError."""
         self.write(state)
         for file, other in _read_all():
             age = time.time() - file.path.stat().st_mtime
@@ -100,7 +100,7 @@ class StateFile:
                 file.remove()
 
     def remove(self) -> None:
-        """Forgets it."""
+        """Removes the state."""
         self.path.unlink(missing_ok=True)
 
 
@@ -110,14 +110,14 @@ def list_states() -> Iterator[tuple[StateFile, UploadState]]:
 
 
 class Uploader:
-    """Brings files up with one key; `say` gets notes for people."""
+    """Uploads files with one key; `report` gets notes for people."""
 
-    def __init__(self, api: RestApi, access: Access, say: Callable[[str], None]) -> None:
+    def __init__(self, api: RestApi, access: Access, report: Callable[[str], None]) -> None:
         self._api = api
         self._access = access
-        self._say = say
+        self._report = report
 
-    async def bring_up(
+    async def upload(
         self,
         source: Path,
         purpose: str,
@@ -141,11 +141,11 @@ class Uploader:
             if size <= PART_BYTES and not in_parts and once is None:
                 content = await asyncio.to_thread(source.read_bytes)
                 return await self._api.create_file(name, content, purpose, expires_after)
-            return await self._bring_in_parts(source, purpose, name, expires_after, once)
+            return await self._upload_in_parts(source, purpose, name, expires_after, once)
         except OSError as error:
             raise RestError(f"{error.filename or source}: {error.strerror}") from error
 
-    async def _bring_in_parts(
+    async def _upload_in_parts(
         self, source: Path, purpose: str, name: str, expires_after: int | None, once: str | None
     ) -> Body:
         path = await asyncio.to_thread(source.resolve)
@@ -176,13 +176,15 @@ class Uploader:
         """The File, by the Upload that `state` tells of; by another one where that has ended."""
         if state.parts:
             many = math.ceil(state.size / state.part_size)
-            self._say(f"going on with {state.upload_id}: {len(state.parts)} of {many} parts are up")
+            self._report(
+                f"going on with {state.upload_id}: {len(state.parts)} of {many} parts are up"
+            )
         try:
             return await self._finish(path, file, state)
         except RestError as error:
             if state is fresh or error.code not in _ENDED:
                 raise
-            self._say(f"{state.upload_id} has ended; beginning anew")
+            self._report(f"{state.upload_id} has ended; beginning anew")
             await asyncio.to_thread(file.remove)
             return await self._finish(path, file, fresh)
 

@@ -12,8 +12,8 @@ from gateway_cli.rest.files import (
     Name,
     PurposeOption,
     Source,
-    bring_up,
     read_moment,
+    upload_file,
 )
 
 PENDING = (
@@ -44,7 +44,7 @@ def send(
     The same command resumes an interrupted upload within the hour.
     """
     access = make_access(base_url, key_file)
-    found = bring_up(access, source, purpose, name, expires_after, in_parts=True)
+    found = upload_file(access, source, purpose, name, expires_after, in_parts=True)
     print_one(found, COLUMNS, output)
 
 
