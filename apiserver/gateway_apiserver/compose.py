@@ -28,7 +28,7 @@ from gateway_apiserver.settings import ApiSettings, MediaSettings, ProcessSettin
 from gateway_apiserver.surfaces.files.finder import LISTED_SELECTOR, project_file
 from gateway_apiserver.tasks.cache import TaskCache
 from gateway_core.accounts.guardrails import read_guardrail
-from gateway_core.admission.intake import RedisIntakeStop
+from gateway_core.admission.intake import IntakeStop
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.guardrail import GatewayGuardrail
@@ -38,14 +38,14 @@ from gateway_core.api.model import GatewayModel
 from gateway_core.api.provider import GatewayProvider, ProviderSpec
 from gateway_core.api.task import GatewayTask
 from gateway_core.billing.journal import name_process
-from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
 from gateway_core.billing.redis_counters import RedisCounters
-from gateway_core.billing.reservations import LiveHolds
+from gateway_core.billing.reservations import CallReservations
 from gateway_core.concurrency import Supervisor
 from gateway_core.egress.addresses import AddressPolicy
-from gateway_core.files.addresses import MediaSigner, SivSealer, TemporaryAddresses
-from gateway_core.files.fetching import HttpFetcher
+from gateway_core.files.addresses import MediaSigner, Sealer, TemporaryAddresses
+from gateway_core.files.fetching import Fetcher
 from gateway_core.files.redis_counters import RedisParts, RedisStorage
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import NoCluster as NoCluster
@@ -77,7 +77,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
     """
     id_key = load_key(settings.secrets_dir, "id-key")
     peppers = load_peppers(settings.secrets_dir)
-    sealer = SivSealer(load_key(settings.secrets_dir, "media-key"))
+    sealer = Sealer(load_key(settings.secrets_dir, "media-key"))
     connection = await asyncio.to_thread(find_connection)
     async with AsyncExitStack() as stack:
         intake = Intake(maintenance=settings.maintenance)
@@ -98,11 +98,11 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         stack.push_async_callback(storage.close)
         parts = RedisParts(redis_url, namespace=gateway, note=process.note_round_trip)
         stack.push_async_callback(parts.close)
-        intake_stop = RedisIntakeStop(redis_url, namespace=gateway, note=process.note_round_trip)
+        intake_stop = IntakeStop(redis_url, namespace=gateway, note=process.note_round_trip)
         stack.push_async_callback(intake_stop.close)
         preparing = asyncio.create_task(counters.prepare(PREPARE_SECONDS))
         store = await stack.enter_async_context(open_store(settings, supervisor))
-        fetcher = HttpFetcher(AddressPolicy(settings.fetch_allowed_cidrs, settings.denied_cidrs))
+        fetcher = Fetcher(AddressPolicy(settings.fetch_allowed_cidrs, settings.denied_cidrs))
         stack.push_async_callback(fetcher.close)
         notices = None
         if settings.operator_url:
@@ -141,9 +141,9 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         )
         stack.push_async_callback(moderations.close)
         watch = ProviderWatch(moderations, supervisor)
-        rebuilder = Rebuilder(kube, Backlog(store), counters)
+        rebuilder = Rebuilder(kube, JournalStore(store), counters)
         name = name_process("api", socket.gethostname())
-        calls = LiveCalls(LiveHolds(counters, rebuilder.rebuild, store, name, supervisor))
+        calls = LiveCalls(CallReservations(counters, rebuilder.rebuild, store, name, supervisor))
         key_use = KeyUse(counters)
         loops: dict[str, Callable[[], Awaitable[None]]] = {
             **{f"watch_of_{table.plural}": table.run for table in tables},
@@ -220,7 +220,7 @@ async def open_media(settings: MediaSettings) -> AsyncIterator[MediaParts]:
                 yield MediaParts(
                     store,
                     MediaSigner(key),
-                    TemporaryAddresses(SivSealer(key)),
+                    TemporaryAddresses(Sealer(key)),
                     access,
                     ConnectionTable(settings.connection_bounds),
                     settings.download_bounds,

@@ -4,13 +4,16 @@ import asyncio
 import random
 import sys
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import structlog
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 LATE_SECONDS = 0.1
 """A timer that fires so much too late shows that the process was paused."""
@@ -166,6 +169,31 @@ class Supervisor:
 
 def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+async def map_bounded(
+    most: int, function: Callable[[T], Awaitable[R]], items: Iterable[T]
+) -> list[R]:
+    """Results of `function` for all items, in order, with at most `most` calls at a time.
+
+    The first exception cancels the other calls and is raised as it is.
+    """
+    wanted = list(items)
+    results: dict[int, R] = {}
+    places = iter(range(len(wanted)))
+
+    async def work() -> None:
+        # all workers draw from one iterator
+        for place in places:
+            results[place] = await function(wanted[place])
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(most, len(wanted))):
+                group.create_task(work())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [results[place] for place in range(len(wanted))]
 
 
 class AcquireTimeout(Exception):

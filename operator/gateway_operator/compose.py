@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gateway_core.admission.intake import RedisIntakeStop
+from gateway_core.admission.intake import IntakeStop
 from gateway_core.api.account import AccountDefaults, GatewayAccount, GatewayUser
 from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.guardrail import GatewayGuardrail
@@ -17,10 +17,10 @@ from gateway_core.api.key import GatewayKey
 from gateway_core.api.model import GatewayModel
 from gateway_core.api.provider import GatewayProvider, ProviderSpec
 from gateway_core.api.task import GatewayTask
-from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
 from gateway_core.billing.redis_counters import RedisCounters
-from gateway_core.callbacks.client import HttpCallbackSender
+from gateway_core.callbacks.client import CallbackSender
 from gateway_core.concurrency import Supervisor
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.files.addresses import MediaSigner
@@ -137,7 +137,7 @@ async def run_operator(
             settings.redis_url, namespace=settings.namespace, note=process.note_round_trip
         )
         stack.push_async_callback(ledger.close)
-        intake_stop = RedisIntakeStop(settings.redis_url, namespace=settings.namespace)
+        intake_stop = IntakeStop(settings.redis_url, namespace=settings.namespace)
         stack.push_async_callback(intake_stop.close)
         tables = _build_tables(kube)
         outputs = AddressPolicy(settings.fetch_allowed_cidrs, settings.denied_cidrs)
@@ -150,7 +150,7 @@ async def run_operator(
         live = TaskCache()
         queue = WorkQueue(lambda name: controller.reconcile(name), metrics.work_failures.inc)
         receivers = AddressPolicy(settings.callback_allowed_cidrs, settings.denied_cidrs)
-        sender = HttpCallbackSender(receivers, timeout=settings.callback_timeout_seconds)
+        sender = CallbackSender(receivers, timeout=settings.callback_timeout_seconds)
         stack.push_async_callback(sender.close)
         signer = MediaSigner(load_key(settings.secrets_dir, "media-key"))
         id_key = load_key(settings.secrets_dir, "id-key")
@@ -160,7 +160,7 @@ async def run_operator(
             kube=kube,
             store=store,
             counters=counters,
-            rebuilder=Rebuilder(kube, Backlog(store), counters),
+            rebuilder=Rebuilder(kube, JournalStore(store), counters),
             accounts=tables.accounts,
             defaults=settings.account_defaults,
             users=tables.users,

@@ -27,7 +27,7 @@ from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.surfaces.bodies import read_json_body
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.key import GatewayKey
-from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
 
 MICROS = 1000
@@ -50,7 +50,7 @@ class Routes:
             PolicyView(parts.keys, parts.guardrails, kube),
             RateLimiter(
                 parts.counters,
-                Rebuilder(kube, Backlog(parts.store), parts.counters).rebuild,
+                Rebuilder(kube, JournalStore(parts.store), parts.counters).rebuild,
             ),
             Failpoints(""),
             Intake(),

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from ipaddress import ip_address, ip_network
 
-from gateway_core.callbacks.client import HttpCallbackSender
+from gateway_core.callbacks.client import CallbackSender
 from gateway_core.egress.addresses import AddressPolicy
 from tests.servers.hostile_urls import CORPUS, LyingResolver
 
@@ -43,18 +43,18 @@ async def main():
             await asyncio.start_server(take, host, port)
     told = {}
     for _ in range(2):  # names change their mind
-        sender = HttpCallbackSender(AddressPolicy(), timeout=TIMEOUT, resolver=LyingResolver())
+        sender = CallbackSender(AddressPolicy(), timeout=TIMEOUT, resolver=LyingResolver())
         for hostile in CORPUS:
             told[hostile.url] = (await sender.send(hostile.url, {}, b"{}")).text
         await sender.close()
     hostile_reached = list(reached)
-    careless = HttpCallbackSender(EVERYTHING, timeout=TIMEOUT, resolver=LyingResolver())
+    careless = CallbackSender(EVERYTHING, timeout=TIMEOUT, resolver=LyingResolver())
     reached.clear()
     metadata = [(await careless.send(url, {}, b"{}")).text for url in METADATA]
     metadata += reached
     await careless.close()
     reached.clear()
-    sender = HttpCallbackSender(AddressPolicy(), timeout=TIMEOUT, resolver=LyingResolver())
+    sender = CallbackSender(AddressPolicy(), timeout=TIMEOUT, resolver=LyingResolver())
     for url in PUBLIC:
         await sender.send(url, {}, b"{}")
     await sender.close()

@@ -12,7 +12,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from gateway_apiserver.tasks.drafts import draft_task
 from gateway_core.api.errors import InvalidRequest
-from gateway_core.callbacks.client import HttpCallbackSender
+from gateway_core.callbacks.client import CallbackSender
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.tasks.operations import OPERATIONS
 from tests.crash.shares import share
@@ -26,7 +26,7 @@ REFUSED = {"the address is not allowed", "the URL cannot be called", "the host n
 async def test_no_socket_is_connected(tally):
     told = tally("F8", "callback")
     for hostile in CORPUS:
-        sender = HttpCallbackSender(AddressPolicy(), timeout=5, resolver=LyingResolver())
+        sender = CallbackSender(AddressPolicy(), timeout=5, resolver=LyingResolver())
         async with told.trial():
             with catch_connections() as tried:
                 for _ in range(2):
@@ -104,7 +104,7 @@ async def test_a_name_that_is_bound_anew_gains_nothing(tally):
                 answers = []
                 for _ in range(2):
                     # a process has one sender, whose look-ups are kept for seconds
-                    sender = HttpCallbackSender(policy, timeout=5, resolver=resolver)
+                    sender = CallbackSender(policy, timeout=5, resolver=resolver)
                     answers.append((await sender.send(url, {}, b"{}")).text)
                     await sender.close()
                 assert answers == ["answered 500", "the address is not allowed"]

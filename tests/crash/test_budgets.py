@@ -17,7 +17,7 @@ from redis import Redis
 
 from gateway_core.api.limits import subject_of_guardrail, subject_of_key
 from gateway_core.billing.counters import Budget
-from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import read_ledger, rebuild_ledger
 from gateway_core.billing.windows import Buckets, sum_window
 from gateway_core.redis.link import CountersStale
@@ -220,7 +220,7 @@ async def check_record(world, client, subjects):
     account, now = client.account, datetime.now(UTC)
     asked = [Budget(name, None, window) for name in subjects for window in WINDOWS]
     store = DirectoryStore(world.config.store_directory)
-    backlog = Backlog(store)
+    backlog = JournalStore(store)
     async with connect_kubernetes(world) as kube, open_counters(world) as counters:
 
         async def read():

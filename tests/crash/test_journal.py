@@ -123,11 +123,11 @@ async def wait_folded(world: World) -> None:
     """Returns once nothing of the journal is left."""
     folder = Path(world.config.store_directory, "journal")
 
-    def is_folded() -> bool:
+    def is_aggregated() -> bool:
         # `os.walk` passes over folders that the operator removes meanwhile, `rglob` does not
         return not any(name.endswith(".json") for _, _, names in os.walk(folder) for name in names)
 
-    await wait_for(is_folded, what="the journal folded", seconds=40)
+    await wait_for(is_aggregated, what="the journal folded", seconds=40)
 
 
 def list_usage(world: World, account: str) -> list[dict]:

@@ -210,11 +210,11 @@ async def test_a_task_is_in_the_usage_once_it_has_ended_and_once_it_is_folded(wo
         assert rows[0]["operation"] == f"{client.service}/reference_to_video"
         name = task.replace("_", "-", 1)
 
-        def is_folded():
+        def is_aggregated():
             labels = world.read("gatewaytask", name)["metadata"]["labels"]
             return "modelgateway.dev/folded" in labels
 
-        await wait_for(is_folded, what="the fold")
+        await wait_for(is_aggregated, what="the fold")
         assert (await governor.request("GET", report)).body["data"] == rows
         key_id = rows[0]["key_id"]
 

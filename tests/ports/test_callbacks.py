@@ -9,7 +9,7 @@ from typing import Protocol
 import pytest
 from aiohttp import web
 
-from gateway_core.callbacks.client import CallbackAnswer, CallbackSender, HttpCallbackSender
+from gateway_core.callbacks.client import CallbackAnswer, CallbackSender
 from gateway_core.callbacks.signing import make_headers
 from gateway_core.egress.addresses import AddressPolicy
 from tests.fakes.callbacks import FakeSender, make_answer
@@ -64,7 +64,7 @@ class FakeWays(Ways):
 class RealWays(Ways):
     def __init__(self, receiver: Receiver) -> None:
         self.receiver = receiver
-        self.sender = self.http = HttpCallbackSender(LOOPBACK, timeout=PATIENCE)
+        self.sender = self.http = CallbackSender(LOOPBACK, timeout=PATIENCE)
 
     def answers(self, status: int, retry_after: int | None = None) -> str:
         headers = {} if retry_after is None else {"Retry_After": str(retry_after)}

@@ -15,7 +15,7 @@ from aiohttp import web
 from gateway_core.api.errors import Unavailable
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.egress.connector import PER_SHARE
-from gateway_core.files.fetching import MOST_AT_ONCE, FetchFailed, HttpFetcher
+from gateway_core.files.fetching import MOST_AT_ONCE, Fetcher, FetchFailed
 from tests.servers.world import ROOT
 
 OPEN = AddressPolicy(allowed=(ip_network("127.0.0.0/8"),))
@@ -73,7 +73,7 @@ async def running() -> AsyncIterator[str]:
 
 
 async def fetch(url: str, policy: AddressPolicy = OPEN, seconds: float = 10) -> bytes:
-    fetcher = HttpFetcher(policy, seconds=seconds)
+    fetcher = Fetcher(policy, seconds=seconds)
     try:
         async with fetcher.open(url, "a") as fetched:
             return b"".join([chunk async for chunk in fetched.chunks])
@@ -129,7 +129,7 @@ async def test_no_body_takes_longer_than_it_may() -> None:
 
 
 async def test_no_url_is_blamed_for_those_that_are_fetched_before_it() -> None:
-    fetcher = HttpFetcher(OPEN, seconds=30)
+    fetcher = Fetcher(OPEN, seconds=30)
     async with running() as base, AsyncExitStack() as held:
         for _ in range(MOST_AT_ONCE // 2):
             await held.enter_async_context(fetcher.open(base + "/bytes", "busy"))
@@ -165,7 +165,7 @@ def test_names_that_are_never_answered_harm_no_other_account() -> None:
 
 
 async def test_the_time_in_which_bytes_are_used_is_not_the_other_sides() -> None:
-    fetcher, found = HttpFetcher(OPEN, seconds=1), 0
+    fetcher, found = Fetcher(OPEN, seconds=1), 0
     async with running() as base, fetcher.open(base + "/bytes", "a") as fetched:
         async for chunk in fetched.chunks:
             found += len(chunk)

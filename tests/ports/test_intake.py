@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from gateway_core.admission.intake import IntakeStop, RedisIntakeStop
+from gateway_core.admission.intake import IntakeStop
 from gateway_core.redis.link import CountersUnavailable
 from tests.fakes.intake import FakeIntakeStop
 from tests.servers.redis_server import RedisServer
@@ -33,7 +33,7 @@ async def marks(request: pytest.FixtureRequest) -> AsyncIterator[Marks]:
         yield Marks(fake, FakeIntakeStop(), sleep)
         return
     server: RedisServer = request.getfixturevalue("redis_server")
-    made = [RedisIntakeStop(server.url, namespace=secrets.token_hex(8)) for _ in range(2)]
+    made = [IntakeStop(server.url, namespace=secrets.token_hex(8)) for _ in range(2)]
     yield Marks(made[0], made[1], asyncio.sleep)
     for each in made:
         await each.close()
@@ -60,7 +60,7 @@ async def test_store_that_is_away_raises() -> None:
     fake.away = True
     with RedisServer() as server:
         url = server.url
-    redis = RedisIntakeStop(url)
+    redis = IntakeStop(url)
     for stop in (fake, redis):
         for call in (stop.is_set(), stop.clear(), stop.set(1)):
             with pytest.raises(CountersUnavailable):

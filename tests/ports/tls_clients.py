@@ -21,10 +21,10 @@ from pathlib import Path
 
 from gateway_core.api.provider import ProviderSpec
 from gateway_core.api.task import GatewayTask
-from gateway_core.callbacks.client import HttpCallbackSender
+from gateway_core.callbacks.client import CallbackSender
 from gateway_core.concurrency import Supervisor
 from gateway_core.egress.addresses import AddressPolicy
-from gateway_core.files.fetching import HttpFetcher
+from gateway_core.files.fetching import Fetcher
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import Connection
 from gateway_core.providers.http import HttpUpstream
@@ -136,7 +136,7 @@ async def open_moderation(port: int, _ca: str) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def open_callbacks(port: int, _ca: str) -> AsyncIterator[Call]:
-    sender = HttpCallbackSender(POLICY, timeout=CALL_SECONDS)
+    sender = CallbackSender(POLICY, timeout=CALL_SECONDS)
 
     async def send() -> None:
         answer = await sender.send(f"https://127.0.0.1:{port}/", {}, b"{}")
@@ -149,7 +149,7 @@ async def open_callbacks(port: int, _ca: str) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def open_fetch(port: int, _ca: str) -> AsyncIterator[Call]:
-    fetcher = HttpFetcher(POLICY)
+    fetcher = Fetcher(POLICY)
 
     async def fetch() -> None:
         async with fetcher.open(f"https://127.0.0.1:{port}/image.png", "demo"):

@@ -23,10 +23,10 @@ from gateway_core.api.ids import CALL_PREFIX
 from gateway_core.api.limits import subject_of_key
 from gateway_core.billing.counters import AdmissionCall, Hold
 from gateway_core.billing.journal import CallRecord, name_process
-from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
 from gateway_core.billing.redis_counters import RedisCounters
-from gateway_core.billing.reservations import LiveHolds, Rebuild
+from gateway_core.billing.reservations import CallReservations, Rebuild
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import find_connection
 from gateway_core.kube.errors import KubernetesError
@@ -55,7 +55,7 @@ class TellingStore(DirectoryStore):
 
 
 async def admit(
-    counters: RedisCounters, live: LiveHolds, rebuild: Rebuild, account: str, hold: Hold
+    counters: RedisCounters, live: CallReservations, rebuild: Rebuild, account: str, hold: Hold
 ) -> bool:
     """Lets a call in as a surface does; False while money cannot be told."""
     try:
@@ -74,7 +74,7 @@ async def call_always(
     account: str,
     key: str,
     counters: RedisCounters,
-    live: LiveHolds,
+    live: CallReservations,
     rebuild: Rebuild,
     resting: asyncio.Event,
     ended: asyncio.Event,
@@ -124,8 +124,10 @@ async def main(account: str, key: str) -> None:
     )
     connection = await asyncio.to_thread(find_connection)
     async with KubernetesClient(connection, os.environ["GATEWAY_NAMESPACE"]) as kube:
-        rebuild = Rebuilder(kube, Backlog(store), counters).rebuild
-        live = LiveHolds(counters, rebuild, store, name_process("caller", socket.gethostname()))
+        rebuild = Rebuilder(kube, JournalStore(store), counters).rebuild
+        live = CallReservations(
+            counters, rebuild, store, name_process("caller", socket.gethostname())
+        )
         running = asyncio.create_task(live.run())
         say(process=live.journal.process, what="ready")
         await call_always(account, key, counters, live, rebuild, resting, ended)

@@ -19,7 +19,7 @@ from typing import Any
 from aiohttp import web
 
 from gateway_core.egress.addresses import AddressPolicy
-from gateway_core.files.fetching import MOST_AT_ONCE, FetchFailed, HttpFetcher
+from gateway_core.files.fetching import MOST_AT_ONCE, Fetcher, FetchFailed
 
 SERVER = "127.0.0.53"
 SECONDS = 3.0
@@ -67,7 +67,7 @@ async def measure() -> dict[str, Any]:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     port = runner.addresses[0][1]
-    fetcher = HttpFetcher(AddressPolicy(allowed=(ip_network("127.0.0.0/8"),)), seconds=SECONDS)
+    fetcher = Fetcher(AddressPolicy(allowed=(ip_network("127.0.0.0/8"),)), seconds=SECONDS)
 
     async def fetch_slow(number: int) -> str:
         for _ in range(100):  # until it has had its turn

@@ -20,7 +20,7 @@ from gateway_core.api.errors import GatewayError
 from gateway_core.api.ids import CALL_PREFIX
 from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal import CallRecord
-from gateway_core.billing.reservations import LiveHolds
+from gateway_core.billing.reservations import CallReservations
 from gateway_core.kube.clock import CLOCK
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 
@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 class LiveCalls:
     """The calls of this process while `run` runs."""
 
-    def __init__(self, holds: LiveHolds, clock: Callable[[], datetime] = CLOCK.now) -> None:
+    def __init__(self, holds: CallReservations, clock: Callable[[], datetime] = CLOCK.now) -> None:
         self._holds = holds
         self._clock = clock
         self._numbers = itertools.count(1)

@@ -16,7 +16,7 @@ from gateway_core.api.limits import SpendLimit, subject_of_guardrail, subject_of
 from gateway_core.api.money import to_decimal_text
 from gateway_core.api.resource import Object
 from gateway_core.api.usage import GatewayUsage
-from gateway_core.billing.spending import tell_balance, tell_spending
+from gateway_core.billing.spending import render_balance, render_spending
 from gateway_core.billing.usage import sum_usage
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ async def complete_account(cluster: "Cluster", obj: Object) -> Object:
     if usage is None:
         return obj
     funds = Funds.model_validate(obj["spec"].get("funds") or {})
-    return _with_status(obj, tell_balance(funds, sum_usage(usage).charged))
+    return _with_status(obj, render_balance(funds, sum_usage(usage).charged))
 
 
 async def complete_budget(cluster: "Cluster", obj: Object) -> Object:
@@ -179,7 +179,7 @@ async def complete_budget(cluster: "Cluster", obj: Object) -> Object:
     limit = obj["spec"].get("limit")
     spent = sum_usage(usage, [subject]).spent[subject]
     parsed = SpendLimit.model_validate(limit) if limit else None
-    fields = tell_spending(parsed, spent, datetime.now(UTC))
+    fields = render_spending(parsed, spent, datetime.now(UTC))
     return _with_status(obj, fields)
 
 

@@ -1,7 +1,7 @@
-"""Keys whose plaintext the operator makes: whose a Secret is, and which tokens open. Pure.
+"""Keys whose plaintext the operator generates into a Secret (`spec.secretName`). Pure.
 
-The Secret is written first and the key's status after it. What the Secret says of itself (whose it
-is, and after how many rotations it was written) therefore suffices to go on from either.
+The Secret is written before the key's status. It carries its owner and the rotation it was written
+for, so that reconciliation can resume from either state.
 """
 
 from collections.abc import Mapping
@@ -19,21 +19,21 @@ from gateway_core.api.key import GatewayKey, KeyToken, Secret, digest, hint_of, 
 from gateway_core.api.times import format_time, parse_time
 
 PLAINTEXT = "api-key"
-"""The entry of the Secret that holds the key."""
+"""The Secret's entry with the key."""
 MOST_DIGITS = 7
-"""Of `spec.rotations`."""
+"""Longest `spec.rotations`."""
 
 
 def is_writable(secret: Secret, key: GatewayKey) -> bool:
-    """Whether the Secret was made for this key: no other one is ever overwritten."""
+    """Whether the Secret was created for this key; other Secrets are never overwritten."""
     return secret.labels.get(KEY_LABEL) == key.metadata.name
 
 
 def read_plaintext(secret: Secret, key: GatewayKey) -> str | None:
-    """The key in the Secret; None where a new one has to be made.
+    """The key in the Secret; None where a new one has to be generated.
 
-    That is: it is damaged, or of the other class; it was written for a GatewayKey of the same name
-    that is gone; `spec.rotations` was raised since; or it is one that was rotated out.
+    That is: it is damaged, or of the other class; it was written for a deleted GatewayKey of the
+    same name; `spec.rotations` was raised since; or it has been rotated out.
     """
     text = secret.data.get(PLAINTEXT, b"").decode(errors="replace")
     parsed = parse_key(text)
@@ -48,9 +48,9 @@ def read_plaintext(secret: Secret, key: GatewayKey) -> str | None:
 
 
 def is_ahead(secret: Secret, key: GatewayKey) -> bool:
-    """Whether it was written for more rotations than this version of the key asks for.
+    """Whether the Secret was written for a later rotation than this version of the key asks for.
 
-    Another replica has seen a newer one then, and whoever writes would take its key away.
+    Then another replica has seen a newer version, and a write would undo its rotation.
     """
     written = secret.annotations.get(ROTATIONS_ANNOTATION, "")
     is_mine = any(owner.get("uid") == key.metadata.uid for owner in secret.owners)
@@ -59,9 +59,9 @@ def is_ahead(secret: Secret, key: GatewayKey) -> bool:
 
 
 def describe_secret(key: GatewayKey, plaintext: str, old: Secret | None) -> Secret:
-    """The Secret to be written; `old` is the one that is there.
+    """The Secret to write; `old` is the existing one.
 
-    The key owns it, so that it goes when the key does.
+    The key owns it, so that it is deleted with the key.
     """
     name, kind = key.metadata.name, GatewayKey.kind_name
     mine = {"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": key.metadata.uid}
@@ -76,12 +76,12 @@ def describe_secret(key: GatewayKey, plaintext: str, old: Secret | None) -> Secr
     )
 
 
-def work_out_status(
+def plan_status(
     key: GatewayKey, plaintext: str, peppers: Mapping[int, bytes], now: datetime
 ) -> dict[str, Any]:
-    """What of the status is not as it should be, now that the Secret holds `plaintext`.
+    """The status fields to change once the Secret has `plaintext`.
 
-    A token that was current goes on for `spec.overlapSeconds`; those whose time is over go.
+    The previous token stays valid for `spec.overlapSeconds`; expired tokens are removed.
     """
     before = key.status.tokens or []
     current = next((token for token in before if _opens(token, plaintext, peppers)), None)
@@ -89,7 +89,7 @@ def work_out_status(
         tokens = before
     else:
         new = _describe_token(plaintext, peppers)
-        tokens = [new, *(token for token in _bow_out(key, now) if token.id != new.id)]
+        tokens = [new, *(token for token in _expire_current(key, now) if token.id != new.id)]
     tokens = drop_expired(tokens, now)
     changes: dict[str, Any] = {}
     if tokens != before:
@@ -102,12 +102,12 @@ def work_out_status(
 
 
 def drop_expired(tokens: list[KeyToken], now: datetime) -> list[KeyToken]:
-    """Those whose time is not over."""
+    """The tokens that have not expired."""
     return [t for t in tokens if not t.expiration_time or parse_time(t.expiration_time) > now]
 
 
 def is_current(key: GatewayKey, now: datetime) -> bool:
-    """Whether the status, as far as it goes, is what the spec asks for."""
+    """Whether the status matches the spec."""
     status, spec = key.status, key.spec
     return (
         bool(status.tokens)
@@ -125,8 +125,8 @@ def _opens(token: KeyToken, plaintext: str, peppers: Mapping[int, bytes]) -> boo
     )
 
 
-def _bow_out(key: GatewayKey, now: datetime) -> list[KeyToken]:
-    """The token that was current, with the end of its time; none where there is no overlap."""
+def _expire_current(key: GatewayKey, now: datetime) -> list[KeyToken]:
+    """The previous token with its expiration; none without an overlap."""
     current = [token for token in key.status.tokens or () if token.expiration_time is None]
     if not current or not key.spec.overlap_seconds:
         return []

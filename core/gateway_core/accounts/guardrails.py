@@ -1,4 +1,4 @@
-"""Effective restrictions of a key: its own limits and those of its guardrails."""
+"""Restrictions of a key: its own limits and those of its guardrails."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +25,7 @@ from gateway_core.kube.informer import Cache
 _ANY_REST = "*"
 _ENTRY = re.compile(ENTRY_PATTERN)
 LISTS = ("allowedModels", "deniedModels", "allowedProviders", "deniedProviders")
-"""Fields of the specs of keys and guardrails that list models or providers."""
+"""Spec fields of keys and guardrails that list models or providers."""
 _COUNTED = (
     "displayName",
     "description",
@@ -36,11 +36,11 @@ _COUNTED = (
     *LISTS,
     "metadata",
 )
-"""What a client decides of a key or guardrail. A guardrail's keys have a bound of their own."""
+"""Spec fields that clients set. A guardrail's keys have a bound of their own."""
 
 
 def measure_fields(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Bytes of JSON of each field that counts, its name included."""
+    """Bytes of JSON of each field that clients set, including its name."""
     return {
         name: len(orjson.dumps({name: spec[name]})) - 1
         for name in _COUNTED
@@ -49,10 +49,10 @@ def measure_fields(spec: Mapping[str, Any]) -> dict[str, int]:
 
 
 def find_excess(spec: Mapping[str, Any]) -> str | None:
-    """What of a key's or guardrail's spec is beyond the bounds of contract §9.0; None for nothing.
+    """The part of a key's or guardrail's spec that is beyond the bounds of contract §9.0, if any.
 
-    The schema refuses such a spec; one that was stored under an older schema may be as large as
-    etcd takes, so no process keeps it in memory.
+    The schema refuses such a spec, but one stored under an older schema may be as large as etcd
+    allows, so no process keeps it in memory.
     """
     for name in LISTS:
         entries = spec.get(name) or ()
@@ -69,9 +69,9 @@ def find_excess(spec: Mapping[str, Any]) -> str | None:
 
 
 def shorten(obj: Mapping[str, Any], *, keep: bool = True) -> dict[str, Any]:
-    """An object of a key or guardrail without what no process but the API's routes reads.
+    """A key or guardrail without the fields that only the API's routes read, to save memory.
 
-    Its annotations save that of the revocation, and the client's notes; without `keep` also its
+    Drops annotations other than the revocation's and the client's notes; without `keep` also the
     lists of models and providers.
     """
     meta = obj["metadata"]
@@ -89,7 +89,7 @@ def shorten(obj: Mapping[str, Any], *, keep: bool = True) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class NameList:
-    """A list of names and of beginnings; an empty one has none."""
+    """Names and prefixes that a name is matched against."""
 
     exact: frozenset[str] = frozenset()
     beginnings: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class NameList:
 
 
 def read_names(entries: Iterable[str] | None) -> NameList | None:
-    """The list of a spec's entries, each exact or `prefix*`; None restricts nothing."""
+    """The list of a spec's entries, each a name or `prefix*`; None restricts nothing."""
     if entries is None:
         return None
     listed = tuple(entries)
@@ -111,7 +111,7 @@ def read_names(entries: Iterable[str] | None) -> NameList | None:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What one key or guardrail says of calls; None restricts nothing. `limit` is micro-dollars."""
+    """Restrictions of one key or guardrail; None restricts nothing. `limit` is micro-dollars."""
 
     limit: int | None = None
     window: Window | None = None
@@ -122,7 +122,7 @@ class Rules:
     denied_providers: NameList | None = None
 
     def admit(self, service: str, model_id: str) -> bool:
-        """Whether the model may be called at the provider segment `service`."""
+        """Whether calls of the model at the provider segment `service` are allowed."""
         return _passes(model_id, self.allowed_models, self.denied_models) and _passes(
             service, self.allowed_providers, self.denied_providers
         )
@@ -130,7 +130,7 @@ class Rules:
 
 NO_RULES = Rules()
 NOTHING_ALLOWED = Rules(allowed_models=NameList())
-"""What a guardrail says whose own rules are beyond the bounds: it must not open what it closed."""
+"""Rules of a guardrail beyond the bounds: it must not allow what it may have forbidden."""
 
 
 def read_rules(spec: Mapping[str, Any]) -> Rules:
@@ -145,13 +145,13 @@ def read_rules(spec: Mapping[str, Any]) -> Rules:
         allowed_providers=read_names(spec.get("allowedProviders")),
         denied_providers=read_names(spec.get("deniedProviders")),
     )
-    # most keys have none, and a process holds them all
+    # shared: most keys have no rules, and a process keeps all keys in memory
     return NO_RULES if rules == NO_RULES else rules
 
 
 @dataclass(frozen=True, slots=True)
 class Guardrail:
-    """A GatewayGuardrail, as far as it decides on calls."""
+    """The parts of a GatewayGuardrail that restrict calls."""
 
     name: str
     account: str
@@ -161,7 +161,7 @@ class Guardrail:
 
 
 def read_guardrail(obj: Mapping[str, Any]) -> Guardrail:
-    """The guardrail of an object; one beyond the bounds allows nothing."""
+    """The guardrail of an object; beyond the bounds it allows nothing."""
     spec = obj["spec"]
     excess = find_excess(spec)
     return Guardrail(
@@ -176,9 +176,9 @@ def read_guardrail(obj: Mapping[str, Any]) -> Guardrail:
 def select_guardrails(
     guardrails: Iterable[Guardrail], *, account: str, key_name: str
 ) -> tuple[Guardrail, ...]:
-    """Those that hold for a key of `account`, by name.
+    """The guardrails of `account` that list the key, by name.
 
-    One of another account does not, whatever its list of keys says: nobody restricts a stranger.
+    Another account's guardrail never applies, even if it lists the key.
     """
     chosen = (g for g in guardrails if g.account == account and key_name in g.key_names)
     return tuple(sorted(chosen, key=lambda guardrail: guardrail.name))
@@ -195,12 +195,12 @@ KEY_TITLE = "this key"
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What restricts a key's calls: all of it must allow a call.
+    """All restrictions of a key's calls; each must allow a call.
 
-    `guardrail_names` are those that the call is recorded with, `subjects` what its money is counted
-    under then (`contract.limits.list_subjects`), and `budgets` what the counters have to be asked
-    for; `limited` is whether any of these is about money. A key with more guardrails than it may
-    have is `closed`: which of them count cannot be told, so none is passed over.
+    Calls are recorded with `guardrail_names`, their money counts under `subjects`
+    (`api.limits.list_subjects`), and the counters check `budgets`; `limited` is whether one of
+    these limits money. A key with more guardrails than it may have is `closed`: it is undefined
+    which of them apply, so no call is allowed.
     """
 
     key_name: str
@@ -212,7 +212,7 @@ class Policy:
     _rules: tuple[tuple[str, str, Rules], ...]
 
     def find_refusal(self, service: str, model_id: str) -> str | None:
-        """Who does not allow the model: `this key`, or a guardrail by its name for people."""
+        """What forbids the model: `this key`, or a guardrail's display name; None if allowed."""
         return next(
             (title for _, title, rules in self._rules if not rules.admit(service, model_id)), None
         )
@@ -229,12 +229,12 @@ class Policy:
             raise _refuse(f"Model {model_id} is not allowed for {title}.")
 
     def name_subject(self, subject: str) -> str:
-        """What people call a subject of this policy: `this key`, or a guardrail's name."""
+        """Display name of a subject of this policy."""
         return next((title for known, title, _ in self._rules if known == subject), "a guardrail")
 
 
 def build_policy(key_name: str, rules: Rules, guardrails: Iterable[Guardrail]) -> Policy:
-    """The policy of a key with these rules, and the guardrails that hold for it, by name."""
+    """The policy of a key with these rules and guardrails."""
     chosen = tuple(guardrails)
     closed = len(chosen) > MOST_GUARDRAILS
     parts = [(subject_of_key(key_name), KEY_TITLE, rules)]
@@ -253,19 +253,19 @@ def build_policy(key_name: str, rules: Rules, guardrails: Iterable[Guardrail]) -
 
 
 def make_budget(subject: str, rules: Rules) -> Budget | None:
-    """What the counters have to watch for a key or guardrail; None where that is nothing."""
+    """The budget of a key or guardrail; None without a limit and a rate."""
     if rules.limit is None and rules.requests_per_minute is None:
         return None
     return Budget(subject, rules.limit, rules.window, rules.requests_per_minute)
 
 
 def name_guardrail(guardrail: Guardrail) -> str:
-    """What people call a guardrail: the name that its owner gave it."""
+    """Display name of a guardrail in messages."""
     return f'guardrail "{guardrail.display_name}"'
 
 
 class Policies(Generic[T]):
-    """Policies by key, following the tables; `read` makes a guardrail of a table's entry."""
+    """Policies by key, kept current with the informers; `read` converts a guardrail's entry."""
 
     def __init__(
         self, keys: Cache[Any], guardrails: Cache[T], read: Callable[[T], Guardrail]
@@ -278,11 +278,11 @@ class Policies(Generic[T]):
         for name in dict(guardrails.items()):
             self._follow(name)
         guardrails.subscribe(self._follow)
-        # a key that is gone leaves nothing behind
+        # drops the policy of a deleted key
         keys.subscribe(self._forget)
 
     def find(self, key_name: str, account: str, rules: Rules) -> Policy:
-        """The policy of a key of `account` with these rules, as the table of guardrails has it."""
+        """The policy of a key of `account` with these rules and its current guardrails."""
         known = self._known.get(key_name)
         if known is not None and known[0] == rules and known[1] == account:
             return known[2]
@@ -293,7 +293,7 @@ class Policies(Generic[T]):
         return policy
 
     def find_guardrail(self, name: str) -> Guardrail | None:
-        """The guardrail of that name, if there is one."""
+        """The guardrail of that name, if any."""
         return self._seen.get(name)
 
     def _forget(self, key_name: str) -> None:

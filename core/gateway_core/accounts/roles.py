@@ -1,7 +1,4 @@
-"""Who may do what (contract §9.2): the role matrix as one table, and what a key makes of it. Pure.
-
-Used by the API wherever a credential is checked. `contract.user.Role` has the roles of people.
-"""
+"""Authorization by role: the role matrix (contract §9.2) and the rights of keys. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +13,7 @@ Refusal = Literal["wrong_credential_class", "insufficient_role"]
 
 
 class Act(Enum):
-    """What somebody wants to do: the rows of the matrix."""
+    """Actions: the rows of the matrix."""
 
     READ = "models, prices, own account, balance, tasks, files, batches"
     CREATE = "create a task, LLM call, file, upload or batch; delete, cancel"
@@ -27,7 +24,7 @@ class Act(Enum):
 
 
 class Grant(Enum):
-    """A cell of the matrix."""
+    """Cells of the matrix."""
 
     YES = "by any credential"
     SESSION = "signed in only"
@@ -56,14 +53,14 @@ _MATRIX: Mapping[Act, _Row] = {
     Act.CLOSE: _Row(_S, _N, _N, _N, _N),
 }
 _OF_STANDARD_KEYS = frozenset({Act.READ, Act.CREATE})
-"""What is done with standard keys; all else on `/api/v1/management` is no place for one."""
+"""Actions of standard keys; they have no access to `/api/v1/management`."""
 
 
 def act_as(key_class: KeyClass, creator: Role | None) -> Role:
-    """The role that a key acts with: the least of its class's and its creator's present one.
+    """The role of a key: the lesser of its class's role and its creator's current role.
 
-    A management key's is admin. A standard key's is member at most, and member where nobody made
-    it (`creator` None): such a key was declared by an admin of the cluster.
+    A management key is admin. A standard key is member at most, also without a `creator`: an admin
+    of the cluster has declared such a key.
     """
     if key_class == "Management":
         return "admin"
@@ -71,7 +68,7 @@ def act_as(key_class: KeyClass, creator: Role | None) -> Role:
 
 
 def refuse_key(act: Act, key_class: KeyClass, role: Role) -> Refusal | None:
-    """Why a key of this class that acts with this role may not do it; None if it may."""
+    """The reason to refuse a key of this class and role; None if it is allowed."""
     is_standard = key_class == "Standard"
     if is_standard is not (act in _OF_STANDARD_KEYS):
         return "wrong_credential_class"
@@ -81,6 +78,6 @@ def refuse_key(act: Act, key_class: KeyClass, role: Role) -> Refusal | None:
 
 
 def find_grant(act: Act, role: Role) -> Grant:
-    """How far somebody of this role may do it, signed in."""
+    """The cell of the matrix for a signed-in user of this role."""
     grant: Grant = getattr(_MATRIX[act], role)
     return grant

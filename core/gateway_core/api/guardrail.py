@@ -8,18 +8,14 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
-from gateway_core.api.limits import Entries, RequestsPerMinute, SpendLimit, bound_size
+from gateway_core.api.limits import CallLimits, Entries, SpentStatus, bound_size
 from gateway_core.api.resource import (
     AGE,
     IMMUTABLE,
     MESSAGE_COLUMN,
     READY_COLUMNS,
-    Micros,
     Name,
-    Part,
     Resource,
-    Status,
-    Time,
     rule,
 )
 
@@ -32,7 +28,7 @@ GUARDRAIL_NAME_RULE = rule(
 )
 
 
-class GuardrailSpec(Part):
+class GuardrailSpec(CallLimits):
     """A guardrail as declared. All that restricts a call restricts it together."""
 
     model_config = ConfigDict(
@@ -46,13 +42,7 @@ class GuardrailSpec(Part):
     account_name: Annotated[Name, Field(json_schema_extra=IMMUTABLE)]
     display_name: Annotated[str, Field(min_length=1, max_length=100)]
     description: Annotated[str | None, Field(max_length=1000)] = None
-    limit: SpendLimit | None = None
-    requests_per_minute: RequestsPerMinute | None = None
-    allowed_models: Entries | None = None
     denied_models: Entries | None = None
-    allowed_providers: Annotated[
-        Entries | None, Field(description="Provider segments of the REST paths.")
-    ] = None
     denied_providers: Entries | None = None
     key_names: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=63)]] | None,
@@ -62,14 +52,6 @@ class GuardrailSpec(Part):
             json_schema_extra={"x-kubernetes-list-type": "set"},
         ),
     ] = None
-
-
-class GuardrailStatus(Status):
-    """What the pool has spent in its window, as of the last look."""
-
-    used_micros: Micros | None = None
-    used: Annotated[str | None, Field(max_length=32, description="The same in dollars.")] = None
-    reset_time: Time | None = None
 
 
 class GatewayGuardrail(Resource):
@@ -93,4 +75,4 @@ class GatewayGuardrail(Resource):
     rules: ClassVar[list[dict[str, Any]]] = [GUARDRAIL_NAME_RULE]
 
     spec: GuardrailSpec
-    status: GuardrailStatus = Field(default_factory=GuardrailStatus)
+    status: SpentStatus = Field(default_factory=SpentStatus)

@@ -13,18 +13,16 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from gateway_core.api.limits import Entries, RequestsPerMinute, SpendLimit, bound_size
+from gateway_core.api.limits import CallLimits, SpentStatus, bound_size
 from gateway_core.api.resource import (
     AGE,
     IMMUTABLE,
     MESSAGE_COLUMN,
     READY_COLUMNS,
-    Micros,
     Name,
     Part,
     Resource,
     Sha256,
-    Status,
     Time,
     map_list,
     rule,
@@ -136,7 +134,7 @@ class KeyToken(Part):
     expiration_time: Time | None = None
 
 
-class KeySpec(Part):
+class KeySpec(CallLimits):
     """A key as declared; its plaintext is nowhere in it."""
 
     model_config = ConfigDict(
@@ -212,12 +210,6 @@ class KeySpec(Part):
         ),
     ] = False
     expiration_time: Time | None = None
-    limit: SpendLimit | None = None
-    requests_per_minute: RequestsPerMinute | None = None
-    allowed_models: Entries | None = None
-    allowed_providers: Annotated[
-        Entries | None, Field(description="Provider segments of the REST paths.")
-    ] = None
     metadata: Annotated[
         dict[str, Annotated[str, Field(max_length=512)]] | None,
         Field(
@@ -232,7 +224,7 @@ class KeySpec(Part):
     ] = None
 
 
-class KeyStatus(Status):
+class KeyStatus(SpentStatus):
     """The operator's tokens of a declared key, and what the key has spent as of the last look."""
 
     tokens: Annotated[list[KeyToken] | None, map_list("id", max_items=2)] = None
@@ -240,11 +232,6 @@ class KeyStatus(Status):
         int | None, Field(ge=0, le=1000000, description="How far spec.rotations was followed.")
     ] = None
     secret_name: Annotated[str | None, Field(max_length=253)] = None
-    used_micros: Annotated[
-        Micros | None, Field(description="Spent in the limit's window, else ever.")
-    ] = None
-    used: Annotated[str | None, Field(max_length=32, description="The same in dollars.")] = None
-    reset_time: Time | None = None
     last_used_time: Time | None = None
 
 

@@ -1,19 +1,16 @@
-"""What keys and guardrails restrict: how much may be spent in which window, how fast, on what.
-
-Parts of their specs, and the words for windows that the wire and the objects share (contract §9.1).
-"""
+"""Limits of keys and guardrails: spending, rate, models and providers (contract §9.1)."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gateway_core.api.resource import Micros, Part, rule
+from gateway_core.api.resource import Micros, Part, Status, Time, rule
 
 Window = Literal["1h", "1d", "7d", "daily", "weekly", "monthly", "lifetime"]
 """`1h`, `1d` and `7d` trail the clock, the others begin at 00:00 UTC, `lifetime` never ends."""
 
 MOST_GUARDRAILS = 8
-"""Guardrails that one key may have: every call is held against each of them."""
+"""Guardrails of one key; every call is checked against each of them."""
 
 MOST_ENTRIES = 64
 """Entries in one list of models or providers (contract §9.0)."""
@@ -41,18 +38,39 @@ RequestsPerMinute = Annotated[
 
 
 class SpendLimit(Part):
-    """How much may be spent in a window."""
+    """Spending limit in a window."""
 
     micros: Micros
     window: Window
 
 
-def bound_size(*lists: str, notes: str | None = None) -> dict[str, Any]:
-    """The CEL rule that bounds a spec as a whole: its `lists`, and its map of `notes`.
+class CallLimits(Part):
+    """Restrictions of calls: a part of the specs of keys and guardrails."""
 
-    It counts no more than the JSON has, so the rule refuses nothing that REST takes. A spec that
-    an older schema stored larger may be updated as long as it does not grow: otherwise a key could
-    not be revoked, and no key be taken out of a guardrail.
+    limit: SpendLimit | None = None
+    requests_per_minute: RequestsPerMinute | None = None
+    allowed_models: Entries | None = None
+    allowed_providers: Annotated[
+        Entries | None, Field(description="Provider segments of the REST paths.")
+    ] = None
+
+
+class SpentStatus(Status):
+    """Spending in the limit's window, or in total without one, as of the last look."""
+
+    used_micros: Annotated[
+        Micros | None, Field(description="Spent in the limit's window, else ever.")
+    ] = None
+    used: Annotated[str | None, Field(max_length=32, description="The same in dollars.")] = None
+    reset_time: Time | None = None
+
+
+def bound_size(*lists: str, notes: str | None = None) -> dict[str, Any]:
+    """The CEL rule that bounds the total size of a spec's `lists` and its map of `notes`.
+
+    It never counts more than the JSON has, so it refuses nothing that REST accepts. A larger spec
+    from an older schema may be updated as long as it does not grow: otherwise a key could not be
+    revoked, nor be removed from a guardrail.
     """
 
     def measure(spec: str) -> str:
@@ -75,12 +93,12 @@ def bound_size(*lists: str, notes: str | None = None) -> dict[str, Any]:
 
 
 def subject_of_key(name: str) -> str:
-    """What a key's spending is counted under: `key/<object name>`."""
+    """The subject of a key's spending: `key/<object name>`."""
     return f"key/{name}"
 
 
 def subject_of_guardrail(name: str) -> str:
-    """What a guardrail's spending is counted under: `guardrail/<object name>`."""
+    """The subject of a guardrail's spending: `guardrail/<object name>`."""
     return f"guardrail/{name}"
 
 
@@ -99,7 +117,7 @@ GuardrailNames = Annotated[
 
 
 def list_subjects(request: dict[str, Any]) -> tuple[str, ...]:
-    """What a run's request is counted under: its key, and the guardrails the key had then."""
+    """Subjects of a request: its key, and the guardrails that the key had at admission."""
     key, guardrails = request.get("keyName"), request.get("guardrailNames") or ()
     of_key = (subject_of_key(key),) if key else ()
     return (*of_key, *map(subject_of_guardrail, guardrails))

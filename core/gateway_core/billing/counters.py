@@ -1,6 +1,6 @@
-"""Rates and money in flight: counters that are derived, and rebuilt from the record when lost.
+"""Port of the counters: rates and money in flight, derived, and rebuilt from the objects when lost.
 
-Fulfilled by `adapters.redis`. Amounts are micro-dollars.
+Amounts are micro-dollars.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,10 @@ from gateway_core.billing.windows import Buckets
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """An amount set aside for one task or call until it is settled or released.
+    """An amount reserved for one task or call until it is settled or released.
 
-    It counts in the budgets of its `subjects` too (`contract.limits.list_subjects`), as its charge
-    will. `age` is told of one that stands: the seconds since it was taken, by the store's clock.
+    It also counts in the budgets of its `subjects` (`api.limits.list_subjects`), as the charge
+    will. `age` is the seconds since a stored hold was taken, by the store's clock.
     """
 
     task: str
@@ -29,7 +29,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What one key or guardrail allows: micro-dollars in a window, and paid calls a minute."""
+    """Limits of one key or guardrail: micro-dollars in a window, and paid calls a minute."""
 
     subject: str
     limit: int | None = None
@@ -39,9 +39,9 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """Where a budget stands: charged in its window, held now, and when it next becomes less.
+    """State of a budget: charged in its window, held now, and when the window's sum decreases.
 
-    `reset` is Unix seconds; None for a lifetime's.
+    `reset` is Unix seconds; None for a lifetime.
     """
 
     budget: Budget
@@ -51,22 +51,21 @@ class BudgetState:
 
 
 RateUse = Literal["count", "look", "skip"]
-"""What a call has to do with the rates: it counts in them if it passes; it is refused whatever they
-say, and only looked at; or it is past them already."""
-
+"""How a call uses the rates: `count` it if it passes; `look`, since it is refused anyway; `skip`,
+since it has passed them already."""
 
 FreeRate = Literal["management", "storage"]
-"""Rates of calls that cost nothing: calls of Platform Management, and creates of Files, Uploads and
+"""Rates of calls that cost nothing: Platform Management, and creates of Files, Uploads and
 temporary files together (contract §12.1a)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionCall:
-    """One paid call at the door: counted in the rates, and holding money where `hold` is given.
+    """One paid call to admit: counted in the rates, and with a `hold` reserving money.
 
-    `funds` is all the account ever had paid in; None where the account is unlimited. `budgets` are
-    those that must allow the call: their calls a minute unless `rate` is `skip`, their limits where
-    it wants a hold.
+    `funds` is everything ever paid into the account; None for an unlimited account. Each of
+    `budgets` must allow the call: its calls a minute unless `rate` is `skip`, its limit if there is
+    a hold.
     """
 
     account: str
@@ -79,14 +78,14 @@ class AdmissionCall:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionAnswer:
-    """What the counters say. `rate_exceeded`, `exceeded` and `underfunded` exclude one another.
+    """Result of an admission. At most one of the refusals is set, and `held` is False then.
 
-    `rate` is the tightest of the account's and the budgets' (§12.4): the one with the least left,
-    of equals the one that is free again last. `exceeded` is the first budget that the hold does
-    not fit in, as it stands without it. `held` is whether the hold stands now, `stale` that money
-    must be rebuilt and nothing was held, `busy` that another hold stands under the task's name, and
-    nothing was changed. The rates are counted in any of these cases but `rate_exceeded`, `exceeded`
-    and `stale`, whose `rate` is told as if it were. `retry_after` is 0 unless `rate_exceeded`.
+    `rate_exceeded`: a rate refused the call, for `retry_after` seconds. `exceeded`: the first
+    budget that has no room for the hold, without it. `underfunded`: the balance has none. `busy`:
+    another hold has the task's name. `stale`: the account's money must be rebuilt first.
+    A call that is refused by `rate_exceeded`, `exceeded` or `stale` counts in no rate, and `rate`
+    is as if it did. `rate` is the tightest of the account's and the budgets' (§12.4): the one with
+    the least left, among equals the one that is free again last.
     """
 
     rate: RateState
@@ -101,7 +100,7 @@ class AdmissionAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """An account's sums: charged ever, held now, and charged on the UTC day that was asked for."""
+    """An account's sums: charged in total, held now, and charged on the UTC day asked for."""
 
     charged: int
     held: int
@@ -110,11 +109,12 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What the record says of an account's money; the base of a rebuild.
+    """An account's money according to the objects; the input of a rebuild.
 
-    `charged` is the sum of all days, those that `by_day` (`2026-11-21` -> micros) leaves out
-    included; `holds` is task -> micros, `subjects` task -> what its hold counts under, and `spent`
-    what each subject was charged. `journals` is process -> how far its journal is in all of these.
+    `charged` is the sum of all days, including those that `by_day` (`2026-11-21` -> micros) leaves
+    out. `holds` maps tasks to micros, `subjects` tasks to the subjects of their holds, `spent`
+    subjects to their charges, and `journals` processes to the last sequence of their journal that
+    is in all of these.
     """
 
     charged: int
@@ -126,14 +126,14 @@ class Ledger:
 
 
 CallState = Literal["held", "charged", "gone"]
-"""Of a call that leaves no object: its hold stands, it was charged of late, or neither."""
+"""State of an object-less call: its hold exists, it was charged recently, or neither."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptCalls:
-    """How calls stand, in their order, and how far their process's journal is in the sums.
+    """States of calls in the order asked for, and the counted part of their process's journal.
 
-    `counted` is the sequence up to which the last rebuild found the journal; 0 for nothing of it.
+    `counted` is the sequence up to which the last rebuild read the journal; 0 for nothing.
     """
 
     states: tuple[CallState, ...]
@@ -143,107 +143,103 @@ class KeptCalls:
 class Counters(Protocol):
     """Rates and holds, shared by all replicas. Every method raises CountersUnavailable.
 
-    Amounts below 0 or above 2^53 - 1 are a ValueError. Rates go by the store's clock; windows of
-    spending turn by the caller's, a minute being their finest part.
+    Amounts below 0 or above 2^53 - 1 raise ValueError. Rates follow the store's clock, windows of
+    spending the caller's, to the minute. Methods marked (stale) raise CountersStale while the
+    account's money has to be rebuilt.
     """
 
     async def admit(self, call: AdmissionCall) -> AdmissionAnswer:
-        """Counts and holds in one atomic round trip.
+        """Count and hold in one atomic round trip.
 
-        A hold is keyed by its task: taking it again only has it begin anew in age, and taking it
-        for a task that was charged in the last 10 minutes changes nothing. One that stands for
-        another amount or under other subjects is another call's: the answer is `busy`. It is taken
-        in the account and in all its subjects, or nowhere: in each budget charged + held + its
-        amount must be within the limit. A rejected rate, the account's or a budget's, counts
-        nowhere and holds nothing. The window is any trailing 60 s of the store's clock, and a call
-        made `retry_after` seconds after a rejected one finds its slot free (contract §12).
+        A hold is keyed by its task: taking it again only resets its age, and for a task charged in
+        the last 10 minutes it changes nothing. A hold with another amount or other subjects belongs
+        to another call: `busy`. It is taken in the account and all its subjects, or nowhere: in
+        each budget charged + held + its amount must be within the limit. The rate's window is any
+        trailing 60 s; a call `retry_after` seconds after a rejected one is counted (contract §12).
         """
         ...
 
     async def count(self, account: str, rate: FreeRate, limit: int) -> int:
-        """Counts one call of the account in a rate of `limit` calls in any trailing 60 s.
+        """Count one call in a rate of `limit` calls in any trailing 60 s, in one round trip.
 
-        Returns 0 where the call was counted, else the whole seconds after which a slot is free; a
-        rejected call counts nowhere. One round trip; independent of the account's money.
+        0 where the call was counted, else the whole seconds until a call is; a rejected call counts
+        nowhere. Independent of the account's money.
         """
         ...
 
     async def note_used(self, account: str, used: Mapping[str, float]) -> None:
-        """Notes when keys were last used: object name -> Unix seconds. The later one stays.
+        """Note when keys were last used: object name -> Unix seconds. The later time stays.
 
-        Of an account the 10,000 used last are kept, until it has used none for two days.
+        The 10,000 keys used last are kept, until the account has used none for two days.
         """
         ...
 
     async def read_used(
         self, account: str, keys: Sequence[str] | None = None
     ) -> Mapping[str, float]:
-        """When those of `keys`, or all that are known, were last used; the unknown are left out."""
+        """When `keys`, or all known keys, were last used; unknown keys are left out."""
         ...
 
     async def hold(self, account: str, hold: Hold) -> bool:
-        """Takes a hold whatever the balance, once per task; whether it is new. CountersStale.
+        """Take a hold whatever the balance, once per task; whether it is new. (stale)
 
-        It is what the record says: a hold that stands for another amount or under other subjects
-        becomes this one, in the account and in all pools, and keeps its age; it is not new.
-
-        None is taken for a task that was charged in the last 10 minutes, by whom it ever was: of
-        two owners of a task one may be late.
+        The caller has read it from an object: an existing hold with another amount or other
+        subjects is replaced in the account and all pools, keeps its age, and is not new. For a task
+        charged in the last 10 minutes none is taken: of two owners of a task one may be late.
         """
         ...
 
     async def settle(self, account: str, task: str, charged: int, at: datetime) -> bool:
-        """Ends the task's hold and charges, in one step; False where there was no hold.
+        """End the task's hold and charge, atomically; False where there is no hold. (stale)
 
         The charge counts in the account and in each subject of the hold, in the day, hour and
-        minute of `at` (aware), which is when the task ended, whenever it is settled. Idempotent:
-        the hold is the licence to charge, and it is used up. With 0 charged it is a release.
-        CountersStale.
+        minute of `at` (aware), when the task ended. Idempotent: the hold is the licence to charge,
+        and is used up. With 0 charged it is a release.
         """
         ...
 
     async def keep(self, account: str, process: str, calls: Sequence[str]) -> KeptCalls:
-        """Has the holds of a process's calls, and the memory of their charges, begin anew in age.
+        """Reset the age of calls' holds, and of the memory of their charges. (stale)
 
-        So neither is taken for one that nobody has any more. CountersStale.
+        Otherwise the sweeper releases a hold that no object accounts for.
         """
         ...
 
     async def read_budgets(self, account: str, budgets: Sequence[Budget]) -> list[BudgetState]:
-        """Where each of `budgets` stands now, in their order; limits count for nothing here.
+        """States of `budgets` in their order; one without a window is read for a lifetime. (stale)
 
-        A budget without a window is told as one for ever. CountersStale.
+        Their limits do not matter here.
         """
         ...
 
     async def read_spending(self, account: str, day: str) -> Spending:
-        """The sums now. CountersStale."""
+        """The account's sums. (stale)"""
         ...
 
     async def list_holds(self, account: str, min_age_seconds: float) -> list[Hold]:
-        """Holds at least so old, for the sweeper; rebuilt ones as old as that. CountersStale."""
+        """Holds of at least that age; a rebuilt hold is as old as the rebuild. (stale)"""
         ...
 
     async def mark_stale(self, account: str) -> None:
-        """Has the account's money rebuilt before it is counted on again: a part may be missing."""
+        """Have the account's money rebuilt before it is used again: a part may be missing."""
         ...
 
     async def list_accounts(self) -> list[str]:
-        """Accounts that have money in the store, stale or not."""
+        """Accounts with money in the store, stale or not."""
         ...
 
     async def begin_rebuild(self, account: str) -> str | None:
-        """A token to rebuild with, or None while another replica holds one (for at most 30 s).
+        """A token to rebuild with; None while another replica has one (for at most 30 s).
 
-        Begin before reading the record for the ledger: what is settled meanwhile is refused as
-        stale, so that nothing falls between.
+        Begin before the objects are read for the ledger: settlements meanwhile are refused as
+        stale, so that none is lost between.
         """
         ...
 
     async def finish_rebuild(self, account: str, token: str, ledger: Ledger) -> bool:
-        """Puts the ledger in place atomically; False where the token has lapsed or it is there."""
+        """Put the ledger in place atomically; False if the token expired or money is there."""
         ...
 
     async def abandon_rebuild(self, account: str, token: str) -> None:
-        """Lets another replica begin at once, where the record could not be read."""
+        """Let another replica begin at once, where the objects could not be read."""
         ...

@@ -1,4 +1,4 @@
-"""Usage journal: charges of calls that leave no object, appended as immutable store objects."""
+"""Usage journal: charges of calls without an object, appended as immutable store objects."""
 
 import asyncio
 import re
@@ -15,7 +15,7 @@ import orjson
 import structlog
 
 from gateway_core.api.limits import list_subjects
-from gateway_core.billing.usage import Charge
+from gateway_core.billing.charges import Charge, split_time
 from gateway_core.concurrency import back_off
 from gateway_core.storage.objects import ObjectStore
 
@@ -24,15 +24,15 @@ _KEY = re.compile(r"journal/([a-z0-9][-a-z0-9]{0,62})/([0-9]{20})\.json")
 
 
 class JournalDamaged(Exception):
-    """An object of the journal that cannot be read; nothing that comes after it is folded."""
+    """A journal object that cannot be read; later objects of its process are not aggregated."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One ended call. `micros` is what it cost, input tokens are with those read from a cache.
+    """One ended call. `micros` is its cost; `input_tokens` include cached tokens.
 
-    `operation` is service and action with a slash between, `time` (aware) when it ended, `reached`
-    whether an upstream was called.
+    `operation` is `service/action`, `time` (aware) when it ended, `reached` whether an upstream was
+    called.
     """
 
     call: str
@@ -49,28 +49,21 @@ class CallRecord:
     output_tokens: int = 0
     cached_tokens: int = 0
 
-    @property
-    def subjects(self) -> tuple[str, ...]:
-        """What it counts under."""
-        names = {"keyName": self.key_name, "guardrailNames": self.guardrail_names}
-        return list_subjects(names)
-
     def to_charge(self) -> Charge:
-        """What it adds to the day on which it ended."""
-        moment = self.time.astimezone(UTC)
+        """The charge that it adds to the day on which it ended."""
+        names = {"keyName": self.key_name, "guardrailNames": self.guardrail_names}
         return Charge(
             name=self.call,
             uid=self.call,
             account=self.account,
-            day=moment.date().isoformat(),
-            minute=moment.hour * 60 + moment.minute,
+            **split_time(self.time),
             micros=self.micros,
             requests=int(self.reached),
             failed=int(self.failed and self.reached),
             key_name=self.key_name,
             model_id=self.model_id,
             operation=self.operation,
-            subjects=self.subjects,
+            subjects=list_subjects(names),
             input_tokens=self.input_tokens,
             output_tokens=self.output_tokens,
         )
@@ -78,7 +71,7 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class JournalObject:
-    """What one process wrote at one time."""
+    """The records that one process wrote at one time."""
 
     process: str
     sequence: int
@@ -86,23 +79,23 @@ class JournalObject:
 
     @property
     def key(self) -> str:
-        """Where it is in the store."""
+        """Its key in the object store."""
         return name_object(self.process, self.sequence)
 
 
 def name_object(process: str, sequence: int) -> str:
-    """The key of a process's object of that number."""
+    """The key of a process's object of that sequence number."""
     return f"{PREFIX}{process}/{sequence:020d}.json"
 
 
 def parse_name(key: str) -> tuple[str, int] | None:
-    """Process and number of a key; None for what is no object of the journal."""
+    """Process and sequence of a key; None if it is no journal object's."""
     found = _KEY.fullmatch(key)
     return (found[1], int(found[2])) if found else None
 
 
 def encode_object(process: str, sequence: int, records: Iterable[CallRecord]) -> bytes:
-    """The bytes of an object; the same whenever it is encoded."""
+    """The bytes of an object; always the same for the same records."""
     parts = [_encode(record) for record in records]
     return orjson.dumps({"process": process, "sequence": sequence, "calls": parts})
 
@@ -121,7 +114,7 @@ def decode_object(key: str, data: bytes) -> JournalObject:
 
 
 def find_missing(sequences: Sequence[int], most: int) -> list[int]:
-    """Numbers between those, which are in order. JournalDamaged: there are more than `most`."""
+    """Gaps between sorted `sequences`. JournalDamaged where there are more than `most` numbers."""
     missing: list[int] = []
     for before, after in pairwise(sequences):
         if after - before - 1 > most - len(missing):
@@ -160,10 +153,10 @@ def _decode(part: Any) -> CallRecord:
         )
     }
     if any(type(amount) is not int or amount < 0 for amount in amounts.values()):
-        raise ValueError("an amount is no number")
+        raise ValueError("an amount is not a number")
     time = datetime.fromisoformat(part["time"])
     if time.tzinfo is None:
-        raise ValueError("a time is of no zone")
+        raise ValueError("a time has no zone")
     return CallRecord(
         call=part["call"],
         account=part["accountName"],
@@ -179,36 +172,36 @@ def _decode(part: Any) -> CallRecord:
 
 
 PAUSE_SECONDS = 0.75
-"""From the begin of one object to that of the next, at most."""
+"""Longest time from the start of one object to the start of the next."""
 RISK_SECONDS = 0.95
-"""How old a record may become until it is stored: a pause and a put together."""
+"""Age of a record when it is stored: a pause and a put together."""
 MOST_RECORDS = 5000
-"""Records in one object, of some 300 bytes each."""
+"""Records in one object, of about 300 bytes each."""
 MOST_BUFFERED = 50_000
-"""Records in memory; who gives one beyond that waits before it goes on to its next call."""
+"""Records in memory; beyond that callers wait before their next call."""
 FIRST_SECONDS = 0.1
 LONGEST_SECONDS = 5.0
 
 Listener = Callable[[Sequence[CallRecord], int], None]
-"""Called with the records of an object and its number."""
+"""Called with the records of an object and its sequence number."""
 
 _log = structlog.get_logger(__name__)
 
 
 class JournalClosed(Exception):
-    """The journal takes nothing any more; what the call has cost is recorded nowhere."""
+    """The journal is closed; the cost of the call is recorded nowhere."""
 
 
 def name_process(role: str, host: str) -> str:
-    """A name that no other process ever has, which tells people which one it was."""
+    """A unique name for a process that also identifies it to people."""
     words = re.sub(r"[^a-z0-9]+", "-", f"{role}-{host}".lower()).strip("-")[:46].strip("-")
     return f"{words}-{secrets.token_hex(8)}"
 
 
 class JournalWriter:
-    """Takes records while `run` runs; for one event loop.
+    """Writes records while `run` runs; for one event loop.
 
-    `sent` is told of each object before it is offered to the store, `stored` after that has it.
+    `sent` is called with each object before the store gets it, `stored` after the store has it.
     """
 
     def __init__(
@@ -231,18 +224,19 @@ class JournalWriter:
         self._sending: tuple[CallRecord, ...] = ()
         self._sequence = 0
         self._put_seconds = 0.0
-        # set at once with what they tell of, so that no cancellation comes between
+        # set together with the state they signal, without an await between: a cancellation there
+        # would leave records that nobody writes
         self._some, self._enough = asyncio.Event(), asyncio.Event()
         self._stored_some = asyncio.Condition()
         self._closed = False
 
     @property
     def unsafe(self) -> int:
-        """Records that a death of the process would lose."""
+        """Records that are lost if the process dies now."""
         return len(self._buffer) + len(self._sending)
 
     def add(self, record: CallRecord) -> None:
-        """Takes a record at once, however many there are. JournalClosed."""
+        """Buffer a record at once, however many there are. JournalClosed."""
         if self._closed:
             _log.error("a call ended too late", call=record.call, lost_micros=record.micros)
             raise JournalClosed(record.call)
@@ -252,14 +246,14 @@ class JournalWriter:
             self._enough.set()
 
     async def wait_for_room(self) -> None:
-        """Returns once there are not too many; who has given a record waits here for the store."""
+        """Wait until the buffer has room; callers do so after `add`, which never waits."""
         async with self._stored_some:
             await self._stored_some.wait_for(lambda: self.unsafe <= self._most)
 
     async def run(self) -> None:
-        """Writes until cancelled, or until all is stored after `close`.
+        """Write until cancelled, or until all records are stored after `close`.
 
-        Called again after it has raised it goes on with the object that it was storing.
+        A further call after an exception resumes with the object that was being stored.
         """
         loop = asyncio.get_running_loop()
         begun = float("-inf")
@@ -275,12 +269,12 @@ class JournalWriter:
                     await self._enough.wait()
             begun = loop.time()
             await self._write()
-            # a quick one among slow ones is no reason to wait longer
+            # decays slowly: one quick put among slow ones must not lengthen the pause
             took = min(loop.time() - begun, RISK_SECONDS)
             self._put_seconds = max(took, self._put_seconds * 0.8)
 
     async def close(self) -> None:
-        """Takes no more; returns once everything is stored. `run` has to go on meanwhile."""
+        """Refuse further records and wait until all are stored; `run` must be running."""
         self._closed = True
         self._some.set()
         self._enough.set()
@@ -288,7 +282,7 @@ class JournalWriter:
             await self._stored_some.wait_for(lambda: not self.unsafe)
 
     async def _write(self) -> None:
-        """Stores one object; returns once it is known to be stored."""
+        """Store one object, however long that takes."""
         records = tuple(islice(self._buffer, MOST_RECORDS))
         for _ in records:
             self._buffer.popleft()
@@ -302,7 +296,7 @@ class JournalWriter:
         await self._offer()
 
     async def _offer(self) -> None:
-        """Stores what is being sent; to do it twice stores the same bytes under the same key."""
+        """Store the current object; repeating it puts the same bytes under the same key."""
         records = self._sending
         self._sent(records, self._sequence)
         key = name_object(self.process, self._sequence)
@@ -312,7 +306,7 @@ class JournalWriter:
             try:
                 await self._store.put(key, data)
                 break
-            except Exception as error:  # whatever it is, the records are all that there is
+            except Exception as error:  # any: nothing but these records knows of the charges
                 attempt += 1
                 _log.warning("journal not stored", key=key, error=str(error), records=self.unsafe)
                 await asyncio.sleep(back_off(attempt, first=FIRST_SECONDS, longest=LONGEST_SECONDS))

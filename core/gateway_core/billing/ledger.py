@@ -1,4 +1,4 @@
-"""An account's money, rebuilt in Redis from the record: charges and live reservations."""
+"""Rebuild of an account's money in the counters from objects and journal."""
 
 import asyncio
 from collections import Counter
@@ -14,22 +14,24 @@ from gateway_core.api.key import GatewayKey
 from gateway_core.api.limits import list_subjects, subject_of_guardrail, subject_of_key
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
+from gateway_core.billing.charges import ENDED_PHASES, Charge, read_charge
 from gateway_core.billing.counters import Counters, Ledger
 from gateway_core.billing.journal import JournalDamaged, JournalObject
-from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.spending import SpentSum, shares_entries
-from gateway_core.billing.usage import ENDED_PHASES, Balance, Charge, read_charge, sum_usage
-from gateway_core.billing.usage_store import list_usage, select_unfolded
+from gateway_core.billing.usage import Balance, sum_usage
+from gateway_core.billing.usage_store import list_usage, select_unaggregated
 from gateway_core.billing.windows import number_day
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesUnavailable, VersionExpired
+from gateway_core.kube.lists import list_all
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 from gateway_core.storage.objects import StoreUnavailable
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One run's part in the ledger: micro-dollars held, or charged on a UTC day."""
+    """Money of one run: micro-dollars held, or charged on a UTC day."""
 
     held: int = 0
     charged: int = 0
@@ -37,7 +39,7 @@ class Entry:
 
 
 def read_entry(obj: dict[str, Any]) -> Entry:
-    """The entry of one task or batch; all zero where it neither holds nor costs anything."""
+    """The entry of one task or batch; all zero where it neither holds nor has cost anything."""
     status = obj.get("status") or {}
     if status.get("phase") in ENDED_PHASES:
         ended = status.get("completionTime") or ""
@@ -55,28 +57,28 @@ _OF_BATCHES = ("modelId", "service", "counts")
 
 
 class RebuildLapsed(KubernetesUnavailable):
-    """Nothing was rebuilt: the record was read too slowly, or the store has lost all again."""
+    """Nothing was rebuilt: reading took too long, or the store has lost its content again."""
 
 
 class Rebuilder:
     """Rebuilds accounts' money, a few accounts at a time; for one process and event loop.
 
-    A loss of the counters makes all accounts stale at once. Each rebuild reads lists as long as the
-    account's open tasks and days; all at once they would starve the record's other users, and each
+    A loss of the counters makes all accounts stale at once, and each rebuild lists the account's
+    open tasks and days: unbounded they would starve other users of the Kubernetes API, and each
     other of the time that a rebuild has.
     """
 
-    def __init__(self, kube: KubernetesClient, backlog: Backlog, counters: Counters) -> None:
+    def __init__(self, kube: KubernetesClient, journal: JournalStore, counters: Counters) -> None:
         self._kube = kube
-        self._backlog = backlog
+        self._journal = journal
         self._counters = counters
         self._slots = asyncio.Semaphore(MOST_AT_ONCE)
         self._running: dict[str, asyncio.Task[bool]] = {}
 
     async def rebuild(self, account: str) -> bool:
-        """As `rebuild_ledger`; who asks for an account that is being rebuilt waits for that.
+        """Rebuild as `rebuild_ledger` does; concurrent calls for an account share one rebuild.
 
-        It goes on if its caller gives up.
+        It continues if its caller is cancelled.
         """
         task = self._running.get(account)
         if task is None:
@@ -88,28 +90,28 @@ class Rebuilder:
     async def _run(self, account: str) -> bool:
         waited = self._slots.locked()
         async with self._slots:
-            # another replica may have done it meanwhile
+            # another replica may have rebuilt it during the wait
             if waited and await _is_there(self._counters, account):
                 return True
-            return await rebuild_ledger(self._kube, self._backlog, self._counters, account)
+            return await rebuild_ledger(self._kube, self._journal, self._counters, account)
 
 
 async def rebuild_ledger(
-    kube: KubernetesClient, backlog: Backlog, counters: Counters, account: str
+    kube: KubernetesClient, journal: JournalStore, counters: Counters, account: str
 ) -> bool:
-    """Puts the account's ledger in place; False where another replica is at it.
+    """Read the account's ledger and put it in place; False where another replica does so.
 
-    A task is missed here while the write that records its amount is under way (its create, or its
-    intent where it was made with kubectl); the operator takes its hold again before it submits.
-    Raises what the ports raise, and RebuildLapsed.
+    It misses a task whose amount is being written now (its create, or its intent where it was made
+    with kubectl); the operator takes that hold again before it submits. Raises RebuildLapsed, and
+    what `kube` and `counters` raise.
     """
     token = await counters.begin_rebuild(account)
     if token is None:
         return False
     try:
-        ledger = await read_ledger(kube, backlog, account)
+        ledger = await read_ledger(kube, journal, account)
     except BaseException:
-        # a replica that cannot read the record must not keep one that can from it
+        # a replica that cannot read the objects must not block one that can
         with suppress(CountersUnavailable):
             await counters.abandon_rebuild(account, token)
         raise
@@ -126,23 +128,24 @@ async def _is_there(counters: Counters, account: str) -> bool:
     return True
 
 
-async def read_ledger(kube: KubernetesClient, backlog: Backlog, account: str) -> Ledger:
-    """The account's money: what is folded, what has ended since, and what is held.
+async def read_ledger(kube: KubernetesClient, journal: JournalStore, account: str) -> Ledger:
+    """The account's money: aggregated charges, later charges, and holds.
 
-    Tasks and usage are read as they were at one moment, so that folds that go on meanwhile count
-    once: a task that is not marked yet is left out where the usage of that moment names it.
+    Runs and usage are listed at one version, so that concurrent aggregation counts once: a run
+    without its label is left out where the usage of that version names it. The journal is read
+    before them, hence again where the usage has taken in more of it than was read.
     KubernetesUnavailable, also where the journal cannot be read.
     """
     known = _find_marks(sum_usage(await list_usage(kube, account)))
     for _ in range(_ATTEMPTS):
         try:
-            journal = await backlog.read_all()
+            objects = await journal.read_all()
         except (StoreUnavailable, JournalDamaged) as error:
             raise KubernetesUnavailable(f"the usage journal cannot be read: {error}") from error
-        for obj in journal:
+        for obj in objects:
             known[obj.process] = max(obj.sequence, known.get(obj.process, 0))
         with suppress(VersionExpired):
-            ledger = await _read_moment(kube, journal, account)
+            ledger = await _read_moment(kube, objects, account)
             if all(n <= known.get(process, 0) for process, n in ledger.journals.items()):
                 return ledger
             known = dict(ledger.journals)
@@ -156,7 +159,7 @@ async def _read_moment(
     batches, _ = await _list_runs(kube, GatewayBatch.plural, account, at_version=version)
     runs += batches
     usage = await list_usage(kube, account, at_version=version)
-    # who has no entry of his own is found under the shared one, so all have to be named then
+    # a subject without an entry counts under a shared one, so all subjects have to be named then
     names = await _list_subjects(kube, account) if shares_entries(usage) else ()
     balance = sum_usage(usage, names)
     charged, by_day, spent = balance.charged, Counter(balance.by_day), balance.spent
@@ -167,7 +170,7 @@ async def _read_moment(
         if entry.held:
             holds[name] = entry.held
             subjects[name] = list_subjects(task["spec"]["request"])
-        elif entry.charged and task["metadata"]["uid"] not in balance.folded:
+        elif entry.charged and task["metadata"]["uid"] not in balance.aggregated:
             charge = read_charge(task)
             charged += charge.micros
             by_day[charge.day] += charge.micros
@@ -196,22 +199,18 @@ async def _read_moment(
 async def _list_runs(
     kube: KubernetesClient, plural: str, account: str, at_version: str = ""
 ) -> tuple[list[Object], str]:
-    """The account's runs of a kind that are not folded, and the version they are listed at."""
-    found: list[Object] = []
-    version, token = at_version, None
-    while True:
-        page = await kube.list_page(
-            plural, token=token, label_selector=select_unfolded(account), at_version=at_version
-        )
-        version = version or page.resource_version
-        found += map(_strip, page.items)
-        token = page.next_token
-        if token is None:
-            return found, version
+    """The account's runs of a kind that are not aggregated, and the version of the list."""
+    return await list_all(
+        kube,
+        plural,
+        label_selector=select_unaggregated(account),
+        at_version=at_version,
+        shorten=_strip,
+    )
 
 
 def _find_marks(balance: Balance) -> dict[str, int]:
-    """How far the journals of late are in the usage: an older process has no calls under way."""
+    """Marks of recent journals in the usage; processes of older ones have no calls in flight."""
     marks: dict[str, int] = {}
     for day in sorted(balance.journals)[-_DAYS_OF_JOURNALS:]:
         for process, sequence in balance.journals[day].items():
@@ -226,29 +225,24 @@ def _add_charge(spent: dict[str, SpentSum], charge: Charge) -> None:
 
 
 async def _list_subjects(kube: KubernetesClient, account: str) -> list[str]:
-    """All keys and guardrails of the account, as subjects."""
+    """Subjects of all keys and guardrails of the account."""
     found: list[str] = []
     for kind, name_subject in (
         (GatewayKey, subject_of_key),
         (GatewayGuardrail, subject_of_guardrail),
     ):
-        token = None
-        while True:
-            page = await kube.list_page(
-                kind.plural,
-                token=token,
-                field_selector=f"spec.accountName={account}",
-                metadata_only=True,
-            )
-            found += [name_subject(item["metadata"]["name"]) for item in page.items]
-            token = page.next_token
-            if token is None:
-                break
+        objects, _ = await list_all(
+            kube,
+            kind.plural,
+            field_selector=f"spec.accountName={account}",
+            metadata_only=True,
+        )
+        found += [name_subject(obj["metadata"]["name"]) for obj in objects]
     return found
 
 
 def _strip(task: Object) -> Object:
-    """What the ledger reads of a run: an account may have thousands of them."""
+    """The fields of a run that the ledger reads, since an account may have thousands of runs."""
     meta, request, status = task["metadata"], task["spec"]["request"], task.get("status") or {}
     about = ("accountName", "keyName", "guardrailNames", "modelId", "service", "action")
     kept = ("phase", "chargedMicros", "completionTime", "reservedMicros", *_OF_BATCHES)

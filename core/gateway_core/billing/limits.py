@@ -1,6 +1,6 @@
-"""A budget that is spent, in the words and figures that a client is given (contract §9.1, §11.1).
+"""Texts and figures about a spent budget (contract §9.1, §11.1).
 
-Used by the API when it refuses a call, and by the operator when it ends a task that waits.
+The API uses them to refuse a call, the operator to fail a waiting task.
 """
 
 from datetime import UTC, datetime
@@ -10,6 +10,7 @@ from gateway_core.api.limits import Window
 from gateway_core.api.money import ceil_cents, floor_cents, to_decimal_text
 from gateway_core.api.times import format_time
 from gateway_core.billing.counters import BudgetState
+from gateway_core.billing.windows import TRAILING
 
 _WINDOWS: dict[Window, str] = {
     "1h": "in any hour",
@@ -20,14 +21,13 @@ _WINDOWS: dict[Window, str] = {
     "monthly": "a month (UTC)",
     "lifetime": "in all",
 }
-_TRAILING: tuple[Window, ...] = ("1h", "1d", "7d")
 
 
 def describe_limit(state: BudgetState, title: str, micros: int) -> str:
-    """A sentence or three: whose limit, how much, what is left of it, and when there is more.
+    """The limit, what is left of it, and when there is more, for the client.
 
-    `title` is what people call the key or guardrail; `micros` is what the call wants, and not in
-    `state`. ValueError for a budget without a limit.
+    `title` is the display name of the key or guardrail; `micros` is what the call needs, which
+    `state` does not include. ValueError for a budget without a limit.
     """
     limit, window = _read_budget(state)
     left = max(0, limit - state.used - state.held)
@@ -42,26 +42,26 @@ def describe_limit(state: BudgetState, title: str, micros: int) -> str:
 
 
 def describe_failure(state: BudgetState) -> dict[str, Any]:
-    """`status.failure.limit` of a task that failed by this budget, which leaves its own hold out.
+    """`status.failure.limit` of a task that failed by this budget, its own hold left out.
 
-    `usedCents` is what the others have spent, rounded down, and reserved, rounded up, as in the
+    `usedCents` is what others have spent, rounded down, and reserved, rounded up, as in the
     balance (§2.4).
     """
     limit, window = _read_budget(state)
-    told: dict[str, Any] = {
+    failure: dict[str, Any] = {
         "limitCents": floor_cents(limit),
         "usedCents": floor_cents(state.used) + ceil_cents(state.held),
         "window": window,
     }
     if state.reset is not None:
-        told["resetTime"] = _format(state.reset)
-    return told
+        failure["resetTime"] = _format(state.reset)
+    return failure
 
 
 def _describe_reset(state: BudgetState, window: Window) -> str:
     if state.reset is None:
         return "It never resets; an admin can raise it."
-    if window not in _TRAILING:
+    if window not in TRAILING:
         return f"It resets at {_format(state.reset)}."
     if state.used:
         return f"What was spent begins to count no more at {_format(state.reset)}."

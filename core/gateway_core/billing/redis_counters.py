@@ -1,10 +1,9 @@
-"""`Counters` on Redis. Chosen by the processes' `compose` modules.
+"""`Counters` on Redis.
 
-An account's keys begin with `gw:{<namespace>/<account>}:`, the braces keeping them together in a
-cluster; their shapes are told in `lua/account.lua`. Money counts only while `money` carries the
-`run_id` of the running server and as many members as `holds` and `pools` have, and a subject's
-buckets only while they carry the same total as its pool: after a restart, a FLUSHALL, an eviction
-or the return of an old snapshot it is stale until rebuilt.
+An account's keys begin with `gw:{<namespace>/<account>}:`; `lua/account.lua` describes them. Money
+is valid only while `money` has the `run_id` of the running server and the member counts of `holds`
+and `pools`, and a subject's buckets only while their total is that of its pool: after a restart, a
+FLUSHALL, an eviction or the restore of an old snapshot it is stale until rebuilt.
 """
 
 import asyncio
@@ -47,7 +46,7 @@ from gateway_core.redis.link import (
     Command,
     CountersUnavailable,
     NoteRoundTrip,
-    RedisLink,
+    RedisAdapter,
     check_reply,
     stage_hash,
 )
@@ -71,10 +70,10 @@ from gateway_core.redis.scripts import (
 )
 
 PREPARED = 2
-"""Connections opened beforehand: one for the calls that go together, one for what goes alone."""
+"""Connections opened beforehand: one for batched calls, one for calls of their own."""
 PREPARE_PAUSE_SECONDS = 0.2
 CHARGED_SECONDS = 600
-"""How long it is remembered that a task was charged: longer than any caller can be late."""
+"""How long a task's charge is remembered: longer than any caller can be late."""
 MOST_USED = 10_000
 USED_SECONDS = 2 * 86_400
 
@@ -86,12 +85,8 @@ _RATE_USES: Mapping[RateUse, int] = {"skip": 0, "count": 1, "look": 2}
 _HELD, _UNDERFUNDED, _STALE, _EXCEEDED, _BUSY = 1, 2, 3, 4, 5
 
 
-class RedisCounters:
-    """The counters in the Redis at `url`; for one event loop. See `ports.counters.Counters`.
-
-    `namespace` is the gateway's: several may share a Redis, and know accounts of one name. `clock`
-    tells the Unix time that windows of spending turn by.
-    """
+class RedisCounters(RedisAdapter):
+    """`Counters` on Redis. `clock` is the Unix time that windows of spending follow."""
 
     def __init__(
         self,
@@ -102,15 +97,14 @@ class RedisCounters:
         clock: Callable[[], float] = CLOCK.time,
         note: NoteRoundTrip | None = None,
     ) -> None:
-        self._head = f"gw:{{{namespace}/"
-        self._link = RedisLink(url, max_connections=max_connections, note=note)
+        super().__init__(url, namespace=namespace, max_connections=max_connections, note=note)
         self._clock = clock
         self._batcher = CommandBatcher(self._link)
 
     async def prepare(self, seconds: float) -> bool:
-        """Connects and loads the scripts, so that no first call has to wait for either.
+        """Connect and load the scripts beforehand, within `seconds`; whether it succeeded.
 
-        Tries for so many seconds; whether it succeeded. It need not: calls do both by themselves.
+        Optional: calls do both by themselves.
         """
         commands: list[Command] = [(b"SCRIPT", b"LOAD", script.source) for script in SCRIPTS]
         deadline = asyncio.get_running_loop().time() + seconds
@@ -125,12 +119,7 @@ class RedisCounters:
             else:
                 return True
 
-    async def close(self) -> None:
-        """Closes all connections."""
-        await self._link.close()
-
     async def admit(self, call: AdmissionCall) -> AdmissionAnswer:
-        """One EVALSHA, together with those of other callers; see the port."""
         hold, now = call.hold, self._clock()
         limit, remaining, reset, wait, outcome, *exceeded = await self._batcher.call(
             self._name_call(
@@ -161,12 +150,10 @@ class RedisCounters:
         )
 
     async def count(self, account: str, rate: FreeRate, limit: int) -> int:
-        """See the port."""
         wait: int = await self._batcher.call(self._name_call(COUNT, account, rate, limit))
         return wait
 
     async def note_used(self, account: str, used: Mapping[str, float]) -> None:
-        """See the port."""
         name, entries = self._name_keys(account) + "used", iter(used.items())
         while chunk := list(islice(entries, CHUNK)):
             scores = [part for key, at in chunk for part in (repr(at), key)]
@@ -181,7 +168,6 @@ class RedisCounters:
     async def read_used(
         self, account: str, keys: Sequence[str] | None = None
     ) -> Mapping[str, float]:
-        """See the port."""
         name = self._name_keys(account) + "used"
         if keys is not None:
             if not keys:
@@ -193,14 +179,12 @@ class RedisCounters:
         return {key.decode(): float(at) for key, at in zip(flat[::2], flat[1::2], strict=True)}
 
     async def hold(self, account: str, hold: Hold) -> bool:
-        """See the port."""
         micros, subjects = check_micros(hold.micros), join_subjects(hold.subjects)
         return bool(
             await self._batcher.call(self._name_call(HOLD, account, hold.task, micros, subjects))
         )
 
     async def settle(self, account: str, task: str, charged: int, at: datetime) -> bool:
-        """See the port. Forgets buckets that no window counts any more."""
         day, oldest_day, *buckets = describe_moment(at, self._clock())
         remembered = CHARGED_SECONDS * 1_000_000
         micros = check_micros(charged)
@@ -208,18 +192,15 @@ class RedisCounters:
         return bool(await self._batcher.call(call))
 
     async def keep(self, account: str, process: str, calls: Sequence[str]) -> KeptCalls:
-        """See the port."""
         call = self._name_call(KEEP, account, process, CHARGED_SECONDS * 1_000_000, *calls)
         counted, *states = await self._batcher.call(call)
         return KeptCalls(tuple(_CALL_STATES[state] for state in states), counted)
 
     async def read_spending(self, account: str, day: str) -> Spending:
-        """See the port."""
         charged, held, today = await self._batcher.call(self._name_call(SPENDING, account, day))
         return Spending(charged=charged, held=held, charged_today=today)
 
     async def read_budgets(self, account: str, budgets: Sequence[Budget]) -> list[BudgetState]:
-        """See the port."""
         now = self._clock()
         asked = ((budget.subject, *describe_window(budget, now)) for budget in budgets)
         call = self._name_call(BUDGETS, account, *(part for one in asked for part in one))
@@ -227,7 +208,6 @@ class RedisCounters:
         return [read_state(b, now, *figures) for b, figures in zip(budgets, told, strict=True)]
 
     async def list_holds(self, account: str, min_age_seconds: float) -> list[Hold]:
-        """See the port. A rebuilt hold is as old as the rebuild."""
         call = self._name_call(HOLDS, account, int(min_age_seconds * 1_000_000))
         flat = check_reply((await self._link.run([call]))[0])
         holds = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
@@ -237,11 +217,9 @@ class RedisCounters:
         ]
 
     async def mark_stale(self, account: str) -> None:
-        """See the port."""
         await self._batcher.call(self._name_call(MARK_STALE, account))
 
     async def list_accounts(self) -> list[str]:
-        """See the port. Accounts whose money is stale are among them."""
         accounts: set[str] = set()
         cursor: bytes = b"0"
         while True:
@@ -252,13 +230,12 @@ class RedisCounters:
                 return sorted(accounts)
 
     async def begin_rebuild(self, account: str) -> str | None:
-        """See the port."""
         call = self._name_call(BEGIN_REBUILD, account, secrets.token_hex(8), REBUILD_SECONDS)
         token = await self._batcher.call(call)
         return None if token is None else token.decode()
 
     async def finish_rebuild(self, account: str, token: str, ledger: Ledger) -> bool:
-        """See the port. All is staged beside what is in use, and put in its place in one step."""
+        # staged under keys of its own, then renamed by one script: readers see all of it or nothing
         pools = _sum_pools(ledger)
         finish = self._name_call(
             FINISH_REBUILD,
@@ -283,11 +260,10 @@ class RedisCounters:
         return bool(check_reply((await self._link.run([finish]))[0]))
 
     async def abandon_rebuild(self, account: str, token: str) -> None:
-        """See the port."""
         await self._batcher.call(self._name_call(ABANDON_REBUILD, account, token))
 
     def _name_keys(self, account: str) -> str:
-        """What the account's keys begin with."""
+        """Prefix of the account's keys."""
         return f"{self._head}{account}}}:"
 
     def _name_call(self, script: Script, account: str, *arguments: Argument) -> ScriptCall:
@@ -300,7 +276,7 @@ class RedisCounters:
 
 
 def _sum_pools(ledger: Ledger) -> dict[str, int]:
-    """The fields of `pools`: what was charged of each subject, and what is held of each."""
+    """The fields of `pools`: micros charged, and held, of each subject."""
     pools: Counter[str] = Counter()
     for task, micros in ledger.holds.items():
         for subject in ledger.subjects.get(task, ()):

@@ -1,16 +1,15 @@
-"""The holds of calls that leave no object, seen to by the process that has the calls.
+"""Holds of calls without an object, maintained by the process that serves the calls.
 
-A call's hold is in the counters only, so nobody else can bring it back once they are emptied, and
-nobody else knows that it is still wanted. This keeps holds young while their calls go on, takes
-those again that a rebuild could not know of, and sees each ended call charged once.
+Such a hold is in the counters alone, so no other process can restore it once they are lost, or
+knows that it is still needed. This module resets the age of holds while their calls run, restores
+holds that a rebuild could not know of, and settles each ended call exactly once.
 
-The record of an ended call is given to the journal before anything is waited for, and the call is
-settled at once. Between that and the moment at which the record is stored, the counters may be lost
-and rebuilt without it; so it is looked at once more then. Charged or not follows from three things
-that are read in an order in which no rebuild can come between: the hold is taken first, then it is
-asked how far the last rebuild found this process's journal, and the charge uses up the hold, which
-no rebuild brings back. Where the journal was found up to the record or beyond, the record is in the
-sums, and the hold is released. A lock of the call's keeps others from coming between.
+The record of an ended call is given to the journal before any await, and the call is settled at
+once. Until the record is stored the counters may be lost and rebuilt without it, so the call is
+checked once more after that. Whether it is charged follows from three steps whose order leaves no
+gap for a rebuild: the hold is taken first, then the last rebuild's position in this process's
+journal is read, then the charge uses up the hold, which no rebuild restores. A position at or
+beyond the record means that the sums include it, and the hold is released. Each call has a lock.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ from gateway_core.redis.link import CountersStale, CountersUnavailable
 from gateway_core.storage.objects import ObjectStore
 
 KEEP_SECONDS = 20.0
-"""A hold is taken for one that nobody has after 120 s."""
+"""The sweeper releases a hold without an object after 120 s."""
 RETRY_SECONDS = 0.5
 _ATTEMPTS = 4
 _ACCOUNTS_AT_ONCE = 8
@@ -38,7 +37,7 @@ _REBUILDS_AT_ONCE = 4
 _log = structlog.get_logger(__name__)
 
 Rebuild = Callable[[str], Awaitable[bool]]
-"""Rebuilds an account's money; False where another is at it."""
+"""Rebuilds an account's money; False where another replica does so."""
 
 
 @dataclass(slots=True)
@@ -52,8 +51,8 @@ class _Call:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class LiveHolds:
-    """The calls of this process, and its journal, while `run` runs. For one event loop."""
+class CallReservations:
+    """Holds of this process's calls, and its journal, while `run` runs. For one event loop."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class LiveHolds:
         self._counters = counters
         self._rebuild = rebuild
         self._calls: dict[str, _Call] = {}
-        # accounts to be seen to, and whether for the calls that go on, too
+        # accounts to reconcile, and whether their unfinished calls are included
         self._due: dict[str, bool] = {}
         self._wake = asyncio.Event()
         self._looks = asyncio.Semaphore(_ACCOUNTS_AT_ONCE)
@@ -79,16 +78,16 @@ class LiveHolds:
         return len(self._calls)
 
     def begin(self, account: str, hold: Hold) -> None:
-        """Has a call, whose hold stands, seen to until `end`."""
+        """Maintain the existing hold of a call until `end`."""
         self._calls[hold.task] = _Call(account, hold)
 
     async def end(self, record: CallRecord) -> None:
-        """Gives an ended call's record to the journal and settles it; waits while that is full.
+        """Give an ended call's record to the journal and settle the call.
 
-        The record is taken before the first wait, so that whoever is cancelled here loses nothing:
-        `run` sees to the rest, also for want of the counters. It waits for these, so surfaces call
-        it in a task of its own or shielded from their clients' leaving. To do it again changes
-        nothing while the call is known. KeyError: it is not; JournalClosed: `close` came before.
+        The record is added before the first await, so a cancelled caller loses nothing: `run`
+        retries the rest, also while the counters are unavailable. It waits for the counters and for
+        room in the journal, so surfaces call it in a task of its own or shielded. Idempotent while
+        the call is known. KeyError for an unknown call; JournalClosed after `close`.
         """
         call = self._calls[record.call]
         if call.record is None:
@@ -102,21 +101,21 @@ class LiveHolds:
         await self.journal.wait_for_room()
 
     async def retake(self, account: str) -> None:
-        """Takes the account's holds again after its money was rebuilt. What `counters` raises."""
-        await self._see_to(account, live=True)
+        """Restore the account's holds after a rebuild. Raises what `counters` raises."""
+        await self._reconcile(account, live=True)
 
     async def run(self) -> None:
-        """Writes the journal and sees to calls until cancelled, whatever fails."""
+        """Write the journal and reconcile calls until cancelled."""
         async with asyncio.TaskGroup() as group:
             keep = self._supervisor.keep
             group.create_task(keep("usage_journal", self.journal.run, may_end=True))
             group.create_task(keep("holds_of_calls", partial(self._run_looks, group)))
 
     async def close(self) -> None:
-        """Returns once what the ended calls cost is stored. `run` has to go on meanwhile.
+        """Wait until the records of all ended calls are stored; `run` must be running.
 
-        To be called after the `end` of the last call has been: one that comes later is refused, and
-        what it cost is lost. What the counters do not take now is counted by their next rebuild.
+        Call it after the `end` of the last call: a later one is refused, and its cost is lost.
+        Charges that the counters do not take now are counted by their next rebuild.
         """
         await self.journal.close()
         accounts = {call.account for call in self._calls.values()}
@@ -139,10 +138,10 @@ class LiveHolds:
             await asyncio.gather(*(self._try(name, look[live]) for name, live in due.items()))
 
     async def _look(self, account: str, *, live: bool, group: asyncio.TaskGroup) -> None:
-        """Sees to an account's calls, or has its money rebuilt, which others do not wait for."""
+        """Reconcile an account's calls, or start a rebuild that other accounts do not wait for."""
         try:
             async with self._looks:
-                await self._see_to(account, live=live)
+                await self._reconcile(account, live=live)
         except CountersStale:
             if account not in self._rebuilding:
                 self._rebuilding.add(account)
@@ -156,18 +155,18 @@ class LiveHolds:
             self._rebuilding.discard(account)
 
     async def _restore(self, account: str, *, live: bool) -> None:
-        """Sees to an account's calls; where its money is stale, to all once that is rebuilt."""
+        """Reconcile an account's calls; if its money is stale, rebuild it and reconcile all."""
         try:
-            await self._see_to(account, live=live)
+            await self._reconcile(account, live=live)
         except CountersStale:
             if not await self._rebuild(account):
                 raise
-            await self._see_to(account, live=True)
+            await self._reconcile(account, live=True)
 
     async def _try(self, account: str, step: Callable[[str], Awaitable[None]]) -> None:
-        """Takes a step for an account; if it fails the account is looked at again soon."""
-        away = (CountersUnavailable, CountersStale, KubernetesError)
-        with self._supervisor.guard("holds_of_calls", *away, account=account) as attempt:
+        """Run a step for an account, and schedule the account again if it fails."""
+        unavailable = (CountersUnavailable, CountersStale, KubernetesError)
+        with self._supervisor.guard("holds_of_calls", *unavailable, account=account) as attempt:
             await step(account)
         if attempt.failed:
             self._look_again(account)
@@ -176,7 +175,7 @@ class LiveHolds:
         self._due[account] = True
         asyncio.get_running_loop().call_later(RETRY_SECONDS, self._wake.set)
 
-    async def _see_to(self, account: str, *, live: bool) -> None:
+    async def _reconcile(self, account: str, *, live: bool) -> None:
         calls = [
             call
             for call in self._calls.values()
@@ -188,20 +187,20 @@ class LiveHolds:
             names = [call.hold.task for call in calls]
             kept = await self._counters.keep(account, self.journal.process, names)
             for call, state in zip(calls, kept.states, strict=True):
-                await self._see_to_one(call, state, kept.counted)
+                await self._reconcile_call(call, state, kept.counted)
 
-    async def _see_to_one(self, call: _Call, state: CallState, counted: int) -> None:
+    async def _reconcile_call(self, call: _Call, state: CallState, counted: int) -> None:
         if call.record is None:
             if state == "gone":
                 await self._counters.hold(call.account, call.hold)
         elif not await self._count(call, state, counted):
-            # the counters are lost all the time
+            # the counters were lost again and again
             self._look_again(call.account)
         elif call.stored:
             self._calls.pop(call.hold.task, None)
 
     async def _count(self, call: _Call, state: CallState, counted: int) -> bool:
-        """Whether what an ended call costs is known to be in the counters."""
+        """Whether the cost of an ended call is in the counters for sure."""
         assert call.record is not None
         micros = call.record.micros
         for _ in range(_ATTEMPTS):
@@ -220,10 +219,10 @@ class LiveHolds:
         return False
 
     async def _settle_first(self, call: _Call, micros: int) -> bool:
-        """Settles a call that has just ended, mostly in one step."""
+        """Settle a call that has just ended, mostly in one step."""
         if call.sequence is None:
-            # no rebuild has read what the store was not offered yet, and one that does later drops
-            # the hold, which nobody takes again while the call is locked
+            # the store does not have the record yet, so no rebuild has counted it; one that does
+            # later drops the hold, which is not restored while the call is locked
             return await self._settle(call, micros)
         kept = await self._counters.keep(call.account, self.journal.process, [call.hold.task])
         return await self._count(call, kept.states[0], kept.counted)

@@ -1,15 +1,15 @@
-"""What each key and guardrail of an account was charged, in the buckets that windows are made of.
+"""Charges of each key and guardrail of an account, in the buckets that windows are made of.
 
-Pure; the `spent` of usage objects, of a day and of the days before. An object has to stay well
-below what etcd takes (1.5 MB), so the buckets are bounded, and where they have to be coarser or
-subjects can no longer be told apart, it is so that a limit never counts less than was spent:
+These are the `spent` entries of usage objects, of a day and of all days before. An object must stay
+well below etcd's limit (1.5 MB), so the buckets are bounded. Coarser buckets and shared entries
+always err on the side of counting more, never less, than was spent:
 
-- minutes are kept for a little more than the hour that a window of minutes lasts;
-- where the text of all buckets is too long, neighbours are put together in the newest of them, so
-  that a charge counts longer than it should, by the width of what was put together;
-- subjects beyond `MOST_SUBJECTS` share one entry, `key/*` or `guardrail/*`, and each subject that
-  has no entry of its own is taken to have spent all of that. Entries are never removed, and one
-  that is made where there is a shared one begins with its sums: who has one finds everything in it.
+- minutes are kept a little longer than the hour of the only window that counts minutes;
+- where the text of all buckets is too long, neighbours are merged into the newest of them, so that
+  a charge counts longer than it should, by the width of the merged bucket;
+- subjects beyond `MOST_SUBJECTS` share an entry, `key/*` or `guardrail/*`, and a subject without an
+  entry of its own counts as having spent all of it. Entries are never removed, and one that is
+  added beside a shared one starts with its sums.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,38 +22,28 @@ from gateway_core.api.limits import SpendLimit
 from gateway_core.api.money import to_decimal_text
 from gateway_core.api.times import format_time
 from gateway_core.api.usage import MOST_SUBJECTS
+from gateway_core.billing.charges import Charge
 from gateway_core.billing.windows import Buckets, find_reset, number_day, sum_window
 
 MINUTES_SPENT = 75
-"""An hour, and what the clocks of those who fold may differ by."""
+"""An hour, and a margin for the clocks of the processes that aggregate."""
 DAYS_SPENT = 40
 """A month, and the days that have objects of their own."""
 MOST_BUCKET_BYTES = 384 * 1024
-"""All minutes and hours of one object, or all its days, as text."""
+"""Text of all minutes and hours of one object, or of all its days."""
 _STEPS = ((1, 1), (5, 1), (15, 1), (30, 1), (60, 1), (60, 3), (60, 6), (120, 24))
-"""Widths in minutes and hours that are tried one after the other."""
+"""Widths of minutes and hours, tried in this order."""
 _DAY_STEPS = (2, 3, 5, 10, 20, DAYS_SPENT)
-"""The same in days, of past days."""
 _DAY_BYTES = len("2026-01-01:,")
 
 Entry = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Spending:
-    """One run's part: what `subjects` were charged in a `minute` of the day, which is at `time`."""
-
-    subjects: tuple[str, ...]
-    minute: int
-    micros: int
-    time: str
-
-
 @dataclass(slots=True)
 class SpentSum:
-    """What one subject was charged, while it is added up from several places.
+    """Charges of one subject, added up from several objects.
 
-    `last` is when a run last counted under it, to the minute; empty where that is not known.
+    `last` is when it was last used, to the minute; empty where unknown.
     """
 
     minutes: dict[int, int] = field(default_factory=dict)
@@ -63,30 +53,30 @@ class SpentSum:
     last: str = ""
 
     def add(self, micros: int, day: int, minute: int) -> None:
-        """Adds one charge; `minute` is of the day, which is numbered from the epoch."""
+        """Add one charge; `day` is numbered from the epoch, `minute` is of that day."""
         _add(self.minutes, day * 1440 + minute, micros)
         _add(self.hours, day * 24 + minute // 60, micros)
         _add(self.days, day, micros)
         self.total += micros
 
     def freeze(self) -> Buckets:
-        """The same, as windows are counted from."""
+        """The buckets that windows are counted from."""
         return Buckets(self.minutes, self.hours, self.days, self.total)
 
 
 def name_others(subject: str) -> str:
-    """The entry that `subject` shares with others where it has none of its own."""
+    """The shared entry of a subject without an entry of its own."""
     return f"{subject.partition('/')[0]}/*"
 
 
 def add_spending(
-    spent: Iterable[Mapping[str, Any]] | None, runs: Iterable[Spending], oldest_minute: int
+    spent: Iterable[Mapping[str, Any]] | None, runs: Iterable[Charge], oldest_minute: int
 ) -> list[Entry]:
-    """The `spent` of a day with `runs` of that day in it; minutes before the oldest are dropped."""
+    """The `spent` of a day with `runs` of that day; minutes before `oldest_minute` are dropped."""
     entries: dict[str, Entry] = {entry["subject"]: dict(entry) for entry in spent or ()}
-    touched: dict[str, list[Spending]] = {}
+    touched: dict[str, list[Charge]] = {}
     for run in runs:
-        # one run is counted once in what several of its guardrails share
+        # once in an entry that several of its guardrails share
         for subject in {_find_entry(entries, subject): None for subject in run.subjects}:
             touched.setdefault(subject, []).append(run)
     for subject, parts in touched.items():
@@ -106,48 +96,46 @@ def add_spending(
     return list(entries.values())
 
 
-def absorb_spending(
+def roll_up_spending(
     before: Iterable[Mapping[str, Any]] | None, spent: Iterable[Mapping[str, Any]] | None, day: str
 ) -> list[Entry]:
-    """The `spent` of past days with that of a closed day in it: whole days, and totals for ever.
+    """The `spent` of past days with that of a closed day: sums of whole days, and totals.
 
-    What the day told in a shared entry any of those may have spent that it does not tell apart.
+    Any subject without an entry in that day may have spent what its shared entry has.
     """
     entries: dict[str, Entry] = {entry["subject"]: dict(entry) for entry in before or ()}
     number = number_day(date.fromisoformat(day))
     parts = {part["subject"]: part for part in spent or ()}
     for subject, part in parts.items():
         if not subject.endswith("/*"):
-            _absorb(entries[_find_entry(entries, subject)], part, number)
+            _roll_up(entries[_find_entry(entries, subject)], part, number)
     for shared, part in parts.items():
         if shared.endswith("/*"):
             _find_entry(entries, shared)
             for subject, entry in entries.items():
                 if (subject == shared or subject not in parts) and name_others(subject) == shared:
-                    _absorb(entry, part, number)
+                    _roll_up(entry, part, number)
     _fit_days(entries.values())
     return list(entries.values())
 
 
 def sum_spending(
-    objects: Sequence[Mapping[str, Any]], absorbed: Iterable[str], names: Iterable[str] = ()
+    objects: Sequence[Mapping[str, Any]], rolled_up: Iterable[str], names: Iterable[str] = ()
 ) -> dict[str, SpentSum]:
-    """What each subject was charged according to the usage objects of one account.
+    """Charges of each subject in the usage objects of one account.
 
-    `absorbed` are the uids of days that are in the sum of past days already. `names` are subjects
+    `rolled_up` are uids of days that are in the sum of past days already. `names` are subjects
     that may have no entry of their own (`shares_entries`). Minutes of the newest two days only.
     """
-    tables = [
-        {e["subject"]: e for e in (o.get("status") or {}).get("spent") or ()} for o in objects
-    ]
+    tables = [{entry["subject"]: entry for entry in _read_spent(obj)} for obj in objects]
     subjects = {subject for table in tables for subject in table} | set(names)
     subjects = {subject for subject in subjects if not subject.endswith("/*")}
     days = sorted(obj["spec"]["day"] for obj in objects if obj["spec"].get("day"))
     sums = {subject: SpentSum() for subject in subjects}
-    gone = set(absorbed)
+    in_past_days = set(rolled_up)
     for obj, table in zip(objects, tables, strict=True):
         day = obj["spec"].get("day")
-        in_sum = obj["metadata"]["uid"] in gone
+        in_sum = obj["metadata"]["uid"] in in_past_days
         for subject in subjects if any(name.endswith("/*") for name in table) else table:
             entry = table.get(subject) or table.get(name_others(subject))
             if entry is None:
@@ -173,7 +161,7 @@ def sum_spending(
 
 
 def shares_entries(objects: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether in any of the objects subjects are not all told apart."""
+    """Whether any of the objects has a shared entry."""
     return any(entry["subject"].endswith("/*") for obj in objects for entry in _read_spent(obj))
 
 
@@ -182,7 +170,7 @@ def _read_spent(obj: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _find_entry(entries: dict[str, Entry], subject: str) -> str:
-    """The name of the subject's entry, which is made if there is room, or the shared one's."""
+    """The subject's entry, added if there is room, or the shared one; its name."""
     if subject in entries:
         return subject
     shared = name_others(subject)
@@ -192,8 +180,8 @@ def _find_entry(entries: dict[str, Entry], subject: str) -> str:
     return subject
 
 
-def _absorb(entry: Entry, part: Mapping[str, Any], day: int) -> None:
-    """Adds what a subject was charged on a day to its entry among the past days."""
+def _roll_up(entry: Entry, part: Mapping[str, Any], day: int) -> None:
+    """Add a subject's charges of one day to its entry in the sum of past days."""
     entry["chargedMicros"] += part.get("chargedMicros", 0)
     if part.get("lastTime"):
         entry["lastTime"] = max(entry.get("lastTime") or "", part["lastTime"])
@@ -205,7 +193,7 @@ def _absorb(entry: Entry, part: Mapping[str, Any], day: int) -> None:
 
 
 def _fit(entries: Iterable[Entry], oldest_minute: int) -> None:
-    """Makes buckets coarser where there is more of them than an object is to hold."""
+    """Merge buckets where there are more than an object may hold."""
     if _measure(entries, "minutes", "hours") <= MOST_BUCKET_BYTES:
         return
     for minute_step, hour_step in _STEPS:
@@ -214,13 +202,13 @@ def _fit(entries: Iterable[Entry], oldest_minute: int) -> None:
             kept = {minute: sum_ for minute, sum_ in minutes.items() if minute >= oldest_minute}
             hours = _coarsen(_parse(entry.get("hours")), hour_step)
             _write(entry, minutes=_coarsen(kept, minute_step), hours=hours)
-        # some room, so that it is not to be done again with the next run
+        # leaves room, so that not every further run merges again
         if _measure(entries, "minutes", "hours") <= MOST_BUCKET_BYTES * 3 // 4:
             return
 
 
 def _fit_days(entries: Iterable[Entry]) -> None:
-    """The same for days."""
+    """Merge days where there are more than an object may hold."""
     if _measure(entries, "days") <= MOST_BUCKET_BYTES:
         return
     days = {e["subject"]: _parse_days(e["days"]) for e in entries if e.get("days")}
@@ -239,7 +227,7 @@ def _measure(entries: Iterable[Entry], *grains: str) -> int:
 
 
 def _coarsen(parts: Mapping[int, int], step: int) -> dict[int, int]:
-    """Those of each `step` numbers together, in the newest of them that there is."""
+    """Buckets merged by `step` numbers, each into the newest number that has a charge."""
     newest: dict[int, int] = {}
     for number in parts:
         newest[number // step] = max(number, newest.get(number // step, number))
@@ -279,12 +267,8 @@ def _format_days(days: Mapping[int, int]) -> str:
     return ",".join(f"{day}:{micros}" for day, micros in pairs)
 
 
-Fields = dict[str, Any]
-"""Fields of a status; None is one that is to be absent."""
-
-
-def tell_balance(funds: Funds | None, charged: int) -> Fields:
-    """The money of an account that was charged so much ever."""
+def render_balance(funds: Funds | None, charged: int) -> dict[str, Any]:
+    """The status fields of an account's money; `charged` is its total."""
     paid = funds.paid_micros + funds.bonus_micros if funds else 0
     return {
         "balanceMicros": paid - charged,
@@ -294,10 +278,10 @@ def tell_balance(funds: Funds | None, charged: int) -> Fields:
     }
 
 
-def tell_spending(limit: SpendLimit | None, spent: SpentSum, now: datetime) -> Fields:
-    """What a key or a pool has spent in its limit's window, else ever, and when that becomes less.
+def render_spending(limit: SpendLimit | None, spent: SpentSum, now: datetime) -> dict[str, Any]:
+    """The status fields of a key's or guardrail's spending in its window, or in total.
 
-    A window in which nothing was spent becomes no less, so no time is told of it.
+    None is a field to remove: a window without charges has no reset.
     """
     used, reset = spent.total, None
     if limit is not None:

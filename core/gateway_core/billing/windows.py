@@ -1,8 +1,8 @@
-"""Windows of spending: which buckets count, how much that is, and when it becomes less.
+"""Spending windows: which buckets count in a window, their sum, and when it decreases.
 
-Pure. Trailing windows are counted in whole buckets, `1h` in minutes, `1d` and `7d` in hours, and a
-bucket counts until it lies wholly outside; the others begin at 00:00 UTC, weeks on Mondays, and are
-counted in days (contract §9.1). Buckets are numbered from the epoch, in UTC.
+Trailing windows count whole buckets, `1h` minutes, `1d` and `7d` hours, and a bucket counts until
+it lies outside completely. The others begin at 00:00 UTC, weeks on Mondays, and count days
+(contract §9.1). Buckets are numbered from the Unix epoch, in UTC.
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,19 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 
 Grain = Literal["minutes", "hours", "days", "total"]
 
+TRAILING: Mapping[Window, tuple[int, int, Grain]] = {
+    "1h": (HOUR, MINUTE, "minutes"),
+    "1d": (DAY, HOUR, "hours"),
+    "7d": (7 * DAY, HOUR, "hours"),
+}
+"""Seconds of each trailing window, seconds of its buckets, and their grain."""
+
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Micro-dollars that one subject was charged: by minute, hour and day, and ever.
+    """Micro-dollars charged to one subject: by minute, hour and day, and in total.
 
-    Each charge is in all of them, as long as that grain is kept.
+    Each charge is in all of them, as long as buckets of that grain are kept.
     """
 
     minutes: Mapping[int, int] = field(default_factory=dict)
@@ -32,7 +39,7 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The buckets that count at one moment: those of `grain` from `first` on."""
+    """The buckets of `grain` from number `first` on."""
 
     grain: Grain
     first: int
@@ -41,21 +48,18 @@ class Span:
 def find_span(window: Window, now: datetime) -> Span:
     """The buckets of `window` that count at `now` (aware)."""
     moment = now.astimezone(UTC)
-    seconds, today = moment.timestamp(), number_day(moment.date())
+    if window in TRAILING:
+        length, bucket, grain = TRAILING[window]
+        return Span(grain, int((moment.timestamp() - length) // bucket))
+    today = number_day(moment.date())
     match window:
-        case "1h":
-            return Span("minutes", _first_trailing(seconds, HOUR, MINUTE))
-        case "1d":
-            return Span("hours", _first_trailing(seconds, DAY, HOUR))
-        case "7d":
-            return Span("hours", _first_trailing(seconds, 7 * DAY, HOUR))
         case "daily":
             return Span("days", today)
         case "weekly":
             return Span("days", today - moment.weekday())
         case "monthly":
             return Span("days", today - moment.day + 1)
-        case "lifetime":
+        case _:
             return Span("total", 0)
 
 
@@ -69,42 +73,28 @@ def sum_window(buckets: Buckets, window: Window, now: datetime) -> int:
 
 
 def find_reset(buckets: Buckets, window: Window, now: datetime) -> datetime | None:
-    """When the window's sum next becomes less: None for `lifetime`.
+    """When the window's sum next decreases; None for `lifetime`.
 
-    A trailing window's is when its oldest bucket that has a charge leaves it; one that has none
-    resets now.
+    A trailing window resets when its oldest bucket with a charge leaves it; without charges, now.
     """
     moment = now.astimezone(UTC)
+    if window in TRAILING:
+        length, bucket, grain = TRAILING[window]
+        first, parts = find_span(window, now).first, getattr(buckets, grain)
+        charged = [number for number, micros in parts.items() if number >= first and micros]
+        if not charged:
+            return moment
+        return datetime.fromtimestamp((min(charged) + 1) * bucket + length, UTC)
     midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     match window:
-        case "1h":
-            return _leave_time(buckets.minutes, find_span(window, now), MINUTE, HOUR, moment)
-        case "1d":
-            return _leave_time(buckets.hours, find_span(window, now), HOUR, DAY, moment)
-        case "7d":
-            return _leave_time(buckets.hours, find_span(window, now), HOUR, 7 * DAY, moment)
         case "daily":
             return midnight + timedelta(days=1)
         case "weekly":
             return midnight + timedelta(days=7 - moment.weekday())
         case "monthly":
             return (midnight.replace(day=1) + timedelta(days=32)).replace(day=1)
-        case "lifetime":
+        case _:
             return None
-
-
-def _first_trailing(seconds: float, length: int, bucket: int) -> int:
-    """The oldest bucket that is not wholly outside the last `length` seconds."""
-    return int((seconds - length) // bucket)
-
-
-def _leave_time(
-    parts: Mapping[int, int], span: Span, bucket: int, length: int, now: datetime
-) -> datetime:
-    counted = [number for number, micros in parts.items() if number >= span.first and micros]
-    if not counted:
-        return now
-    return datetime.fromtimestamp((min(counted) + 1) * bucket + length, UTC)
 
 
 def number_day(day: date) -> int:

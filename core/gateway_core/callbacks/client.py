@@ -1,11 +1,10 @@
-"""Sends one attempt of a callback to an address that a client named."""
+"""HTTP client for callbacks, to addresses that clients choose."""
 
 import asyncio
 import ssl
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
@@ -25,12 +24,11 @@ from gateway_core.kube.clock import CLOCK
 
 @dataclass(frozen=True, slots=True)
 class CallbackAnswer:
-    """What an attempt came to.
+    """Result of one attempt.
 
-    `status` is 100 to 599, None where no answer came; `text` says for people what happened and
-    holds nothing that the receiver wrote. `retry_after` is seconds. `is_costly` is whether the
-    receiver kept the attempt waiting, be it with an answer in the end, or could not be reached:
-    further ones would most likely do the same.
+    `status` is 100 to 599, None without a response; `text` describes the result for people and has
+    nothing that the receiver wrote. `retry_after` is seconds. `is_costly`: the receiver was slow,
+    even if it answered, or could not be reached, so that further attempts probably are, too.
     """
 
     status: int | None
@@ -39,34 +37,15 @@ class CallbackAnswer:
     is_costly: bool = False
 
 
-class CallbackSender(Protocol):
-    """One attempt at a time; nothing is repeated, nothing is remembered."""
-
-    async def send(
-        self, url: str, headers: Mapping[str, str], body: bytes, share: Hashable = None
-    ) -> CallbackAnswer:
-        """POSTs `body` with these headers and none of the gateway's own; never raises for what
-        the receiver, the network or the URL does.
-
-        What attempts have to divide between them, such as the looking up of names, is divided
-        by `share`; waiting for it takes nothing of the time that the receiver has.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Frees connections."""
-        ...
-
-
 SLICE = 4096
 MOST_MESSAGES = 16
-"""Answers that may wait unread on a connection that has one request: a few 1xx and the one."""
+"""Unread responses on a connection with one request: a few 1xx and the final one."""
 
 
 class BoundedHandler(ResponseHandler):
-    """A connection for one request, cut off once `most` bytes have come.
+    """Connection for one request that is aborted after `most` bytes.
 
-    What has been read by then counts: an answer whose body is longer is an answer.
+    A response that was parsed by then counts, whatever its body still has.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
@@ -74,9 +53,9 @@ class BoundedHandler(ResponseHandler):
         self._left = most
 
     def data_received(self, data: bytes) -> None:
-        """Parses a little at a time, and no more than there is room for."""
+        """Parse small slices, so that a flood of 1xx responses is noticed between them."""
         if not data:
-            super().data_received(data)  # aiohttp's own sign to go on with what it has
+            super().data_received(data)  # aiohttp resumes its parser with empty data
             return
         for begin in range(0, min(len(data), self._left), SLICE):
             super().data_received(data[begin : begin + SLICE])
@@ -89,13 +68,13 @@ class BoundedHandler(ResponseHandler):
 
 
 MOST_ANSWER = 64 * 1024
-"""Bytes read of an answer's body; what it says is of no interest (contract §11.3)."""
+"""Bytes read of a response body, whose content does not matter (contract §11.3)."""
 MOST_RECEIVED = MOST_ANSWER + 32 * 1024
-"""Bytes of a whole answer, its headers and informational answers (1xx) before it among them."""
+"""Bytes of a whole response, with headers and preceding informational responses (1xx)."""
 DRAIN_SECONDS = 1.0
 CONNECT_SECONDS = 5.0
 COSTLY_SHARE = 1 / 3
-"""Share of the time for an attempt from which on it counts as one that was kept waiting."""
+"""Part of an attempt's time after which the receiver counts as slow."""
 
 _REFUSED = CallbackAnswer(None, "the address is not allowed")
 _NO_ADDRESS = CallbackAnswer(None, "the URL cannot be called")
@@ -107,10 +86,10 @@ _CUT_OFF = CallbackAnswer(None, "the connection was cut off", is_costly=True)
 _NONSENSE = CallbackAnswer(None, "the answer is not HTTP", is_costly=True)
 
 
-class HttpCallbackSender(CallbackSender):
-    """Sends under one policy. `timeout` is seconds for a whole attempt.
+class CallbackSender:
+    """Sends single attempts under one address policy. `timeout` is seconds for a whole attempt.
 
-    `resolver` and `tls`, whom to trust, are the system's unless given.
+    `resolver` and `tls`, the trusted certificates, default to the system's.
     """
 
     def __init__(
@@ -130,7 +109,11 @@ class HttpCallbackSender(CallbackSender):
     async def send(
         self, url: str, headers: Mapping[str, str], body: bytes, share: Hashable = None
     ) -> CallbackAnswer:
-        """One attempt; see the port."""
+        """POST `body` with exactly these headers; never raises for receiver, network or URL.
+
+        Name look-ups are divided fairly by `share`; the wait for one does not count against the
+        receiver's time.
+        """
         address = _parse(url)
         if address is None:
             return _NO_ADDRESS
@@ -157,18 +140,17 @@ class HttpCallbackSender(CallbackSender):
         return replace(answer, is_costly=answer.is_costly or took > self._timeout * COSTLY_SHARE)
 
     async def close(self) -> None:
-        """Frees connections and threads; see the port."""
+        """Free connections and threads."""
         if self._session is not None:
             await self._session.close()
         if self._resolver is not None:
             await self._resolver.close()
 
     def _open(self) -> aiohttp.ClientSession:
-        """The session, made at its first use: a connector needs the running loop.
+        """The session, created at first use, since a connector needs the running loop.
 
-        Every attempt has a connection of its own, so none is sent into one that is just being
-        closed, and none is shared by two accounts. What is at work at once is the caller's to
-        bound.
+        Every attempt has its own connection: none is sent into one that is being closed, and two
+        accounts never share one. The caller bounds the concurrency.
         """
         if self._session is None:
             self._resolver = self._resolver or PooledResolver()
@@ -176,7 +158,7 @@ class HttpCallbackSender(CallbackSender):
                 self._policy, 0, resolver=self._resolver, once=True, tls=self._tls
             )
             loop = asyncio.get_running_loop()
-            # aiohttp offers no other way to see what comes before it is parsed
+            # aiohttp has no public hook for received bytes before they are parsed
             connector._factory = partial(BoundedHandler, loop, MOST_RECEIVED)  # type: ignore[assignment]
             self._session = aiohttp.ClientSession(
                 connector=connector,
@@ -193,7 +175,7 @@ class HttpCallbackSender(CallbackSender):
 
 
 def _parse(url: str) -> URL | None:
-    """The address to call, its characters as they stand; None for what is none of ours to call."""
+    """The URL to call, its characters unchanged; None if it is not to be called."""
     plain = url.isascii() and url.isprintable() and " " not in url
     try:
         address = URL(url, encoded=plain).with_fragment(None)
@@ -206,7 +188,7 @@ def _parse(url: str) -> URL | None:
 
 
 def _read(response: aiohttp.ClientResponse) -> CallbackAnswer:
-    """What the answer says by its status, of which there are three digits that HTTP knows."""
+    """The answer by its status; servers may send other three digits than HTTP has."""
     status = response.status
     if not 100 <= status <= 599:
         return _NONSENSE
@@ -218,7 +200,7 @@ def _read(response: aiohttp.ClientResponse) -> CallbackAnswer:
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Reads a little of the body, for a receiver that waits until it is taken; never all of it."""
+    """Read a part of the body, for receivers that block until it is read."""
     read = 0
     try:
         async with asyncio.timeout(DRAIN_SECONDS):
@@ -231,7 +213,7 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
 
 
 def _explain(error: BaseException) -> CallbackAnswer:
-    """The answer for an attempt that was cut short; the error's own text names addresses."""
+    """The answer for a failed attempt. The error's own text is not used: it has addresses."""
     causes = (error, error.__cause__, getattr(error, "os_error", None))
     if any(isinstance(cause, EgressRefused) for cause in causes):
         return _REFUSED

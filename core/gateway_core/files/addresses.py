@@ -1,4 +1,4 @@
-"""Addresses on the media host: signed ones of outputs, sealed ones of temporary files."""
+"""Addresses on the media host: signed for task outputs, sealed for temporary files."""
 
 import base64
 import binascii
@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import re
 from dataclasses import astuple, dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 import orjson
@@ -32,12 +32,12 @@ class MediaItem:
 
     @property
     def key(self) -> str:
-        """Its key in the object store; the same however often the output is copied."""
+        """Its key in the object store; always the same for one output."""
         return f"{FOLDER}{self.task_uid}/{self.index}"
 
 
 class MediaSigner:
-    """Signs and verifies media paths under one secret key of 32 bytes, shared by both processes."""
+    """Signs and verifies media paths with a secret key of 32 bytes that both processes share."""
 
     def __init__(self, key: bytes) -> None:
         if len(key) < 16:
@@ -52,7 +52,7 @@ class MediaSigner:
         return f"/media/{item.task_uid}/{item.index}/{expiry}-{signature}/{name}"
 
     def verify(self, path: str, now: float) -> MediaItem | None:
-        """The output a path gives access to, None if it is forged or out of date."""
+        """The output of a path; None if the path is forged or has expired."""
         match = _PATH.fullmatch(path)
         if match is None:
             return None
@@ -66,23 +66,15 @@ class MediaSigner:
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
-class Sealer(Protocol):
-    """Seals bytes for a purpose; one content always gives one text, of `[A-Za-z0-9_-]`."""
-
-    def seal(self, purpose: str, content: bytes) -> str:
-        """The sealed text: it tells nothing but the content's length."""
-        ...
-
-    def unseal(self, purpose: str, text: str) -> bytes | None:
-        """The content; None of a text that was not sealed by this gateway for this purpose."""
-        ...
-
-
 MOST_CHARACTERS = 4096
 
 
-class SivSealer:
-    """Seals under a key made of `secret` (16 bytes at least), the same in every process."""
+class Sealer:
+    """Deterministic encryption of short contents for URLs, as text of `[A-Za-z0-9_-]`.
+
+    One content always gives one text for a purpose. `secret` has at least 16 bytes and is the same
+    in every process.
+    """
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) < 16:
@@ -90,12 +82,12 @@ class SivSealer:
         self._cipher = AESSIV(hmac.digest(secret, b"sealed addresses", hashlib.sha512))
 
     def seal(self, purpose: str, content: bytes) -> str:
-        """See the port."""
+        """The sealed text; it reveals only the content's length."""
         sealed = self._cipher.encrypt(content, [purpose.encode()])
         return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
     def unseal(self, purpose: str, text: str) -> bytes | None:
-        """See the port."""
+        """The content; None unless the text was sealed by this gateway for this purpose."""
         if len(text) > MOST_CHARACTERS or not text.isascii():
             return None
         try:
@@ -103,7 +95,7 @@ class SivSealer:
             content = self._cipher.decrypt(sealed, [purpose.encode()])
         except (InvalidTag, binascii.Error, ValueError):
             return None
-        # of the ways to write the last bits, one is ours
+        # Base64 can encode the last bits in several ways: only the one that `seal` writes counts
         return content if self.seal(purpose, content) == text else None
 
 
@@ -111,7 +103,7 @@ PATH = "/temporary/"
 LIFE_SECONDS = 24 * 3600
 PUT_SECONDS = 15 * 60
 TICKET_SECONDS = 3600
-"""How long what was put can be confirmed; it was put within the first quarter of an hour."""
+"""How long an upload can be confirmed; its bytes are put within the first 15 minutes."""
 
 _READ, _PUT, _CONFIRM = "temporary-read", "temporary-put", "temporary-confirm"
 _GET_PATH = re.compile(r"/temporary/([A-Za-z0-9_-]+)/[^/]+")
@@ -136,9 +128,9 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """What is to be put: `md5` is hex, `file_name` the name of the GatewayFile that it becomes.
+    """Permission to put the bytes of a temporary file, whose GatewayFile will be `file_name`.
 
-    `issued_at` is Unix seconds.
+    `md5` is hex, `issued_at` Unix seconds.
     """
 
     account: str
@@ -154,17 +146,17 @@ _Kind = TypeVar("_Kind", Address, Ticket)
 
 
 class TemporaryAddresses:
-    """Makes and reads them."""
+    """Paths and signed ids of temporary files: everything is in the address, nothing is stored."""
 
     def __init__(self, sealer: Sealer) -> None:
         self._sealer = sealer
 
     def make_read_path(self, address: Address, filename: str) -> str:
-        """The path of a file; the same one each time."""
+        """The path of a file; always the same."""
         return f"{PATH}{self._seal(_READ, address)}/{quote(filename, safe='')}"
 
     def find_address(self, path: str, now: float) -> Address | None:
-        """What a path (percent-encoded or not) gives access to; None if forged or out of date."""
+        """The file of a path (percent-encoded or not); None if forged or expired."""
         match = _GET_PATH.fullmatch(path)
         found = self._unseal(_READ, match[1], Address) if match else None
         return found if found is not None and found.expires_at > now else None
@@ -174,17 +166,17 @@ class TemporaryAddresses:
         return PATH + self._seal(_PUT, ticket)
 
     def find_put(self, path: str, now: float) -> Ticket | None:
-        """What may be put at a path; None if it is forged or out of date."""
+        """What may be put at a path; None if forged or expired."""
         match = _PUT_PATH.fullmatch(path)
         found = self._unseal(_PUT, match[1], Ticket) if match else None
         return found if found is not None and now < found.issued_at + PUT_SECONDS else None
 
     def make_signed_id(self, ticket: Ticket) -> str:
-        """What the client confirms with."""
+        """The id with which the client confirms its upload."""
         return self._seal(_CONFIRM, ticket)
 
     def find_ticket(self, signed_id: str, account: str) -> Ticket | None:
-        """The ticket of one's own signed id, also of one that is out of date; None of others."""
+        """The ticket of the account's own signed id, also an expired one; else None."""
         found = self._unseal(_CONFIRM, signed_id, Ticket)
         return found if found is not None and found.account == account else None
 

@@ -1,10 +1,9 @@
-"""Fetches the content of a client's URL (contract §2.5, §11.6)."""
+"""HTTP client for content at URLs that clients choose (contract §2.5, §11.6)."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
@@ -22,30 +21,15 @@ from gateway_core.egress.connector import (
 
 
 class FetchFailed(Exception):
-    """It was not fetched; the text says why, for the client, and names no address."""
+    """The fetch failed; the text gives the reason for the client, without addresses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An answer: its bytes, whose reading raises FetchFailed, and the length it declares."""
+    """A response: its bytes, whose iteration raises FetchFailed, and its declared length."""
 
     chunks: AsyncIterator[bytes]
     length: int | None
-
-
-class Fetcher(Protocol):
-    """Fetches within a policy of addresses, at every redirect; one try, and a bounded time."""
-
-    def open(self, url: str, account: str) -> AbstractAsyncContextManager[Fetched]:
-        """What is at `url`, fetched within the account's fair share of connections and look-ups.
-
-        FetchFailed; Unavailable where too much is being fetched.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Frees connections and threads."""
-        ...
 
 
 FETCH_SECONDS = 30.0
@@ -55,11 +39,11 @@ MOST_AT_ONCE = 32
 _CHUNK = 256 * 1024
 
 
-class HttpFetcher:
-    """Fetches under one policy; `seconds` are for all of one fetch. For one event loop.
+class Fetcher:
+    """Fetches once, under one address policy that every redirect must meet. For one event loop.
 
-    They pass while this process waits for the other side, look-ups of names and the wait for the
-    account's turn at one included, not while bytes that came are used.
+    `seconds` bounds the time that one fetch waits for the server, including the look-up of its name
+    and the wait for that, but not the time that the caller takes for received bytes.
     """
 
     def __init__(
@@ -77,7 +61,10 @@ class HttpFetcher:
 
     @asynccontextmanager
     async def open(self, url: str, account: str) -> AsyncIterator[Fetched]:
-        """See the port."""
+        """Fetch `url` within the account's fair share of connections and look-ups.
+
+        Raises FetchFailed; Unavailable where too many fetches are under way.
+        """
         async with self._slots.take(account):
             limit = asyncio.timeout(self._seconds)
             try:
@@ -96,16 +83,16 @@ class HttpFetcher:
                 response.close()
 
     async def close(self) -> None:
-        """See the port."""
+        """Free connections and threads."""
         if self._session is not None:
             await self._session.close()
         if self._resolver is not None:
             await self._resolver.close()
 
     async def _read(self, response: aiohttp.ClientResponse, left: float) -> AsyncIterator[bytes]:
-        """The bytes, for which `left` seconds are waited in all.
+        """The body, with waits of `left` seconds in total.
 
-        A body that ends before its announced length is an error, never an end.
+        A body that is shorter than declared raises.
         """
         clock, chunks = asyncio.get_running_loop().time, response.content.iter_chunked(_CHUNK)
         while True:
@@ -126,7 +113,7 @@ class HttpFetcher:
         return FetchFailed(f"was not fetched within {self._seconds:g} s")
 
     async def _follow(self, url: str) -> aiohttp.ClientResponse:
-        """The answer at the end of the redirects."""
+        """The response after redirects."""
         for _ in range(MOST_REDIRECTS + 1):
             address = self._check(url)
             response = await self._request(address)
@@ -146,7 +133,7 @@ class HttpFetcher:
         raise FetchFailed(f"redirects more than {MOST_REDIRECTS} times")
 
     def _check(self, url: str) -> URL:
-        """The address to ask, by what its text says."""
+        """The URL to request, if its text is allowed."""
         plain = url.isascii() and url.isprintable() and " " not in url
         try:
             self._policy.check_url_literal(url)
@@ -172,7 +159,7 @@ class HttpFetcher:
             raise FetchFailed("could not be reached") from error
 
     def _open_session(self) -> aiohttp.ClientSession:
-        """Made at its first use: a connector needs the running loop."""
+        """The session, created at first use, since a connector needs the running loop."""
         if self._session is None:
             self._resolver = self._resolver or PooledResolver()
             self._session = aiohttp.ClientSession(

@@ -10,8 +10,7 @@ from gateway_core.redis.link import (
     Command,
     CountersStale,
     CountersUnavailable,
-    NoteRoundTrip,
-    RedisLink,
+    RedisAdapter,
     Reply,
     check_reply,
     stage_hash,
@@ -19,8 +18,8 @@ from gateway_core.redis.link import (
 from gateway_core.redis.scripts import Argument, Script, ScriptCall, load_script
 
 KEPT_SECONDS = 600
-"""Short, as an account may have very many pending Uploads of 1,000 parts: whoever comes after that
-has the parts listed anew."""
+"""Short, since an account may have very many pending Uploads of 1,000 parts; later the parts are
+listed again."""
 
 
 def _load_part_script(name: str) -> Script:
@@ -32,43 +31,21 @@ RELEASE_PART = _load_part_script("release")
 ESTABLISH = _load_part_script("establish")
 
 
-class RedisParts:
-    """What Uploads' parts take, in the Redis at `url`; for one event loop. See `PartLedger`.
-
-    `namespace` is the gateway's, as for `RedisStorage`.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        namespace: str = "default",
-        max_connections: int = 4,
-        note: NoteRoundTrip | None = None,
-    ) -> None:
-        self._head = f"gw:{{{namespace}/"
-        self._link = RedisLink(url, max_connections=max_connections, note=note)
-
-    async def close(self) -> None:
-        """Closes all connections."""
-        await self._link.close()
+class RedisParts(RedisAdapter):
+    """`PartLedger` on Redis."""
 
     async def claim(self, account: str, upload: str, part: str, size: int, caps: PartCaps) -> bool:
-        """See the port."""
         told = (part, check_size(size), caps.parts, caps.bytes)
         return bool(await self._call(CLAIM_PART, account, upload, *told))
 
     async def release(self, account: str, upload: str, part: str) -> None:
-        """See the port."""
         await self._call(RELEASE_PART, account, upload, part)
 
     async def establish(self, account: str, upload: str, parts: Mapping[str, int]) -> None:
-        """See the port."""
         flat = (told for part, size in parts.items() for told in (part, check_size(size)))
         await self._call(ESTABLISH, account, upload, *flat)
 
     async def forget(self, account: str, upload: str) -> None:
-        """See the port."""
         await self._run((b"DEL", self._name_key(account, upload)))
 
     def _name_key(self, account: str, upload: str) -> str:
@@ -88,7 +65,7 @@ class RedisParts:
 
 
 MOST_BYTES = 2**53 - 1
-"""Lua counts no further exactly."""
+"""The largest integer that Lua's doubles represent exactly."""
 
 
 def _load(name: str) -> Script:
@@ -109,26 +86,8 @@ ABANDON_REBUILD = _load("abandon_rebuild")
 VERSION = load_script("storage/version")
 
 
-class RedisStorage:
-    """What accounts store, in the Redis at `url`; for one event loop. See `StorageLedger`.
-
-    `namespace` is the gateway's: several may share a Redis, and know accounts of one name.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        namespace: str = "default",
-        max_connections: int = 4,
-        note: NoteRoundTrip | None = None,
-    ) -> None:
-        self._head = f"gw:{{{namespace}/"
-        self._link = RedisLink(url, max_connections=max_connections, note=note)
-
-    async def close(self) -> None:
-        """Closes all connections."""
-        await self._link.close()
+class RedisStorage(RedisAdapter):
+    """`StorageLedger` on Redis."""
 
     async def claim(
         self,
@@ -139,52 +98,43 @@ class RedisStorage:
         limit: int,
         most: int | None = None,
     ) -> bool:
-        """See the port."""
         members: Argument = "" if most is None else most
         return bool(
             await self._call(CLAIM, account, pool, member, check_size(size), limit, members)
         )
 
     async def confirm(self, account: str, pool: Pool, member: str, size: int, limit: int) -> bool:
-        """See the port."""
         return bool(await self._call(CONFIRM, account, pool, member, check_size(size), limit))
 
     async def move(self, account: str, pool: Pool, member: str, to: str) -> None:
-        """See the port."""
         await self._call(MOVE, account, pool, member, to)
 
     async def release(self, account: str, pool: Pool, member: str) -> None:
-        """See the port."""
         await self._call(RELEASE, account, pool, member)
 
     async def read_used(self, account: str, pool: Pool) -> Used:
-        """See the port."""
         return Used(*await self._call(USED, account, pool))
 
     async def list_claims(self, account: str, pool: Pool, min_age: float) -> list[Claim]:
-        """See the port."""
         flat = await self._call(CLAIMS, account, pool, int(min_age * 1_000_000))
         claims = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
         return [Claim(member.decode(), size, age / 1_000_000) for member, size, age in claims]
 
     async def mark_stale(self, account: str, pool: Pool) -> None:
-        """See the port."""
         await self._call(MARK_STALE, account, pool)
 
     async def begin_rebuild(self, account: str, pool: Pool) -> str | None:
-        """See the port."""
         nonce = secrets.token_hex(8)
         token = await self._call(BEGIN_REBUILD, account, pool, nonce, REBUILD_SECONDS)
         return None if token is None else token.decode()
 
     async def renew_rebuild(self, account: str, pool: Pool, token: str) -> bool:
-        """See the port."""
         return bool(await self._call(RENEW_REBUILD, account, pool, token, REBUILD_SECONDS))
 
     async def finish_rebuild(
         self, account: str, pool: Pool, token: str, members: Mapping[str, int]
     ) -> bool:
-        """See the port. All is staged beside what is in use, and put in its place in one step."""
+        # staged under a key of its own, then renamed by one script
         seconds, micros = (await self._run([(b"TIME",)]))[0]
         since = int(seconds) * 1_000_000 + int(micros)
         fields = ((name, f"{check_size(size)}:{since}") for name, size in members.items())
@@ -193,19 +143,15 @@ class RedisStorage:
         return bool(await self._call(FINISH_REBUILD, account, pool, token, len(members)))
 
     async def abandon_rebuild(self, account: str, pool: Pool, token: str) -> None:
-        """See the port."""
         await self._call(ABANDON_REBUILD, account, pool, token)
 
     async def note_version(self, account: str, version: int) -> None:
-        """See the port."""
         await self._call(VERSION, account, "version", version, 0)
 
     async def establish_versions(self, account: str, version: int) -> None:
-        """See the port."""
         await self._call(VERSION, account, "version", version, 1)
 
     async def read_version(self, account: str) -> int | None:
-        """See the port."""
         version: int | None = await self._call(VERSION, account, "version", b"", 0)
         return version
 
@@ -226,7 +172,7 @@ class RedisStorage:
 
 
 def check_size(size: int) -> int:
-    """`size`, if it is a number of bytes that Lua can count. ValueError."""
+    """`size`, if it is a number of bytes that Lua counts exactly. ValueError."""
     if not 0 <= size <= MOST_BYTES:
         raise ValueError(f"{size} is no number of bytes")
     return size

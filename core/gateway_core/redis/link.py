@@ -153,6 +153,29 @@ class RedisLink:
         return replies
 
 
+class RedisAdapter:
+    """Base of the adapters: keys of the gateway `namespace` in the Redis at `url`.
+
+    Several gateways may share a Redis and have accounts of the same name. For one event loop.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        namespace: str = "default",
+        max_connections: int = 4,
+        note: NoteRoundTrip | None = None,
+    ) -> None:
+        # the braces keep the keys of an account on one node of a cluster
+        self._head = f"gw:{{{namespace}/"
+        self._link = RedisLink(url, max_connections=max_connections, note=note)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._link.close()
+
+
 def _say_nothing(_seconds: float, _answered: bool) -> None:
     """For whoever counts no exchanges."""
 

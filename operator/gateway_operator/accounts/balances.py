@@ -25,7 +25,7 @@ from gateway_core.api.limits import subject_of_guardrail, subject_of_key
 from gateway_core.api.resource import Object, Resource
 from gateway_core.api.times import parse_time
 from gateway_core.api.usage import GatewayUsage
-from gateway_core.billing.spending import Fields, SpentSum, tell_balance, tell_spending
+from gateway_core.billing.spending import SpentSum, render_balance, render_spending
 from gateway_core.billing.usage import sum_usage
 from gateway_core.billing.usage_store import list_usage
 from gateway_core.concurrency import Supervisor
@@ -164,11 +164,11 @@ class Balances:
         now, name = self._now(), account.metadata.name
         # those that have no entry of their own are shown what they share: nothing less was spent
         balance = sum_usage(usage, map(_name_subject, members))
-        good = await self._show(account, tell_balance(account.spec.funds, balance.charged))
+        good = await self._show(account, render_balance(account.spec.funds, balance.charged))
         resets: list[datetime] = []
         for member in members:
             spent = balance.spent.get(_name_subject(member)) or SpentSum()
-            fields = tell_spending(member.spec.limit, spent, now)
+            fields = render_spending(member.spec.limit, spent, now)
             if fields["resetTime"]:
                 resets.append(parse_time(fields["resetTime"]))
             if spent.total or spent.last or member.status.used_micros is not None:
@@ -178,7 +178,7 @@ class Balances:
             self._due[name] = min(resets)
         return good
 
-    async def _show(self, obj: Any, fields: Fields) -> bool:
+    async def _show(self, obj: Any, fields: dict[str, Any]) -> bool:
         """Whether the object shows `fields`, after a write if need be."""
         shown = obj.status.model_dump(by_alias=True)
         if all(shown.get(name) == value for name, value in fields.items()):

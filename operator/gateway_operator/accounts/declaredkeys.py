@@ -16,8 +16,8 @@ from gateway_core.accounts.declared_keys import (
     is_ahead,
     is_current,
     is_writable,
+    plan_status,
     read_plaintext,
-    work_out_status,
 )
 from gateway_core.api.conditions import Reason
 from gateway_core.api.key import GatewayKey, Secret, mint_key
@@ -134,7 +134,7 @@ class DeclaredKeys:
             except (AlreadyExists, WriteConflict, ObjectNotFound):
                 # another replica, or an admin, was faster: what is there now counts
                 continue
-            return work_out_status(key, plaintext, self._peppers, self._now())
+            return plan_status(key, plaintext, self._peppers, self._now())
         raise KubernetesUnavailable("the Secret changes faster than it is read")
 
     async def _write(self, key: GatewayKey, secret: Secret | None) -> str:

@@ -10,8 +10,13 @@ from collections.abc import Callable
 from datetime import datetime
 
 from gateway_core.api.resource import Object
-from gateway_core.billing.usage import has_charge, read_charge
-from gateway_core.billing.usage_store import MOST_FOLDED, FoldDeferred, fold_runs, is_folded
+from gateway_core.billing.charges import has_charge, read_charge
+from gateway_core.billing.usage_store import (
+    MOST_RUNS,
+    AggregationDeferred,
+    aggregate_runs,
+    is_aggregated,
+)
 from gateway_core.kube.client import KubernetesClient
 from gateway_operator.metrics import Metrics
 
@@ -30,13 +35,13 @@ class UsageAggregator:
         now: Callable[[], datetime],
         *,
         pause_seconds: float,
-        most: int = MOST_FOLDED,
+        most: int = MOST_RUNS,
     ) -> None:
         self._kube = kube
         self._metrics = metrics
         self._now = now
         self._pause = pause_seconds
-        self._most = min(most, MOST_FOLDED)
+        self._most = min(most, MOST_RUNS)
         self._batches: dict[tuple[str, str], _Batch] = {}
 
     @property
@@ -45,11 +50,11 @@ class UsageAggregator:
         return sum(len(batch.waiting) for batch in self._batches.values())
 
     async def fold(self, task: Object) -> None:
-        """Returns once the ended run's charge is in its account's usage. FoldDeferred.
+        """Returns once the ended run's charge is in its account's usage. AggregationDeferred.
 
         A batch that has not run a line has nothing to be told of.
         """
-        if is_folded(task) or not has_charge(task):
+        if is_aggregated(task) or not has_charge(task):
             return
         charge = read_charge(task)
         batch = self._find_batch(charge.account, charge.day)
@@ -64,7 +69,7 @@ class UsageAggregator:
                     if charge.uid in waiting:
                         await self._write(charge.account, charge.day, batch)
             if charge.uid in batch.failures:
-                raise FoldDeferred(batch.failures.pop(charge.uid))
+                raise AggregationDeferred(batch.failures.pop(charge.uid))
         finally:
             waiting.pop(charge.uid, None)
             batch.failures.pop(charge.uid, None)
@@ -93,7 +98,7 @@ class UsageAggregator:
         marked = set(batch.marked)
         begun = loop.time()
         try:
-            done = await fold_runs(
+            done = await aggregate_runs(
                 self._kube, account, day, list(chosen.values()), marked, self._now()
             )
         except Exception as error:  # all that waited for this write are told

@@ -15,9 +15,9 @@ import structlog
 
 from gateway_core.api.resource import Object
 from gateway_core.api.usage import MOST_PENDING, GatewayUsage, usage_name
-from gateway_core.billing.journal_reader import Backlog, divide_objects
-from gateway_core.billing.usage import absorb_day, drop_pending, list_pending
-from gateway_core.billing.usage_store import find_marked, keep_day, open_usage
+from gateway_core.billing.journal_store import JournalStore, divide_objects
+from gateway_core.billing.usage import drop_pending, list_pending, roll_up_day
+from gateway_core.billing.usage_store import archive_day, find_marked, open_usage
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import (
     KubernetesError,
@@ -39,7 +39,7 @@ class Closing:
     ) -> None:
         self._kube = kube
         self._store = store
-        self._backlog = Backlog(store)
+        self._backlog = JournalStore(store)
         self._rules = rules
         self._now = now
 
@@ -95,7 +95,7 @@ class Closing:
         closed = await self._close(day)
         if closed is None:
             return False
-        await keep_day(self._store, closed)
+        await archive_day(self._store, closed)
         await self._absorb(closed)
         meta = closed["metadata"]
         await self._kube.delete(GatewayUsage.plural, meta["name"], uid=meta["uid"])
@@ -130,7 +130,7 @@ class Closing:
             return
         if len(pending) >= MOST_PENDING // 2:
             status = drop_pending(status, await self._find_gone(pending))
-        await self._kube.patch_status(GatewayUsage.plural, before, absorb_day(status, day))
+        await self._kube.patch_status(GatewayUsage.plural, before, roll_up_day(status, day))
 
     async def _find_gone(self, pending: dict[str, str]) -> set[str]:
         gone: set[str] = set()

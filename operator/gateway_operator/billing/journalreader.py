@@ -13,7 +13,13 @@ from itertools import islice
 import structlog
 
 from gateway_core.billing.journal import JournalDamaged
-from gateway_core.billing.journal_reader import Backlog, DayPart, Name, divide_objects, fold_calls
+from gateway_core.billing.journal_store import (
+    DayPart,
+    JournalStore,
+    Name,
+    aggregate_calls,
+    divide_objects,
+)
 from gateway_core.concurrency import Supervisor
 from gateway_core.kube.errors import KubernetesError
 from gateway_core.storage.objects import StoreUnavailable
@@ -123,7 +129,7 @@ class JournalReader:
     ) -> None:
         self._supervisor = supervisor or Supervisor()
         self._tools = tools
-        self._backlog = Backlog(tools.store)
+        self._backlog = JournalStore(tools.store)
         self._pause = pause_seconds
         self._most = most
         self._begun = time.monotonic()
@@ -231,7 +237,9 @@ class JournalReader:
         away = (KubernetesError, StoreUnavailable)
         # one odd day must not hold up those of others
         with self._supervisor.guard(SWEEP, *away, account=part.account, day=part.day) as attempt:
-            added, left = await fold_calls(tools.kube, self._backlog, part, self._is_ended, now)
+            added, left = await aggregate_calls(
+                tools.kube, self._backlog, part, self._is_ended, now
+            )
         if attempt.failed:
             return part.by_process
         tools.metrics.folded_calls.inc(added)

@@ -16,10 +16,10 @@ from gateway_core.api.ids import CALL_PREFIX, is_batch
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import parse_time
+from gateway_core.billing.charges import ENDED_PHASES
 from gateway_core.billing.counters import Hold
 from gateway_core.billing.ledger import read_entry
-from gateway_core.billing.usage import ENDED_PHASES
-from gateway_core.billing.usage_store import select_unfolded
+from gateway_core.billing.usage_store import select_unaggregated
 from gateway_core.concurrency import Supervisor
 from gateway_core.kube.errors import KubernetesError, ObjectNotFound
 from gateway_core.redis.link import CountersStale, CountersUnavailable
@@ -103,7 +103,7 @@ class Resync:
     async def sweep_ended_tasks(self) -> int:
         """Takes up tasks that have ended and were not closed; how many there were."""
         tools, found = self._tools, 0
-        async for meta in self._list("status.work=Settled", select_unfolded()):
+        async for meta in self._list("status.work=Settled", select_unaggregated()):
             name = meta["name"]
             if tools.live.get(name):
                 continue

@@ -31,10 +31,10 @@ from gateway_apiserver.tasks.cache import TaskCache
 from gateway_core.accounts.guardrails import read_guardrail
 from gateway_core.api.ids import IdMint, id_to_name
 from gateway_core.api.key import KeyClass, digest, mint_key
-from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
-from gateway_core.billing.reservations import LiveHolds
-from gateway_core.files.addresses import SivSealer
+from gateway_core.billing.reservations import CallReservations
+from gateway_core.files.addresses import Sealer
 from gateway_core.observability.tracing import NO_TRACER, Tracer
 from gateway_core.providers.registry import Providers
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
@@ -158,8 +158,8 @@ class Gateway:
         )
         self.moderation = FakeModeration()
         providers = Providers(self.provider_table, self.kube, lambda *_: self.moderation)
-        rebuilder = Rebuilder(self.kube, Backlog(self.store), self.counters)
-        holds = LiveHolds(self.counters, rebuilder.rebuild, self.store, "api-test")
+        rebuilder = Rebuilder(self.kube, JournalStore(self.store), self.counters)
+        holds = CallReservations(self.counters, rebuilder.rebuild, self.store, "api-test")
         self.calls = LiveCalls(holds)
         self.key_use = KeyUse(self.counters, lambda: self.clock())
         self.tasks = FakeInformer(
@@ -181,7 +181,7 @@ class Gateway:
             parts=self.parts,
             store=self.store,
             fetcher=self.fetcher,
-            sealer=SivSealer(ID_KEY),
+            sealer=Sealer(ID_KEY),
             keys=self.keys,
             guardrails=self.guardrails,
             accounts=self.accounts,

@@ -28,7 +28,7 @@ from gateway_core.api.errors import (
     Unavailable,
 )
 from gateway_core.billing.counters import Budget, Hold
-from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
 from tests.unit.apiserver.gateway import PEPPERS, Gateway
 
@@ -57,7 +57,7 @@ class Surface:
             (gateway.users, "gatewayusers"),
         )
         keys, accounts, users = (ReadThrough(table, kube, kind) for table, kind in tables)
-        rebuild = Rebuilder(kube, Backlog(gateway.store), gateway.counters).rebuild
+        rebuild = Rebuilder(kube, JournalStore(gateway.store), gateway.counters).rebuild
         self.admission = Admission(
             Authenticator(keys, accounts, users, PEPPERS),
             PolicyView(gateway.keys, gateway.guardrails, kube),

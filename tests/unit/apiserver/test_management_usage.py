@@ -6,7 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_core.billing.usage import Charge, add_charges
+from gateway_core.billing.charges import Charge
+from gateway_core.billing.usage import add_charges
 from tests.unit.apiserver.gateway import COMPLETED, Gateway
 from tests.unit.apiserver.management import Office
 

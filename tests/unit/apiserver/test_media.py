@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from gateway_apiserver.media.app import MediaParts, create_media_app
 from gateway_apiserver.media.ranges import ByteRange, RangeNotSatisfiable, read_range
-from gateway_core.files.addresses import MediaItem, MediaSigner, SivSealer, TemporaryAddresses
+from gateway_core.files.addresses import MediaItem, MediaSigner, Sealer, TemporaryAddresses
 from gateway_core.storage.objects import ObjectMissing, StoreUnavailable
 from tests.fakes.objects import FakeObjects
 from tests.unit.apiserver.gateway import Answer, call
@@ -15,7 +15,7 @@ from tests.unit.apiserver.gateway import Answer, call
 NOW = 1_800_000_000
 CONTENT = bytes(range(256)) * 4000
 SIGNER = MediaSigner(b"m" * 32)
-ADDRESSES = TemporaryAddresses(SivSealer(b"m" * 32))
+ADDRESSES = TemporaryAddresses(Sealer(b"m" * 32))
 ITEM = MediaItem("0f0e0d0c-0b0a-4908-8706-050403020100", 0)
 PATH = SIGNER.sign(ITEM, "video/mp4", NOW + 60)
 

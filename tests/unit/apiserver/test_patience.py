@@ -14,7 +14,7 @@ from gateway_apiserver.concurrency import (
     StoreTimeout,
 )
 from gateway_apiserver.media.app import MediaParts, create_media_app
-from gateway_core.files.addresses import MediaItem, MediaSigner, SivSealer, TemporaryAddresses
+from gateway_core.files.addresses import MediaItem, MediaSigner, Sealer, TemporaryAddresses
 from gateway_core.storage.objects import StoreUnavailable
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects
@@ -90,7 +90,7 @@ async def test_a_video_that_cannot_be_read_is_503_in_time() -> None:
     item = MediaItem("0f0e0d0c-0b0a-4908-8706-050403020100", 0)
     await store.put(item.key, b"video")
     app = create_media_app(
-        MediaParts(store, signer, TemporaryAddresses(SivSealer(b"m" * 32))), lambda: 0
+        MediaParts(store, signer, TemporaryAddresses(Sealer(b"m" * 32))), lambda: 0
     )
     path = signer.sign(item, "video/mp4", 60)
     store.get = hang  # type: ignore[method-assign]

@@ -14,7 +14,7 @@ from gateway_core.files.addresses import (
     PUT_SECONDS,
     TICKET_SECONDS,
     MediaSigner,
-    SivSealer,
+    Sealer,
     TemporaryAddresses,
 )
 from gateway_core.files.files import USER_DATA_BYTES
@@ -35,7 +35,7 @@ class Bench:
         parts = MediaParts(
             self.gateway.store,
             MediaSigner(b"m" * 32),
-            TemporaryAddresses(SivSealer(ID_KEY)),
+            TemporaryAddresses(Sealer(ID_KEY)),
         )
         self.media = create_media_app(parts, lambda: time.time() + self.ahead)
 

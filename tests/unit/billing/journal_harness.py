@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gateway_core.billing.journal import CallRecord, decode_object, encode_object, name_object
-from gateway_core.billing.journal_reader import Backlog, divide_objects, fold_calls
+from gateway_core.billing.journal_store import JournalStore, aggregate_calls, divide_objects
 from gateway_core.storage.objects import StoredObject, StoreUnavailable
 from tests.fakes.objects import FakeObjects
 
@@ -47,7 +47,7 @@ async def fold_round(
 
     Processes are taken for ended once none of them has been seen for longer than a rebuild takes.
     """
-    backlog = Backlog(store)
+    backlog = JournalStore(store)
     numbers = (await backlog.list_sequences()).numbers
     clock = asyncio.get_running_loop().time()
     seen = last_seen if last_seen is not None else {}
@@ -55,7 +55,9 @@ async def fold_round(
     names = ((p, n) for p, some in numbers.items() for n in some[:most])
     objects = (await backlog.read(names)).objects
     for part in divide_objects(objects):
-        _, left = await fold_calls(kube, backlog, part, lambda p: clock - seen.get(p, 0) > 1, now)
+        _, left = await aggregate_calls(
+            kube, backlog, part, lambda p: clock - seen.get(p, 0) > 1, now
+        )
         objects = [obj for obj in objects if obj.process not in left]
     await backlog.remove((obj.process, obj.sequence) for obj in objects)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway_core.billing.journal import JournalDamaged, name_object
-from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.journal_store import JournalStore
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects
 from tests.unit.billing.journal_harness import make_record, store_object
@@ -45,7 +45,7 @@ async def fill(store: SlowObjects, processes: int, *sequences: int) -> None:
 async def test_many_that_ask_at_a_time_cost_two_reads() -> None:
     store = SlowObjects()
     await fill(store, 3, 1, 2, 3)
-    backlog = Backlog(store)
+    backlog = JournalStore(store)
     first = asyncio.create_task(backlog.read_all())
     await asyncio.sleep(0.05)
     late = [asyncio.create_task(backlog.read_all()) for _ in range(200)]
@@ -63,7 +63,7 @@ async def test_many_that_ask_at_a_time_cost_two_reads() -> None:
 @in_virtual_time
 async def test_what_was_stored_before_one_asks_is_found_by_him() -> None:
     store, backlog = SlowObjects(), None
-    backlog = Backlog(store)
+    backlog = JournalStore(store)
     reads = []
     for n in range(1, 30):
         await store_object(store, "p", n, make_record(n))
@@ -77,7 +77,7 @@ async def test_what_was_stored_before_one_asks_is_found_by_him() -> None:
 async def test_what_is_not_there_any_more_is_asked_for_once_and_at_a_time() -> None:
     store = SlowObjects()
     await fill(store, 32, 8, 10)
-    backlog = Backlog(store)
+    backlog = JournalStore(store)
     await backlog.read_all()
     assert len(store.reads) == 32 * 4
     begun = asyncio.get_running_loop().time()
@@ -94,7 +94,7 @@ async def test_what_a_listing_leaves_out_is_found() -> None:
     store = SlowObjects()
     await fill(store, 2, 1, 2, 3, 4)
     store.hidden = {name_object("p0", 1), name_object("p0", 2), name_object("p1", 3)}
-    assert len(await Backlog(store).read_all()) == 8
+    assert len(await JournalStore(store).read_all()) == 8
 
 
 @in_virtual_time
@@ -102,7 +102,7 @@ async def test_a_failed_read_is_told_to_all_who_wait_and_forgotten() -> None:
     store = SlowObjects()
     await fill(store, 1, 1)
     await store.put(name_object("p1", 1), b"{}")
-    backlog = Backlog(store)
+    backlog = JournalStore(store)
     found = await asyncio.gather(*(backlog.read_all() for _ in range(5)), return_exceptions=True)
     assert all(isinstance(part, JournalDamaged) for part in found)
     await store.delete(name_object("p1", 1))
@@ -117,7 +117,7 @@ async def test_damage_is_that_of_one_process() -> None:
     await store.put(name_object("p1", 3), b"{}")
     await store_object(store, "p2", 20_000, make_record(1))
     store.hidden = {name_object("p1", 3)}
-    found = await Backlog(store).read_whole()
+    found = await JournalStore(store).read_whole()
     assert set(found.damaged) == {("p1", 3), ("p1", 4), ("p2", 4)}
     assert [(obj.process, obj.sequence) for obj in found.objects if obj.process != "p2"] == [
         ("p0", 4),

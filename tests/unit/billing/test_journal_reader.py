@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway_core.api.usage import GatewayUsage
-from gateway_core.billing import journal_reader as callfolds
+from gateway_core.billing import journal_store as callfolds
 from gateway_core.billing.journal import (
     CallRecord,
     JournalDamaged,
@@ -27,9 +27,9 @@ from gateway_core.billing.journal import (
     name_object,
     parse_name,
 )
-from gateway_core.billing.journal_reader import Backlog, divide_objects, fold_calls
+from gateway_core.billing.journal_store import JournalStore, aggregate_calls, divide_objects
 from gateway_core.billing.ledger import read_ledger
-from gateway_core.billing.usage_store import FoldDeferred
+from gateway_core.billing.usage_store import AggregationDeferred
 from gateway_core.billing.windows import sum_window
 from gateway_core.kube.errors import (
     KubernetesUnavailable,
@@ -75,7 +75,7 @@ class Paused:
 async def fold_always(kube: Any, store: Any) -> None:
     seen: dict[str, float] = {}
     while True:
-        with suppress(FoldDeferred, WriteConflict, ObjectNotFound):
+        with suppress(AggregationDeferred, WriteConflict, ObjectNotFound):
             await fold_round(kube, store, last_seen=seen)
         await asyncio.sleep(0.03)
 
@@ -115,7 +115,7 @@ def test_every_call_counts_once(
         async def check() -> None:
             # what is stored while the ledger is read may be in it or not
             least = sum(expected)
-            ledger = await read_ledger(kube, Backlog(store), "demo")
+            ledger = await read_ledger(kube, JournalStore(store), "demo")
             assert least == ledger.charged == sum(ledger.by_day.values())
             for subject in ("key/key-a", "guardrail/grd-x") if least else ():
                 buckets = ledger.spent[subject]
@@ -149,7 +149,7 @@ def test_every_call_counts_once(
                 task.cancel()
             seen: dict[str, float] = {}
             for _ in range(12):
-                with suppress(FoldDeferred):
+                with suppress(AggregationDeferred):
                     await fold_round(kube, store, last_seen=seen)
                 await asyncio.sleep(1.1)
             await check()
@@ -184,7 +184,7 @@ def test_what_a_listing_leaves_out_is_not_skipped(hidden: set[int]) -> None:
         for number in range(1, 5):
             await store_object(store, "p", number, make_record(number))
         store.hidden = {name_object("p", number) for number in hidden}
-        assert (await read_ledger(kube, Backlog(store), "demo")).charged == 20
+        assert (await read_ledger(kube, JournalStore(store), "demo")).charged == 20
         await fold_round(kube, store, most=10)
         [usage] = kube.list_objects(USAGES)
         assert usage["status"]["chargedMicros"] == 20
@@ -199,13 +199,13 @@ def test_what_a_listing_leaves_out_is_not_skipped(hidden: set[int]) -> None:
 async def test_what_cannot_be_folded_holds_up_no_other_account() -> None:
     kube, store = FakeKubernetes(), FakeObjects()
     await store_object(store, "p", 1, make_record(1), make_record(2, account="other"))
-    for part in divide_objects(await Backlog(store).read_all()):
+    for part in divide_objects(await JournalStore(store).read_all()):
         if part.account == "demo":
             kube.order_faults("get", Fault(KubernetesUnavailable("away")))
             with pytest.raises(KubernetesUnavailable):
-                await fold_calls(kube, Backlog(store), part, lambda _: False, NOW)
+                await aggregate_calls(kube, JournalStore(store), part, lambda _: False, NOW)
         else:
-            assert await fold_calls(kube, Backlog(store), part, lambda _: False, NOW) == (
+            assert await aggregate_calls(kube, JournalStore(store), part, lambda _: False, NOW) == (
                 1,
                 set(),
             )
@@ -222,7 +222,7 @@ async def test_no_call_is_added_to_a_day_that_is_closed() -> None:
     [usage] = kube.list_objects(USAGES)
     closed = await kube.patch_status(USAGES, usage, {"closed": True})
     await store_object(store, "p", 2, make_record(2))
-    with pytest.raises(FoldDeferred):
+    with pytest.raises(AggregationDeferred):
         await fold_round(kube, store)
     assert kube.list_objects(USAGES) == [closed]
     assert list(store.contents) == [name_object("p", 2)], "it waits for a day that is open"
@@ -242,7 +242,7 @@ async def test_a_write_whose_answer_is_lost_adds_once() -> None:
 async def test_a_halted_folder_that_wakes_after_the_mark_was_dropped_adds_nothing() -> None:
     kube, store = FakeKubernetes(), FakeObjects()
     await store_object(store, "p", 1, make_record(1))
-    old = Backlog(store)
+    old = JournalStore(store)
     [part] = divide_objects(await old.read_all())
     with patch.object(callfolds, "MOST_JOURNALS", 1):
         await fold_round(kube, store)
@@ -250,7 +250,7 @@ async def test_a_halted_folder_that_wakes_after_the_mark_was_dropped_adds_nothin
         await fold_round(kube, store)
         [usage] = kube.list_objects(USAGES)
         assert usage["status"]["journal"] == [{"process": "q", "sequence": 1}]
-        assert await fold_calls(kube, old, part, lambda _: True, NOW) == (0, set())
+        assert await aggregate_calls(kube, old, part, lambda _: True, NOW) == (0, set())
     [usage] = kube.list_objects(USAGES)
     assert usage["status"]["requests"] == 2
 
@@ -261,23 +261,23 @@ async def test_without_room_for_marks_a_fold_waits() -> None:
     for process in ("p", "q"):
         await store_object(store, process, 1, make_record(1))
     with patch.object(callfolds, "MOST_JOURNALS", 1):
-        [part] = divide_objects(await Backlog(store).read_all())
-        folded = await fold_calls(kube, Backlog(store), part, lambda _: False, NOW)
+        [part] = divide_objects(await JournalStore(store).read_all())
+        folded = await aggregate_calls(kube, JournalStore(store), part, lambda _: False, NOW)
         assert folded == (1, {"q"})
-    assert (await read_ledger(kube, Backlog(store), "demo")).charged == 10
+    assert (await read_ledger(kube, JournalStore(store), "demo")).charged == 10
 
 
 @in_virtual_time
 async def test_a_day_is_not_closed_while_the_journal_has_something_of_it() -> None:
     kube, store = FakeKubernetes(), FakeObjects()
     await store_object(store, "p", 1, make_record(1))
-    [part] = divide_objects(await Backlog(store).read_all())
-    await fold_calls(kube, Backlog(store), part, lambda _: False, NOW)
+    [part] = divide_objects(await JournalStore(store).read_all())
+    await aggregate_calls(kube, JournalStore(store), part, lambda _: False, NOW)
     closing = Closing(kube, store, Rules(), lambda: NOW + timedelta(days=20))
     assert await closing.sweep() == 0
     await fold_round(kube, store)
     assert await closing.sweep() == 1
-    assert (await read_ledger(kube, Backlog(store), "demo")).charged == 5
+    assert (await read_ledger(kube, JournalStore(store), "demo")).charged == 5
 
 
 def test_an_object_is_read_as_it_was_written() -> None:
@@ -311,10 +311,10 @@ async def test_a_journal_that_cannot_be_read_lets_no_rebuild_go_wrong() -> None:
     kube, store = FakeKubernetes(), FakeObjects()
     await store.put(name_object("p", 1), b"{}")
     with pytest.raises(KubernetesUnavailable, match="journal"):
-        await read_ledger(kube, Backlog(store), "demo")
+        await read_ledger(kube, JournalStore(store), "demo")
     store.away = True
     with pytest.raises(KubernetesUnavailable, match="journal"):
-        await read_ledger(kube, Backlog(store), "demo")
+        await read_ledger(kube, JournalStore(store), "demo")
 
 
 @in_virtual_time
@@ -326,6 +326,6 @@ async def test_a_ledger_tells_how_far_it_found_each_journal() -> None:
     await fold_round(kube, store)
     await store_object(store, "p", 3, make_record(4))
     await store_object(store, "r", 1, make_record(5, account="other"))
-    ledger = await read_ledger(kube, Backlog(store), "demo")
+    ledger = await read_ledger(kube, JournalStore(store), "demo")
     assert ledger.journals == {"p": 3, "r": 1}
     assert ledger.charged == 15

@@ -21,9 +21,9 @@ from gateway_core.api.task import GatewayTask
 from gateway_core.billing import spending
 from gateway_core.billing.counters import Budget, BudgetState, Hold, Ledger, Spending
 from gateway_core.billing.journal import CallRecord, JournalObject, name_object
-from gateway_core.billing.journal_reader import Backlog, divide_objects, fold_calls
+from gateway_core.billing.journal_store import JournalStore, aggregate_calls, divide_objects
 from gateway_core.billing.ledger import Entry, read_entry, read_ledger, rebuild_ledger
-from gateway_core.billing.usage_store import FoldDeferred, fold_runs
+from gateway_core.billing.usage_store import AggregationDeferred, aggregate_runs
 from gateway_operator.billing.dayclosing import Closing
 from gateway_operator.retention.deletions import Rules
 from tests.fakes.clock import in_virtual_time
@@ -143,7 +143,7 @@ class Town:
             key_name=key,
             guardrail_names=guardrails,
         )
-        await self.counters.hold("demo", Hold(record.call, 10_000, record.subjects))
+        await self.counters.hold("demo", Hold(record.call, 10_000, record.to_charge().subjects))
         await self.counters.settle("demo", record.call, record.micros, record.time)
         self.sequences[process] += 1
         await store_object(self.store, process, self.sequences[process], record)
@@ -153,8 +153,8 @@ class Town:
         days = {task["status"]["completionTime"][:10] for task in self.ended[:3]}
         for day in days:
             part = [t for t in self.ended[:3] if t["status"]["completionTime"][:10] == day]
-            with suppress(FoldDeferred):
-                await fold_runs(self.kube, "demo", day, part, (), self.now)
+            with suppress(AggregationDeferred):
+                await aggregate_runs(self.kube, "demo", day, part, (), self.now)
                 if not mark:
                     continue
                 for task in part:
@@ -220,7 +220,7 @@ def test_figures_are_equal_before_and_after_a_loss(steps: list[Any]) -> None:
         await play(town, steps)
         before = await town.figures()
         town.counters.lose()
-        assert await rebuild_ledger(town.kube, Backlog(town.store), town.counters, "demo")
+        assert await rebuild_ledger(town.kube, JournalStore(town.store), town.counters, "demo")
         assert await town.figures() == before
 
     run()
@@ -243,12 +243,12 @@ async def test_who_shares_an_entry_with_others_is_found_by_its_object() -> None:
             await town.fold(mark=True)
     finally:
         spending.MOST_SUBJECTS = was
-    ledger = await read_ledger(town.kube, Backlog(town.store), "demo")
+    ledger = await read_ledger(town.kube, JournalStore(town.store), "demo")
     totals = {subject: buckets.total for subject, buckets in ledger.spent.items()}
     assert totals == {"key/key-a": 30, "key/key-b": 60, "guardrail/grd-x": 0}
 
 
-class BusyBacklog(Backlog):
+class BusyBacklog(JournalStore):
     """Something happens right after the journal was read, the first `times`."""
 
     def __init__(self, store: FakeObjects, happen: Callable[[], Awaitable[None]], times: int = 1):
@@ -275,11 +275,11 @@ def test_an_object_of_two_days_that_is_half_folded_counts_whole(first: str, remo
         halves = [make_record(2, 30), make_record(3, 700, time=LATER)]
 
         async def fold(*days: str) -> None:
-            backlog = Backlog(store)
+            backlog = JournalStore(store)
             found = await backlog.read([("p", 2)])
             for part in divide_objects(found.objects):
                 if part.day in days:
-                    await fold_calls(kube, backlog, part, lambda _: False, LATER)
+                    await aggregate_calls(kube, backlog, part, lambda _: False, LATER)
 
         async def store_and_fold() -> None:
             if store.contents:

@@ -7,7 +7,7 @@ import pytest
 
 from gateway_core.billing.counters import Ledger
 from gateway_core.billing.journal import PREFIX
-from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import MOST_AT_ONCE, Rebuilder, RebuildLapsed
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import REBUILD_SECONDS, FakeCounters
@@ -23,7 +23,7 @@ class Bench:
 
     def __init__(self, record_seconds: float = 1.0, journal_seconds: float = 0.0) -> None:
         self.kube, self.store, self.counters = FakeKubernetes(), FakeObjects(), FakeCounters()
-        self.backlog = Backlog(self.store)
+        self.backlog = JournalStore(self.store)
         self.rebuilder = Rebuilder(self.kube, self.backlog, self.counters)
         self.tasks_read = self.journals_read = self.begun = self.most_begun = 0
         list_page, list_entries = self.kube.list_page, self.store.list_entries

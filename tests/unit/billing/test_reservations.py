@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal import CallRecord, JournalClosed
-from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import read_ledger, rebuild_ledger
-from gateway_core.billing.reservations import KEEP_SECONDS, LiveHolds
+from gateway_core.billing.reservations import KEEP_SECONDS, CallReservations
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import FakeCounters
@@ -41,7 +41,7 @@ class Bench:
         self.start(name)
 
     def start(self, name: str) -> None:
-        self.live = LiveHolds(self.counters, self.rebuild, self.store, name)
+        self.live = CallReservations(self.counters, self.rebuild, self.store, name)
         self.running = asyncio.create_task(self.live.run())
 
     async def kill(self) -> None:
@@ -51,7 +51,7 @@ class Bench:
 
     async def rebuild(self, account: str) -> bool:
         await asyncio.sleep(0.01)
-        return await rebuild_ledger(self.kube, Backlog(self.store), self.counters, account)
+        return await rebuild_ledger(self.kube, JournalStore(self.store), self.counters, account)
 
     async def begin(self, call: str, micros: int = 100) -> None:
         """Admission: the hold is taken, then the call is seen to."""
@@ -183,7 +183,7 @@ async def test_a_graceful_end_leaves_record_and_counters_equal() -> None:
         await bench.end(f"call-{number}", 10)
     await bench.live.close()
     await bench.kill()
-    assert (await read_ledger(bench.kube, Backlog(bench.store), "demo")).charged == 50
+    assert (await read_ledger(bench.kube, JournalStore(bench.store), "demo")).charged == 50
     assert await bench.figures() == (50, 0, 50)
 
 
@@ -236,7 +236,7 @@ def test_whatever_is_lost_the_counters_come_to_what_the_record_says(
         assert await bench.figures() == (charged, 100 * len(live), key)
         assert len(bench.live) == len(live)
         # and once more from the record alone
-        ledger = await read_ledger(bench.kube, Backlog(bench.store), "demo")
+        ledger = await read_ledger(bench.kube, JournalStore(bench.store), "demo")
         assert ledger.charged == charged
         await bench.kill()
 
@@ -392,7 +392,7 @@ async def test_one_account_that_cannot_be_rebuilt_lets_no_others_hold_grow_old()
     async def rebuild(account: str) -> bool:
         if account.startswith("stuck"):
             await stuck.wait()
-        return await rebuild_ledger(bench.kube, Backlog(bench.store), bench.counters, account)
+        return await rebuild_ledger(bench.kube, JournalStore(bench.store), bench.counters, account)
 
     bench.rebuild = bench.live._rebuild = rebuild  # type: ignore[method-assign]
     await bench.begin("call-a")

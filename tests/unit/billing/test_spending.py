@@ -16,14 +16,14 @@ from gateway_core.api.limits import Window
 from gateway_core.api.resource import skeleton
 from gateway_core.api.usage import MOST_SUBJECTS, GatewayUsage, usage_name
 from gateway_core.billing import spending
+from gateway_core.billing.charges import Charge
 from gateway_core.billing.spending import (
     MINUTES_SPENT,
-    Spending,
-    absorb_spending,
     add_spending,
+    roll_up_spending,
     sum_spending,
 )
-from gateway_core.billing.usage import Charge, absorb_day, add_charges, sum_usage
+from gateway_core.billing.usage import add_charges, roll_up_day, sum_usage
 from gateway_core.billing.windows import Buckets, sum_window
 
 START = datetime(2026, 3, 27, 20, 30, tzinfo=UTC)
@@ -62,7 +62,7 @@ class Book:
         """What is older than nine days goes to the sum of past days, its object left or not."""
         last = (self.now - timedelta(days=9)).date().isoformat()
         for day in sorted(day for day in self.days if day <= last):
-            self.before = absorb_day(self.before, make_object(day, self.days.pop(day)))
+            self.before = roll_up_day(self.before, make_object(day, self.days.pop(day)))
 
     def read(self, subject: str, *, also: tuple[str, ...] = ()) -> Buckets:
         objects = [make_object(day, status) for day, status in self.days.items()]
@@ -178,8 +178,18 @@ def fill(keys: int, minutes: int, micros: int = 300_000, pad: int = 34) -> list[
     spent: list[dict[str, Any]] = []
     names = [f"key/{str(n).rjust(pad - 4, 'k')}" for n in range(keys)]
     for minute in range(1440 - minutes, 1440):
-        time = f"2026-11-21T{minute // 60:02}:{minute % 60:02}:00Z"
-        runs = [Spending((name,), minute, micros, time) for name in names]
+        runs = [
+            Charge(
+                name=name,
+                uid=name,
+                account="demo",
+                day="2026-11-21",
+                minute=minute,
+                micros=micros,
+                subjects=(name,),
+            )
+            for name in names
+        ]
         spent = add_spending(spent, runs, minute - MINUTES_SPENT)
     return spent
 
@@ -208,7 +218,7 @@ def test_the_sum_of_past_days_stays_below_what_etcd_takes() -> None:
     days = [(START + timedelta(days=n)).date() for n in range(40)]
     before: list[dict[str, Any]] = []
     for day in days:
-        before = absorb_spending(before, part, day.isoformat())
+        before = roll_up_spending(before, part, day.isoformat())
         assert len(json.dumps(before, separators=(",", ":"))) < 1_200_000, day
     status = {"spent": before}
     GatewayUsage.model_validate(make_object(None, status))

@@ -15,13 +15,12 @@ from gateway_core.api.usage import (
     GatewayUsage,
     usage_name,
 )
+from gateway_core.billing.charges import Charge, read_charge
 from gateway_core.billing.usage import (
-    Charge,
-    absorb_day,
     add_charges,
     drop_pending,
     list_pending,
-    read_charge,
+    roll_up_day,
     sum_usage,
 )
 
@@ -156,22 +155,22 @@ def test_a_run_belongs_to_the_utc_day_on_which_it_ended(
 
 def test_a_day_is_absorbed_once() -> None:
     day = make_usage(add_charges({}, DAY, [make_charge("a")], NOON))
-    once = absorb_day({}, day)
+    once = roll_up_day({}, day)
     assert (once["chargedMicros"], once["throughDay"], once["cost"]) == (5, DAY, "0.000005")
-    assert absorb_day(once, day) == once
+    assert roll_up_day(once, day) == once
     earlier = make_usage({"chargedMicros": 3}, "2026-11-20")
-    both = absorb_day(once, earlier)
+    both = roll_up_day(once, earlier)
     assert (both["chargedMicros"], both["throughDay"]) == (8, DAY)
 
 
 def test_a_day_that_is_absorbed_and_still_there_counts_once() -> None:
     yesterday = make_usage({"chargedMicros": 7}, "2026-11-20")
     day = make_usage(add_charges({}, DAY, [make_charge("a")], NOON))
-    before = make_usage(absorb_day({"chargedMicros": 100}, day), None)
+    before = make_usage(roll_up_day({"chargedMicros": 100}, day), None)
     balance = sum_usage([day, yesterday, before])
     assert balance.charged == 112
     assert balance.by_day == {DAY: 5, "2026-11-20": 7}
-    assert balance.folded == {"a"}
+    assert balance.aggregated == {"a"}
     assert sum_usage([yesterday, before]).charged == 112
 
 

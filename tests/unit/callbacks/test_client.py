@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_core.callbacks.client import MOST_RECEIVED, CallbackAnswer, HttpCallbackSender
+from gateway_core.callbacks.client import MOST_RECEIVED, CallbackAnswer, CallbackSender
 from gateway_core.egress import connector as lookups
 from gateway_core.egress.addresses import AddressPolicy
 from tests.servers.receivers import Receiver
@@ -41,7 +41,7 @@ async def serving(serve: Serve) -> AsyncIterator[str]:
 
 
 async def send(url: str, serve: Serve | None = None) -> CallbackAnswer:
-    sender = HttpCallbackSender(LOOPBACK, timeout=TIMEOUT)
+    sender = CallbackSender(LOOPBACK, timeout=TIMEOUT)
     try:
         return await sender.send(url, {}, b"{}")
     finally:
@@ -167,7 +167,7 @@ class TestTls:
         found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
         monkeypatch.setattr(lookups, "_look_up", lambda *_: found)
         async with Receiver(ssl_context=own) as receiver:
-            sender = HttpCallbackSender(LOOPBACK, timeout=TIMEOUT, tls=trust)
+            sender = CallbackSender(LOOPBACK, timeout=TIMEOUT, tls=trust)
             told = await sender.send(receiver.url("done", host=host), {"a": "b"}, b"{}")
             await sender.close()
             arrived = [arrival.headers["Host"] for arrival in receiver.arrivals]

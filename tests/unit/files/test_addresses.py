@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gateway_core.files.addresses import LIFETIME_SECONDS, MediaItem, MediaSigner, SivSealer
+from gateway_core.files.addresses import LIFETIME_SECONDS, MediaItem, MediaSigner, Sealer
 
 NOW = 1_800_000_000
 SIGNER = MediaSigner(b"m" * 32)
@@ -94,7 +94,7 @@ def test_copies_of_an_output_have_one_place() -> None:
     )
 
 
-SEALER = SivSealer(b"k" * 32)
+SEALER = Sealer(b"k" * 32)
 
 
 @given(st.binary(max_size=200))
@@ -103,7 +103,7 @@ def test_what_is_sealed_is_unsealed(content: bytes) -> None:
     assert text == SEALER.seal("a", content)
     assert SEALER.unseal("a", text) == content
     assert SEALER.unseal("b", text) is None
-    assert SivSealer(b"l" * 32).unseal("a", text) is None
+    assert Sealer(b"l" * 32).unseal("a", text) is None
     assert SEALER.unseal("a", text + "=") is None
     assert SEALER.unseal("a", text[:-1]) is None
 

@@ -28,7 +28,7 @@ from gateway_core.api.resource import Object
 from gateway_core.api.task import TERMINAL_PHASES, GatewayTask
 from gateway_core.api.times import format_time, parse_time
 from gateway_core.billing.counters import Hold
-from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder, rebuild_ledger
 from gateway_core.callbacks.schedule import SCHEDULE
 from gateway_core.files.addresses import MediaSigner
@@ -103,7 +103,7 @@ class Operator:
             kube=stage.kube,
             store=stage.store,
             counters=stage.counters,
-            rebuilder=Rebuilder(stage.kube, Backlog(stage.store), stage.counters),
+            rebuilder=Rebuilder(stage.kube, JournalStore(stage.store), stage.counters),
             accounts=stage.accounts,
             users=stage.users,
             keys=stage.keys,
@@ -237,7 +237,7 @@ class Stage:
 
     async def open_books(self, account: str) -> None:
         """Gives an account its money in the counters, as far as the record tells."""
-        await rebuild_ledger(self.kube, Backlog(self.store), self.counters, account)
+        await rebuild_ledger(self.kube, JournalStore(self.store), self.counters, account)
 
     def put_account(self, name: str = "demo", **spec: Any) -> None:
         """Applies a GatewayAccount with ten dollars."""

@@ -12,7 +12,8 @@ from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import ACCOUNT_LABEL
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.usage import GatewayUsage
-from gateway_core.billing.usage import Charge, add_charges
+from gateway_core.billing.charges import Charge
+from gateway_core.billing.usage import add_charges
 from gateway_core.kube.errors import KubernetesUnavailable, WriteConflict
 from gateway_operator.accounts.balances import AGAIN_SECONDS, LOOK_SECONDS, SOON_SECONDS, Balances
 from tests.fakes.clock import in_virtual_time

@@ -12,7 +12,7 @@ from gateway_core.api.ids import (
     TASK_FINALIZER,
     shard_of,
 )
-from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import read_ledger
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream
@@ -301,14 +301,14 @@ async def test_a_copy_of_an_ended_task_is_charged_like_any_other() -> None:
     copy = {"metadata": {"name": "task-copy", "labels": labels}, "spec": stage.spec()}
     await stage.kube.create(TASKS, copy)
     await stage.wait(lambda: stage.upstream.jobs)
-    assert (await read_ledger(stage.kube, Backlog(stage.store), "demo")).holds == {
+    assert (await read_ledger(stage.kube, JournalStore(stage.store), "demo")).holds == {
         "task-copy": QUOTE
     }
     await stage.finish("task-copy")
     await stage.pass_time(30)
     [usage] = stage.kube.list_objects("gatewayusages")
     assert usage["status"]["chargedMicros"] == QUOTE
-    assert (await read_ledger(stage.kube, Backlog(stage.store), "demo")).charged == QUOTE
+    assert (await read_ledger(stage.kube, JournalStore(stage.store), "demo")).charged == QUOTE
     assert stage.history["task-copy"][-1]["metadata"]["labels"][FOLDED_LABEL] not in labels.values()
 
 
@@ -323,4 +323,4 @@ async def test_a_running_task_that_is_labelled_as_folded_is_charged_all_the_same
     await stage.kube.patch(TASKS, obj, mark)
     await stage.finish(name)
     await stage.pass_time(30)
-    assert (await read_ledger(stage.kube, Backlog(stage.store), "demo")).charged == QUOTE
+    assert (await read_ledger(stage.kube, JournalStore(stage.store), "demo")).charged == QUOTE

@@ -15,7 +15,7 @@ from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import format_label_time
 from gateway_core.api.usage import GatewayUsage
-from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import read_ledger
 from gateway_core.kube.client import Page
 from gateway_core.kube.errors import KubernetesUnavailable, VersionExpired, WriteOutcomeUnknown
@@ -225,9 +225,9 @@ class TestDaysOfUsage:
         kube, store = FakeKubernetes(), FakeObjects()
         for day in range(1, 22):
             put_usage(kube, f"2026-11-{day:02}", day)
-        before = (await read_ledger(kube, Backlog(store), "demo")).charged
+        before = (await read_ledger(kube, JournalStore(store), "demo")).charged
         assert await Closing(kube, store, Rules(), lambda: NOW).sweep() == 12
-        ledger = await read_ledger(kube, Backlog(store), "demo")
+        ledger = await read_ledger(kube, JournalStore(store), "demo")
         assert ledger.charged == before == sum(range(1, 22))
         assert set(ledger.by_day) == {f"2026-11-{day}" for day in range(13, 22)}
         assert len(store.contents) == 12
@@ -252,8 +252,8 @@ class TestDaysOfUsage:
                 try:
                     await Closing(kube, store, Rules(), lambda: NOW).sweep()
                 except KubernetesUnavailable:
-                    assert (await read_ledger(kube, Backlog(store), "demo")).charged == 12
-            assert (await read_ledger(kube, Backlog(store), "demo")).charged == 12
+                    assert (await read_ledger(kube, JournalStore(store), "demo")).charged == 12
+            assert (await read_ledger(kube, JournalStore(store), "demo")).charged == 12
             [obj] = kube.list_objects(USAGES)
             assert obj["metadata"]["name"] == "demo-before"
             assert obj["status"]["throughDay"] == "2026-11-02"

@@ -9,7 +9,12 @@ import pytest
 from gateway_core.api.ids import TASK_FINALIZER
 from gateway_core.api.resource import Object
 from gateway_core.api.usage import MOST_PENDING, GatewayUsage
-from gateway_core.billing.usage_store import MOST_FOLDED, FoldDeferred, fold_runs, is_folded
+from gateway_core.billing.usage_store import (
+    MOST_RUNS,
+    AggregationDeferred,
+    aggregate_runs,
+    is_aggregated,
+)
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.metrics import Metrics
@@ -74,8 +79,8 @@ async def test_all_that_waited_are_told_of_a_failure_and_can_come_again() -> Non
     tasks = [put_task(kube, n, 5) for n in range(5)]
     kube.order_faults("patch_status", Fault(KubernetesUnavailable("away")))
     results = await asyncio.gather(*map(folding.fold, tasks), return_exceptions=True)
-    assert {type(result) for result in results} <= {FoldDeferred, type(None)}
-    assert any(isinstance(result, FoldDeferred) for result in results)
+    assert {type(result) for result in results} <= {AggregationDeferred, type(None)}
+    assert any(isinstance(result, AggregationDeferred) for result in results)
     await asyncio.gather(*map(folding.fold, tasks))
     [usage] = kube.list_objects(USAGES)
     assert usage["status"]["chargedMicros"] == 25
@@ -123,9 +128,9 @@ async def fill_pending(kube: FakeKubernetes, **changes: Any) -> list[Object]:
     """Has a replica fold as many tasks as there is room for names, and go away before it marks."""
     now = datetime(2026, 11, 21, 10, 1, tzinfo=UTC)
     away = [put_task(kube, number, 5) for number in range(MOST_PENDING)]
-    for start in range(0, MOST_PENDING, MOST_FOLDED):
-        batch = away[start : start + MOST_FOLDED]
-        await fold_runs(kube, "demo", "2026-11-21", batch, set(), now)
+    for start in range(0, MOST_PENDING, MOST_RUNS):
+        batch = away[start : start + MOST_RUNS]
+        await aggregate_runs(kube, "demo", "2026-11-21", batch, set(), now)
     for task in away if changes else ():
         newest = await kube.get("gatewaytasks", task["metadata"]["name"])
         await kube.patch_status("gatewaytasks", newest, changes)
@@ -147,7 +152,7 @@ def test_what_an_absent_replica_has_not_marked_holds_up_nobody(count: int) -> No
         assert len(kube.calls) < 4 * MOST_PENDING
         for task in away:
             marked = await kube.get("gatewaytasks", task["metadata"]["name"])
-            assert is_folded(marked)
+            assert is_aggregated(marked)
             assert TASK_FINALIZER not in marked["metadata"]["finalizers"]
 
     run()
@@ -166,7 +171,7 @@ def test_without_room_for_names_the_fold_is_put_off(count: int) -> None:
         mine = [put_task(kube, number, 5) for number in range(1000, 1000 + count)]
         folds = asyncio.gather(*map(folding.fold, mine), return_exceptions=True)
         results = await asyncio.wait_for(folds, 10)
-        assert {type(result) for result in results} == {FoldDeferred}
+        assert {type(result) for result in results} == {AggregationDeferred}
         assert len(kube.calls) < 4 * MOST_PENDING
 
     run()

@@ -20,10 +20,10 @@ from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL, TASK_FINALIZER
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.usage import MOST_PENDING, GatewayUsage
-from gateway_core.billing.journal_reader import Backlog
+from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import read_ledger
 from gateway_core.billing.usage import list_pending
-from gateway_core.billing.usage_store import FoldDeferred, fold_runs, is_folded
+from gateway_core.billing.usage_store import AggregationDeferred, aggregate_runs, is_aggregated
 from gateway_core.kube.errors import ObjectNotFound, WriteConflict, WriteOutcomeUnknown
 from gateway_operator.billing.dayclosing import Closing
 from gateway_operator.retention.deletions import Rules
@@ -93,8 +93,8 @@ async def close_all(kube: Any, tasks: list[Object], batch: int, *, remove: bool)
     for start in range(0, len(tasks), batch):
         part = tasks[start : start + batch]
         while True:
-            with suppress(FoldDeferred):
-                await fold_runs(kube, "demo", DAY, part, marked, NOW)
+            with suppress(AggregationDeferred):
+                await aggregate_runs(kube, "demo", DAY, part, marked, NOW)
                 break
             await asyncio.sleep(1)
         for task in part:
@@ -135,7 +135,7 @@ def test_every_charge_counts_once(
         expected = sum(prices)
 
         async def check() -> None:
-            ledger = await read_ledger(kube, Backlog(FakeObjects()), "demo")
+            ledger = await read_ledger(kube, JournalStore(FakeObjects()), "demo")
             assert ledger.charged == expected
             assert not ledger.holds
 
@@ -189,9 +189,9 @@ async def test_a_paused_owner_that_wakes_adds_nothing() -> None:
     old = asyncio.create_task(close_all(waking, seen, 3, remove=False))
     await asyncio.sleep(1)
     await close_all(kube, seen, 1, remove=True)
-    assert (await read_ledger(kube, Backlog(FakeObjects()), "demo")).charged == 15
+    assert (await read_ledger(kube, JournalStore(FakeObjects()), "demo")).charged == 15
     await old
-    assert (await read_ledger(kube, Backlog(FakeObjects()), "demo")).charged == 15
+    assert (await read_ledger(kube, JournalStore(FakeObjects()), "demo")).charged == 15
     [usage] = kube.list_objects(GatewayUsage.plural)
     assert usage["status"]["requests"] == 3
 
@@ -202,17 +202,17 @@ async def test_a_write_whose_answer_is_lost_is_not_repeated() -> None:
     seen = [put_task(kube, 0, 5)]
     lost = Fault(WriteOutcomeUnknown("no answer"), applied=True)
     kube.order_faults("patch_status", lost)
-    assert await fold_runs(kube, "demo", DAY, seen, (), NOW) == {seen[0]["metadata"]["uid"]}
-    assert (await read_ledger(kube, Backlog(FakeObjects()), "demo")).charged == 5
+    assert await aggregate_runs(kube, "demo", DAY, seen, (), NOW) == {seen[0]["metadata"]["uid"]}
+    assert (await read_ledger(kube, JournalStore(FakeObjects()), "demo")).charged == 5
 
 
 @in_virtual_time
 async def test_names_go_once_their_tasks_are_marked() -> None:
     kube = FakeKubernetes()
     first, second = put_task(kube, 0, 5), put_task(kube, 1, 5)
-    await fold_runs(kube, "demo", DAY, [first], (), NOW)
+    await aggregate_runs(kube, "demo", DAY, [first], (), NOW)
     await mark(kube, first)
-    await fold_runs(kube, "demo", DAY, [second], {first["metadata"]["uid"]}, NOW)
+    await aggregate_runs(kube, "demo", DAY, [second], {first["metadata"]["uid"]}, NOW)
     [usage] = kube.list_objects(GatewayUsage.plural)
     assert list(list_pending(usage["status"]).values()) == ["task-1"]
 
@@ -222,41 +222,41 @@ async def test_names_that_nobody_acknowledged_make_room_when_it_is_needed() -> N
     kube = FakeKubernetes()
     seen = [put_task(kube, number, 1) for number in range(MOST_PENDING + 50)]
     for start in range(0, MOST_PENDING, 200):
-        await fold_runs(kube, "demo", DAY, seen[start : start + 200], (), NOW)
+        await aggregate_runs(kube, "demo", DAY, seen[start : start + 200], (), NOW)
     for task in seen[:MOST_PENDING]:
         newest = await kube.get(TASKS, task["metadata"]["name"])
         await kube.patch_status(TASKS, newest, {"work": None})
     # none is marked, nor may be by others: without room nothing is lost or doubled for want of it
     late = seen[MOST_PENDING:]
-    with pytest.raises(FoldDeferred):
-        await fold_runs(kube, "demo", DAY, late, (), NOW)
-    assert (await read_ledger(kube, Backlog(FakeObjects()), "demo")).charged == len(seen)
+    with pytest.raises(AggregationDeferred):
+        await aggregate_runs(kube, "demo", DAY, late, (), NOW)
+    assert (await read_ledger(kube, JournalStore(FakeObjects()), "demo")).charged == len(seen)
     for task in seen[:MOST_PENDING]:
         await mark(kube, task)
-    done = await fold_runs(kube, "demo", DAY, late, (), NOW)
+    done = await aggregate_runs(kube, "demo", DAY, late, (), NOW)
     assert done == {task["metadata"]["uid"] for task in late}
-    assert (await read_ledger(kube, Backlog(FakeObjects()), "demo")).charged == len(seen)
+    assert (await read_ledger(kube, JournalStore(FakeObjects()), "demo")).charged == len(seen)
 
 
 @in_virtual_time
 async def test_another_task_of_the_same_name_is_another_charge() -> None:
     kube = FakeKubernetes()
     first = put_task(kube, 0, 5)
-    await fold_runs(kube, "demo", DAY, [first], (), NOW)
+    await aggregate_runs(kube, "demo", DAY, [first], (), NOW)
     kube.remove(TASKS, "task-0")
     second = put_task(kube, 0, 7)
-    await fold_runs(kube, "demo", DAY, [second], (), NOW)
-    assert (await read_ledger(kube, Backlog(FakeObjects()), "demo")).charged == 12
+    await aggregate_runs(kube, "demo", DAY, [second], (), NOW)
+    assert (await read_ledger(kube, JournalStore(FakeObjects()), "demo")).charged == 12
 
 
 @in_virtual_time
 async def test_a_task_that_lost_its_finalizer_by_hand_is_folded_all_the_same() -> None:
     kube = FakeKubernetes()
     task = put_task(kube, 0, 5, finalizers=[])
-    assert not is_folded(task)
-    await fold_runs(kube, "demo", DAY, [task], (), NOW)
+    assert not is_aggregated(task)
+    await aggregate_runs(kube, "demo", DAY, [task], (), NOW)
     await mark(kube, task)
-    assert (await read_ledger(kube, Backlog(FakeObjects()), "demo")).charged == 5
+    assert (await read_ledger(kube, JournalStore(FakeObjects()), "demo")).charged == 5
 
 
 @in_virtual_time
@@ -271,6 +271,6 @@ async def test_nothing_is_added_to_a_day_that_is_closed() -> None:
             "status": {"requests": 1, "chargedMicros": 3, "closed": True},
         },
     )
-    with pytest.raises(FoldDeferred):
-        await fold_runs(kube, "demo", DAY, [task], (), NOW)
+    with pytest.raises(AggregationDeferred):
+        await aggregate_runs(kube, "demo", DAY, [task], (), NOW)
     assert kube.list_objects(GatewayUsage.plural) == [usage]

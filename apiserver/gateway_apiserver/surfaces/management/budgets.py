@@ -8,12 +8,10 @@ from typing import Any
 import structlog
 
 from gateway_apiserver.admission.rates import RateLimiter
-from gateway_core.api.limits import Window
 from gateway_core.billing.counters import Budget, BudgetState, Counters
-from gateway_core.billing.windows import Buckets, find_reset
+from gateway_core.billing.windows import TRAILING, Buckets, find_reset
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 
-_TRAILING: tuple[Window, ...] = ("1h", "1d", "7d")
 _log = structlog.get_logger(__name__)
 
 
@@ -39,7 +37,7 @@ class BudgetReader:
     async def read(
         self, account: str, subjects: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, BudgetView]:
-        """By subject (`contract.limits`), of objects of keys and guardrails.
+        """By subject (`api.limits`), of objects of keys and guardrails.
 
         While the counters are away: what the operator has last seen, which is in their statuses.
         """
@@ -73,13 +71,13 @@ def view_unused(spec: Mapping[str, Any], now: datetime) -> BudgetView:
     """The budget of a spec of which nothing was ever used."""
     budget = make_budget("", spec)
     reset = find_reset(Buckets(), budget.window or "lifetime", now)
-    return BudgetView(0, budget.limit, None if budget.window in _TRAILING else reset)
+    return BudgetView(0, budget.limit, None if budget.window in TRAILING else reset)
 
 
 def view_state(state: BudgetState) -> BudgetView:
     """A budget as the counters have it."""
     limit, window = state.budget.limit, state.budget.window
-    idle = window in _TRAILING and not state.used
+    idle = window in TRAILING and not state.used
     reset = None if idle or state.reset is None else datetime.fromtimestamp(state.reset, UTC)
     left = None if limit is None else max(0, limit - state.used - state.held)
     return BudgetView(state.used, left, reset)

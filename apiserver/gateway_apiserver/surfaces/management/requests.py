@@ -110,31 +110,38 @@ class Creation(Request):
         return {k: value for k, value in values.items() if value is not None or k not in fields}
 
 
-class KeyCreate(Creation):
+class KeyLimits(Request):
+    """Limits of a key, as in `api.limits.CallLimits`."""
+
+    limit_cents: Cents | None = None
+    limit_window: Window | None = None
+    rpm_limit: Rate | None = None
+    allowed_models: EntryList | None = None
+    allowed_providers: EntryList | None = None
+
+
+class GuardrailLimits(KeyLimits):
+    """Limits of a guardrail."""
+
+    denied_models: EntryList | None = None
+    denied_providers: EntryList | None = None
+
+
+class KeyCreate(Creation, KeyLimits):
     """A new standard key."""
 
     name: Title
     disabled: bool | None = None
     expires_at: Moment | None = None
-    limit_cents: Cents | None = None
-    limit_window: Window | None = None
-    rpm_limit: Rate | None = None
-    allowed_models: EntryList | None = None
-    allowed_providers: EntryList | None = None
     metadata: Annotated[dict[NoteName, Note], Field(max_length=MOST_METADATA)] | None = None
 
 
-class KeyPatch(Request):
+class KeyPatch(KeyLimits):
     """A merge patch of a key: null clears, what is left out stays."""
 
     name: Title = ""
     disabled: bool | None = None
     expires_at: Moment | None = None
-    limit_cents: Cents | None = None
-    limit_window: Window | None = None
-    rpm_limit: Rate | None = None
-    allowed_models: EntryList | None = None
-    allowed_providers: EntryList | None = None
     metadata: Annotated[dict[NoteName, Note | None], Field(max_length=64)] | None = None
 
 
@@ -146,32 +153,18 @@ class Rotation(Request):
     ] = 0
 
 
-class GuardrailCreate(Creation):
+class GuardrailCreate(Creation, GuardrailLimits):
     """A new guardrail, held against no key yet."""
 
     name: Title
     description: Annotated[str, Field(max_length=1000)] | None = None
-    limit_cents: Cents | None = None
-    limit_window: Window | None = None
-    rpm_limit: Rate | None = None
-    allowed_models: EntryList | None = None
-    denied_models: EntryList | None = None
-    allowed_providers: EntryList | None = None
-    denied_providers: EntryList | None = None
 
 
-class GuardrailPatch(Request):
+class GuardrailPatch(GuardrailLimits):
     """A merge patch of a guardrail: null clears, what is left out stays."""
 
     name: Title = ""
     description: Annotated[str, Field(max_length=1000)] | None = None
-    limit_cents: Cents | None = None
-    limit_window: Window | None = None
-    rpm_limit: Rate | None = None
-    allowed_models: EntryList | None = None
-    denied_models: EntryList | None = None
-    allowed_providers: EntryList | None = None
-    denied_providers: EntryList | None = None
 
 
 class KeyIds(Request):

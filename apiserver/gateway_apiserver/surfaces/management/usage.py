@@ -15,7 +15,8 @@ from gateway_apiserver.surfaces.management.validation import read_query, refuse_
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.ids import id_to_name, name_to_id
 from gateway_core.api.money import floor_cents
-from gateway_core.billing.reports import DIMENSIONS, Dimension, Line, read_lines, sum_lines
+from gateway_core.billing.charges import Amounts
+from gateway_core.billing.reports import DIMENSIONS, Dimension, read_lines, sum_lines
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesUnavailable
@@ -134,7 +135,7 @@ class UsageRoutes:
         return first, last
 
 
-def _show_line(line: Line, dimensions: list[Dimension]) -> dict[str, Any]:
+def _show_line(line: Amounts, dimensions: list[Dimension]) -> dict[str, Any]:
     names: dict[Dimension, tuple[str, str | None]] = {
         "day": ("day", line.day),
         "key": ("key_id", name_to_id(line.key_name) if line.key_name else None),

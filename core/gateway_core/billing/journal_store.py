@@ -1,13 +1,14 @@
-"""Reader of the usage journal, which adds each journal object once to the account's usage."""
+"""Journal objects in the store, and their aggregation: each counts once in its account's usage."""
 
 import asyncio
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from gateway_core.api.usage import MOST_JOURNALS, GatewayUsage, usage_name
+from gateway_core.billing.charges import Charge
 from gateway_core.billing.journal import (
     PREFIX,
     JournalDamaged,
@@ -17,24 +18,26 @@ from gateway_core.billing.journal import (
     name_object,
     parse_name,
 )
-from gateway_core.billing.usage import Charge, add_calls, drop_journals, list_journals
-from gateway_core.billing.usage_store import FoldDeferred, open_usage
+from gateway_core.billing.usage import add_calls, drop_journals, list_journals
+from gateway_core.billing.usage_store import AggregationDeferred, open_usage
+from gateway_core.concurrency import map_bounded
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import ObjectNotFound, WriteConflict, WriteOutcomeUnknown
 from gateway_core.storage.objects import ObjectMissing, ObjectStore
 
 _READS_AT_ONCE = 16
+_ATTEMPTS = 8
 _MOST_MISSING = 10_000
 _MOST_KEPT = 200_000
-"""Records kept in memory, so that the rebuild of many accounts reads each object once."""
+"""Records cached in memory, so that the rebuild of many accounts reads each object once."""
 
 Name = tuple[str, int]
-"""Process and number of an object."""
+"""Process and sequence number of an object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The numbers that are to be read, in order, by process; where a journal cannot go on."""
+    """Sequence numbers to read, sorted, by process; and damaged places."""
 
     numbers: dict[str, list[int]]
     damaged: dict[Name, JournalDamaged]
@@ -42,27 +45,27 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Objects in the order asked for, and those that are there but cannot be read."""
+    """Objects in the order asked for, and those that exist but cannot be read."""
 
     objects: list[JournalObject]
     damaged: dict[Name, JournalDamaged]
 
 
-class Backlog:
-    """The journal's objects. What was read is kept as long as it is listed, as it never changes."""
+class JournalStore:
+    """Reads and removes journal objects. Objects never change, so they are cached while listed."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._known: dict[Name, JournalObject] = {}
-        # a number below one that is listed was stored before that one: if missing, it is for good
+        # a process stores its objects in order: one missing below a listed one is missing for good
         self._gone: set[Name] = set()
         self._current: asyncio.Task[Sequence[JournalObject]] | None = None
         self._next: asyncio.Task[Sequence[JournalObject]] | None = None
 
     async def list_sequences(self) -> Listing:
-        """What is to be read. StoreUnavailable.
+        """List the sequence numbers to read. StoreUnavailable.
 
-        Numbers that the listing leaves out are among them, whether they are there or not.
+        Gaps are included, since listings of some stores lag behind: such an object may exist.
         """
         found: dict[str, list[int]] = {}
         async for entry in self._store.list_entries(PREFIX):
@@ -72,58 +75,48 @@ class Backlog:
         self._forget_unlisted(found)
         numbers: dict[str, list[int]] = {}
         damaged: dict[Name, JournalDamaged] = {}
-        slots = asyncio.Semaphore(_READS_AT_ONCE)
 
-        async def complete(process: str, sequences: list[int]) -> None:
+        async def complete(journal: tuple[str, list[int]]) -> None:
+            process, sequences = journal
             try:
                 missing = find_missing(sequences, _MOST_MISSING)
             except JournalDamaged as error:
                 damaged[process, sequences[0]] = error
                 missing = []
-            async with slots:
-                earlier = await self._find_earlier(process, sequences[0])
+            earlier = await self._find_earlier(process, sequences[0])
             numbers[process] = sorted({*sequences, *missing, *earlier})
 
-        await asyncio.gather(*(complete(*journal) for journal in found.items()))
+        await map_bounded(_READS_AT_ONCE, complete, found.items())
         return Listing(numbers, damaged)
 
     async def read(self, names: Iterable[Name]) -> Found:
-        """Those of the objects that are there. StoreUnavailable."""
-        wanted = list(names)
-        left = deque(wanted)
-        there: dict[Name, JournalObject] = {}
+        """Read those of the objects that exist. StoreUnavailable."""
         damaged: dict[Name, JournalDamaged] = {}
 
-        async def read_on() -> None:
-            while left:
-                name = left.popleft()
-                try:
-                    obj = await self._read(*name)
-                except JournalDamaged as error:
-                    damaged[name] = error
-                    continue
-                except BaseException:
-                    left.clear()
-                    raise
-                if obj is not None:
-                    there[name] = obj
+        async def read_one(name: Name) -> JournalObject | None:
+            try:
+                return await self._read(*name)
+            except JournalDamaged as error:
+                damaged[name] = error
+                return None
 
         try:
-            await asyncio.gather(*(read_on() for _ in range(_READS_AT_ONCE)))
+            found = await map_bounded(_READS_AT_ONCE, read_one, names)
         finally:
             self._forget_beyond()
-        return Found([there[name] for name in wanted if name in there], damaged)
+        return Found([obj for obj in found if obj is not None], damaged)
 
     async def read_whole(self) -> Found:
-        """Whatever is there, by process in order. StoreUnavailable."""
+        """Read all objects, by process in order. StoreUnavailable."""
         listing = await self.list_sequences()
         found = await self.read((p, n) for p, some in listing.numbers.items() for n in some)
         return Found(found.objects, {**listing.damaged, **found.damaged})
 
     async def read_all(self) -> Sequence[JournalObject]:
-        """All objects, by process in order. StoreUnavailable; JournalDamaged: not all can be read.
+        """Read all objects, by process in order. StoreUnavailable, JournalDamaged.
 
-        However many ask while one read is under way share the next: it begins after they did.
+        Callers share a read, but only one that begins after their call: an earlier one may have
+        missed a record that they need.
         """
         if self._next is None:
             self._next = asyncio.create_task(self._read_after(self._current))
@@ -140,7 +133,7 @@ class Backlog:
         try:
             found = await self.read_whole()
         finally:
-            # what was read is kept by those who asked only
+            # lets go of the result, which may be large
             if self._current is mine:
                 self._current = None
         if found.damaged:
@@ -148,7 +141,7 @@ class Backlog:
         return found.objects
 
     async def is_there(self, obj: JournalObject) -> bool:
-        """Whether the object has not been removed."""
+        """Whether the object still exists."""
         try:
             await self._store.head(obj.key)
         except ObjectMissing:
@@ -156,18 +149,18 @@ class Backlog:
         return True
 
     async def remove(self, names: Iterable[Name]) -> None:
-        """Removes objects that are folded for all their accounts."""
+        """Remove objects that are aggregated for all their accounts."""
         await self._store.delete_many([name_object(*name) for name in names])
 
     async def _find_earlier(self, process: str, first: int) -> list[int]:
-        """Numbers right before the first one listed that are there all the same."""
+        """Existing objects right before the first listed one, newest first."""
         earlier: list[int] = []
         for sequence in range(first - 1, 0, -1):
             try:
                 if await self._read(process, sequence) is None:
                     break
             except JournalDamaged:
-                # who reads it is told
+                # reported by the read of that object
                 pass
             earlier.append(sequence)
         return earlier
@@ -205,14 +198,12 @@ class Backlog:
                 del self._known[name]
 
 
-_ATTEMPTS = 8
-
 Entry = tuple[JournalObject, list[Charge]]
 
 
 @dataclass(slots=True)
 class DayPart:
-    """What journals have of one account and day: objects and their charges, in order by process."""
+    """Journal objects and their charges of one account and day, sorted, by process."""
 
     account: str
     day: str
@@ -220,7 +211,7 @@ class DayPart:
 
 
 def divide_objects(objects: Sequence[JournalObject]) -> list[DayPart]:
-    """The objects, which are in order by process, by account and day."""
+    """Group objects, sorted by process, by account and day."""
     parts: dict[tuple[str, str], DayPart] = {}
     for obj in objects:
         charges: dict[tuple[str, str], list[Charge]] = {}
@@ -232,24 +223,23 @@ def divide_objects(objects: Sequence[JournalObject]) -> list[DayPart]:
     return list(parts.values())
 
 
-async def fold_calls(
+async def aggregate_calls(
     kube: KubernetesClient,
-    backlog: Backlog,
+    journal: JournalStore,
     part: DayPart,
     is_ended: Callable[[str], bool],
     now: datetime,
 ) -> tuple[int, frozenset[str]]:
-    """Adds what is not in the day yet: how many calls, and the processes that have to wait.
+    """Add the calls that are not in the day yet; their count, and processes without room.
 
-    These are those for whose marks there is no room. `is_ended` tells of a process whether nothing
-    of its journal has been left for long: its mark may go then. FoldDeferred; what the ports raise.
+    A process has no room while the day has its most journal marks. The mark of a process is dropped
+    once `is_ended`: nothing of its journal has been left for long. Raises AggregationDeferred, and
+    what `kube` and the store raise.
     """
     for _ in range(_ATTEMPTS):
         usage = await open_usage(kube, part.account, part.day)
         status = usage.get("status") or {}
-        if status.get("closed"):
-            raise FoldDeferred(f"{usage_name(part.account, part.day)} is closed and about to go")
-        new = await _select_new(backlog, part, list_journals(status))
+        new = await _select_new(journal, part, list_journals(status))
         status = _make_room(status, new, is_ended)
         left = frozenset(_find_left(status, new))
         reached = {process: entries[-1][0].sequence for process, entries in new.items()}
@@ -263,19 +253,25 @@ async def fold_calls(
         except (WriteConflict, ObjectNotFound, WriteOutcomeUnknown):
             continue
         return len(charges), left
-    raise FoldDeferred(f"{usage_name(part.account, part.day)} is written by others all the time")
+    raise AggregationDeferred(
+        f"{usage_name(part.account, part.day)} is written by others all the time"
+    )
 
 
 async def _select_new(
-    backlog: Backlog, part: DayPart, marks: Mapping[str, int]
+    journal: JournalStore, part: DayPart, marks: Mapping[str, int]
 ) -> dict[str, list[Entry]]:
-    """By process what is not in the sums; processes that have nothing new are left out."""
+    """Entries that are not in the sums, of processes that have any.
+
+    A process without a mark may have had one, dropped since its journal ended: then its objects are
+    gone by now.
+    """
     new: dict[str, list[Entry]] = {}
     for process, entries in part.by_process.items():
         if process in marks:
             new[process] = [entry for entry in entries if entry[0].sequence > marks[process]]
         else:
-            there = await asyncio.gather(*(backlog.is_there(obj) for obj, _ in entries))
+            there = await asyncio.gather(*(journal.is_there(obj) for obj, _ in entries))
             new[process] = [
                 entry for entry, is_there in zip(entries, there, strict=True) if is_there
             ]
@@ -292,7 +288,7 @@ def _make_room(
 
 
 def _find_left(status: Mapping[str, Any], wanted: Iterable[str]) -> list[str]:
-    """Those of the processes that have no mark, and for which there is no room."""
+    """Processes without a mark for which there is no room."""
     marks = list_journals(status)
     new = [process for process in wanted if process not in marks]
     return new[max(0, MOST_JOURNALS - len(marks)) :]
