@@ -38,7 +38,7 @@ from gateway_apiserver.middleware.drain import Drain
 from gateway_apiserver.middleware.metrics import ApiMetrics, ConnectionMetrics
 from gateway_apiserver.middleware.requests import Observers, RequestMiddleware
 from gateway_apiserver.middleware.tracing import RequestSpans
-from gateway_apiserver.openapi.document import build_document
+from gateway_apiserver.openapi import build_document
 from gateway_apiserver.repository import Repository
 from gateway_apiserver.routing import RouteTable
 from gateway_apiserver.settings import ApiSettings
@@ -58,7 +58,7 @@ from gateway_apiserver.surfaces.management.quotas import KeyQuota
 from gateway_apiserver.surfaces.management.routes import add_management_routes
 from gateway_apiserver.surfaces.management.tombstones import RemovedObjects
 from gateway_apiserver.surfaces.management.usage import UsageRoutes
-from gateway_apiserver.surfaces.moderations import ModerationRoutes
+from gateway_apiserver.surfaces.moderations.routes import ModerationRoutes
 from gateway_apiserver.surfaces.notices import NoticeReceiver
 from gateway_apiserver.surfaces.operations import add_operational_routes
 from gateway_apiserver.surfaces.pricing.routes import PricingRoutes
@@ -247,11 +247,9 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
         catalog,
         partial(
             build_document,
+            routes=table.routes,
             base_url=settings.base_url,
             task_id_header=settings.task_id_header,
-            loopback_callbacks=addresses.permits("127.0.0.1"),
-            anonymous_prices=settings.pricing_anonymous,
-            default_moderation=bool(settings.moderation_default_model),
         ),
         public,
     )

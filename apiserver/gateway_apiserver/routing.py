@@ -5,10 +5,11 @@ free rate; only then the handler reads a body. A paid call's operation has no `a
 `admission` authenticates it.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match, Router, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -20,6 +21,7 @@ from gateway_apiserver.errors import to_gateway_error
 from gateway_apiserver.middleware.metrics import find_surface
 from gateway_apiserver.responses import Response, send_response
 from gateway_core.api.errors import MethodNotAllowed, NotFound
+from gateway_core.providers.catalog import Catalog
 
 
 class Call:
@@ -125,13 +127,45 @@ def count_outcomes(handler: Handler, counter: OutcomeCounter) -> Handler:
     return serve
 
 
+Schema = dict[str, Any]
+Body = type[BaseModel] | Schema | Callable[[Catalog], Schema | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Docs:
+    """What `/openapi.json` says of an operation beside what its path and access tell.
+
+    `body` and `query` are the models that validate the call. A body that depends on the catalog is
+    a function, which gives None where the operation cannot be called. `makes` names what an
+    Idempotency-Key makes once. `also` are statuses that only this operation has.
+    """
+
+    name: str
+    summary: str
+    response: type[BaseModel] | Schema | None = None
+    status: int = 200
+    query: type[BaseModel] | None = None
+    body: Body | None = None
+    has_optional_body: bool = False
+    form: Schema | None = None
+    makes: str = ""
+    also: tuple[int, ...] = ()
+    example: Any = None
+    responses: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of a path. `label` names it in metrics, its surface first: `files_list`."""
+    """One method of a path. `label` names it in metrics, its surface first: `files_list`.
+
+    A `paid` one passes `admission`, and is counted by its outcome.
+    """
 
     handler: Handler
     label: str
     access: Access | None = None
+    paid: bool = False
+    docs: Docs | None = None
 
 
 class PathRoute(BaseRoute):
@@ -173,6 +207,11 @@ class PathRoute(BaseRoute):
         if response is not None:
             await send_response(send, response, with_body=scope["method"] != "HEAD")
 
+    def describe(self, catalog: Catalog) -> Iterable[tuple[str, str, Operation]]:
+        """Paths, methods and operations for `/openapi.json`."""
+        for method, operation in self.operations.items():
+            yield self.path, method, operation
+
     def refuse(self, method: str) -> None:
         """Raise what a method that the path lacks is answered with, if that is not 405."""
 
@@ -201,17 +240,15 @@ class RouteTable:
         access: Access | None = None,
         *,
         paid: bool = False,
+        docs: Docs | None = None,
         has_head: bool = True,
     ) -> None:
-        """Add an operation; the path's first one decides `has_head`.
-
-        A `paid` one passes `admission`, and is counted by its outcome.
-        """
+        """Add an operation; the path's first one decides `has_head`."""
         route = self._by_path.get(path)
         if route is None:
             route = self.add_path(PathRoute(path, self.authorizer, has_head=has_head))
         served = count_outcomes(handler, self._counter) if paid else handler
-        route.operations[method] = Operation(served, label, access)
+        route.operations[method] = Operation(served, label, access, paid, docs)
 
     def add_path(self, route: PathRoute) -> PathRoute:
         """Add a route that matches or refuses in a way of its own."""

@@ -7,7 +7,7 @@ from gateway_apiserver.admission.authorization import Access
 from gateway_apiserver.admission.projections import AccountRecord, OwnerIndex
 from gateway_apiserver.admission.rates import RateLimiter
 from gateway_apiserver.responses import Response, to_json
-from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.money import ceil_cents, floor_cents
 from gateway_core.billing.counters import Counters, Spending
@@ -59,8 +59,19 @@ class AccountRoutes:
 
     def add_to(self, table: RouteTable) -> None:
         """Add the routes."""
-        table.add("GET", ACCOUNT_PATH, self.show_me, "account", Access(), has_head=False)
-        table.add("GET", BALANCE_PATH, self.show_balance, "account", Access(), has_head=False)
+        for path, handler, docs in (
+            (
+                ACCOUNT_PATH,
+                self.show_me,
+                Docs(name="showMe", summary="Whose key it is", response=Me),
+            ),
+            (
+                BALANCE_PATH,
+                self.show_balance,
+                Docs(name="showBalance", summary="What is left of the money", response=Balance),
+            ),
+        ):
+            table.add("GET", path, handler, "account", Access(), docs=docs, has_head=False)
 
     async def show_me(self, call: Call) -> Response:
         """Who made the key; the account's owner for one that nobody made."""

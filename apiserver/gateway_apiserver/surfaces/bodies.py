@@ -1,6 +1,6 @@
 """Request bodies, Idempotency-Keys and fields in the OpenAI form (contract §0.2, §1.2, §2.1)."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from starlette.requests import ClientDisconnect
@@ -9,7 +9,6 @@ from starlette.types import Receive
 from gateway_apiserver.context import Header
 from gateway_apiserver.routing import Call
 from gateway_core.api.errors import InvalidRequest, TooLarge, UnsupportedMediaType
-from gateway_core.files.files import LONGEST_SECONDS, SHORTEST_SECONDS
 from gateway_core.tasks.validation import parse_body
 
 JSON_TYPE = "application/json"
@@ -84,71 +83,6 @@ async def read_object(call: Call, *, optional: bool = False) -> dict[str, Any]:
     return {} if optional and not raw.strip() else parse_body(raw)
 
 
-def take_text(body: Mapping[str, Any], name: str, *, most: int | None = None) -> str:
-    """A string that has to be there and not empty, of at most `most` characters."""
-    value = take_optional_text(body, name, most=most)
-    if value is None:
-        raise missing(name)
-    return value
-
-
-def take_optional_text(
-    body: Mapping[str, Any], name: str, *, most: int | None = None
-) -> str | None:
-    """The same, or None."""
-    value = body.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise wrong_type(name, "a string")
-    if not value:
-        raise invalid(name, "must not be empty")
-    if most is not None and len(value) > most:
-        raise invalid(name, f"must have at most {most} characters")
-    return value
-
-
-def take_word(body: Mapping[str, Any], name: str, words: Collection[str]) -> str:
-    """A string that has to be one of `words`."""
-    value = take_text(body, name)
-    return check_word(value, name, words)
-
-
-def take_whole(
-    body: Mapping[str, Any], name: str, *, least: int = 0, most: int | None = None
-) -> int:
-    """A whole number that has to be there; 5.0 is one, "5" and true are none."""
-    value = body.get(name)
-    if value is None:
-        raise missing(name)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise wrong_type(name, "an integer")
-    if value < least:
-        raise invalid(name, f"must be at least {least}")
-    if most is not None and value > most:
-        raise invalid(name, f"must be at most {most}")
-    return value
-
-
-def take_life(body: Mapping[str, Any], name: str = "expires_after") -> int | None:
-    """Seconds of an `expires_after` object, anchored at the creation; None if absent (§3.1)."""
-    value = body.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        raise wrong_type(name, "an object")
-    try:
-        take_word(value, "anchor", (ANCHOR,))
-        return take_whole(value, "seconds", least=SHORTEST_SECONDS, most=LONGEST_SECONDS)
-    except InvalidRequest as error:
-        inner = f"{name}.{error.param}"
-        raise InvalidRequest(
-            error.message.replace(f"'{error.param}'", f"'{inner}'"), code=error.code, param=inner
-        ) from None
-
-
 def check_word(value: str, name: str, words: Collection[str]) -> str:
     """`value`, if it is one of `words`. InvalidRequest."""
     if value not in words:
@@ -166,10 +100,3 @@ def missing(name: str) -> InvalidRequest:
 def invalid(name: str, problem: str, *, code: str = "invalid_value") -> InvalidRequest:
     """A value breaks a rule; `problem` is what it must be. The value itself is not repeated."""
     return InvalidRequest(f"Invalid value for '{name}': it {problem}.", code=code, param=name)
-
-
-def wrong_type(name: str, expected: str) -> InvalidRequest:
-    """A value is of another JSON type."""
-    return InvalidRequest(
-        f"Invalid type for '{name}': it must be {expected}.", code="invalid_type", param=name
-    )

@@ -4,6 +4,9 @@ The catalog decides which of these paths are served: a `GatewayModel` that is ap
 once. They stand first in the table, since polls are most of what the gateway is asked.
 """
 
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
 from starlette.routing import Match
 from starlette.types import Scope
 
@@ -13,15 +16,18 @@ from gateway_apiserver.admission.authorization import Authorizer
 from gateway_apiserver.catalog import CatalogView
 from gateway_apiserver.idempotency import KeyReused, WinnerUndecided
 from gateway_apiserver.responses import JSON, NO_STORE, Response
-from gateway_apiserver.routing import Call, PathRoute, RouteTable
+from gateway_apiserver.routing import Call, Docs, PathRoute, RouteTable
+from gateway_apiserver.routing import Operation as Served
 from gateway_apiserver.surfaces.bodies import read_idempotency_key, read_json_body
 from gateway_apiserver.tasks.creation import Acceptance, PreparedTask, TaskService
 from gateway_apiserver.tasks.drafts import draft_task
 from gateway_apiserver.tasks.finder import TaskFinder, unknown_task
+from gateway_apiserver.tasks.schemas import describe_body, example_body
 from gateway_core.api.errors import NotFound, OutcomeUnknown, Unauthenticated
 from gateway_core.api.model import RESERVED_SERVICES
 from gateway_core.egress.addresses import AddressPolicy
-from gateway_core.tasks.operations import MAX_BODY_BYTES, Operation
+from gateway_core.providers.catalog import Catalog, Model
+from gateway_core.tasks.operations import MAX_BODY_BYTES, OPERATIONS, Operation
 from gateway_core.tasks.rendering import render_processing
 
 CREATE_PATH = "/api/v1/{service}/{action}"
@@ -34,9 +40,17 @@ class _TaskRoute(PathRoute):
     Those who may read tasks of a model that has left the catalog find them still.
     """
 
-    def __init__(self, path: str, authorizer: Authorizer, catalog: CatalogView) -> None:
+    def __init__(
+        self,
+        path: str,
+        authorizer: Authorizer,
+        catalog: CatalogView,
+        *,
+        permits_loopback: bool,
+    ) -> None:
         super().__init__(path, authorizer)
         self._catalog = catalog
+        self._permits_loopback = permits_loopback
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Whether the path is served."""
@@ -54,6 +68,35 @@ class _TaskRoute(PathRoute):
         ):
             return Match.NONE, {}
         return match, child
+
+    def describe(self, catalog: Catalog) -> Iterable[tuple[str, str, Served]]:
+        """The path of each operation that some model serves."""
+        for (service, action), models in sorted(catalog.models.items()):
+            if not OPERATIONS[action].makes_tasks:
+                continue
+            path = self.path.replace("{service}", service).replace("{action}", action)
+            for method, operation in self.operations.items():
+                docs = self._describe(OPERATIONS[action], service, models)
+                yield path, method, replace(operation, docs=docs)
+
+    def _describe(self, operation: Operation, service: str, models: Mapping[str, Model]) -> Docs:
+        suffix = f"{service}_{operation.action}"
+        if self.path == READ_PATH:
+            forms = ["TaskProcessing", "TaskCompleted", "TaskFailed"]
+            summary = "What a task has come to"
+            return Docs(name=f"show_{suffix}", summary=summary, response={"oneOf": forms})
+        read = {"operationId": f"show_{suffix}", "parameters": {"task_id": "$response.body#/id"}}
+        return Docs(
+            name=f"create_{suffix}",
+            summary=operation.summary,
+            response={"oneOf": ["TaskAccepted"]},
+            status=202,
+            body=describe_body(operation, models, loopback_callbacks=self._permits_loopback),
+            makes="task",
+            also=(402, 409, 504),
+            example=example_body(operation, models),
+            responses={"202": {"links": {"task": read}}},
+        )
 
 
 class TaskRoutes:
@@ -80,7 +123,10 @@ class TaskRoutes:
     def add_to(self, table: RouteTable) -> None:
         """Add the routes."""
         for path in (READ_PATH, CREATE_PATH):
-            table.add_path(_TaskRoute(path, table.authorizer, self._catalog))
+            loopback = self._addresses.permits("127.0.0.1")
+            table.add_path(
+                _TaskRoute(path, table.authorizer, self._catalog, permits_loopback=loopback)
+            )
         table.add("GET", READ_PATH, self.show, "task_read")
         table.add("POST", CREATE_PATH, self.create, "task_create", paid=True)
 

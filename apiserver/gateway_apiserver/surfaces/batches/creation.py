@@ -11,9 +11,10 @@ from gateway_apiserver.admission.admission import Admission, Payer, capture
 from gateway_apiserver.idempotency import KeyReused
 from gateway_apiserver.repository import BATCHES, OPEN_BATCHES, Repository
 from gateway_apiserver.routing import Call
-from gateway_apiserver.surfaces.batches.requests import ENDPOINT, WINDOW, BatchDraft, read_draft
-from gateway_apiserver.surfaces.bodies import invalid, read_idempotency_key, read_object
+from gateway_apiserver.surfaces.batches.models import ENDPOINT, WINDOW, BatchCreate
+from gateway_apiserver.surfaces.bodies import invalid, read_idempotency_key
 from gateway_apiserver.surfaces.ids import unknown
+from gateway_apiserver.surfaces.validation import read_openai_body
 from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.errors import Conflict
 from gateway_core.api.ids import (
@@ -55,7 +56,7 @@ class _Prepared:
     """
 
     name: str
-    draft: BatchDraft
+    draft: BatchCreate
     found: Object | None = None
     file: Object | None = None
     version: str = ""
@@ -94,7 +95,7 @@ class BatchCreation:
         return obj
 
     async def _prepare(self, call: Call, payer: Payer) -> _Prepared:
-        draft = read_draft(await read_object(call))
+        draft = await read_openai_body(call, BatchCreate)
         account, key = payer.account.name, read_idempotency_key(call.headers)
         if key is None:
             name = id_to_name(self._mint.mint_random(BATCH_PREFIX, account))
@@ -139,7 +140,7 @@ class BatchCreation:
         return made, is_own
 
 
-def check_same(obj: Object, draft: BatchDraft) -> None:
+def check_same(obj: Object, draft: BatchCreate) -> None:
     """Raises KeyReused where the Batch was made of another body, NotFound where it is going."""
     if obj["metadata"].get("deletionTimestamp"):
         raise unknown(BATCH_PREFIX, name_to_id(obj["metadata"]["name"]))

@@ -8,11 +8,13 @@ from gateway_apiserver.admission.authorization import Access
 from gateway_apiserver.paging import find_position, wrap_page
 from gateway_apiserver.repository import BATCHES, Repository
 from gateway_apiserver.responses import Response, to_json
-from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.batches.creation import PATH, BatchCreation
+from gateway_apiserver.surfaces.batches.models import Batch, BatchCreate
 from gateway_apiserver.surfaces.bodies import read_object
 from gateway_apiserver.surfaces.ids import unknown
-from gateway_apiserver.surfaces.queries import read_list_query, read_query
+from gateway_apiserver.surfaces.models import Page, PageQuery
+from gateway_apiserver.surfaces.validation import read_openai_query
 from gateway_core.accounts.roles import Act
 from gateway_core.api.errors import Conflict, NotFound
 from gateway_core.api.ids import BATCH_PREFIX, CANCELLED_AT_ANNOTATION, name_to_id
@@ -20,8 +22,6 @@ from gateway_core.api.resource import Object
 from gateway_core.api.times import format_time
 from gateway_core.batches.rendering import has_ended, read_status, render_batch
 from gateway_core.kube.clock import CLOCK
-
-MOST_LISTED, USUALLY_LISTED = 100, 20
 
 
 class BatchRoutes:
@@ -40,10 +40,32 @@ class BatchRoutes:
     def add_to(self, table: RouteTable) -> None:
         """Add the routes; creates are paid calls and pass `admission`."""
         one, cancel = PATH + "/{batch_id}", PATH + "/{batch_id}/cancel"
-        table.add("POST", PATH, self.create, "batch_create", paid=True)
-        table.add("GET", PATH, self.list, "batch_list", Access())
-        table.add("GET", one, self.show, "batch_read", Access())
-        table.add("POST", cancel, self.cancel, "batch_cancel", Access(Act.CREATE))
+        docs = Docs(
+            name="createBatch",
+            summary="Run the moderations of a File",
+            response=Batch,
+            body=BatchCreate,
+            makes="Batch",
+            also=(404, 409, 504),
+        )
+        table.add("POST", PATH, self.create, "batch_create", paid=True, docs=docs)
+        docs = Docs(
+            name="listBatches",
+            summary="Batches, the newest first",
+            response=Page[Batch],
+            query=PageQuery,
+            also=(404,),
+        )
+        table.add("GET", PATH, self.list, "batch_list", Access(), docs=docs)
+        docs = Docs(name="showBatch", summary="One Batch", response=Batch)
+        table.add("GET", one, self.show, "batch_read", Access(), docs=docs)
+        docs = Docs(
+            name="cancelBatch",
+            summary="End a Batch early",
+            response=Batch,
+            also=(400, 409, 413, 415, 504),
+        )
+        table.add("POST", cancel, self.cancel, "batch_cancel", Access(Act.CREATE), docs=docs)
 
     async def create(self, call: Call) -> Response:
         """Make a Batch of a File; its status is `validating`."""
@@ -56,7 +78,7 @@ class BatchRoutes:
     async def list(self, call: Call) -> Response:
         """A page of the account's Batches, the newest first."""
         account = call.account
-        query = read_list_query(read_query(call.query), most=MOST_LISTED, default=USUALLY_LISTED)
+        query = read_openai_query(PageQuery, call.query)
         after = None
         if query.after is not None:
             after = find_position(await self._find_cursor(account, query.after))

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from gateway_apiserver.surfaces.files.index import FileIndex, FileOrder, take
+from gateway_apiserver.surfaces.files.models import FileQuery
 from gateway_apiserver.surfaces.ids import check_id, unknown
-from gateway_apiserver.surfaces.queries import ListQuery
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import FILE_PREFIX, IdMint, Ownership, read_order
@@ -70,9 +70,7 @@ class FileFinder:
             raise unknown(FILE_PREFIX, wire_id, param=param)
         return obj
 
-    async def list_files(
-        self, account: str, query: ListQuery, purpose: str | None
-    ) -> tuple[list[FileRecord], bool]:
+    async def list_files(self, account: str, query: FileQuery) -> tuple[list[FileRecord], bool]:
         """A page of the account's files; and whether there are more. NotFound, Unavailable."""
         after = None
         if query.after is not None:
@@ -81,7 +79,7 @@ class FileFinder:
             after = read_order(query.after)
 
         def is_wanted(record: FileRecord) -> bool:
-            return self._is_shown(record, account) and purpose in (None, record.purpose)
+            return self._is_shown(record, account) and query.purpose in (None, record.purpose)
 
         if await self._is_current(account):
             found = self._index.walk(account, query.order, after)

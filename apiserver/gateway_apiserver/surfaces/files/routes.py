@@ -6,19 +6,19 @@ from gateway_apiserver.admission.authorization import Access
 from gateway_apiserver.middleware.metrics import ApiMetrics
 from gateway_apiserver.paging import wrap_page
 from gateway_apiserver.responses import Response, to_json
-from gateway_apiserver.routing import Call, RouteTable
-from gateway_apiserver.surfaces.bodies import check_word
+from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.files.content import Content, ContentSender
 from gateway_apiserver.surfaces.files.creation import FileCreation
 from gateway_apiserver.surfaces.files.finder import FileFinder
+from gateway_apiserver.surfaces.files.models import FORM, DeletedFile, File, FileQuery
 from gateway_apiserver.surfaces.ids import unknown
-from gateway_apiserver.surfaces.queries import read_list_query, read_query
+from gateway_apiserver.surfaces.models import Page
+from gateway_apiserver.surfaces.validation import read_openai_query
 from gateway_core.accounts.roles import Act
 from gateway_core.api.errors import Internal, NotFound, OutcomeUnknown, Unavailable
 from gateway_core.api.ids import FILE_PREFIX
 from gateway_core.api.resource import Object
 from gateway_core.files.files import (
-    SHOWN_PURPOSES,
     FileRecord,
     FileRecorder,
     read_file,
@@ -30,7 +30,7 @@ from gateway_core.storage.content import read_segments
 from gateway_core.storage.objects import ObjectMissing
 
 PATH = "/v1/files"
-MOST_LISTED = 10_000
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _DELETE_ATTEMPTS = 10
 
 _log = structlog.get_logger(__name__)
@@ -59,11 +59,33 @@ class FileRoutes:
         """Add the routes."""
         one, content = PATH + "/{file_id}", PATH + "/{file_id}/content"
         create = Access(Act.CREATE, creates=True, rate="storage")
-        table.add("GET", PATH, self.list, "files_list", Access())
-        table.add("POST", PATH, self.create, "files_create", create)
-        table.add("GET", one, self.show, "files_read", Access())
-        table.add("DELETE", one, self.delete, "files_delete", Access(Act.CREATE))
-        table.add("GET", content, self.send_content, "files_content", Access())
+        docs = Docs(
+            name="listFiles",
+            summary="Files of the account",
+            response=Page[File],
+            query=FileQuery,
+            also=(404,),
+        )
+        table.add("GET", PATH, self.list, "files_list", Access(), docs=docs)
+        docs = Docs(
+            name="createFile", summary="Store a file", response=File, form=FORM, also=(504,)
+        )
+        table.add("POST", PATH, self.create, "files_create", create, docs=docs)
+        docs = Docs(name="showFile", summary="A file without its bytes", response=File)
+        table.add("GET", one, self.show, "files_read", Access(), docs=docs)
+        docs = Docs(name="deleteFile", summary="Delete a file", response=DeletedFile, also=(504,))
+        table.add("DELETE", one, self.delete, "files_delete", Access(Act.CREATE), docs=docs)
+        docs = Docs(
+            name="readFileContent",
+            summary="A file's bytes",
+            also=(416,),
+            responses={
+                "200": {"description": "All of them.", "content": _BYTES},
+                "206": {"description": "The one range that was asked for.", "content": _BYTES},
+                "304": {"description": "They are those of the ETag that was sent."},
+            },
+        )
+        table.add("GET", content, self.send_content, "files_content", Access(), docs=docs)
 
     async def create(self, call: Call) -> Response:
         """Store a file of one multipart form."""
@@ -75,12 +97,8 @@ class FileRoutes:
 
     async def list(self, call: Call) -> Response:
         """A page of the account's files."""
-        given = read_query(call.query)
-        query = read_list_query(given, most=MOST_LISTED, default=MOST_LISTED)
-        purpose = given.get("purpose")
-        if purpose is not None:
-            check_word(purpose, "purpose", SHOWN_PURPOSES)
-        found, has_more = await self._finder.list_files(call.account, query, purpose)
+        query = read_openai_query(FileQuery, call.query)
+        found, has_more = await self._finder.list_files(call.account, query)
         return to_json(wrap_page([render_file(record) for record in found], has_more))
 
     async def show(self, call: Call) -> Response:

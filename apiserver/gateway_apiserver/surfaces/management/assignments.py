@@ -26,7 +26,7 @@ from gateway_apiserver.surfaces.management.responses import (
     Unassigned,
     tell_status,
 )
-from gateway_apiserver.surfaces.management.validation import read_body, read_query
+from gateway_apiserver.surfaces.validation import read_body, read_query
 from gateway_core.api.errors import Conflict
 from gateway_core.api.guardrail import MOST_KEYS
 from gateway_core.api.ids import id_to_name, name_to_id

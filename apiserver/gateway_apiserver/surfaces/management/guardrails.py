@@ -24,7 +24,7 @@ from gateway_apiserver.surfaces.management.responses import (
 )
 from gateway_apiserver.surfaces.management.specs import write_patch, write_spec
 from gateway_apiserver.surfaces.management.tombstones import RemovedObjects
-from gateway_apiserver.surfaces.management.validation import read_body, read_query
+from gateway_apiserver.surfaces.validation import read_body, read_query
 from gateway_core.api.errors import Conflict, NotFound, Unavailable
 from gateway_core.api.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
 from gateway_core.api.ids import (

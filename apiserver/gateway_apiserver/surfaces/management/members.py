@@ -6,7 +6,7 @@ from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.management.requests import ListQuery
 from gateway_apiserver.surfaces.management.responses import render_member
-from gateway_apiserver.surfaces.management.validation import read_query
+from gateway_apiserver.surfaces.validation import read_query
 from gateway_core.api.account import Role
 from gateway_core.api.errors import NotFound
 from gateway_core.kube.informer import Cache

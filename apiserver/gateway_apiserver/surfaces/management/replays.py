@@ -15,13 +15,13 @@ import orjson
 
 from gateway_apiserver.idempotency import KeyReused
 from gateway_apiserver.routing import Call
-from gateway_apiserver.surfaces.management.validation import ROOT
 from gateway_core.api.ids import FINGERPRINT_ANNOTATION, REPLAYS_ANNOTATION
 from gateway_core.api.resource import Object
 from gateway_core.tasks.validation import fingerprint
 
 MOST_NOTES = 64
 """Calls that are noted on one object; the oldest go first."""
+ROOT = "/api/v1/management"
 _DIGEST_CHARACTERS = 32
 _PARAMETER = re.compile(r"\{\w+\}")
 

@@ -7,9 +7,17 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field
 
-from gateway_apiserver.openapi.schemas import NOT_BLANK
+from gateway_apiserver.surfaces.models import (
+    NOT_BLANK,
+    Creation,
+    Limit,
+    Query,
+    Request,
+    Whole,
+    drop_repeats,
+)
 from gateway_core.api.key import MOST_METADATA, MOST_OVERLAP_SECONDS
 from gateway_core.api.limits import MOST_ENTRIES, MOST_ENTRY_CHARACTERS, Window
 from gateway_core.api.money import MAX_MICROS, MICROS_PER_CENT
@@ -17,11 +25,6 @@ from gateway_core.api.money import MAX_MICROS, MICROS_PER_CENT
 MOST_KEY_IDS = 100
 TIME = re.compile(r"[2-9]\d{3}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})", re.A)
 _LATEST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
-
-
-def _take_whole(value: Any) -> Any:
-    """5.0 is an integer too (contract §2.1)."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _refuse_blank(text: str) -> str:
@@ -36,10 +39,6 @@ def _check_entry(text: str) -> str:
     if not (text.isascii() and text.isprintable()):
         raise ValueError("must have printable ASCII characters only")
     return text
-
-
-def _drop_repeats(entries: list[str]) -> list[str]:
-    return list(dict.fromkeys(entries))
 
 
 def _to_utc(text: str) -> str:
@@ -68,9 +67,9 @@ Moment = Annotated[
     AfterValidator(_to_utc),
     Field(json_schema_extra={"format": "date-time", "pattern": "^[2-9][0-9]{3}-"}),
 ]
-Cents = Annotated[int, Field(ge=0, le=MAX_MICROS // MICROS_PER_CENT), BeforeValidator(_take_whole)]
-Rate = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(_take_whole)]
-Seconds = Annotated[int, Field(ge=0, le=MOST_OVERLAP_SECONDS), BeforeValidator(_take_whole)]
+Cents = Annotated[int, Field(ge=0, le=MAX_MICROS // MICROS_PER_CENT), Whole]
+Rate = Annotated[int, Field(ge=1, le=1_000_000), Whole]
+Seconds = Annotated[int, Field(ge=0, le=MOST_OVERLAP_SECONDS), Whole]
 Entry = Annotated[
     str,
     Field(
@@ -86,28 +85,20 @@ EntryList = Annotated[
         max_length=MOST_ENTRIES,
         description="Exact names, or beginnings that end in *. An empty list allows nothing.",
     ),
-    AfterValidator(_drop_repeats),
+    AfterValidator(drop_repeats),
 ]
 NoteName = Annotated[str, Field(min_length=1, max_length=64)]
 Note = Annotated[str, Field(max_length=512)]
 
 
-class Request(BaseModel):
-    """A body: no unknown field, no value of another type."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Creation(Request):
-    """A body that makes something."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_nulls(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        fields = cls.model_fields
-        return {k: value for k, value in values.items() if value is not None or k not in fields}
+_LIMIT_RULE: list[Any] = [
+    {"properties": {"limit_cents": {"type": "null"}, "limit_window": {"type": "null"}}},
+    {
+        "required": ["limit_cents", "limit_window"],
+        "properties": {"limit_cents": {"type": "integer"}, "limit_window": {"type": "string"}},
+    },
+]
+"""An amount and its window, or neither."""
 
 
 class KeyLimits(Request):
@@ -129,6 +120,8 @@ class GuardrailLimits(KeyLimits):
 
 class KeyCreate(Creation, KeyLimits):
     """A new standard key."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": _LIMIT_RULE})
 
     name: Title
     disabled: bool | None = None
@@ -156,6 +149,8 @@ class Rotation(Request):
 class GuardrailCreate(Creation, GuardrailLimits):
     """A new guardrail, held against no key yet."""
 
+    model_config = ConfigDict(json_schema_extra={"anyOf": _LIMIT_RULE})
+
     name: Title
     description: Annotated[str, Field(max_length=1000)] | None = None
 
@@ -171,20 +166,8 @@ class KeyIds(Request):
     """Keys that are put under a guardrail or taken from it, all or none."""
 
     key_ids: Annotated[
-        list[str], Field(min_length=1, max_length=MOST_KEY_IDS), AfterValidator(_drop_repeats)
+        list[str], Field(min_length=1, max_length=MOST_KEY_IDS), AfterValidator(drop_repeats)
     ]
-
-
-def _read_number(text: Any) -> Any:
-    if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 9:
-        return int(text)
-    return text
-
-
-class Query(BaseModel):
-    """A query string: no unknown parameter."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class ListQuery(Query):
@@ -193,7 +176,7 @@ class ListQuery(Query):
     after: Annotated[
         str | None, Field(description="The id of the last item of the page before.")
     ] = None
-    limit: Annotated[int, Field(strict=True, ge=1, le=100), BeforeValidator(_read_number)] = 20
+    limit: Limit = 20
     order: Annotated[
         Literal["asc", "desc"], Field(description="By creation, the newest first by default.")
     ] = "desc"

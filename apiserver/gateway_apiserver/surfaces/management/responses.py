@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from gateway_apiserver.admission.projections import UserRecord
 from gateway_apiserver.surfaces.management.budgets import BudgetView
+from gateway_apiserver.surfaces.models import Shape
 from gateway_core.api.account import Role
 from gateway_core.api.ids import REVOKED_AT_ANNOTATION, name_to_id
 from gateway_core.api.limits import Window
@@ -18,12 +19,6 @@ from gateway_core.api.money import floor_cents
 from gateway_core.api.resource import Object
 
 KeyState = Literal["active", "disabled", "expired", "revoked"]
-
-
-class Shape(BaseModel):
-    """An object on the wire."""
-
-    model_config = ConfigDict(populate_by_name=True)
 
 
 class Creator(Shape):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway_apiserver.surfaces.management.validation import refuse_fields
+from gateway_apiserver.surfaces.validation import refuse_fields
 from gateway_core.accounts.guardrails import measure_fields
 from gateway_core.api.key import MOST_METADATA
 from gateway_core.api.limits import MOST_OBJECT_BYTES

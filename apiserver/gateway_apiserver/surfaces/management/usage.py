@@ -9,9 +9,11 @@ from pydantic import AfterValidator, Field
 
 from gateway_apiserver.concurrency import ListLimiter, StoreTimeout
 from gateway_apiserver.responses import Response, to_json
-from gateway_apiserver.routing import Call
-from gateway_apiserver.surfaces.management.requests import TIME, Query
-from gateway_apiserver.surfaces.management.validation import read_query, refuse_fields
+from gateway_apiserver.routing import Call, Schema
+from gateway_apiserver.surfaces.management.requests import TIME
+from gateway_apiserver.surfaces.models import Query
+from gateway_apiserver.surfaces.validation import read_query, refuse_fields
+from gateway_apiserver.tasks.schemas import close_schema
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.ids import id_to_name, name_to_id
 from gateway_core.api.money import floor_cents
@@ -71,6 +73,22 @@ class UsageQuery(Query):
     key_id: Annotated[
         str | None, Field(description="Only of this key; one that is not there has no usage.")
     ] = None
+
+
+_NAME, _COUNT = {"type": ["string", "null"]}, {"type": "integer", "minimum": 0}
+_DATE = {"type": "string", "format": "date"}
+_NAMES: dict[str, Schema] = {"day": _DATE, "key_id": _NAME, "model": _NAME, "operation": _NAME}
+_AMOUNTS = ("requests", "input_tokens", "output_tokens", "cost_cents", "cost_micros")
+_ROW = close_schema({**_NAMES, **dict.fromkeys(_AMOUNTS, _COUNT)}, optional=tuple(_NAMES))
+REPORT = close_schema(
+    {
+        "object": {"const": "usage"},
+        "start": _DATE,
+        "end": _DATE,
+        "group_by": {"type": "array", "items": {"enum": list(DIMENSIONS)}},
+        "data": {"type": "array", "items": _ROW},
+    }
+)
 
 
 class UsageRoutes:

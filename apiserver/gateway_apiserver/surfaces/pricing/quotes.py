@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from gateway_apiserver.surfaces.models import Creation, Text
+from gateway_apiserver.surfaces.validation import refuse_fields
 from gateway_apiserver.tasks.drafts import check_values, price_values
 from gateway_core.api.errors import Conflict, InvalidRequest, NotFound
 from gateway_core.billing.prices import floor_moment, select_price
@@ -16,9 +18,18 @@ from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.moderation import read_call
 from gateway_core.providers.price_list import is_free
 from gateway_core.tasks.operations import Operation
-from gateway_core.tasks.validation import apply_defaults, parse_body
+from gateway_core.tasks.validation import apply_defaults
 
 Basis = Literal["exact", "maximum", "default_params"]
+
+
+class QuoteRequest(Creation):
+    """The body of a price quote."""
+
+    service: Text
+    action: Text
+    model: Text | None = None
+    params: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,32 +54,15 @@ class Quote:
     basis: Basis
 
 
-def read_quote_call(raw: bytes) -> QuoteCall:
-    """The call that a body asks about. InvalidRequest, in either 400 form."""
-    body = parse_body(raw)
-    errors: dict[str, list[str]] = {}
-    for name, kind in (("service", str), ("action", str), ("model", str), ("params", dict)):
-        value = body.get(name)
-        if value is None:
-            if name in ("service", "action"):
-                errors[name] = ["is required"]
-        elif not isinstance(value, kind):
-            errors[name] = ["must be an object" if kind is dict else "must be a string"]
-        elif value == "":
-            errors[name] = ["must not be blank"]
-    for name in body:
-        if name not in ("service", "action", "model", "params"):
-            errors[name] = ["is not a known field"]
-    model_id, params = body.get("model"), body.get("params")
-    if not errors and params:
-        own = params.get("model")
-        if own is not None and model_id is not None and own != model_id:
-            errors["model"] = ["differs from the model in params"]
-        elif isinstance(own, str):
-            model_id = own
-    if errors:
-        raise InvalidRequest(f"The request is invalid: {', '.join(errors)}.", errors=errors)
-    return QuoteCall(body["service"], body["action"], model_id, params or None)
+def read_quote_call(body: QuoteRequest) -> QuoteCall:
+    """The call that a body asks about. Raises InvalidRequest."""
+    model_id, params = body.model, body.params
+    own = (params or {}).get("model")
+    if own is not None and model_id is not None and own != model_id:
+        raise refuse_fields({"model": ["differs from the model in params"]})
+    if isinstance(own, str):
+        model_id = own
+    return QuoteCall(body.service, body.action, model_id, params or None)
 
 
 def quote_call(catalog: Catalog, call: QuoteCall, addresses: AddressPolicy, at: datetime) -> Quote:

@@ -5,10 +5,9 @@ Prices are told in micro-dollars, which is what is charged by, and in whole cent
 below a cent has no cents: 1 for a hundredth of a cent would be read as a hundred times the price.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
-from urllib.parse import parse_qsl
 
 import orjson
 from pydantic import BaseModel, Field
@@ -16,17 +15,24 @@ from pydantic import BaseModel, Field
 from gateway_apiserver.admission.authorization import Access
 from gateway_apiserver.catalog import CatalogView
 from gateway_apiserver.responses import JSON, NO_STORE, Response, to_json
-from gateway_apiserver.routing import Call, RouteTable
-from gateway_apiserver.surfaces.bodies import read_json_body
-from gateway_apiserver.surfaces.pricing.quotes import Quote, quote_call, read_quote_call
+from gateway_apiserver.routing import Call, Docs, RouteTable, Schema
+from gateway_apiserver.surfaces.models import Query
+from gateway_apiserver.surfaces.moderations.models import describe_body as describe_moderation
+from gateway_apiserver.surfaces.pricing.quotes import (
+    Quote,
+    QuoteRequest,
+    quote_call,
+    read_quote_call,
+)
 from gateway_apiserver.surfaces.public_responses import PublicSender
-from gateway_core.api.errors import InvalidRequest
+from gateway_apiserver.surfaces.validation import read_body, read_query
+from gateway_apiserver.tasks.schemas import close_schema, describe_body
 from gateway_core.api.model import Price
 from gateway_core.api.money import MICROS_PER_CENT, ceil_cents
 from gateway_core.billing.prices import Unit, find_cached_price, floor_moment
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.kube.clock import CLOCK
-from gateway_core.providers.catalog import Catalog
+from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.price_list import (
     CatalogStatus,
     PricingStatus,
@@ -34,11 +40,10 @@ from gateway_core.providers.price_list import (
     Strategy,
     list_schedules,
 )
-from gateway_core.tasks.operations import MAX_BODY_BYTES
+from gateway_core.tasks.operations import OPERATIONS
 
 SCHEDULES_PATH = "/api/v1/price_schedules"
 QUOTES_PATH = "/api/v1/price_quotes"
-FILTERS = ("service", "action", "model")
 
 _Shown = tuple[Schedule, dict[str, Any]]
 """An entry of the price list, and its rendering."""
@@ -95,6 +100,14 @@ class PriceSchedule(BaseModel):
     billing_config: BillingConfig | None
 
 
+class PriceQuery(Query):
+    """Which prices; an empty value filters nothing."""
+
+    service: Annotated[str, Field(description="Shows only the prices of this service.")] = ""
+    action: Annotated[str, Field(description="Shows only the prices of this action.")] = ""
+    model: Annotated[str, Field(description="Shows only the prices of this model.")] = ""
+
+
 class PriceList(BaseModel):
     """The answer of the price list."""
 
@@ -142,20 +155,58 @@ class PricingRoutes:
 
     def add_to(self, table: RouteTable) -> None:
         """Add the routes."""
-        access, list_ = Access(anonymous=self._anonymous), "price_schedules"
-        table.add("GET", SCHEDULES_PATH, self.show_schedules, list_, access, has_head=False)
-        table.add("POST", QUOTES_PATH, self.make_quote, "price_quotes", access)
+        access = Access(anonymous=self._anonymous)
+        table.add(
+            "GET",
+            SCHEDULES_PATH,
+            self.show_schedules,
+            "price_schedules",
+            access,
+            docs=Docs(
+                name="listPrices",
+                summary="What each model costs now",
+                response=PriceList,
+                query=PriceQuery,
+            ),
+            has_head=False,
+        )
+        docs = Docs(
+            name="quotePrice",
+            summary="What a call would reserve",
+            response=QuoteAnswer,
+            body=self._describe_quote,
+            also=(404, 409),
+        )
+        table.add("POST", QUOTES_PATH, self.make_quote, "price_quotes", access, docs=docs)
+
+    def _describe_quote(self, catalog: Catalog) -> Schema:
+        """The body: one form for each path that some model serves."""
+        forms = []
+        loopback = self._addresses.permits("127.0.0.1")
+        for (service, action), models in sorted(catalog.models.items()):
+            if OPERATIONS[action].makes_tasks:
+                params = describe_body(OPERATIONS[action], models, loopback_callbacks=loopback)
+                params["required"] = [name for name in params["required"] if name != "model"]
+                params["properties"]["model"] |= {
+                    "type": ["string", "null"],
+                    "enum": [*models, None],
+                }
+            else:
+                # the body of another dialect, which has more that is ignored
+                params = describe_moderation(models)
+            forms.append(_describe_form(service, action, models, params))
+        return {"oneOf": forms} if forms else {"type": "object"}
 
     async def show_schedules(self, call: Call) -> None:
         """The price list, or the part of it that the query names."""
-        wanted = _read_filters(parse_qsl(call.query.decode("latin-1"), keep_blank_values=True))
+        query = read_query(PriceQuery, call.query)
         moment = floor_moment(self._clock())
         shown = [
             rendered
             for entry, rendered in self._list(moment)
-            if wanted.get("service", entry.service) == entry.service
-            and wanted.get("action", entry.action) == entry.action
-            and wanted.get("model", entry.model_id) == entry.model_id
+            if (query.service or entry.service) == entry.service
+            and (query.action or entry.action) == entry.action
+            and (query.model or entry.model_id) == entry.model_id
         ]
         body = orjson.dumps({"as_of": _render_time(moment), "price_schedules": shown})
         # prices are as of the moment they are asked for, so no cache keeps them
@@ -163,9 +214,9 @@ class PricingRoutes:
 
     async def make_quote(self, call: Call) -> Response:
         """What a call would reserve if it were made now."""
-        raw = await read_json_body(call.headers, call.receive, MAX_BODY_BYTES)
+        asked = read_quote_call(await read_body(call, QuoteRequest))
         moment = floor_moment(self._clock())
-        quote = quote_call(self._catalog.current, read_quote_call(raw), self._addresses, moment)
+        quote = quote_call(self._catalog.current, asked, self._addresses, moment)
         return to_json(QuoteAnswer(price_quote=_render_quote(quote, moment)))
 
     def _list(self, moment: datetime) -> list[_Shown]:
@@ -180,20 +231,21 @@ class PricingRoutes:
         return self._listed[2]
 
 
-def _read_filters(items: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The filters that have a value. InvalidRequest for what is none, or is there twice."""
-    wanted: dict[str, str] = {}
-    errors: dict[str, list[str]] = {}
-    for name, value in items:
-        if name not in FILTERS:
-            errors[name] = ["is not a known filter"]
-        elif name in wanted:
-            errors[name] = ["must be given once"]
-        else:
-            wanted[name] = value
-    if errors:
-        raise InvalidRequest(f"The request is invalid: {', '.join(errors)}.", errors=errors)
-    return {name: value for name, value in wanted.items() if value}
+def _describe_form(
+    service: str, action: str, models: Mapping[str, Model], params: Schema
+) -> Schema:
+    return close_schema(
+        {
+            "service": {"type": "string", "const": service},
+            "action": {"type": "string", "const": action},
+            "model": {"type": ["string", "null"], "enum": [*models, None]},
+            "params": {
+                "anyOf": [{"type": "null"}, {"type": "object", "maxProperties": 0}, params],
+                "description": "The body of the call, with or without its model.",
+            },
+        },
+        optional=("model", "params"),
+    )
 
 
 def _render_schedule(entry: Schedule) -> PriceSchedule:

@@ -13,8 +13,8 @@ from gateway_apiserver.admission.authentication import Principal
 from gateway_apiserver.concurrency import StreamLimiter
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.bodies import JSON_TYPE
+from gateway_apiserver.surfaces.temporary_files.models import Source, read_source, refuse_source
 from gateway_apiserver.surfaces.temporary_files.objects import TemporaryFiles
-from gateway_apiserver.surfaces.temporary_files.requests import Source, read_source, refuse_source
 from gateway_apiserver.surfaces.temporary_files.streaming import (
     HEAD_BYTES,
     BadBase64,

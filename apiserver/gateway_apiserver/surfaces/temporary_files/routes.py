@@ -3,48 +3,32 @@
 import hashlib
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any
-
-from pydantic import BaseModel, Field
 
 from gateway_apiserver.admission.authorization import Access
 from gateway_apiserver.responses import Response, to_json
-from gateway_apiserver.routing import Call, RouteTable
-from gateway_apiserver.surfaces.bodies import read_idempotency_key, read_json_body
+from gateway_apiserver.routing import Call, Docs, RouteTable
+from gateway_apiserver.surfaces.bodies import read_idempotency_key
 from gateway_apiserver.surfaces.temporary_files.creation import Head, TemporaryCreation
+from gateway_apiserver.surfaces.temporary_files.models import (
+    PreparedFile,
+    TemporaryFile,
+    TemporaryFileConfirm,
+    TemporaryFileCreate,
+    TemporaryFilePrepare,
+)
 from gateway_apiserver.surfaces.temporary_files.objects import CREATE_PATH, TemporaryFiles
-from gateway_apiserver.surfaces.temporary_files.requests import read_preparation, read_signed_id
 from gateway_apiserver.surfaces.temporary_files.streaming import find_media_type
+from gateway_apiserver.surfaces.validation import read_body
 from gateway_core.accounts.roles import Act
 from gateway_core.api.errors import Conflict, NotFound, Unavailable
 from gateway_core.api.resource import ObjectRef, put_key
 from gateway_core.files.addresses import TICKET_SECONDS, TemporaryAddresses, Ticket
+from gateway_core.files.files import clean_filename
 from gateway_core.kube.clock import CLOCK
 from gateway_core.storage.objects import ObjectMissing, ObjectStore, StoreUnavailable
-from gateway_core.tasks.operations import MAX_BODY_BYTES
-from gateway_core.tasks.validation import parse_body
 
 PREPARE_PATH = CREATE_PATH + "/prepare"
 CONFIRM_PATH = CREATE_PATH + "/confirm"
-
-
-class TemporaryFile(BaseModel):
-    """A file that is kept for a day and read by its address."""
-
-    file_name: str
-    url: str = Field(description="Whoever has it may read the file.")
-    size_bytes: int
-    mime_type: str = Field(description="By its first bytes, else by its name.")
-    created_at: str
-    expires_at: str
-
-
-class PreparedFile(BaseModel):
-    """Where to put a file's bytes."""
-
-    upload_url: str = Field(description="For one PUT within 15 minutes, without a key.")
-    headers: dict[str, str] = Field(description="To be sent with the PUT.")
-    signed_id: str = Field(description="To confirm with, within the hour.")
 
 
 class TemporaryRoutes:
@@ -71,9 +55,33 @@ class TemporaryRoutes:
         """Add the routes; the first two count in the rate of creates of files."""
         create = Access(Act.CREATE, creates=True, rate="storage")
         confirm, label = Access(Act.CREATE, creates=True), "temporary_files"
-        table.add("POST", CREATE_PATH, self.create, label, create)
-        table.add("POST", PREPARE_PATH, self.prepare, label, create)
-        table.add("POST", CONFIRM_PATH, self.confirm, label, confirm)
+        docs = Docs(
+            name="createTemporaryFile",
+            summary="Keep a file for a day",
+            response=TemporaryFile,
+            status=201,
+            body=TemporaryFileCreate,
+            makes="file",
+            also=(409, 504),
+        )
+        table.add("POST", CREATE_PATH, self.create, label, create, docs=docs)
+        docs = Docs(
+            name="prepareTemporaryFile",
+            summary="Where to put a file",
+            response=PreparedFile,
+            status=201,
+            body=TemporaryFilePrepare,
+        )
+        table.add("POST", PREPARE_PATH, self.prepare, label, create, docs=docs)
+        docs = Docs(
+            name="confirmTemporaryFile",
+            summary="Keep what was put",
+            response=TemporaryFile,
+            status=201,
+            body=TemporaryFileConfirm,
+            also=(404, 409, 504),
+        )
+        table.add("POST", CONFIRM_PATH, self.confirm, label, confirm, docs=docs)
 
     async def create(self, call: Call) -> Response:
         """Make a file of a URL or of base64."""
@@ -83,13 +91,15 @@ class TemporaryRoutes:
     async def prepare(self, call: Call) -> Response:
         """Say where to put a file; its claim is kept while it can be put or confirmed."""
         read_idempotency_key(call.headers)
-        wanted = read_preparation(await _read_body(call))
+        wanted = await read_body(call, TemporaryFilePrepare)
         account = call.account
         name = self._files.mint_name(account, None)
-        await self._files.claim(account, name, wanted.bytes)
+        await self._files.claim(account, name, wanted.byte_size)
         key = put_key(account, name)
         now = int(self._clock())
-        ticket = Ticket(account, name, key, wanted.filename, wanted.bytes, wanted.md5, now)
+        ticket = Ticket(
+            account, name, key, clean_filename(wanted.filename), wanted.byte_size, wanted.md5, now
+        )
         url = self._media_url + self._addresses.make_put_path(ticket)
         signed_id = self._addresses.make_signed_id(ticket)
         return to_json({"upload_url": url, "headers": {}, "signed_id": signed_id}, 201)
@@ -97,8 +107,8 @@ class TemporaryRoutes:
     async def confirm(self, call: Call) -> Response:
         """Make a file of what was put; the same one each time."""
         read_idempotency_key(call.headers)
-        signed_id = read_signed_id(await _read_body(call))
-        ticket = self._addresses.find_ticket(signed_id, call.account)
+        wanted = await read_body(call, TemporaryFileConfirm)
+        ticket = self._addresses.find_ticket(wanted.signed_id, call.account)
         if ticket is None:
             raise _unknown()
         found = await self._files.find(ticket.file_name)
@@ -141,10 +151,6 @@ class TemporaryRoutes:
             raise Unavailable("The file cannot be read now.")
         segment = ObjectRef(key=ticket.key, bytes=size, sha256=sha256.hexdigest())
         return segment, find_media_type(head.bytes, ticket.filename)
-
-
-async def _read_body(call: Call) -> dict[str, Any]:
-    return parse_body(await read_json_body(call.headers, call.receive, MAX_BODY_BYTES))
 
 
 def _unknown() -> NotFound:

@@ -10,7 +10,7 @@ import structlog
 
 from gateway_apiserver.admission.authentication import Principal
 from gateway_apiserver.idempotency import KeyReused, WinnerUndecided, attempt, is_of_same_call
-from gateway_apiserver.surfaces.uploads.requests import WantedUpload
+from gateway_apiserver.surfaces.uploads.models import UploadCreate
 from gateway_core.api.errors import Internal, OutcomeUnknown, Unavailable
 from gateway_core.api.ids import (
     ACCOUNT_LABEL,
@@ -54,7 +54,7 @@ class UploadCreation:
     async def create(
         self,
         caller: Principal,
-        wanted: WantedUpload,
+        wanted: UploadCreate,
         idempotency_key: str | None,
         request_id: str,
     ) -> tuple[Object, bool]:
@@ -140,7 +140,7 @@ class UploadCreation:
             _log.warning("an upload was not withdrawn", error=str(error))
 
 
-def _compose(caller: Principal, name: str, wanted: WantedUpload, request_id: str) -> Object:
+def _compose(caller: Principal, name: str, wanted: UploadCreate, request_id: str) -> Object:
     account = caller.account.name
     head = skeleton(
         GatewayUpload,
@@ -153,8 +153,8 @@ def _compose(caller: Principal, name: str, wanted: WantedUpload, request_id: str
         "accountName": account,
         "keyName": caller.key.name,
         "purpose": wanted.purpose,
-        "filename": wanted.filename,
-        "mediaType": wanted.media_type,
+        "filename": wanted.stored_name,
+        "mediaType": wanted.mime_type,
         "bytes": wanted.bytes,
         **({} if wanted.life is None else {"expiresAfterSeconds": wanted.life}),
         "fingerprint": wanted.fingerprint,
@@ -162,7 +162,7 @@ def _compose(caller: Principal, name: str, wanted: WantedUpload, request_id: str
     return {**head, "spec": {"request": request, "outcome": "Pending"}}
 
 
-def _check_same(found: Object, wanted: WantedUpload) -> Object:
+def _check_same(found: Object, wanted: UploadCreate) -> Object:
     """The Upload as it was when it was made, if it is what is asked for.
 
     Raises KeyReused; StorageFull where that was the answer to who made it.

@@ -8,12 +8,19 @@ import structlog
 from gateway_apiserver.admission.authorization import Access
 from gateway_apiserver.concurrency import StreamLimiter
 from gateway_apiserver.responses import Response, to_json
-from gateway_apiserver.routing import Call, PathRoute, RouteTable
+from gateway_apiserver.routing import Call, Docs, PathRoute, RouteTable
 from gateway_apiserver.surfaces.bodies import missing, read_idempotency_key, read_object
 from gateway_apiserver.surfaces.forms import Form
 from gateway_apiserver.surfaces.uploads.creation import UploadCreation
-from gateway_apiserver.surfaces.uploads.requests import read_completion, read_upload
+from gateway_apiserver.surfaces.uploads.models import (
+    PART_FORM,
+    Upload,
+    UploadComplete,
+    UploadCreate,
+    UploadPart,
+)
 from gateway_apiserver.surfaces.uploads.service import UploadService
+from gateway_apiserver.surfaces.validation import read_openai_body
 from gateway_core.accounts.roles import Act
 from gateway_core.api.errors import Conflict, InvalidRequest, NotFound, TooLarge, Unavailable
 from gateway_core.files.files import render_file
@@ -66,14 +73,46 @@ class UploadRoutes:
         table.add_path(_CreateRoute(PATH, table.authorizer))
         create = Access(Act.CREATE, creates=True, rate="storage")
         change, one = Access(Act.CREATE, creates=True), PATH + "/{upload_id}"
-        table.add("POST", PATH, self.create, "uploads_create", create)
-        table.add("POST", f"{one}/parts", self.add_part, "uploads_parts", change)
-        table.add("POST", f"{one}/complete", self.complete, "uploads_complete", change)
-        table.add("POST", f"{one}/cancel", self.cancel, "uploads_cancel", Access(Act.CREATE))
+        docs = Docs(
+            name="createUpload",
+            summary="Begin a file in parts",
+            response=Upload,
+            body=UploadCreate,
+            makes="Upload",
+            also=(409, 504),
+        )
+        table.add("POST", PATH, self.create, "uploads_create", create, docs=docs)
+        docs = Docs(
+            name="addUploadPart",
+            summary="Send a part",
+            response=UploadPart,
+            form=PART_FORM,
+            also=(409, 504),
+        )
+        table.add("POST", f"{one}/parts", self.add_part, "uploads_parts", change, docs=docs)
+        docs = Docs(
+            name="completeUpload",
+            summary="Make the File of its parts",
+            response=Upload,
+            body=UploadComplete,
+            also=(409, 504),
+        )
+        table.add("POST", f"{one}/complete", self.complete, "uploads_complete", change, docs=docs)
+        docs = Docs(
+            name="cancelUpload",
+            summary="Give an Upload up",
+            response=Upload,
+            body={"type": "object"},
+            has_optional_body=True,
+            also=(409, 504),
+        )
+        cancel = Access(Act.CREATE)
+        table.add("POST", f"{one}/cancel", self.cancel, "uploads_cancel", cancel, docs=docs)
 
     async def create(self, call: Call) -> Response:
         """Make an Upload; its bytes are reserved."""
-        wanted = read_upload(await read_object(call))
+        wanted = await read_openai_body(call, UploadCreate)
+        wanted.check_size()
         key = read_idempotency_key(call.headers)
         obj, replayed = await self._creation.create(
             call.caller, wanted, key, call.context.request_id
@@ -115,7 +154,7 @@ class UploadRoutes:
 
     async def complete(self, call: Call) -> Response:
         """Make the File of an Upload's parts."""
-        wanted = read_completion(await read_object(call))
+        wanted = await read_openai_body(call, UploadComplete)
         with _answering():
             obj, file = await self._service.complete(call.account, call.wire_id, wanted)
         return to_json(render_upload(obj, render_file(file)))

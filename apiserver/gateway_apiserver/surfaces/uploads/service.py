@@ -12,7 +12,7 @@ import structlog
 
 from gateway_apiserver.idempotency import attempt
 from gateway_apiserver.surfaces.ids import check_id, unknown
-from gateway_apiserver.surfaces.uploads.requests import WantedCompletion
+from gateway_apiserver.surfaces.uploads.models import UploadComplete
 from gateway_core.api.errors import (
     Internal,
     InvalidRequest,
@@ -84,7 +84,7 @@ class UploadService:
         return obj
 
     async def complete(
-        self, account: str, wire_id: str, wanted: WantedCompletion
+        self, account: str, wire_id: str, wanted: UploadComplete
     ) -> tuple[Object, FileRecord]:
         """The Upload, completed by these parts now or before, and what is told of its File.
 
@@ -93,7 +93,7 @@ class UploadService:
         """
 
         def judge(obj: Object, now: float) -> Step:
-            return judge_completion(obj, wanted.part_ids, now)
+            return judge_completion(obj, tuple(wanted.part_ids), now)
 
         obj = await self._decide(account, wire_id, judge, _keep)
         parts: list[PartRef] = []
@@ -158,12 +158,12 @@ class UploadService:
             raise unknown(UPLOAD_PREFIX, wire_id)
         return found
 
-    async def _weigh(self, obj: Object, wanted: WantedCompletion) -> list[PartRef]:
+    async def _weigh(self, obj: Object, wanted: UploadComplete) -> list[PartRef]:
         """The wanted parts, if they are what was declared.
 
         Raises NotFound, InvalidRequest, StoreUnavailable.
         """
-        parts = await self._parts.weigh(obj, wanted.part_ids)
+        parts = await self._parts.weigh(obj, tuple(wanted.part_ids))
         size, declared = sum(part.bytes for part in parts), obj["spec"]["request"]["bytes"]
         if size != declared:
             raise InvalidRequest(
@@ -171,20 +171,20 @@ class UploadService:
                 code="upload_size_mismatch",
                 param="part_ids",
             )
-        if wanted.md5 is not None:
+        if wanted.digest is not None:
             try:
-                digest = await self._parts.digest_md5(obj, wanted.part_ids)
+                digest = await self._parts.digest_md5(obj, tuple(wanted.part_ids))
             except ObjectMissing as error:
                 raise StoreUnavailable("bytes of a part are missing") from error
-            _compare(digest, wanted.md5)
+            _compare(digest, wanted.digest)
         return parts
 
-    async def _check_again(self, obj: Object, wanted: WantedCompletion) -> None:
+    async def _check_again(self, obj: Object, wanted: UploadComplete) -> None:
         """The same of what stands already: only an MD5 that is said is looked at (§4.4)."""
-        if wanted.md5 is None:
+        if wanted.digest is None:
             return
         try:
-            _compare(await self._parts.digest_md5(obj, wanted.part_ids), wanted.md5)
+            _compare(await self._parts.digest_md5(obj, tuple(wanted.part_ids)), wanted.digest)
         except ObjectMissing:
             # its File has been deleted since
             return

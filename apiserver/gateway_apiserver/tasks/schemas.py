@@ -1,7 +1,6 @@
-"""JSON Schemas of what goes in and out of the Task and account API. Pure.
+"""JSON Schemas of task bodies, from the fields that operations declare. Pure.
 
-Request schemas come from the operation's table and say what the server takes, null for an absent
-optional field included, so that a generator of requests finds neither more nor less.
+They say exactly what the server takes, null for an absent optional field included.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,15 +8,11 @@ from typing import Any
 
 import orjson
 
-from gateway_apiserver.surfaces.account import Balance, Me
-from gateway_apiserver.surfaces.pricing.routes import PriceList, QuoteAnswer
-from gateway_core.api.ids import TASK_PREFIX
 from gateway_core.providers.catalog import Model
 from gateway_core.tasks.operations import MAX_URL, Field, Operation
 
 Schema = dict[str, Any]
 
-TASK_ID_PATTERN = f"^{TASK_PREFIX}_[a-z0-9-]{{1,57}}$"
 NOT_BLANK = r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 """A character that Python's `strip` leaves; what `\\s` means differs between dialects."""
 _MARKS = "_~!$&'()*+,;="
@@ -52,43 +47,6 @@ def example_body(operation: Operation, models: Mapping[str, Model]) -> dict[str,
     }
     body = {field.name: values[field.type] for field in operation.fields if field.required}
     return {**body, "model": next(iter(models))}
-
-
-def describe_components() -> dict[str, Schema]:
-    """Every named schema; the task's representations take no other property (contract §2.3)."""
-    task_id = {"type": "string", "pattern": TASK_ID_PATTERN}
-    text = {"type": "string", "minLength": 1}
-    video = close_schema({"url": {"type": "string", "format": "uri"}})
-    usage = close_schema({"cost": {"type": "number", "minimum": 0, "description": "US dollars."}})
-    field_errors = {"type": "array", "items": text, "minItems": 1}
-    return {
-        "TaskAccepted": close_schema(
-            {
-                "id": task_id,
-                "status": {"const": "processing"},
-                "task_replayed": {"const": True},
-            },
-            optional=("task_replayed",),
-        ),
-        "TaskProcessing": close_schema({"id": task_id, "status": {"const": "processing"}}),
-        "TaskCompleted": close_schema(
-            {
-                "id": task_id,
-                "status": {"const": "completed"},
-                "videos": {"type": "array", "items": video},
-                "usage": usage,
-            }
-        ),
-        "TaskFailed": close_schema({"id": task_id, "status": {"const": "failed"}, "error": text}),
-        "Error": close_schema({"error": text}),
-        "FieldErrors": close_schema(
-            {"error": text, "errors": {"type": "object", "additionalProperties": field_errors}}
-        ),
-        "Me": inline_schema(Me.model_json_schema()),
-        "Balance": inline_schema(Balance.model_json_schema()),
-        "PriceList": inline_schema(PriceList.model_json_schema()),
-        "PriceQuote": inline_schema(QuoteAnswer.model_json_schema()),
-    }
 
 
 def _describe_field(field: Field, models: Mapping[str, Model], loopback: bool) -> Schema:
@@ -152,21 +110,3 @@ def close_schema(properties: dict[str, Schema], optional: tuple[str, ...] = ()) 
         "required": [name for name in properties if name not in optional],
         "properties": properties,
     }
-
-
-def inline_schema(schema: Schema) -> Schema:
-    """A pydantic schema without definitions of its own, closed."""
-    definitions = schema.pop("$defs", {})
-
-    def resolve(node: Any) -> Any:
-        if isinstance(node, list):
-            return [resolve(item) for item in node]
-        if not isinstance(node, dict):
-            return node
-        if "$ref" in node:
-            return resolve(definitions[node["$ref"].rpartition("/")[2]])
-        node = {key: resolve(value) for key, value in node.items() if key != "title"}
-        return {"additionalProperties": False, **node} if node.get("type") == "object" else node
-
-    resolved: Schema = resolve(schema)
-    return resolved

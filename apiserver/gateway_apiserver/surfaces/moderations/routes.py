@@ -11,8 +11,9 @@ from gateway_apiserver.admission.admission import Admission, Payer, capture
 from gateway_apiserver.admission.live_calls import LiveCalls
 from gateway_apiserver.concurrency import AccountLimiter
 from gateway_apiserver.responses import Response, to_json
-from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.routing import Call, Docs, RouteTable, Schema
 from gateway_apiserver.surfaces.large_bodies import LargeBodies
+from gateway_apiserver.surfaces.moderations.models import RESPONSE, describe_body
 from gateway_apiserver.tasks.drafts import price_values
 from gateway_core.api.batch import ACTION
 from gateway_core.api.errors import UpstreamRateLimited
@@ -20,7 +21,7 @@ from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal import CallRecord
 from gateway_core.kube.clock import CLOCK
 from gateway_core.observability.tracing import SpanKind
-from gateway_core.providers.catalog import Model
+from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.moderation import ModerationCall, read_call
 from gateway_core.providers.moderators import Moderators, explain
 from gateway_core.providers.upstream import UpstreamError
@@ -59,7 +60,14 @@ class ModerationRoutes:
 
     def add_to(self, table: RouteTable) -> None:
         """Add the route."""
-        table.add("POST", PATH, self.judge, "moderation_create", paid=True)
+        docs = Docs(
+            name="createModeration",
+            summary="Judge texts and images",
+            response=RESPONSE,
+            body=self._describe_body,
+            also=(402, 404, 409, 502, 504),
+        )
+        table.add("POST", PATH, self.judge, "moderation_create", paid=True, docs=docs)
 
     async def judge(self, call: Call) -> Response:
         """Judge texts and images by the model's provider."""
@@ -72,6 +80,11 @@ class ModerationRoutes:
             assert judging is not None, "its problem was raised"
             # the work goes on when its client has left, and the body's place is its
             return to_json(await self._judge(call, payer, judging, places.pop_all()))
+
+    def _describe_body(self, catalog: Catalog) -> Schema | None:
+        served = (found for (_, action), found in catalog.models.items() if action == ACTION)
+        models = sorted({model for found in served for model in found})
+        return describe_body(models, needs_model=not self._default_model) if models else None
 
     async def _prepare(self, call: Call, payer: Payer, places: AsyncExitStack) -> _Judging:
         read = partial(read_call, default_model=self._default_model)

@@ -1,0 +1,346 @@
+"""The OpenAPI 3.1 document, generated from the table of routes and the catalog. Pure.
+
+Paths, parameters, bodies and responses come from the routes and the models that validate and render
+them; refusals follow from what an operation requires of its caller.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from gateway_apiserver.routing import Body, Docs, Operation, PathRoute, Schema
+from gateway_apiserver.surfaces.bodies import MOST_KEY_CHARACTERS
+from gateway_apiserver.surfaces.models import ANY_ID
+from gateway_apiserver.tasks.schemas import NOT_BLANK, close_schema
+from gateway_core.api.ids import TASK_PREFIX
+from gateway_core.providers.catalog import Catalog
+
+RATE_HEADERS = ("X-RateLimit-Limit-RPM", "X-RateLimit-Remaining-RPM", "X-RateLimit-Reset")
+_TEXTS = {
+    400: "The request is invalid.",
+    401: "The API key is missing, malformed, revoked or invalid.",
+    402: "The balance does not cover the call.",
+    403: "The key is good, and its class or role may not do this, or not with this model.",
+    404: "Unknown, or of another account.",
+    409: "What exists rules this out, or the Idempotency-Key stands for other input.",
+    413: "The body is too large, or the account's storage does not hold it.",
+    415: "The body is not of the type that is read.",
+    416: "The range lies beyond the end of the file.",
+    429: "Too many calls in the last 60 seconds, or a credit limit is exceeded.",
+    500: "A defect of the gateway.",
+    502: "The provider failed.",
+    503: "The gateway cannot take this now.",
+    504: "Not acknowledged in time; the change may have been made.",
+}
+_HEADERS_OF = {
+    401: ("WWW-Authenticate",),
+    409: ("x-should-retry",),
+    415: ("Accept",),
+    503: ("Retry-After",),
+}
+_RATED = (400, 402, 409, 413, 415, 504)
+"""Refusals of paid calls that have rate headers always: none comes before the rate (§12.2)."""
+_PATTERNS = {
+    "task_id": f"^{TASK_PREFIX}_[a-z0-9-]{{1,57}}$",
+    # a slash in it would be another path
+    "file_id": ANY_ID,
+    "upload_id": ANY_ID,
+    "batch_id": "^batch_[a-z0-9-]{1,57}$",
+}
+_PARAMETER = re.compile(r"\{(\w+)\}")
+
+
+def build_document(
+    catalog: Catalog, routes: Iterable[PathRoute], base_url: str, *, task_id_header: str
+) -> dict[str, Any]:
+    """The document of what can be called now."""
+    components = _describe_errors()
+    paths: dict[str, Any] = {}
+    for route in routes:
+        for path, method, operation in route.describe(catalog):
+            described = _describe_operation(path, operation, catalog, components, task_id_header)
+            if described is None:
+                continue
+            item = paths.setdefault(path, {})
+            item[method.lower()] = described
+            names = _PARAMETER.findall(path)
+            if names:
+                item["parameters"] = [_describe_path_parameter(name) for name in names]
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Model Gateway",
+            "version": "v1",
+            "description": "Asynchronous tasks of hosted AI models, and the keys that call them."
+            " Errors are JSON objects.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": base_url}],
+        "security": [{"apiKey": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "apiKey": {"type": "http", "scheme": "bearer"},
+                "managementKey": {"type": "http", "scheme": "bearer"},
+            },
+            "schemas": components,
+            "headers": _describe_headers(task_id_header),
+        },
+    }
+
+
+def _describe_operation(
+    path: str,
+    operation: Operation,
+    catalog: Catalog,
+    components: dict[str, Schema],
+    task_id_header: str,
+) -> dict[str, Any] | None:
+    """The operation object; None where it is not documented, or cannot be called now."""
+    docs = operation.docs
+    if docs is None:
+        return None
+    body = _resolve_body(docs.body, catalog)
+    if body is None and docs.body is not None:
+        return None
+    parameters = [] if docs.query is None else _describe_query(docs.query)
+    if docs.makes:
+        parameters.append(_describe_key(docs.makes))
+    described: dict[str, Any] = {
+        "operationId": docs.name,
+        "summary": docs.summary,
+        "responses": _describe_responses(path, operation, docs, components, task_id_header),
+    }
+    if parameters:
+        described["parameters"] = parameters
+    if body is not None:
+        content: dict[str, Any] = {"schema": body}
+        if docs.example is not None:
+            content["example"] = docs.example
+        described["requestBody"] = {
+            "required": not docs.has_optional_body,
+            "content": {"application/json": content},
+        }
+    elif docs.form is not None:
+        content = {"multipart/form-data": {"schema": docs.form}}
+        described["requestBody"] = {"required": True, "content": content}
+    access = operation.access
+    if access is not None and access.rate == "management":
+        described["security"] = [{"managementKey": []}]
+    elif access is not None and access.anonymous:
+        described["security"] = [{}, {"apiKey": []}]
+    return described
+
+
+def _resolve_body(body: Body | None, catalog: Catalog) -> Schema | None:
+    if body is None or isinstance(body, dict):
+        return body
+    if isinstance(body, type):
+        return inline_schema(cast(type[BaseModel], body).model_json_schema())
+    return body(catalog)
+
+
+def _describe_responses(
+    path: str,
+    operation: Operation,
+    docs: Docs,
+    components: dict[str, Schema],
+    task_id_header: str,
+) -> dict[str, Any]:
+    rate = RATE_HEADERS if operation.paid else ()
+    responses: dict[str, Any] = {}
+    if docs.response is not None:
+        name = _add_component(docs.name, docs.response, components)
+        needed = (*rate, *(("Location",) if docs.status == 202 else ()))
+        replayed = ("Idempotent-Replayed",) if docs.makes else ()
+        responses[str(docs.status)] = _describe_response(docs.summary + ".", name, needed, replayed)
+    makes_task = docs.status == 202
+    for status in _list_refusals(path, operation, docs):
+        needed, optional = _HEADERS_OF.get(status, ()), tuple[str, ...]()
+        if status == 429 and not operation.paid:
+            needed = ("Retry-After",)
+        elif status == 429:
+            optional = ("Retry-After", "x-should-retry", *rate)
+        elif status in _RATED:
+            needed = (*needed, *rate)
+        elif status != 401:
+            optional = rate
+        if makes_task and status == 504:
+            needed = (*needed, task_id_header)
+        elif makes_task and status == 409:
+            optional = (task_id_header,)
+        errors = ("Error", "FieldErrors") if status == 400 else ("Error",)
+        if path.startswith("/v1/"):
+            errors = ("CompatError",)
+        responses[str(status)] = _describe_response(_TEXTS[status], errors, needed, optional)
+    for status_text, changes in docs.responses.items():
+        responses[status_text] = {**responses.get(status_text, {}), **changes}
+    return dict(sorted(responses.items()))
+
+
+def _list_refusals(path: str, operation: Operation, docs: Docs) -> list[int]:
+    """Statuses that follow from what an operation requires, and those of its own."""
+    access = operation.access
+    statuses = {401, 403, 500, 503, *docs.also}
+    reads_body = docs.body is not None or docs.form is not None
+    if reads_body or docs.query is not None or docs.makes:
+        statuses.add(400)
+    if reads_body:
+        statuses |= {413, 415}
+    if "{" in path:
+        statuses.add(404)
+    if operation.paid or (access is not None and access.rate is not None):
+        statuses.add(429)
+    return sorted(statuses)
+
+
+def _add_component(
+    operation: str, response: type[BaseModel] | Schema, components: dict[str, Schema]
+) -> tuple[str, ...]:
+    """The names of a response's schemas, which stand under `components`."""
+    if isinstance(response, dict):
+        if "oneOf" in response:
+            return tuple(response["oneOf"])
+        name, schema = operation[0].upper() + operation[1:], response
+    else:
+        name = re.sub(r"^Page\[(\w+)\]$", r"\1List", response.__name__)
+        schema = inline_schema(response.model_json_schema(mode="serialization"), closed=True)
+    components[name] = schema
+    return (name,)
+
+
+def _describe_response(
+    text: str,
+    schemas: tuple[str, ...],
+    headers: tuple[str, ...] = (),
+    optional: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """A response of one schema, or of one of several."""
+    references = [{"$ref": f"#/components/schemas/{name}"} for name in schemas]
+    shown = {name: f"#/components/headers/{name}" for name in ("X-Request-Id", *headers)}
+    shown |= {name: f"#/components/headers/{name}.optional" for name in optional}
+    schema = references[0] if len(references) == 1 else {"oneOf": references}
+    return {
+        "description": text,
+        "headers": {name: {"$ref": reference} for name, reference in shown.items()},
+        "content": {"application/json": {"schema": schema}},
+    }
+
+
+def _describe_query(query: type[BaseModel]) -> list[dict[str, Any]]:
+    parameters = []
+    for name, schema in inline_schema(query.model_json_schema())["properties"].items():
+        choices = [part for part in schema.pop("anyOf", []) if part.get("type") != "null"]
+        shown = {**schema, **(choices[0] if choices else {})}
+        if shown.get("default", ...) is None:
+            del shown["default"]
+        description = {"description": shown.pop("description")} if "description" in shown else {}
+        style = {"style": "form", "explode": False} if shown.get("type") == "array" else {}
+        parameters.append({"name": name, "in": "query", **description, **style, "schema": shown})
+    return parameters
+
+
+def _describe_path_parameter(name: str) -> dict[str, Any]:
+    pattern = _PATTERNS.get(name)
+    schema = {"type": "string", "minLength": 1} if pattern is None else {"type": "string"}
+    if pattern is not None:
+        schema["pattern"] = pattern
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _describe_key(made: str) -> dict[str, Any]:
+    """The header `Idempotency-Key` (§2.2)."""
+    return {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "description": f"Names the call: repeated, it is answered with the same {made}.",
+        "schema": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MOST_KEY_CHARACTERS,
+            "pattern": NOT_BLANK,
+        },
+    }
+
+
+def _describe_errors() -> dict[str, Schema]:
+    text = {"type": "string", "minLength": 1}
+    problems = {"type": "array", "items": text, "minItems": 1}
+    inner = close_schema(
+        {"message": text, "type": text, "param": {"type": ["string", "null"]}, "code": text}
+    )
+    return {
+        "Error": close_schema({"error": text}),
+        "FieldErrors": close_schema(
+            {"error": text, "errors": {"type": "object", "additionalProperties": problems}}
+        ),
+        "CompatError": close_schema({"error": inner}),
+        **_describe_tasks(),
+    }
+
+
+def _describe_tasks() -> dict[str, Schema]:
+    """A task's representations, which take no other property (contract §2.3)."""
+    text = {"type": "string", "minLength": 1}
+    task_id = {"type": "string", "pattern": _PATTERNS["task_id"]}
+    video = close_schema({"url": {"type": "string", "format": "uri"}})
+    cost = {"type": "number", "minimum": 0, "description": "US dollars."}
+    ended = {
+        "videos": {"type": "array", "items": video},
+        "usage": close_schema({"cost": cost}),
+    }
+    processing = {"id": task_id, "status": {"const": "processing"}}
+    return {
+        "TaskAccepted": close_schema(
+            {**processing, "task_replayed": {"const": True}}, optional=("task_replayed",)
+        ),
+        "TaskProcessing": close_schema(processing),
+        "TaskCompleted": close_schema({"id": task_id, "status": {"const": "completed"}, **ended}),
+        "TaskFailed": close_schema({"id": task_id, "status": {"const": "failed"}, "error": text}),
+    }
+
+
+def _describe_headers(task_id_header: str) -> dict[str, Any]:
+    """All headers by name, and with `.optional` for responses that may lack them."""
+    number, text = {"type": "integer", "minimum": 0}, {"type": "string"}
+    described = {
+        "X-Request-Id": ("Names this response to the gateway's operators.", text),
+        "X-RateLimit-Limit-RPM": ("Paid calls in any trailing 60 seconds.", number),
+        "X-RateLimit-Remaining-RPM": ("Calls left after this one.", number),
+        "X-RateLimit-Reset": ("Unix seconds at which a counted call leaves the window.", number),
+        "Retry-After": ("Seconds to wait.", number),
+        "Location": ("Where the task is shown.", text),
+        "WWW-Authenticate": ("The scheme of the credential.", text),
+        "Accept": ("The type that is read.", text),
+        "x-should-retry": ("That trying again does not help.", text),
+        "Idempotent-Replayed": ("That an earlier call with the key did this.", text),
+        task_id_header: ("The task that the response concerns.", text),
+    }
+    headers: dict[str, Any] = {}
+    for name, (description, schema) in described.items():
+        headers[name] = {"description": description, "required": True, "schema": schema}
+        headers[name + ".optional"] = {"description": description, "schema": schema}
+    return headers
+
+
+def inline_schema(schema: Schema, *, closed: bool = False) -> Schema:
+    """A pydantic schema without definitions of its own; `closed`: objects have no more fields."""
+    definitions = schema.pop("$defs", {})
+
+    def resolve(node: Any) -> Any:
+        if isinstance(node, list):
+            return [resolve(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        if "$ref" in node:
+            siblings = {key: value for key, value in node.items() if key != "$ref"}
+            return resolve({**definitions[node["$ref"].rpartition("/")[2]], **siblings})
+        # a title that is a schema is a property of that name
+        node = {k: resolve(v) for k, v in node.items() if k != "title" or isinstance(v, dict)}
+        is_object = closed and node.get("type") == "object"
+        return {"additionalProperties": False, **node} if is_object else node
+
+    resolved: Schema = resolve(schema)
+    return resolved

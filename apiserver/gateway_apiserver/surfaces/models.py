@@ -1,0 +1,126 @@
+"""Base classes and field types of request and response models.
+
+The same models validate bodies and queries (`validation`) and describe them (`openapi`).
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from gateway_apiserver.tasks.schemas import NOT_BLANK as NOT_BLANK
+from gateway_core.files.files import LONGEST_SECONDS, SHORTEST_SECONDS, SHOWN_PURPOSES
+
+T = TypeVar("T")
+
+ANY_ID = "^[A-Za-z0-9_-]+$"
+
+
+class FieldProblem(ValueError):
+    """What is wrong with a value, with a code of its own in the OpenAI form."""
+
+    def __init__(self, text: str, *, code: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Request(BaseModel):
+    """A body of the Task API: no unknown field, no value of another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class DropNulls(BaseModel):
+    """A body in which null means absent."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        fields = cls.model_fields
+        return {k: value for k, value in values.items() if value is not None or k not in fields}
+
+
+class Creation(Request, DropNulls):
+    """A body of the Task API that makes something."""
+
+
+class Lenient(DropNulls):
+    """A body of the OpenAI form: unknown fields are ignored, as SDKs may add some (§0.2)."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class Query(BaseModel):
+    """A query string of the Task API: no unknown parameter."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Shape(BaseModel):
+    """A response, or a part of one."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+
+class Page(Shape, Generic[T]):
+    """A page of a list; the cursors are ids of items."""
+
+    object: Literal["list"]
+    data: list[T]
+    first_id: str | int | None
+    last_id: str | int | None
+    has_more: bool
+
+
+def _take_whole(value: Any) -> Any:
+    """5.0 is an integer too (contract §2.1)."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _read_number(text: Any) -> Any:
+    is_number = isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 9
+    return int(text) if is_number else text
+
+
+def _require_text(value: Any) -> Any:
+    """A word has to be a string before it can be a wrong one."""
+    if not isinstance(value, str):
+        raise FieldProblem("must be a string", code="invalid_type")
+    return value
+
+
+def drop_repeats(entries: Iterable[str]) -> list[str]:
+    """The entries, each once."""
+    return list(dict.fromkeys(entries))
+
+
+Whole = BeforeValidator(_take_whole)
+Number = BeforeValidator(_read_number)
+Word = BeforeValidator(_require_text)
+Limit = Annotated[int, Field(strict=True, ge=1, le=100), Number]
+Text = Annotated[str, Field(min_length=1)]
+Id = Annotated[str, Field(pattern=ANY_ID)]
+Count = Annotated[int, Field(ge=0)]
+ShownPurpose = Literal["user_data", "batch", "batch_output"]
+assert ShownPurpose.__args__ == SHOWN_PURPOSES  # type: ignore[attr-defined]
+
+
+class ExpiresAfter(Lenient):
+    """How long a File lives, from its creation on (§3.1)."""
+
+    anchor: Annotated[Literal["created_at"], Word]
+    seconds: Annotated[int, Field(ge=SHORTEST_SECONDS, le=LONGEST_SECONDS), Whole]
+
+
+class PageQuery(BaseModel):
+    """Which part of a list of the OpenAI form; unknown parameters are ignored."""
+
+    limit: Limit = 20
+    order: Literal["asc", "desc"] = "desc"
+    after: Annotated[str | None, Field(min_length=1)] = None
+
+
+HEX_MD5 = re.compile(r"[0-9a-fA-F]{32}")

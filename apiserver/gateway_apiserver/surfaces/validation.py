@@ -1,0 +1,156 @@
+"""Validation of bodies and queries against their models, in two forms of errors.
+
+The Task form names every problem of every field (contract §1.1); the OpenAI form names the first
+one, with a code and a parameter (§1.2).
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_args
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ValidationError
+
+from gateway_apiserver.routing import Call
+from gateway_apiserver.surfaces.bodies import invalid, missing, read_json_body, read_object
+from gateway_apiserver.surfaces.models import FieldProblem
+from gateway_core.api.errors import InvalidRequest
+from gateway_core.tasks.operations import MAX_BODY_BYTES
+from gateway_core.tasks.validation import parse_body
+
+M = TypeVar("M", bound=BaseModel)
+
+_TEXTS: Mapping[str, str] = {
+    "missing": "is required",
+    "string_type": "must be a string",
+    "int_type": "must be an integer",
+    "int_from_float": "must be an integer",
+    "bool_type": "must be true or false",
+    "list_type": "must be an array",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "literal_error": "must be one of {expected}",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "too_short": "must have at least {min_length} items",
+    "too_long": "must have at most {max_length} items",
+    "extra_forbidden": "is not a known field",
+}
+_MOST_PARAMETERS = 100
+
+
+async def read_body(call: Call, model: type[M], *, optional: bool = False) -> M:
+    """The JSON body as a `model`, in the Task form; an `optional` one may be absent.
+
+    Raises UnsupportedMediaType, TooLarge, InvalidRequest, ClientDisconnect.
+    """
+    if optional and not call.has_body and b"content-type" not in dict(call.headers):
+        return validate(model, {})
+    raw = await read_json_body(call.headers, call.receive, MAX_BODY_BYTES)
+    return validate(model, parse_body(raw))
+
+
+async def read_openai_body(call: Call, model: type[M]) -> M:
+    """The JSON body as a `model`, in the OpenAI form. Raises as `read_body`."""
+    return validate_openai(model, await read_object(call))
+
+
+def read_query(model: type[M], query: bytes, lists: frozenset[str] = frozenset()) -> M:
+    """The query string as a `model`; of `lists`, values are split at commas and may be repeated.
+
+    Raises InvalidRequest in the Task form, also for a parameter that is unknown or repeated.
+    """
+    try:
+        pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict")
+    except (UnicodeDecodeError, ValueError):
+        raise InvalidRequest("The query is not valid UTF-8.") from None
+    values: dict[str, Any] = {}
+    problems: dict[str, list[str]] = {}
+    for name, value in pairs:
+        if name in lists:
+            values.setdefault(name, []).extend(part for part in value.split(",") if part)
+        elif name in values:
+            problems[name] = ["was given more than once"]
+        else:
+            values[name] = value
+    if problems:
+        raise refuse_fields(problems)
+    return validate(model, values)
+
+
+def read_openai_query(model: type[M], query: bytes) -> M:
+    """The query string as a `model`. Raises InvalidRequest in the OpenAI form."""
+    try:
+        pairs = parse_qsl(
+            query.decode("latin-1"), keep_blank_values=True, max_num_fields=_MOST_PARAMETERS
+        )
+    except ValueError:
+        raise InvalidRequest("The query has too many parameters.") from None
+    values: dict[str, str] = {}
+    for name, value in pairs:
+        if name in values:
+            raise invalid(name, "must be given once")
+        values[name] = value
+    return validate_openai(model, values, code="invalid_value")
+
+
+def validate(model: type[M], values: Mapping[str, Any]) -> M:
+    """The values as a `model`. Raises InvalidRequest with every problem of every field."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        problems: dict[str, list[str]] = {}
+        for detail in error.errors(include_url=False, include_input=False):
+            within = [part for part in detail["loc"][1:] if part != "[key]"]
+            text = "".join(f"[{part}] " for part in within) + _describe(detail)
+            problems.setdefault(str(detail["loc"][0]), []).append(text)
+    raise refuse_fields(problems)
+
+
+def validate_openai(model: type[M], values: Mapping[str, Any], *, code: str = "") -> M:
+    """The values as a `model`. Raises InvalidRequest for the first problem.
+
+    `code` replaces `invalid_type`: the values of a query are all strings.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        detail = error.errors(include_url=False, include_input=False)[0]
+    kind, name = detail["type"], _name_parameter(model, detail["loc"])
+    if kind == "missing":
+        raise missing(name)
+    problem = detail.get("ctx", {}).get("error")
+    own = problem.code if isinstance(problem, FieldProblem) else "invalid_value"
+    if kind.endswith("_type") or own == "invalid_type":
+        text = f"Invalid type for '{name}': it {_describe(detail)}."
+        raise InvalidRequest(text, code=code or "invalid_type", param=name)
+    if kind == "string_too_short" and detail.get("ctx", {}).get("min_length") == 1:
+        raise invalid(name, "must not be empty")
+    raise invalid(name, _describe(detail), code=own)
+
+
+def refuse_fields(problems: Mapping[str, list[str]]) -> InvalidRequest:
+    """The error of the Task form for problems by public field name."""
+    names = ", ".join(problems)
+    only = next(iter(problems)) if len(problems) == 1 else None
+    return InvalidRequest(f"The request is invalid: {names}.", errors=problems, param=only)
+
+
+def _describe(detail: Any) -> str:
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "value_error":
+        return str(context["error"])
+    return _TEXTS.get(kind, "is not valid").format(**context)
+
+
+def _name_parameter(model: type[BaseModel], loc: tuple[int | str, ...]) -> str:
+    """The public name of a value: inside a nested model the path, else the top-level field."""
+    name = str(loc[0])
+    field = model.model_fields.get(name)
+    if field is None or len(loc) == 1:
+        return name
+    for kind in (field.annotation, *get_args(field.annotation)):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return f"{name}.{_name_parameter(kind, loc[1:])}"
+    return name
