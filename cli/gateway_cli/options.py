@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway_cli.cluster.client import open_cluster
 from gateway_cli.session import SELECTED, CommandError, Selection
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.guardrail import GatewayGuardrail
@@ -105,8 +106,6 @@ def _completer(
     """
 
     async def list_objects(namespace: str | None) -> list[dict[str, Any]]:
-        from gateway_cli.cluster.client import open_cluster
-
         async with open_cluster(namespace, call_seconds=COMPLETION_SECONDS) as cluster:
             return await cluster.list_all(kind)
 

@@ -1,30 +1,20 @@
-"""Parts of every command: the cluster chosen, errors as text and exit code, confirmation.
+"""Parts of every command: the cluster chosen, errors as text and exit code, confirmation."""
 
-Clients are imported when a command runs: help and completion do without.
-"""
-
-import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from gateway_cli.output import print_error, print_note
-
-if TYPE_CHECKING:
-    from gateway_cli.cluster.client import Cluster
 
 EXIT_FAILED = 1
 EXIT_UNDER_WAY = 3
 EXIT_REFUSED = 4
 EXIT_UNAVAILABLE = 5
 EXIT_INTERRUPTED = 130
-
-Result = TypeVar("Result")
 
 
 class CommandError(Exception):
@@ -64,18 +54,6 @@ def exit_on_error(
         if interrupted:
             print_note(interrupted)
         raise typer.Exit(EXIT_INTERRUPTED) from error
-
-
-def on_cluster(namespace: str | None, work: Callable[["Cluster"], Awaitable[Result]]) -> Result:
-    """Runs `work` on the selected cluster."""
-    from gateway_cli.cluster.client import open_cluster
-
-    async def run() -> Result:
-        async with open_cluster(namespace) as cluster:
-            return await work(cluster)
-
-    with exit_on_error():
-        return asyncio.run(run())
 
 
 def confirm(question: str, yes: bool) -> None:

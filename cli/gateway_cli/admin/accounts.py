@@ -7,9 +7,10 @@ import typer
 from gateway_cli.admin.documents import complete_account, describe_account
 from gateway_cli.admin.objects import KindView
 from gateway_cli.admin.webhooks import app as webhooks_app
+from gateway_cli.cluster.client import on_cluster
 from gateway_cli.options import AccountName, Namespace, RequestsPerMinute, Yes, parse_dollars
 from gateway_cli.output import Column, Output
-from gateway_cli.session import confirm, on_cluster
+from gateway_cli.session import confirm
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.key import GatewayKey
 

@@ -6,8 +6,9 @@ always there, null where nothing is known. Scripts rely on the names.
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import Forbidden
 from gateway_core.api.account import Funds
 from gateway_core.api.ids import name_to_id
@@ -18,9 +19,6 @@ from gateway_core.api.resource import Object
 from gateway_core.api.usage import GatewayUsage
 from gateway_core.billing.spending import render_balance, render_spending
 from gateway_core.billing.usage import sum_usage
-
-if TYPE_CHECKING:
-    from gateway_cli.cluster.client import Cluster
 
 Document = dict[str, Any]
 
@@ -156,7 +154,7 @@ def describe_task(obj: Object) -> Document:
     }
 
 
-async def complete_account(cluster: "Cluster", obj: Object) -> Object:
+async def complete_account(cluster: Cluster, obj: Object) -> Object:
     """The account with its money as of now in its status, counted from GatewayUsage.
 
     The operator writes the same figures once a minute. Calls under way hold more until they end,
@@ -169,7 +167,7 @@ async def complete_account(cluster: "Cluster", obj: Object) -> Object:
     return _with_status(obj, render_balance(funds, sum_usage(usage).charged))
 
 
-async def complete_budget(cluster: "Cluster", obj: Object) -> Object:
+async def complete_budget(cluster: Cluster, obj: Object) -> Object:
     """The key or guardrail with what it has used, and when that becomes less, in its status."""
     is_key = obj["kind"] == GatewayKey.kind_name
     subject = (subject_of_key if is_key else subject_of_guardrail)(obj["metadata"]["name"])
@@ -234,7 +232,7 @@ def _find_key_state(spec: Mapping[str, Any]) -> str:
     return "disabled" if spec.get("disabled") else "active"
 
 
-async def _read_usage(cluster: "Cluster", account: str) -> list[Object] | None:
+async def _read_usage(cluster: Cluster, account: str) -> list[Object] | None:
     """The account's usage; None where it may not be read: the status is shown as it is."""
     try:
         return await cluster.list_all(GatewayUsage, **{"spec.accountName": account})

@@ -9,23 +9,20 @@ import json
 import secrets
 import shlex
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from gateway_cli.admin.documents import dollars
 from gateway_cli.cluster import FIELD_MANAGER
+from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.cluster.errors import ClusterError, OutcomeUnknown
 from gateway_cli.options import AccountName, Dollars, Namespace
 from gateway_cli.output import Output, print_done, print_note
-from gateway_cli.session import on_cluster
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import GROUP
 from gateway_core.api.money import MAX_MICROS
 from gateway_core.api.times import format_time
-
-if TYPE_CHECKING:
-    from gateway_cli.cluster.client import Cluster
 
 REFERENCES_ANNOTATION = f"{GROUP}/fund-references"
 REMEMBERED = timedelta(days=90)
@@ -68,7 +65,7 @@ def fund(
         print_note(f"reference {reference}")
     payment = Payment(reference, pot, amount)
 
-    async def run(cluster: "Cluster") -> dict[str, Any]:
+    async def run(cluster: Cluster) -> dict[str, Any]:
         try:
             return await cluster.change(GatewayAccount, account, payment.decide)
         except OutcomeUnknown as error:

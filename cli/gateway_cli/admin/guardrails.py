@@ -1,6 +1,6 @@
 """`gatewayctl guardrails`: limits that some keys of an account share."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from gateway_cli.admin.limits import (
 )
 from gateway_cli.admin.objects import KindView, Patch
 from gateway_cli.admin.tokens import name_declared
+from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.cluster.errors import AlreadyThere, ClusterError
 from gateway_cli.options import (
     AccountFilter,
@@ -32,16 +33,13 @@ from gateway_cli.options import (
     Yes,
 )
 from gateway_cli.output import Column, Output
-from gateway_cli.session import confirm, on_cluster
+from gateway_cli.session import confirm
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
 from gateway_core.api.ids import ACCOUNT_LABEL, id_to_name
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.limits import MOST_GUARDRAILS
 from gateway_core.api.resource import Object
-
-if TYPE_CHECKING:
-    from gateway_cli.cluster.client import Cluster
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 limit_app = typer.Typer(
@@ -136,7 +134,7 @@ def create(
         ),
     }
 
-    async def run(cluster: "Cluster") -> Object:
+    async def run(cluster: Cluster) -> Object:
         await cluster.get(GatewayAccount, account)
         for other in await cluster.list_all(GatewayGuardrail, **{"spec.accountName": account}):
             if other["spec"]["displayName"] == display_name:
@@ -215,7 +213,7 @@ def assign(
     """Add KEYS to a guardrail: all of them, or none if one cannot be added."""
     wanted = [id_to_name(key) for key in keys]
 
-    async def run(cluster: "Cluster") -> Object:
+    async def run(cluster: Cluster) -> Object:
         name = id_to_name(guardrail)
         account = (await cluster.get(GatewayGuardrail, name))["spec"]["accountName"]
         for key in wanted:
@@ -259,7 +257,7 @@ def delete(
     """Delete a guardrail without keys."""
     name = id_to_name(guardrail)
 
-    async def check(cluster: "Cluster") -> None:
+    async def check(cluster: Cluster) -> None:
         keys = _keys_of(await cluster.get(GatewayGuardrail, name))
         if keys and not force:
             raise ClusterError(

@@ -6,7 +6,7 @@ A key is made here, and its secret shown once, or by the operator, which writes 
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -21,6 +21,7 @@ from gateway_cli.admin.limits import (
 )
 from gateway_cli.admin.objects import KindView, Patch
 from gateway_cli.admin.tokens import find_key_ring, name_declared, rotate_tokens
+from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.options import (
     AccountFilter,
@@ -43,14 +44,11 @@ from gateway_cli.options import (
     parse_period,
 )
 from gateway_cli.output import Column, Format, Output, print_note, print_one, print_plain
-from gateway_cli.session import confirm, on_cluster
+from gateway_cli.session import confirm
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.ids import ACCOUNT_LABEL, id_to_name
 from gateway_core.api.key import KEY_PREFIX, MOST_OVERLAP_SECONDS, GatewayKey, KeyClass
 from gateway_core.api.resource import Object
-
-if TYPE_CHECKING:
-    from gateway_cli.cluster.client import Cluster
 
 PATIENCE_SECONDS = 30.0
 PAUSE_SECONDS = 0.25
@@ -147,7 +145,7 @@ def create(
         "metadata": dict(parse_pair(entry, "--note") for entry in note or ()) or None,
     }
 
-    async def run(cluster: "Cluster") -> tuple[Object, str | None]:
+    async def run(cluster: Cluster) -> tuple[Object, str | None]:
         await cluster.get(GatewayAccount, account)
         if created_by is not None:
             await cluster.get(GatewayUser, created_by)
@@ -262,7 +260,7 @@ def rotate(
     if overlap > MOST_OVERLAP_SECONDS:
         raise typer.BadParameter("--overlap is at most 7d")
 
-    async def run(cluster: "Cluster") -> tuple[Object, str | None]:
+    async def run(cluster: Cluster) -> tuple[Object, str | None]:
         name = id_to_name(key)
         spec = _refuse_revoked(await cluster.get(GatewayKey, name))["spec"]
         if "secretName" in spec:
@@ -329,7 +327,7 @@ def _print_secret(obj: Object, plaintext: str | None, text: str, output: Format)
         )
 
 
-async def _wait_written(cluster: "Cluster", name: str) -> Object:
+async def _wait_written(cluster: Cluster, name: str) -> Object:
     """The key once the operator has made its secret, or as it is after half a minute."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:

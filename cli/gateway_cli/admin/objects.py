@@ -2,14 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.output import Column, Document, Format, print_done, print_list, print_one
-from gateway_cli.session import on_cluster
 from gateway_core.api.resource import Object, Resource
-
-if TYPE_CHECKING:
-    from gateway_cli.cluster.client import Cluster
 
 Patch = dict[str, Any]
 
@@ -35,11 +32,11 @@ class KindView:
         name: str,
         namespace: str | None,
         output: Format,
-        complete: "Callable[[Cluster, Object], Awaitable[Object]] | None" = None,
+        complete: Callable[[Cluster, Object], Awaitable[Object]] | None = None,
     ) -> None:
         """Prints one object, after `complete` has brought its status up to date."""
 
-        async def read(cluster: "Cluster") -> Object:
+        async def read(cluster: Cluster) -> Object:
             obj = await cluster.get(self.kind, name)
             return await complete(cluster, obj) if complete else obj
 

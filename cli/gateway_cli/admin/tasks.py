@@ -6,11 +6,11 @@ import typer
 
 from gateway_cli.admin.documents import describe_task
 from gateway_cli.admin.objects import KindView, Patch
+from gateway_cli.cluster.client import on_cluster
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.options import AccountFilter, Namespace, TaskName
 from gateway_cli.output import Column, Output, print_done, print_list
 from gateway_cli.rest import tasks as rest
-from gateway_cli.session import on_cluster
 from gateway_core.api.ids import id_to_name
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask

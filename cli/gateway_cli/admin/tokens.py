@@ -11,16 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import ClusterError, Forbidden
 from gateway_core.api.ids import IdMint, id_to_name
 from gateway_core.api.key import KEY_PREFIX, KeyClass, digest, mint_key
 from gateway_core.api.times import format_time
 from gateway_core.callbacks.signing import SECRET_PREFIX
-
-if TYPE_CHECKING:
-    from gateway_cli.cluster.client import Cluster
 
 PARTS = {"app.kubernetes.io/part-of": "model-gateway"}
 SECRET_LABELS = {**PARTS, "app.kubernetes.io/managed-by": "gatewayctl"}
@@ -54,9 +52,7 @@ class KeyRing:
         return id_to_name(IdMint(self.id_key).mint_random(prefix, account))
 
 
-async def find_key_ring(
-    cluster: "Cluster", secret_name: str | None, folder: Path | None
-) -> KeyRing:
+async def find_key_ring(cluster: Cluster, secret_name: str | None, folder: Path | None) -> KeyRing:
     """The key ring of the folder or Secret named, else of the namespace's only one.
 
     Raises:

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from gateway_cli.admin.documents import dollars
+from gateway_cli.cluster.client import on_cluster
 from gateway_cli.options import Namespace, complete_accounts, parse_day
 from gateway_cli.output import Column, Output, print_list, print_note
-from gateway_cli.session import on_cluster
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.usage import GatewayUsage
 

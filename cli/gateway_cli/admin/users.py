@@ -1,11 +1,12 @@
 """`gatewayctl users`: people, and what they are in which account (contract §9.2)."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from gateway_cli.admin.documents import describe_user
 from gateway_cli.admin.objects import KindView, Patch
+from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.options import (
     AccountFilter,
@@ -16,12 +17,9 @@ from gateway_cli.options import (
     complete_accounts,
 )
 from gateway_cli.output import Column, Output, print_list
-from gateway_cli.session import confirm, on_cluster
+from gateway_cli.session import confirm
 from gateway_core.api.account import GatewayAccount, GatewayUser, Role
 from gateway_core.api.resource import Object
-
-if TYPE_CHECKING:
-    from gateway_cli.cluster.client import Cluster
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -90,7 +88,7 @@ def create(
 ) -> None:
     """Create a user, optionally with a role in --account."""
 
-    async def run(cluster: "Cluster") -> Object:
+    async def run(cluster: Cluster) -> Object:
         if account:
             await cluster.get(GatewayAccount, account)
         spec = {
@@ -113,7 +111,7 @@ def grant(
 ) -> None:
     """Set a user's role in an account; their keys follow."""
 
-    async def run(cluster: "Cluster") -> Object:
+    async def run(cluster: Cluster) -> Object:
         await cluster.get(GatewayAccount, account)
         return await cluster.change(GatewayUser, user, decide)
 

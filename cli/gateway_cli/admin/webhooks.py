@@ -9,21 +9,18 @@ import contextlib
 import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from gateway_cli.admin.tokens import SECRET_LABELS, make_webhook_secret
+from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.cluster.errors import ClusterError, OutcomeUnknown
 from gateway_cli.options import AccountName, Namespace
 from gateway_cli.output import Output, print_note, print_one, print_plain
-from gateway_cli.session import on_cluster
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import ACCOUNT_LABEL
 from gateway_core.api.times import format_time
-
-if TYPE_CHECKING:
-    from gateway_cli.cluster.client import Cluster
 
 OVERLAP = timedelta(hours=24)
 ENTRY = "secret"
@@ -39,7 +36,7 @@ app = typer.Typer(
 def show(account: AccountName, namespace: Namespace = None, output: Output = "table") -> None:
     """Print the signing secret, for the author of the receiver."""
 
-    async def read(cluster: "Cluster") -> dict[str, Any]:
+    async def read(cluster: Cluster) -> dict[str, Any]:
         spec = (await cluster.get(GatewayAccount, account))["spec"]
         ref = spec.get("webhookSecretRef")
         if ref is None:
@@ -74,7 +71,7 @@ def rotate(
 ) -> None:
     """Create a new signing secret and print it; the old one also signs for 24 hours."""
 
-    async def run(cluster: "Cluster") -> dict[str, Any]:
+    async def run(cluster: Cluster) -> dict[str, Any]:
         value = make_webhook_secret()
         name = secret_name or f"{account}-webhook-{secrets.token_hex(3)}"
         now = datetime.now(UTC)
@@ -111,7 +108,7 @@ def rotate(
 
 
 async def _refer(
-    cluster: "Cluster",
+    cluster: Cluster,
     account: str,
     name: str,
     decide: Callable[[dict[str, Any]], dict[str, Any] | None],

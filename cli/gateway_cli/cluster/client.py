@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from gateway_cli.cluster import FIELD_MANAGER
@@ -24,12 +24,13 @@ from gateway_cli.cluster.errors import (
     explain_refusal,
     explain_silence,
 )
-from gateway_cli.session import SELECTED
+from gateway_cli.session import SELECTED, exit_on_error
 from gateway_core.api.ids import API_VERSION
 from gateway_core.api.resource import Object, Resource
-from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.connection import NoCluster, find_connection
 from gateway_core.kube.errors import KubernetesError
+
+if TYPE_CHECKING:
+    from gateway_core.kube.client import KubernetesClient
 
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
@@ -62,6 +63,10 @@ async def open_cluster(
     Raises:
         ClusterError: no configuration names a cluster, or its credentials cannot be read.
     """
+    # help and completion of commands do without an HTTP client
+    from gateway_core.kube.client import KubernetesClient
+    from gateway_core.kube.connection import NoCluster, find_connection
+
     selected = SELECTED.get()
     chosen = (kubeconfig, None) if kubeconfig else (selected.kubeconfig, selected.context)
     async with AsyncExitStack() as stack:
@@ -87,7 +92,7 @@ class Cluster:
     """
 
     def __init__(
-        self, kube: KubernetesClient, namespace: str, server: str, patience: float = 0.0
+        self, kube: "KubernetesClient", namespace: str, server: str, patience: float = 0.0
     ) -> None:
         self._kube = kube
         self.namespace = namespace
@@ -288,6 +293,17 @@ class Cluster:
         except ClusterError:
             return NotThere(text)
         return NotThere(text + _suggest(name, known))
+
+
+def on_cluster(namespace: str | None, work: Callable[[Cluster], Awaitable[Result]]) -> Result:
+    """Runs `work` on the selected cluster; a CommandError ends the command."""
+
+    async def run() -> Result:
+        async with open_cluster(namespace) as cluster:
+            return await work(cluster)
+
+    with exit_on_error():
+        return asyncio.run(run())
 
 
 async def _retry_conflicts(what: str, attempt: Callable[[], Awaitable[Result]]) -> Result:

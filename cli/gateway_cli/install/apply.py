@@ -16,6 +16,7 @@ import typer
 
 from gateway_cli.admin.documents import dollars
 from gateway_cli.cluster import FIELD_MANAGER
+from gateway_cli.cluster.client import open_cluster
 from gateway_cli.cluster.manifests import read_manifests
 from gateway_cli.options import Namespace, parse_period
 from gateway_cli.output import Output, print_data, print_note, print_plain
@@ -58,8 +59,6 @@ def apply(
     """
 
     async def run() -> list[dict[str, str]]:
-        from gateway_cli.cluster.client import open_cluster
-
         applied = []
         objects = read_manifests(files)
         async with open_cluster(namespace, patience=patience) as cluster:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gateway_cli.admin.tokens import SECRET_LABELS, make_secret_key, make_webhook_secret
+from gateway_cli.cluster.client import open_cluster
 from gateway_cli.install.trial import Trial, run_trial
 from gateway_cli.options import Namespace
 from gateway_cli.output import print_plain
@@ -44,8 +45,6 @@ def secrets(
         wanted[name] = {"secret": make_webhook_secret()}
 
     async def run() -> None:
-        from gateway_cli.cluster.client import open_cluster
-
         async with open_cluster(namespace, patience=PATIENCE_SECONDS) as cluster:
             for name, content in wanted.items():
                 made = await cluster.ensure_secret(name, content, SECRET_LABELS)
