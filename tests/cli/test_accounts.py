@@ -104,13 +104,13 @@ def test_payments_at_once_are_all_added_and_a_repeated_one_once(
 
 
 @pytest.mark.parametrize("amount", ["12,50", "-3", "1e3", "0.0000001", "lots", "0", "99999999999"])
-def test_what_is_no_amount_adds_nothing(gatewayctl, read, account, amount):
+def test_invalid_amount_adds_nothing(gatewayctl, read, account, amount):
     said = gatewayctl("fund", account, "--", amount, code=2)
     assert "12.50" in said.refusal or "more than 0" in said.refusal
     assert "funds" not in read("gatewayaccount", account)["spec"]
 
 
-def test_who_applies_the_funds_is_told_of(gatewayctl, control_plane, tmp_path, account):
+def test_other_field_manager_of_funds_is_named(gatewayctl, control_plane, tmp_path, account):
     declared = {
         "apiVersion": "modelgateway.dev/v1alpha1",
         "kind": "GatewayAccount",
@@ -123,7 +123,7 @@ def test_who_applies_the_funds_is_told_of(gatewayctl, control_plane, tmp_path, a
     assert "gitops had applied the funds" in gatewayctl("fund", account, "1").refusal
 
 
-def test_a_webhook_secret_is_made_shown_and_rotated_with_a_day_of_both(gatewayctl, read, account):
+def test_webhook_secret_rotation_keeps_both_secrets_for_a_day(gatewayctl, read, account):
     assert "rotate" in gatewayctl("accounts", "webhook-secret", "show", account, code=4).refusal
     first = gatewayctl("accounts", "webhook-secret", "rotate", account).out.strip()
     assert len(read_secret(first)) == 32
@@ -183,7 +183,7 @@ def describe_account(name, **funds):
     )
 
 
-def test_applying_an_account_again_takes_back_nothing_that_was_paid_in(gatewayctl, read):
+def test_apply_keeps_funds_paid_in_since(gatewayctl, read):
     name = f"acct-{secrets.token_hex(4)}"
 
     def apply(*options, **funds):
@@ -209,9 +209,7 @@ def test_applying_an_account_again_takes_back_nothing_that_was_paid_in(gatewayct
     assert apply("--lower-funds", **first) == (first, "")
 
 
-def test_money_that_is_added_while_an_account_is_applied_stays(
-    gatewayctl, read, monkeypatch, account
-):
+def test_apply_keeps_funds_added_concurrently(gatewayctl, read, monkeypatch, account):
     call, payments = KubernetesClient.call, [7, 8]
 
     async def pay_before(self, method, path, **options):
@@ -229,7 +227,7 @@ def test_money_that_is_added_while_an_account_is_applied_stays(
 
 
 @pytest.mark.parametrize(("fate", "paid"), [("done", 12), ("not done", 7), ("504", 12)])
-def test_a_payment_of_unknown_outcome_is_repeated_by_its_reference_and_added_once(
+def test_payment_of_unknown_outcome_is_added_once_by_its_reference(
     gatewayctl, read, account, lose_answers, fate, paid
 ):
     gatewayctl("fund", account, "7")
@@ -244,7 +242,7 @@ def test_a_payment_of_unknown_outcome_is_repeated_by_its_reference_and_added_onc
         assert read("gatewayaccount", account)["spec"]["funds"]["paidMicros"] == 12_000_000
 
 
-def test_an_api_server_that_nothing_was_sent_to_has_added_nothing(gatewayctl, monkeypatch, account):
+def test_unreachable_api_server_is_no_unknown_outcome(gatewayctl, monkeypatch, account):
     async def refuse(self, method, path, **options):
         raise KubernetesUnavailable("the Kubernetes API was not reached")
 
@@ -252,7 +250,7 @@ def test_an_api_server_that_nothing_was_sent_to_has_added_nothing(gatewayctl, mo
     assert "not known" not in gatewayctl("fund", account, "5", code=5).refusal
 
 
-def test_references_are_kept_for_90_days_and_none_is_dropped_for_want_of_room(
+def test_references_are_kept_for_90_days_and_a_full_annotation_refuses_payments(
     gatewayctl, control_plane, read, account, monkeypatch
 ):
     def note(count, age):
@@ -281,7 +279,7 @@ def test_references_are_kept_for_90_days_and_none_is_dropped_for_want_of_room(
 
 
 @pytest.mark.parametrize("fates", [("done",), ("not done",), ("504",), ("not done", "504")])
-def test_a_rotation_whose_answer_is_lost_leaves_the_secret_that_signs(
+def test_rotation_with_lost_answer_keeps_the_signing_secret(
     gatewayctl, control_plane, read, account, lose_answers, fates
 ):
     gatewayctl("accounts", "webhook-secret", "rotate", account)
@@ -299,7 +297,7 @@ def test_a_rotation_whose_answer_is_lost_leaves_the_secret_that_signs(
     assert gatewayctl("accounts", "webhook-secret", "show", account).out.strip() == value
 
 
-def test_what_is_deleted_is_told_to_scripts(gatewayctl, account):
+def test_delete_prints_a_document_for_scripts(gatewayctl, account):
     gatewayctl("users", "create", "del", "--email", "d@example.com", "--account", account)
     for noun, name in (("users", "del"), ("accounts", account)):
         said = gatewayctl(noun, "delete", name, "--yes", "-o", "json").document

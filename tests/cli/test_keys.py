@@ -20,7 +20,7 @@ def key(gatewayctl, account, pepper_secret):
     return make_key(gatewayctl, account, "--name", "CI")
 
 
-def test_a_key_opens_with_what_was_printed_once(gatewayctl, read, account, pepper_secret):
+def test_printed_secret_matches_the_digest_of_the_key(gatewayctl, read, account, pepper_secret):
     said = gatewayctl(
         *("keys", "create", account, "--name", "CI", "--limit", "25", "--window", "weekly"),
         *("--rpm", 30, "--model", "veo-*", "--model", "kling", "--provider", "sim"),
@@ -171,7 +171,7 @@ def test_a_rotation_keeps_the_old_secret_for_the_overlap_only(gatewayctl, read, 
     gatewayctl("keys", "rotate", name, "--overlap", "8d", code=2)
 
 
-def test_the_operator_is_left_to_make_a_key(
+def test_secret_name_leaves_the_key_to_the_operator(
     gatewayctl, read, patch_status, account, monkeypatch, control_plane
 ):
     monkeypatch.setattr("gateway_cli.admin.keys.PATIENCE_SECONDS", 0.2)
@@ -203,7 +203,7 @@ def test_restrictions_are_changed_and_cleared(gatewayctl, read, key):
     gatewayctl("keys", "set", key["name"], "--rpm", 5, "--clear", "rpm", code=2)
 
 
-def test_without_a_pepper_nothing_is_made(gatewayctl, read, control_plane, account, tmp_path):
+def test_missing_pepper_creates_no_key(gatewayctl, read, control_plane, account, tmp_path):
     said = gatewayctl("keys", "create", account, "--pepper-secret", "no-such", code=4)
     assert "no-such" in said.err
     gatewayctl("keys", "create", account, "--secrets-dir", tmp_path, code=4)
@@ -216,9 +216,7 @@ def test_without_a_pepper_nothing_is_made(gatewayctl, read, control_plane, accou
     assert [item["name"] for item in listed] == [said["name"]]
 
 
-def test_a_guardrail_holds_for_the_keys_assigned_all_or_none(
-    gatewayctl, read, account, pepper_secret
-):
+def test_assign_takes_all_keys_or_none(gatewayctl, read, account, pepper_secret):
     keys = [make_key(gatewayctl, account)["name"] for _ in range(2)]
     made = gatewayctl(
         *("guardrails", "create", account, "--name", "Interns", "--limit", "50"),

@@ -83,7 +83,7 @@ def test_the_context_named_is_used(gatewayctl, limited):
     assert "third" in said.refusal
 
 
-def test_names_that_are_like_it_are_told(gatewayctl):
+def test_similar_names_are_suggested(gatewayctl):
     gatewayctl("apply", "-f", "-", stdin=ACME)
     said = gatewayctl("accounts", "describe", "acmee", code=4)
     assert "did you mean acme?" in said.refusal
@@ -95,7 +95,7 @@ def test_the_schema_is_quoted(gatewayctl):
     assert "lowercase" in said.refusal or "RFC 1123" in said.refusal
 
 
-def test_no_cluster_says_how_one_is_chosen(gatewayctl, monkeypatch, tmp_path):
+def test_missing_cluster_explains_how_to_choose_one(gatewayctl, monkeypatch, tmp_path):
     monkeypatch.delenv("KUBECONFIG")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert "KUBECONFIG" in gatewayctl("accounts", "list", code=4).refusal
@@ -111,7 +111,7 @@ def test_no_cluster_says_how_one_is_chosen(gatewayctl, monkeypatch, tmp_path):
     assert "very-secret" not in said.err
 
 
-def test_credentials_that_are_not_known_are_told(gatewayctl, limited, tmp_path):
+def test_unknown_credentials_are_explained(gatewayctl, limited, tmp_path):
     config = yaml.safe_load(limited[0].read_text())
     config["users"][0]["user"] = {"token": "stale-token"}
     (tmp_path / "config").write_text(yaml.safe_dump(config))
@@ -123,7 +123,7 @@ def test_credentials_that_are_not_known_are_told(gatewayctl, limited, tmp_path):
 REST = ("--base-url", "http://127.0.0.1:9", "--service", "sim")
 
 
-def test_a_key_comes_from_the_environment_or_a_file_and_is_checked_at_once(
+def test_api_key_is_read_from_environment_or_file_and_validated_first(
     gatewayctl, monkeypatch, tmp_path
 ):
     monkeypatch.delenv("GATEWAY_API_KEY", raising=False)
@@ -150,7 +150,7 @@ def test_a_key_comes_from_the_environment_or_a_file_and_is_checked_at_once(
         ("--timeout", "soon"),
     ],
 )
-def test_what_is_written_wrongly_is_a_usage_error(gatewayctl, monkeypatch, options):
+def test_malformed_option_is_a_usage_error(gatewayctl, monkeypatch, options):
     monkeypatch.setenv("GATEWAY_API_KEY", mint_key().plaintext)
     command = ("tasks", "create", "--model", "q4", *REST, *options)
     assert "Traceback" not in gatewayctl(*command, code=2).err

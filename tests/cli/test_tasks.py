@@ -53,7 +53,7 @@ def test_a_task_is_listed_described_and_cancelled_once(
     assert "The task was cancelled." in shown
 
 
-def test_a_callback_is_delivered_once_more_when_there_is_one_to_deliver(
+def test_redeliver_needs_a_callback_of_an_ended_task(
     gatewayctl, read, patch_status, account, make_task
 ):
     without = make_task(account)
@@ -79,7 +79,7 @@ def describe_sum(account, folder):
     return path
 
 
-def test_usage_is_told_by_day_model_and_account_with_totals(
+def test_usage_is_grouped_by_day_model_and_account_with_totals(
     gatewayctl, control_plane, patch_status, account, tmp_path
 ):
     days = {

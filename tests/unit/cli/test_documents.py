@@ -28,7 +28,7 @@ DESCRIBED = {
 
 @pytest.mark.parametrize("noun", DESCRIBED)
 @pytest.mark.parametrize("case", ["full", "bare"])
-def test_a_document_is_the_golden_one(noun: str, case: str) -> None:
+def test_document_equals_the_golden_one(noun: str, case: str) -> None:
     """`full` has every field set; `bare` is the least that the schema takes."""
     obj = yaml.safe_load((GOLDEN / f"{noun}-{case}.in.yaml").read_text())
     expected = json.loads((GOLDEN / f"{noun}-{case}.json").read_text())
@@ -73,7 +73,7 @@ def test_usage_by_two_names_has_a_row_for_each_pair() -> None:
     ]
 
 
-def test_days_before_those_kept_are_one_sum() -> None:
+def test_days_without_rows_are_one_sum() -> None:
     assert sum_earlier(USAGE) == {
         "through_day": "2026-11-12",
         "requests": 9,
@@ -89,7 +89,7 @@ def test_days_before_those_kept_are_one_sum() -> None:
 COLUMNS = (Column("NAME", "name"), Column("COST", "cost", right=True))
 
 
-def test_a_table_cuts_nothing_off_and_reads_no_markup(capsys) -> None:
+def test_table_wraps_no_cell_and_reads_no_markup(capsys) -> None:
     documents = [{"name": "[red]" + "x" * 300, "cost": "1.25"}, {"name": "y", "cost": None}]
     print_list(documents, COLUMNS, "table", noun="things", footer={"name": None, "cost": "1.25"})
     head, first, second, total = capsys.readouterr().out.splitlines()
@@ -99,7 +99,7 @@ def test_a_table_cuts_nothing_off_and_reads_no_markup(capsys) -> None:
     assert total.split() == ["1.25"]
 
 
-def test_an_empty_list_is_a_document_for_scripts_and_a_note_for_people(capsys) -> None:
+def test_empty_list_is_a_document_or_a_note(capsys) -> None:
     print_list([], COLUMNS, "json", noun="things")
     assert json.loads(capsys.readouterr().out) == {"items": []}
     print_list([], COLUMNS, "table", noun="things")
@@ -115,6 +115,6 @@ def test_json_and_yaml_hold_the_same(capsys) -> None:
     assert yaml.safe_load(capsys.readouterr().out) == document
 
 
-def test_a_description_leaves_out_what_is_not_known(capsys) -> None:
+def test_description_omits_unknown_fields(capsys) -> None:
     print_one({"name": "a", "cost": None}, COLUMNS, "table")
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["NAME", "a"]]

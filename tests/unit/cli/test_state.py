@@ -1,13 +1,15 @@
-"""The secrets of a local run, and the file that tells clients of them."""
+"""The secrets of a local run, and the env file and first objects that are filled in with them."""
 
 import base64
 import stat
 import subprocess
 from pathlib import Path
 
+import jmespath
 import pytest
 
-from gateway_cli.local.config import LocalConfig
+from gateway_cli.local.config import MODEL, SERVICE, LocalConfig
+from gateway_cli.local.errors import LocalRunError
 from gateway_cli.local.state import (
     KEYS,
     Credentials,
@@ -15,11 +17,15 @@ from gateway_cli.local.state import (
     ensure_credentials,
     ensure_shared_secrets,
     list_variables,
+    read_first_objects,
     read_shared_secret,
     write_env_file,
 )
+from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.ids import IdMint, Ownership, name_to_id
-from gateway_core.api.key import digest, parse_key
+from gateway_core.api.key import GatewayKey, digest, parse_key
+from gateway_core.api.model import GatewayModel
+from gateway_core.api.provider import GatewayProvider
 
 
 @pytest.fixture
@@ -44,7 +50,7 @@ def test_shared_secrets_are_32_bytes_kept_and_private(config: LocalConfig) -> No
         assert _mode(folder / name) == 0o600
 
 
-def test_a_spoilt_secret_is_refused(config: LocalConfig) -> None:
+def test_malformed_secret_is_refused(config: LocalConfig) -> None:
     ensure_shared_secrets(config.secrets_directory)
     (config.secrets_directory / "pepper-1").write_text("c2hvcnQ=")
     with pytest.raises(ValueError, match="32 bytes"):
@@ -72,7 +78,7 @@ def test_credentials_are_kept(config: LocalConfig, credentials: Credentials) -> 
     assert _mode(path) == 0o600
 
 
-def test_a_key_that_an_older_run_did_not_make_is_added(
+def test_keys_missing_from_an_older_run_are_added(
     config: LocalConfig, credentials: Credentials
 ) -> None:
     path = config.directory / "credentials.json"
@@ -91,9 +97,7 @@ def test_the_webhook_secret_is_in_the_standard_form(credentials: Credentials) ->
     assert len(base64.b64decode(value, validate=True)) == 32
 
 
-def test_a_shell_reads_the_env_file_as_it_was_meant(
-    config: LocalConfig, credentials: Credentials
-) -> None:
+def test_shell_reads_the_env_file(config: LocalConfig, credentials: Credentials) -> None:
     variables = {**list_variables(config, credentials), "ODD": "a b'c\"$d"}
     write_env_file(config.env_file, variables)
     assert _mode(config.env_file) == 0o600
@@ -103,7 +107,7 @@ def test_a_shell_reads_the_env_file_as_it_was_meant(
     assert {name: read[name] for name in variables} == variables
 
 
-def test_the_env_file_has_what_clients_are_promised(
+def test_env_file_has_the_documented_variables(
     config: LocalConfig, credentials: Credentials
 ) -> None:
     promised = {
@@ -111,3 +115,66 @@ def test_the_env_file_has_what_clients_are_promised(
         *("GATEWAY_MANAGEMENT_KEY", "GATEWAY_MEDIA_URL", "GATEWAY_SIMULATOR_URL", "KUBECONFIG"),
     }
     assert promised <= set(list_variables(config, credentials))
+
+
+@pytest.fixture
+def objects(config: LocalConfig, credentials: Credentials) -> dict[tuple[str, str], dict]:
+    found = read_first_objects(config, credentials)
+    assert "${" not in str(found)
+    return {(item["kind"], item["metadata"]["name"]): item for item in found}
+
+
+def test_every_object_is_of_its_kind(objects: dict[tuple[str, str], dict]) -> None:
+    kinds = {
+        kind.kind_name: kind
+        for kind in (GatewayAccount, GatewayKey, GatewayModel, GatewayProvider, GatewayUser)
+    }
+    seen = {
+        kinds[kind].model_validate(item).kind_name
+        for (kind, _), item in objects.items()
+        if kind in kinds
+    }
+    assert seen == set(kinds)
+
+
+def test_references_name_objects_of_the_run(objects: dict[tuple[str, str], dict]) -> None:
+    for (kind, name), item in objects.items():
+        spec = item.get("spec", {})
+        if kind == "GatewayKey":
+            assert ("GatewayAccount", spec["accountName"]) in objects
+            member = objects["GatewayUser", spec["createdBy"]]["spec"]["memberships"]
+            assert spec["accountName"] in [one["accountName"] for one in member]
+            assert item["metadata"]["labels"]["modelgateway.dev/account"] == spec["accountName"]
+        for field in ("webhookSecretRef", "credentialsSecretRef"):
+            if field in spec:
+                secret = objects["Secret", spec[field]["name"]]
+                assert spec[field]["key"] in secret["stringData"], name
+        for route in spec.get("routes", []):
+            assert ("GatewayProvider", route["providerName"]) in objects
+    model = objects["GatewayModel", MODEL]
+    assert (model["spec"]["modelId"], model["spec"]["service"]) == (MODEL, SERVICE)
+
+
+def test_the_providers_expressions_are_jmespath(objects: dict[tuple[str, str], dict]) -> None:
+    http = objects["GatewayProvider", "simulated"]["spec"]["http"]
+    submission = {"model": "q4", "reference": "uid", "input": {"prompt": "x", "audio": False}}
+    body = jmespath.search(http["submit"]["body"], submission)
+    assert (body["model"], body["prompt"], body["client_reference"]) == ("q4", "x", "uid")
+    assert body["with_audio"] is False
+    answer = {"job": {"state": "done", "outputs": [{"url": "u"}], "seconds": 5, "error": None}}
+    poll = http["poll"]
+    assert jmespath.search(poll["outputs"], answer) == ["u"]
+    assert jmespath.search(poll["state"], answer) in poll["stateWords"]["succeeded"]
+    assert jmespath.search(poll["errorMessage"], answer) is None
+    assert jmespath.search(http["lookup"]["jobId"], {"jobs": []}) is None
+
+
+def test_unknown_placeholder_is_an_error(
+    config: LocalConfig, credentials: Credentials, tmp_path: Path
+) -> None:
+    folder = tmp_path / "examples" / "local"
+    folder.mkdir(parents=True)
+    (folder / "odd.yaml").write_text("a: ${NOBODY_KNOWS}")
+    elsewhere = LocalConfig(root=tmp_path, directory=config.directory)
+    with pytest.raises(LocalRunError, match="NOBODY_KNOWS"):
+        read_first_objects(elsewhere, credentials)

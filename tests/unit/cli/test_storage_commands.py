@@ -63,7 +63,9 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_small_file_goes_up_in_one_call(run: Run, server: StorageServer, tmp_path: Path) -> None:
+def test_small_file_is_uploaded_in_one_call(
+    run: Run, server: StorageServer, tmp_path: Path
+) -> None:
     path = tmp_path / 'ä "small".jsonl'
     path.write_bytes(b"{}\n" * 300)
     file = run("files", "upload", path, "--purpose", "batch")
@@ -72,16 +74,14 @@ def test_a_small_file_goes_up_in_one_call(run: Run, server: StorageServer, tmp_p
     assert server.calls == ["create_file"]
 
 
-def test_a_large_file_goes_up_in_parts_and_is_whole(
-    run: Run, server: StorageServer, source: Path
-) -> None:
+def test_large_file_is_uploaded_in_parts(run: Run, server: StorageServer, source: Path) -> None:
     file = run("files", "upload", source)
     assert server.contents[file["id"]] == source.read_bytes()
     assert server.count("add_part") == 11
     assert list(list_states()) == []
 
 
-def test_a_small_file_goes_up_in_parts_where_that_is_asked_for(
+def test_small_file_is_uploaded_in_parts_on_request(
     run: Run, server: StorageServer, tmp_path: Path
 ) -> None:
     path = tmp_path / "small"
@@ -94,7 +94,7 @@ def test_a_small_file_goes_up_in_parts_where_that_is_asked_for(
 
 @pytest.mark.parametrize("fault", ["drop", "lose", "503"])
 @pytest.mark.parametrize("call", ["create_upload", "add_part", "complete"])
-def test_a_call_that_breaks_is_made_again_and_the_file_is_one(
+def test_broken_call_is_retried_and_makes_one_file(
     run: Run, server: StorageServer, source: Path, call: str, fault: str
 ) -> None:
     server.faults.append((call, fault))
@@ -103,14 +103,11 @@ def test_a_call_that_breaks_is_made_again_and_the_file_is_one(
     assert len(server.files) == len(server.uploads) == 1
 
 
-def test_an_upload_that_was_interrupted_is_gone_on_with(
+def test_interrupted_upload_resumes(
     run: Run, server: StorageServer, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uploading, "AT_ONCE", 1)
     monkeypatch.setattr(client, "ATTEMPTS", 1)
-    for _ in range(4):
-        server.faults.append(("add_part", ""))
-    server.faults.clear()
     added = StorageServer._add_part
 
     async def break_off(self: StorageServer, request: Any, fault: str) -> Any:
@@ -133,7 +130,7 @@ def test_an_upload_that_was_interrupted_is_gone_on_with(
 
 
 @pytest.mark.parametrize("change", ["content", "purpose", "expiry", "ended"])
-def test_what_is_no_longer_the_same_is_begun_anew(
+def test_changed_source_starts_a_new_upload(
     run: Run, server: StorageServer, source: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     monkeypatch.setattr(client, "ATTEMPTS", 1)
@@ -157,7 +154,7 @@ def test_what_is_no_longer_the_same_is_begun_anew(
     assert len(server.uploads) == 2
 
 
-def test_a_source_that_changes_meanwhile_is_no_file(
+def test_source_that_changes_during_the_upload_makes_no_file(
     run: Run, server: StorageServer, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     added = StorageServer._add_part
@@ -171,7 +168,7 @@ def test_a_source_that_changes_meanwhile_is_no_file(
     assert server.files == {}
 
 
-def test_a_refused_upload_leaves_nothing_to_go_on_with(
+def test_refused_upload_leaves_no_state(
     run: Run, server: StorageServer, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GATEWAY_API_KEY", mint_key("Standard").plaintext)
@@ -179,7 +176,7 @@ def test_a_refused_upload_leaves_nothing_to_go_on_with(
     assert list(list_states()) == []
 
 
-def test_a_create_whose_answer_is_lost_is_not_made_twice(
+def test_create_with_lost_answer_is_not_repeated(
     run: Run, server: StorageServer, tmp_path: Path
 ) -> None:
     path = tmp_path / "small"
@@ -209,7 +206,7 @@ def test_a_file_is_shown_and_deleted_once(run: Run, server: StorageServer) -> No
     assert "was deleted" in run("files", "delete", file["id"], "--yes", code=4)
 
 
-def test_a_download_goes_on_where_it_was_cut_off(
+def test_interrupted_download_resumes(
     run: Run, server: StorageServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = os.urandom(3_000_000)
@@ -227,7 +224,7 @@ def test_a_download_goes_on_where_it_was_cut_off(
     run("files", "download", file["id"], "--to", tmp_path, "--force")
 
 
-def test_a_break_is_gone_on_with_by_itself(run: Run, server: StorageServer, tmp_path: Path) -> None:
+def test_download_resumes_by_itself(run: Run, server: StorageServer, tmp_path: Path) -> None:
     content = os.urandom(3_000_000)
     file = server.add_file(content)
     server.faults.append(("content", "cut"))
@@ -236,13 +233,15 @@ def test_a_break_is_gone_on_with_by_itself(run: Run, server: StorageServer, tmp_
     assert (tmp_path / "b").read_bytes() == content
 
 
-def test_bytes_of_another_size_are_no_file(run: Run, server: StorageServer, tmp_path: Path) -> None:
+def test_download_of_another_size_makes_no_file(
+    run: Run, server: StorageServer, tmp_path: Path
+) -> None:
     file = server.add_file(b"abc", bytes=2)
     assert "size" in run("files", "download", file["id"], "--to", tmp_path / "b", code=4)
     assert not (tmp_path / "b").exists()
 
 
-def test_an_upload_is_cancelled_and_forgotten(
+def test_cancelled_upload_leaves_no_state(
     run: Run, server: StorageServer, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as once:
@@ -255,7 +254,7 @@ def test_an_upload_is_cancelled_and_forgotten(
     run("uploads", "cancel", "upload_none", code=4)
 
 
-def test_a_batch_goes_from_a_local_file_to_its_output(
+def test_batch_runs_from_a_local_file_to_its_output(
     run: Run, server: StorageServer, tmp_path: Path
 ) -> None:
     path = tmp_path / "requests.jsonl"

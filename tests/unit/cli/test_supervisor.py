@@ -70,7 +70,7 @@ async def test_a_process_has_a_pid_file_while_it_lives(bench: Bench) -> None:
     assert not _is_running(pid)
 
 
-async def test_one_that_dies_is_started_again_and_said_so(bench: Bench) -> None:
+async def test_dead_process_is_restarted_and_reported(bench: Bench) -> None:
     await bench.supervisor.start(bench.spec("one"))
     before = bench.supervisor.pid_of("one")
     await bench.supervisor.kill("one")
@@ -81,7 +81,7 @@ async def test_one_that_dies_is_started_again_and_said_so(bench: Bench) -> None:
     await _until(lambda: any("one is up again" in line for line in bench.lines))
 
 
-async def test_without_the_policy_it_stays_dead(tmp_path: Path) -> None:
+async def test_dead_process_stays_dead_without_restart_policy(tmp_path: Path) -> None:
     bench = Bench(tmp_path, restart=False)
     await bench.supervisor.start(bench.spec("one"))
     await bench.supervisor.kill("one")
@@ -94,7 +94,7 @@ async def test_without_the_policy_it_stays_dead(tmp_path: Path) -> None:
     await bench.supervisor.stop_all()
 
 
-async def test_one_that_ends_while_starting_is_an_error_with_its_last_words(bench: Bench) -> None:
+async def test_process_that_ends_while_starting_raises_with_its_log(bench: Bench) -> None:
     async def never() -> bool:
         return False
 
@@ -106,7 +106,7 @@ async def test_one_that_ends_while_starting_is_an_error_with_its_last_words(benc
     assert caught.value.log_tail == ["last words"]
 
 
-async def test_one_that_never_becomes_ready_is_ended(bench: Bench) -> None:
+async def test_process_that_never_becomes_ready_is_ended(bench: Bench) -> None:
     async def never() -> bool:
         return False
 
@@ -116,7 +116,7 @@ async def test_one_that_never_becomes_ready_is_ended(bench: Bench) -> None:
     assert not bench.supervisor.is_alive("one")
 
 
-async def test_the_end_comes_in_reverse_order(bench: Bench) -> None:
+async def test_processes_stop_in_reverse_order(bench: Bench) -> None:
     note = bench.folder / "note"
     for name in ("first", "second", "third"):
         script = (
@@ -128,7 +128,7 @@ async def test_the_end_comes_in_reverse_order(bench: Bench) -> None:
     assert note.read_text().split() == ["third", "second", "first"]
 
 
-async def test_one_that_does_not_end_is_killed(bench: Bench) -> None:
+async def test_process_that_ignores_sigterm_is_killed(bench: Bench) -> None:
     script = "trap '' TERM; touch ready; while :; do sleep 0.02; done"
     await bench.supervisor.start(bench.spec("one", ("sh", "-c", script), grace_seconds=0.2))
     await _until((bench.folder / "ready").exists)
@@ -147,7 +147,7 @@ def test_two_supervisors_of_one_folder_are_refused(tmp_path: Path) -> None:
     assert not RunDirectory(tmp_path).is_running()
 
 
-def test_what_an_earlier_run_left_is_ended_and_a_stranger_spared(tmp_path: Path) -> None:
+def test_stale_processes_are_ended_but_not_later_ones_with_their_pid(tmp_path: Path) -> None:
     earlier = RunDirectory(tmp_path)
     earlier.acquire()
     left = subprocess.Popen(SLEEP)
@@ -168,7 +168,7 @@ def test_what_an_earlier_run_left_is_ended_and_a_stranger_spared(tmp_path: Path)
             process.wait()
 
 
-def test_a_process_is_told_from_a_later_one_with_its_pid() -> None:
+def test_process_that_began_after_its_record_is_not_ended() -> None:
     with subprocess.Popen(SLEEP) as process:
         assert not end_process(process.pid, time.time() - 60)
         assert process.poll() is None
@@ -176,7 +176,7 @@ def test_a_process_is_told_from_a_later_one_with_its_pid() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the parent-death signal of Linux")
-async def test_children_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+async def test_children_end_with_a_killed_supervisor(tmp_path: Path) -> None:
     program = """
 import asyncio, os, sys
 from pathlib import Path
@@ -207,13 +207,13 @@ asyncio.run(main())
     await _until(lambda: not _is_running(child))
 
 
-def test_delays_double_up_to_the_longest() -> None:
+def test_backoff_doubles_up_to_the_longest() -> None:
     backoff = Backoff()
     delays = [backoff.next_delay(alive_seconds=1) for _ in range(9)]
     assert delays == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
 
 
-def test_a_steady_life_begins_anew() -> None:
+def test_backoff_resets_after_a_steady_life() -> None:
     backoff = Backoff()
     for _ in range(5):
         backoff.next_delay(alive_seconds=1)

@@ -16,7 +16,7 @@ async def test_the_receiver_is_where_its_url_says(host: str) -> None:
         assert body == b"{}"
 
 
-async def test_without_a_host_there_is_none() -> None:
+async def test_no_receiver_without_a_host() -> None:
     async with _listen(None) as (url, received):
         assert url is None
         assert received.empty()

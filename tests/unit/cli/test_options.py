@@ -28,7 +28,7 @@ def test_dollars_are_exact(text: str, micros: int) -> None:
 
 
 @given(st.integers(0, MAX_MICROS))
-def test_what_is_printed_is_read_as_the_same(micros: int) -> None:
+def test_printed_amounts_parse_to_the_same(micros: int) -> None:
     assert parse_dollars(to_decimal_text(micros)) == micros
 
 
@@ -36,7 +36,7 @@ def test_what_is_printed_is_read_as_the_same(micros: int) -> None:
     "text",
     ["", "-1", "+1", "1,000", "12,50", "1e3", "0.0000001", ".5", "5.", "inf", "\u0661\u0662", "$"],
 )
-def test_what_is_no_amount_is_told_how_one_is_written(text: str) -> None:
+def test_invalid_amount_shows_the_format(text: str) -> None:
     with pytest.raises(typer.BadParameter, match=r"12\.50"):
         parse_dollars(text)
 
@@ -55,7 +55,7 @@ def test_periods(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1.5h", "-1h", "1y", "1h30m", "soon", "999999999w"])
-def test_what_is_no_period_is_a_usage_error(text: str) -> None:
+def test_invalid_period_is_a_usage_error(text: str) -> None:
     with pytest.raises(typer.BadParameter):
         parse_period(text)
 
@@ -68,7 +68,7 @@ def test_moments_are_times_dates_or_periods_from_now() -> None:
 
 
 @pytest.mark.parametrize("text", ["2126-01-31T18:00:00", "2020-01-01", "tomorrow", "2126-13-01"])
-def test_what_is_no_moment_to_come_is_a_usage_error(text: str) -> None:
+def test_invalid_or_past_time_is_a_usage_error(text: str) -> None:
     with pytest.raises(typer.BadParameter):
         parse_moment(text)
 

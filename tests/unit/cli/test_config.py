@@ -41,7 +41,7 @@ def test_a_variable_beats_the_block() -> None:
 
 
 @pytest.mark.parametrize("text", ["http", "-1", "0", "65536", "80.5"])
-def test_a_variable_that_is_no_port_is_refused(text: str) -> None:
+def test_variable_without_a_port_is_refused(text: str) -> None:
     with pytest.raises(LocalRunError, match="GATEWAY_LOCAL_PORT_API"):
         Ports.from_environment({"GATEWAY_LOCAL_PORT_API": text})
 
@@ -60,7 +60,7 @@ def test_a_busy_port_of_a_process_that_is_not_started_does_not_matter(taken: int
     check_ports(replace(Ports.free(), redis=taken), ["etcd", "api"])
 
 
-def test_two_that_want_one_port_are_refused() -> None:
+def test_two_processes_on_one_port_are_refused() -> None:
     free = Ports.free()
     with pytest.raises(PortBusyError, match="both media and api"):
         check_ports(replace(free, api=free.media), ["media", "api"])

@@ -194,7 +194,7 @@ async def test_a_closed_network_falls_through_to_the_build(
         assert f"version.gitVersion={BUILD_VERSION}" in call
 
 
-async def test_an_interrupted_build_goes_on_where_it_was(modules: Path, go: dict[str, str]) -> None:
+async def test_interrupted_build_resumes(modules: Path, go: dict[str, str]) -> None:
     cache = BinaryCache.of_user(go)
     _make_programs(cache.staging(_entry(go, BUILD_VERSION)), "etcd", "kube-apiserver")
     await _resolve(modules, go)
@@ -208,7 +208,7 @@ async def test_two_runs_build_once(modules: Path, go: dict[str, str]) -> None:
     assert len(_read_calls(go)) == len(NAMES)
 
 
-async def test_where_nothing_serves_all_that_was_tried_is_listed(
+async def test_error_lists_all_sources_tried(
     modules: Path, go: dict[str, str], tmp_path: Path
 ) -> None:
     go["KUBEBUILDER_ASSETS"] = str(tmp_path / "missing")

@@ -64,7 +64,7 @@ async def api(server: tuple[Server, str]) -> AsyncIterator[RestApi]:
         yield opened
 
 
-async def test_a_create_is_repeated_with_its_key_after_errors_that_pass(
+async def test_create_is_retried_with_its_key_after_passing_errors(
     api: RestApi, server: tuple[Server, str]
 ) -> None:
     told, _ = server
@@ -79,7 +79,7 @@ async def test_a_create_is_repeated_with_its_key_after_errors_that_pass(
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 409, 413, 429])
-async def test_what_is_refused_for_good_is_not_repeated(
+async def test_final_refusal_is_not_retried(
     api: RestApi, server: tuple[Server, str], status: int
 ) -> None:
     told, _ = server
@@ -91,7 +91,7 @@ async def test_what_is_refused_for_good_is_not_repeated(
     assert len(told.seen) == 1
 
 
-async def test_errors_that_do_not_pass_end_it(api: RestApi, server: tuple[Server, str]) -> None:
+async def test_persistent_errors_end_the_retries(api: RestApi, server: tuple[Server, str]) -> None:
     told, _ = server
     told.answers = [
         (500, {"Retry-After": "0", "X-Request-Id": "req_1"}, {"error": "Something went wrong."})
@@ -103,7 +103,7 @@ async def test_errors_that_do_not_pass_end_it(api: RestApi, server: tuple[Server
 
 
 @pytest.mark.parametrize("body", [{"status": "processing"}, [], "text", None])
-async def test_an_answer_that_is_no_task_is_not_taken_for_one(
+async def test_response_without_an_id_is_refused(
     api: RestApi, server: tuple[Server, str], body: Any
 ) -> None:
     server[0].answers = [(200, {}, body)]
@@ -111,7 +111,7 @@ async def test_an_answer_that_is_no_task_is_not_taken_for_one(
         await api.get_task(OPERATION, "task_a")
 
 
-async def test_nobody_at_the_address_is_told_with_the_variable_to_check(
+async def test_unreachable_api_names_the_variable_to_check(
     unused_tcp_port_of: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "ATTEMPTS", 1)
@@ -147,7 +147,7 @@ async def test_a_video_is_fetched_whole_and_without_the_key(
 
 
 @pytest.mark.parametrize("name", ["cut", "gone"])
-async def test_half_a_video_is_none(
+async def test_incomplete_video_leaves_no_file(
     api: RestApi, server: tuple[Server, str], tmp_path: Path, name: str
 ) -> None:
     path = tmp_path / "task_a-1.mp4"
@@ -159,7 +159,7 @@ async def test_half_a_video_is_none(
     assert list(tmp_path.iterdir()) == [path]
 
 
-async def test_a_folder_that_cannot_be_written_is_told_of(
+async def test_unwritable_folder_is_reported(
     api: RestApi, server: tuple[Server, str], tmp_path: Path
 ) -> None:
     with pytest.raises(RestError, match="cannot be written"):
@@ -193,5 +193,5 @@ def test_wrong_fields_are_named() -> None:
 
 
 @pytest.mark.parametrize("body", [None, [], "<html>", {"detail": "x"}])
-def test_an_answer_of_something_else_is_no_crash(body: Any) -> None:
+def test_response_of_another_server_is_no_crash(body: Any) -> None:
     assert str(read_refusal(418, {}, body)).startswith("418")
