@@ -5,17 +5,19 @@ are in the account's sum of past days and broken down no more; `complete` is fal
 that was asked for has any of them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from gateway_cli.admin.documents import dollars
-from gateway_cli.cluster.client import on_cluster
+from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.options import Namespace, complete_accounts, parse_day
 from gateway_cli.output import Column, Output, print_list, print_note
 from gateway_core.api.account import GatewayAccount
+from gateway_core.api.resource import Object
 from gateway_core.api.usage import GatewayUsage
 
 
@@ -29,7 +31,7 @@ class By(StrEnum):
     DAY = "day"
 
 
-SUMS: tuple[str, ...] = ("requests", "failed", "input_tokens", "output_tokens", "cost_micros")
+Row = dict[str, Any]
 _FIELDS = {
     "requests": "requests",
     "failed": "failed",
@@ -67,13 +69,10 @@ def usage(
     default = By.DAY if account else By.ACCOUNT
     wanted = list(dict.fromkeys(str(name) for name in by or [default]))
 
-    async def read(cluster: Any) -> list[dict[str, Any]]:
+    async def read(cluster: Cluster) -> list[Object]:
         if account:
             await cluster.get(GatewayAccount, account)
-        found: list[dict[str, Any]] = await cluster.list_all(
-            GatewayUsage, **{"spec.accountName": account}
-        )
-        return found
+        return await cluster.list_all(GatewayUsage, **{"spec.accountName": account})
 
     found = on_cluster(namespace, read)
     days = [
@@ -88,7 +87,7 @@ def usage(
     if earlier and since and since > earlier["through_day"]:
         earlier = None
     complete = earlier is None or (since is None and until is None)
-    totals = {**_total(rows), "earlier": earlier, "complete": complete}
+    totals = {**_add_up(rows), "earlier": earlier, "complete": complete}
     columns = (
         *(Column(name.upper(), _name_column(name)) for name in wanted),
         Column("REQUESTS", "requests", right=True),
@@ -109,7 +108,7 @@ def usage(
             )
 
 
-def list_rows(obj: dict[str, Any]) -> list[dict[str, Any]]:
+def list_rows(obj: Object) -> list[Row]:
     """The rows of one day's object."""
     spec = obj["spec"]
     return [
@@ -119,45 +118,37 @@ def list_rows(obj: dict[str, Any]) -> list[dict[str, Any]]:
             "key": row.get("keyName"),
             "model": row.get("modelId"),
             "operation": row.get("operation"),
-            **{name: row.get(field, 0) for name, field in _FIELDS.items()},
+            **_read_sums(row),
         }
         for row in (obj.get("status") or {}).get("rows") or ()
     ]
 
 
-def group_rows(rows: Iterable[dict[str, Any]], by: Sequence[str]) -> list[dict[str, Any]]:
+def group_rows(rows: Iterable[Row], by: Sequence[str]) -> list[Row]:
     """The rows' sums for each combination of the names in `by`, in order of these."""
-    groups: dict[tuple[str | None, ...], dict[str, int]] = {}
+    groups: defaultdict[tuple[str | None, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        sums = groups.setdefault(tuple(row[name] for name in by), dict.fromkeys(SUMS, 0))
-        for name in SUMS:
-            sums[name] += row[name]
+        groups[tuple(row[name] for name in by)].append(row)
     ordered = sorted(groups.items(), key=lambda item: [name or "" for name in item[0]])
-    return [{**dict(zip(by, names, strict=True)), **_with_cost(s)} for names, s in ordered]
+    return [{**dict(zip(by, names, strict=True)), **_add_up(group)} for names, group in ordered]
 
 
-def sum_earlier(found: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+def sum_earlier(found: Iterable[Object]) -> Row | None:
     """The sum of the past days that have no rows, and the newest of them; None without any."""
-    sums = dict.fromkeys(SUMS, 0)
-    through = ""
-    for obj in found:
-        status = obj.get("status") or {}
-        if "day" not in obj["spec"] and status.get("requests"):
-            through = max(through, status.get("throughDay") or "")
-            for name, field in _FIELDS.items():
-                sums[name] += status.get(field, 0)
-    return {"through_day": through, **_with_cost(sums)} if sums["requests"] else None
+    past = [obj.get("status") or {} for obj in found if "day" not in obj["spec"]]
+    past = [status for status in past if status.get("requests")]
+    if not past:
+        return None
+    through = max(status.get("throughDay") or "" for status in past)
+    return {"through_day": through, **_add_up([_read_sums(status) for status in past])}
 
 
-def _total(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    sums = dict.fromkeys(SUMS, 0)
-    for row in rows:
-        for name in SUMS:
-            sums[name] += row[name]
-    return _with_cost(sums)
+def _read_sums(status: Mapping[str, Any]) -> Row:
+    return {name: status.get(field, 0) for name, field in _FIELDS.items()}
 
 
-def _with_cost(sums: dict[str, int]) -> dict[str, Any]:
+def _add_up(rows: Sequence[Row]) -> Row:
+    sums = {name: sum(row[name] for row in rows) for name in _FIELDS}
     return {**sums, "cost": dollars(sums["cost_micros"])}
 
 

@@ -1,4 +1,4 @@
-"""Where the control plane's binaries come from, with a release server and a `go` of its own."""
+"""Sources of the control-plane binaries, with a release server and a `go` of the test's own."""
 
 import asyncio
 import hashlib

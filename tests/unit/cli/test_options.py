@@ -1,4 +1,4 @@
-"""Money, times and periods as they are typed."""
+"""Parsers of money, times and periods on the command line."""
 
 from datetime import UTC, datetime, timedelta
 

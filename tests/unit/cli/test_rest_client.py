@@ -1,4 +1,4 @@
-"""The REST client of `gatewayctl tasks`: what it repeats, what it explains, what it keeps apart."""
+"""The REST client: retries, explained refusals, and the key kept from the media host."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `gatewayctl` loads before it knows what it is to do."""
+"""Modules that `gatewayctl` loads for help and completion."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""`gatewayctl files|uploads|batches`: whole and once, whatever breaks on the way."""
+"""`gatewayctl files|uploads|batches`: each file whole and once, over every interruption."""
 
 import json
 import os
