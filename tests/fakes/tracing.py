@@ -3,7 +3,9 @@
 import secrets
 from collections.abc import Iterator
 
-from gateway_core.observability.tracing import Facts, Span, SpanKind, TraceContext
+from opentelemetry.trace import SpanKind
+
+from gateway_core.observability.tracing import Attributes, Span, TraceContext, Tracer
 
 
 class FakeSpan(Span):
@@ -23,7 +25,7 @@ class FakeSpan(Span):
         self.parent = parent
         self.link = link
         self.facts: dict[str, object] = {}
-        self.events: list[tuple[str, Facts]] = []
+        self.events: list[tuple[str, Attributes]] = []
         self.problem: str | None = None
         self.is_ended = False
 
@@ -34,14 +36,14 @@ class FakeSpan(Span):
     def child(self, name: str, *, kind: SpanKind = SpanKind.INTERNAL) -> "FakeSpan":
         return self.tracer.start(name, kind=kind, parent=self._context)
 
-    def rename(self, name: str) -> None:
+    def update_name(self, name: str) -> None:
         self.name = name
 
-    def tell(self, facts: Facts) -> None:
-        self.facts.update(facts)
+    def set_attributes(self, attributes: Attributes) -> None:
+        self.facts.update(attributes)
 
-    def note(self, event: str, facts: Facts | None = None) -> None:
-        self.events.append((event, facts or {}))
+    def add_event(self, name: str, attributes: Attributes | None = None) -> None:
+        self.events.append((name, attributes or {}))
 
     def fail(self, problem: str) -> None:
         self.problem = problem
@@ -51,8 +53,8 @@ class FakeSpan(Span):
         self.is_ended = True
 
 
-class FakeTracer:
-    """Fulfils `ports.tracing.Tracer`."""
+class FakeTracer(Tracer):
+    """`Tracer` whose spans a test reads."""
 
     is_on = True
 
@@ -67,12 +69,12 @@ class FakeTracer:
         parent: TraceContext | None = None,
         link: TraceContext | None = None,
         trace_id: str | None = None,
-        facts: Facts | None = None,
+        attributes: Attributes | None = None,
     ) -> FakeSpan:
         trace = parent.trace_id if parent else trace_id or secrets.token_hex(16)
         context = TraceContext(trace, secrets.token_hex(8), True)
         span = FakeSpan(self, name, context, parent, link)
-        span.facts.update(facts or {})
+        span.facts.update(attributes or {})
         self.spans.append(span)
         return span
 

@@ -51,7 +51,7 @@ class RequestSpans:
         if span is NO_SPAN:
             return
         route = context.template or "other"
-        span.rename(f"{scope['method']} {route}")
+        span.update_name(f"{scope['method']} {route}")
         facts: dict[str, str | int | float | bool] = {
             "http.request.method": scope["method"],
             "http.route": route,
@@ -62,7 +62,7 @@ class RequestSpans:
             facts["gateway.account"] = context.account
         if context.task is not None:
             facts["gateway.task"] = context.task
-        span.tell(facts)
+        span.set_attributes(facts)
         if status >= 500:
             span.fail(f"answered {status}")
         span.end()

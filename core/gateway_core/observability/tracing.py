@@ -1,21 +1,33 @@
-"""Traces: spans of one call or task across processes, named by W3C Trace Context."""
+"""Traces: OpenTelemetry spans of one call or task across processes, named by W3C Trace Context."""
 
+import asyncio
 import os
 import re
+import threading
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from enum import Enum
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Self
 
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind as SpanKind
+from opentelemetry.trace import Status, StatusCode
+
+if TYPE_CHECKING:
+    from gateway_core.observability.otlp import Provider
+
+CLOSE_SECONDS = 3.0
 _SHAPE = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _SAMPLED = 1
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+Attributes = Mapping[str, str | int | float | bool]
 
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """A span in a trace, both in hex, and whether its spans are recorded."""
+    """Ids of a span and of its trace in hex, and whether the trace is sampled."""
 
     trace_id: str
     span_id: str
@@ -26,11 +38,9 @@ class TraceContext:
 
 
 def parse_traceparent(text: str | None) -> TraceContext | None:
-    """The context in a header or annotation; None for none, and for whatever is not well formed.
-
-    A later version may have more behind what this one knows.
-    """
+    """The context of a `traceparent` header or annotation; None where it is not well formed."""
     match = _SHAPE.fullmatch(text or "")
+    # versions after 00 may append fields
     if match is None or match[1] == "ff" or (match[1] == "00" and match[5]):
         return None
     if set(match[2]) == {"0"} or set(match[3]) == {"0"}:
@@ -38,48 +48,52 @@ def parse_traceparent(text: str | None) -> TraceContext | None:
     return TraceContext(match[2], match[3], bool(int(match[4], 16) & _SAMPLED))
 
 
-Facts = Mapping[str, str | int | float | bool]
-
-
-class SpanKind(Enum):
-    """Whose work a span is."""
-
-    INTERNAL = "internal"
-    SERVER = "server"
-    CLIENT = "client"
-
-
 class Span:
-    """A piece of work; the base of one that is recorded. This one is not, and tells nobody.
+    """OpenTelemetry span that starts its own children. NO_SPAN records nothing.
 
     As a context manager it ends with its block, as failed where that raises.
     """
 
-    __slots__ = ()
+    __slots__ = ("_span", "_tracer")
+
+    def __init__(self, tracer: trace.Tracer, span: trace.Span) -> None:
+        self._tracer = tracer
+        self._span = span
 
     @property
     def context(self) -> TraceContext | None:
-        """What others name as their parent; None where nothing is traced."""
-        return None
+        """What other processes name as their parent; None where nothing is traced."""
+        own = self._span.get_span_context()
+        if not own.is_valid:
+            return None
+        return TraceContext(f"{own.trace_id:032x}", f"{own.span_id:016x}", own.trace_flags.sampled)
 
     def child(self, name: str, *, kind: SpanKind = SpanKind.INTERNAL) -> "Span":
-        """A span below this one."""
-        return self
+        """Start a span below this one."""
+        if self is NO_SPAN:
+            return self
+        around = trace.set_span_in_context(self._span)
+        return Span(self._tracer, self._tracer.start_span(name, around, kind))
 
-    def rename(self, name: str) -> None:
-        """Gives the span the name that was not known at its beginning."""
+    def update_name(self, name: str) -> None:
+        """Set the name, where it was not known at the start."""
+        self._span.update_name(name)
 
-    def tell(self, facts: Facts) -> None:
-        """Adds attributes."""
+    def set_attributes(self, attributes: Attributes) -> None:
+        """Add attributes."""
+        self._span.set_attributes(dict(attributes))
 
-    def note(self, event: str, facts: Facts | None = None) -> None:
-        """Adds an event, as of now."""
+    def add_event(self, name: str, attributes: Attributes | None = None) -> None:
+        """Add an event as of now."""
+        self._span.add_event(name, dict(attributes or {}))
 
     def fail(self, problem: str) -> None:
-        """Marks the span as failed. The text must be clean of secrets."""
+        """Mark the span as failed. The text must be clean of secrets."""
+        self._span.set_status(Status(StatusCode.ERROR, problem))
 
     def end(self) -> None:
-        """Ends the span."""
+        """End the span."""
+        self._span.end()
 
     def __enter__(self) -> Self:
         return self
@@ -91,21 +105,20 @@ class Span:
         _: TracebackType | None,
     ) -> None:
         if error is not None:
-            # a text may repeat what a caller or a provider has sent
+            # only the type: the text may repeat what a client or a provider has sent
             self.fail(type(error).__name__)
         self.end()
 
 
-NO_SPAN = Span()
+class Tracer:
+    """Starts the spans of a process; without a provider tracing is off."""
 
-
-class Tracer(Protocol):
-    """Where spans are begun."""
-
-    @property
-    def is_on(self) -> bool:
-        """Whether anything is traced at all."""
-        ...
+    def __init__(self, provider: "Provider | None" = None) -> None:
+        self.is_on = provider is not None
+        self._ids = None if provider is None else provider.ids
+        self._tracer = (
+            trace.NoOpTracer() if provider is None else provider.get_tracer("modelgateway")
+        )
 
     def start(
         self,
@@ -115,37 +128,31 @@ class Tracer(Protocol):
         parent: TraceContext | None = None,
         link: TraceContext | None = None,
         trace_id: str | None = None,
-        facts: Facts | None = None,
+        attributes: Attributes | None = None,
     ) -> Span:
-        """A span that has begun, below `parent` or on top of a trace.
+        """Start a span below `parent`, or at the top of a trace.
 
-        `link` is another trace it has to do with; `trace_id` (32 hex digits) names the trace of a
-        span without a parent, for those who begin several tops of one.
+        `link` is a related span of another trace. `trace_id` (32 hex digits) names the trace of a
+        span without a parent, for processes that start several top spans of one trace.
         """
-        ...
+        if self._ids is None:
+            return NO_SPAN
+        around = trace.set_span_in_context(
+            trace.INVALID_SPAN if parent is None else trace.NonRecordingSpan(_convert(parent))
+        )
+        links = [] if link is None else [trace.Link(_convert(link))]
+        self._ids.trace_id = trace_id
+        try:
+            span = self._tracer.start_span(
+                name, around, kind, attributes=dict(attributes or {}), links=links
+            )
+        finally:
+            self._ids.trace_id = None
+        return Span(self._tracer, span)
 
 
-class _NoTracer:
-    is_on = False
-
-    def start(
-        self,
-        name: str,
-        *,
-        kind: SpanKind = SpanKind.INTERNAL,
-        parent: TraceContext | None = None,
-        link: TraceContext | None = None,
-        trace_id: str | None = None,
-        facts: Facts | None = None,
-    ) -> Span:
-        """Nothing."""
-        return NO_SPAN
-
-
-NO_TRACER: Tracer = _NoTracer()
-
-
-_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+NO_TRACER = Tracer()
+NO_SPAN = Span(trace.NoOpTracer(), trace.INVALID_SPAN)
 
 
 def is_wanted(environment: Mapping[str, str]) -> bool:
@@ -159,14 +166,40 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
 
 @asynccontextmanager
 async def open_tracer(component: str) -> AsyncIterator[Tracer]:
-    """The tracer of the process `component` (`api`, `operator`); what it has is sent at the end."""
+    """The tracer of the process `component`: `api` or `operator`."""
     if not is_wanted(os.environ):
         yield NO_TRACER
         return
-    from gateway_core.observability.otlp import OtlpTracer
+    # the SDK with its exporter costs 11 MB and 80 ms: imported only where tracing is on
+    from gateway_core.observability.otlp import Provider
 
-    tracer = OtlpTracer(component)
+    provider = Provider(component)
     try:
-        yield tracer
+        yield Tracer(provider)
     finally:
-        await tracer.close()
+        await _close(provider)
+
+
+async def _close(provider: "Provider") -> None:
+    """Send what is left, for at most 3 s: an unreachable receiver must not delay the exit."""
+    loop, sent = asyncio.get_running_loop(), asyncio.Event()
+
+    def send() -> None:
+        provider.shutdown()
+        with suppress(RuntimeError):  # the loop may have ended meanwhile
+            loop.call_soon_threadsafe(sent.set)
+
+    # a daemon thread: the loop's executor would be joined at the exit of the process
+    threading.Thread(target=send, daemon=True).start()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await sent.wait()
+
+
+def _convert(context: TraceContext) -> trace.SpanContext:
+    return trace.SpanContext(
+        int(context.trace_id, 16),
+        int(context.span_id, 16),
+        is_remote=True,
+        trace_flags=trace.TraceFlags(int(context.sampled)),
+    )

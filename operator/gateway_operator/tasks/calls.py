@@ -52,7 +52,7 @@ class TaskTraces:
             kind=kind,
             parent=parent,
             trace_id=own_trace if parent is None and _TRACE_ID.fullmatch(own_trace) else None,
-            facts={
+            attributes={
                 "gateway.task": task.metadata.name,
                 "gateway.account": task.spec.request.account_name,
             },
@@ -90,7 +90,7 @@ class UpstreamCalls:
     def watch(self, task: GatewayTask, provider: str, call: str) -> Iterator[Span]:
         """Around one call, e.g. `submit`; the span is its own."""
         span = self._traces.begin(task, call, kind=SpanKind.CLIENT)
-        span.tell({"gateway.provider": provider})
+        span.set_attributes({"gateway.provider": provider})
         with span, self.time(provider, call):
             yield span
 

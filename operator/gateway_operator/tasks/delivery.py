@@ -160,9 +160,9 @@ class Delivery:
         tools, began = self._tools, time.perf_counter()
         with tools.traces.begin(task, "callback attempt", kind=SpanKind.CLIENT) as span:
             outcome = await tools.courier.send(message, lane)
-            span.tell({"gateway.attempt": callback_of(task).attempts + 1})
+            span.set_attributes({"gateway.attempt": callback_of(task).attempts + 1})
             if outcome.status is not None:
-                span.tell({"http.response.status_code": outcome.status})
+                span.set_attributes({"http.response.status_code": outcome.status})
         tools.metrics.attempt_duration.observe(time.perf_counter() - began)
         return outcome
 

@@ -133,9 +133,9 @@ class Polling:
             with tools.calls.time(job.provider_name, "poll"):
                 report = await upstream.poll(job.job_id)
         except UpstreamError as error:
-            watch.span.note("poll", {"outcome": name_outcome(error)})
+            watch.span.add_event("poll", {"outcome": name_outcome(error)})
             return await self._handle(obj, task, upstream, watch, error)
-        watch.span.note("poll", {"outcome": report.state.value})
+        watch.span.add_event("poll", {"outcome": report.state.value})
         watch.failures = watch.gone = 0
         if report.state is JobState.RUNNING:
             watch.running_at = asked_at
