@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import structlog
 
 from gateway_apiserver.concurrency import ListLimiter
-from gateway_apiserver.idempotency import GIVE_UP_SECONDS, attempt, is_of_same_call
+from gateway_apiserver.idempotency import GIVE_UP_SECONDS, attempt
 from gateway_apiserver.paging import Order, Position, find_position, take_page
 from gateway_core.api.batch import TERMINAL_PHASES, GatewayBatch
 from gateway_core.api.errors import Internal, NotFound, OutcomeUnknown, Unavailable
@@ -219,28 +219,10 @@ class Repository:
 
         Raises OutcomeUnknown where it was sent and not acknowledged within 10 s, Unavailable.
         """
-        name, sent = obj["metadata"]["name"], False
-        async for left in attempt():
-            try:
-                async with asyncio.timeout(left):
-                    made = await self._kube.create(kind.plural, obj)
-            except AlreadyExists:
-                found = await self.look_up(kind, name)
-                if found is None:
-                    continue
-                return found, is_of_same_call(found, obj)
-            except (WriteOutcomeUnknown, TimeoutError):
-                sent = True
-                continue
-            except KubernetesUnavailable as error:
-                if not sent:
-                    raise _unavailable(kind) from error
-                continue
-            except RequestRejected as error:
-                raise _refused(name, error) from error
-            self._show(kind, made)
-            return made, True
-        raise _not_done(kind, sent=sent)
+        async with _writing(kind, obj["metadata"]["name"]):
+            stands, is_new = await self._kube.create_or_get(kind.plural, obj)
+        self._show(kind, stands)
+        return stands, is_new
 
     async def change(self, kind: Kind, account: str, wire_id: str, decide: Decide) -> Object:
         """Changes the account's object as `decide` says; as it stands then.
@@ -248,29 +230,14 @@ class Repository:
         `decide` may raise. Where the answer to a write is lost it is asked again, and so must know
         its own change. Raises as `find` and `create` do.
         """
-        sent = False
-        async for left in attempt():
-            obj = await self.find(kind, account, wire_id)
-            patch = decide(obj)
-            if patch is None:
-                return obj
-            try:
-                async with asyncio.timeout(left):
-                    changed = await self._kube.patch(kind.plural, obj, patch)
-            except (WriteConflict, ObjectNotFound):
-                continue
-            except (WriteOutcomeUnknown, TimeoutError):
-                sent = True
-                continue
-            except KubernetesUnavailable as error:
-                if not sent:
-                    raise _unavailable(kind) from error
-                continue
-            except RequestRejected as error:
-                raise _refused(obj["metadata"]["name"], error) from error
-            self._show(kind, changed)
-            return changed
-        raise _not_done(kind, sent=sent)
+
+        async def read() -> Object:
+            return await self.find(kind, account, wire_id)
+
+        async with _writing(kind, wire_id):
+            changed = await self._kube.update(kind.plural, read, decide)
+        self._show(kind, changed)
+        return changed
 
     async def remove(self, kind: Kind, obj: Object) -> bool:
         """Deletes this version of the object; False where it has changed since. Unavailable."""
@@ -298,7 +265,7 @@ class Repository:
                 return True
             if await self.remove(kind, current):
                 return False
-        raise _not_done(kind, sent=False)
+        raise _conflict(kind)
 
     def _show(self, kind: Kind, obj: Object) -> None:
         if (table := self._tables.get(kind.plural)) is not None:
@@ -357,6 +324,24 @@ async def _answering(kind: Kind) -> AsyncIterator[None]:
         raise _unavailable(kind) from error
 
 
+@asynccontextmanager
+async def _writing(kind: Kind, name: str) -> AsyncIterator[None]:
+    """Errors of a write in the terms of the wire."""
+    try:
+        yield
+    except WriteOutcomeUnknown as error:
+        raise OutcomeUnknown(
+            "The change was not acknowledged in time; it may have been made."
+        ) from error
+    except (WriteConflict, AlreadyExists) as error:
+        raise _conflict(kind) from error
+    except KubernetesUnavailable as error:
+        raise _unavailable(kind) from error
+    except RequestRejected as error:
+        _log.error("an object was rejected", object=name, error=str(error))
+        raise Internal(f"The Kubernetes API refuses {name}.") from error
+
+
 def _is_held(kind: Kind, account: str, obj: Object) -> bool:
     governed = kind is not KEYS or obj["spec"].get("class", "Standard") == "Standard"
     owner: Any = obj
@@ -370,12 +355,5 @@ def _unavailable(kind: Kind) -> Unavailable:
     return Unavailable(f"{title} cannot be read or written now.", retry_after=1)
 
 
-def _not_done(kind: Kind, *, sent: bool) -> OutcomeUnknown | Unavailable:
-    if sent:
-        return OutcomeUnknown("The change was not acknowledged in time; it may have been made.")
+def _conflict(kind: Kind) -> Unavailable:
     return Unavailable(f"The {kind.title.lower()} is being changed by others.", retry_after=1)
-
-
-def _refused(name: str, error: RequestRejected) -> Internal:
-    _log.error("an object was refused", object=name, error=str(error))
-    return Internal(f"The Kubernetes API refuses {name}.")

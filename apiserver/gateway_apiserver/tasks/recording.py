@@ -1,28 +1,17 @@
-"""Creating a task's object until it is known whether it is there (contract §2.1, §2.2).
+"""Creation of task objects (contract §2.1, §2.2).
 
-The create is the lock: of several with one name exactly one succeeds, and the others find it.
+The create is the lock: of concurrent creates of one name one succeeds, the others get its object.
 """
 
-import asyncio
-import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import structlog
 
-from gateway_apiserver.idempotency import (
-    GIVE_UP_SECONDS,
-    KeyReused,
-    WinnerUndecided,
-    is_of_same_call,
-)
+from gateway_apiserver.idempotency import KeyReused, WinnerUndecided
 from gateway_apiserver.tasks.api_health import ApiHealth
-from gateway_core.api.errors import (
-    GatewayError,
-    Internal,
-    OutcomeUnknown,
-    Unavailable,
-)
+from gateway_core.api.errors import Internal, OutcomeUnknown, Unavailable
 from gateway_core.api.ids import GIVEN_DIGEST_ANNOTATION
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
@@ -31,102 +20,79 @@ from gateway_core.kube.errors import (
     AlreadyExists,
     KubernetesError,
     KubernetesUnavailable,
-    ObjectNotFound,
-    RequestRejected,
     WriteOutcomeUnknown,
 )
-
-REFUSE_SECONDS = 0.5
-"""Time to go on trying where nothing has been sent: the client is told to come again soon."""
-PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The object that stands, and whether another call made it."""
+    """The task object, and whether another call created it."""
 
     object: Object
     replayed: bool
 
 
 class TaskRecorder:
-    """Writes task objects."""
+    """Creates task objects."""
 
-    def __init__(
-        self,
-        kube: KubernetesClient,
-        pulse: ApiHealth,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, kube: KubernetesClient, pulse: ApiHealth) -> None:
         self._kube = kube
         self._pulse = pulse
-        self._clock = clock
 
     async def record(self, obj: Object) -> Recorded:
-        """Creates `obj`, or finds the one of its name that an equal call made.
+        """Create `obj`, or get the object of its name that an equal call created.
 
         Raises:
-            KeyReused: one of its name is there that asks for something else.
-            WinnerUndecided: one of its name is there, and could not be read within 10 s.
-            OutcomeUnknown: sent and not acknowledged within 10 s; it may be there.
+            KeyReused: the object of its name is of a different call.
+            WinnerUndecided: an object of its name exists, and could not be read within 10 s.
+            OutcomeUnknown: sent and not acknowledged within 10 s; it may exist.
             Unavailable: the Kubernetes API is away, and nothing was sent.
-            Internal: the Kubernetes API refuses the object, which is a defect of ours, and nothing
-                was sent before.
+            Internal: the Kubernetes API rejects the object, a defect of the gateway.
         """
-        begin = self._clock()
-        deadline, refuse_at = begin + GIVE_UP_SECONDS, begin + REFUSE_SECONDS
-        verdict: GatewayError = Unavailable("The task could not be recorded.", retry_after=1)
-        nothing_sent = True
-        attempt = 0
-        while True:
-            try:
-                if nothing_sent:
-                    await self._pulse.check()
-                async with asyncio.timeout(max(0.0, deadline - self._clock())):
-                    return await self._try(obj)
-            except (WriteOutcomeUnknown, TimeoutError):
-                nothing_sent = False
-                verdict = OutcomeUnknown(
-                    "The task was not acknowledged in time; it may have been created."
-                )
-            except WinnerUndecided as undecided:
-                nothing_sent = False
-                if not isinstance(verdict, OutcomeUnknown):
-                    verdict = undecided
-            except (KubernetesUnavailable, Unavailable):
-                pass
-            except (RequestRejected, KubernetesError) as error:
-                _log.error("a task was refused", task=obj["metadata"]["name"], error=str(error))
-                # what was sent before may be there, and be what this one is refused for: a quota is
-                # looked at before the name
-                defect = Internal("The task could not be recorded.")
-                raise (defect if nothing_sent else verdict) from error
-            pause = PAUSES[min(attempt, len(PAUSES) - 1)]
-            attempt += 1
-            if self._clock() + pause >= (refuse_at if nothing_sent else deadline):
-                raise verdict
-            await asyncio.sleep(pause)
+        unsent = True
 
-    async def _try(self, obj: Object) -> Recorded:
+        @asynccontextmanager
+        async def observe() -> AsyncIterator[None]:
+            nonlocal unsent
+            if unsent:
+                await self._check()
+            try:
+                async with self._pulse.listen():
+                    yield
+            except KubernetesUnavailable:
+                raise
+            except BaseException:
+                unsent = False
+                raise
+
         try:
-            async with self._pulse.listen():
-                created = await self._kube.create(GatewayTask.plural, obj)
-            return Recorded(created, replayed=False)
-        except AlreadyExists:
-            pass
-        try:
-            found = await self._kube.get(GatewayTask.plural, obj["metadata"]["name"])
-        except (ObjectNotFound, KubernetesUnavailable) as error:
+            stands, is_new = await self._kube.create_or_get(GatewayTask.plural, obj, around=observe)
+        except WriteOutcomeUnknown as error:
+            raise OutcomeUnknown(
+                "The task was not acknowledged in time; it may have been created."
+            ) from error
+        except AlreadyExists as error:
             raise WinnerUndecided from error
-        if is_of_same_call(found, obj):
-            return Recorded(found, replayed=False)
+        except KubernetesUnavailable as error:
+            raise Unavailable("The task could not be recorded.", retry_after=1) from error
+        except KubernetesError as error:
+            _log.error("a task was rejected", task=obj["metadata"]["name"], error=str(error))
+            raise Internal("The task could not be recorded.") from error
+        if is_new:
+            return Recorded(stands, replayed=False)
         given = obj["metadata"]["annotations"][GIVEN_DIGEST_ANNOTATION]
-        if is_same_request(found, given, obj["spec"]["request"]["fingerprint"]):
-            return Recorded(found, replayed=True)
+        if is_same_request(stands, given, obj["spec"]["request"]["fingerprint"]):
+            return Recorded(stands, replayed=True)
         raise KeyReused
+
+    async def _check(self) -> None:
+        """Keeps the outcome known where the API does not answer: nothing is sent then."""
+        try:
+            await self._pulse.check()
+        except Unavailable as error:
+            raise KubernetesUnavailable(str(error)) from error
 
 
 def is_same_request(obj: Object, given_digest: str, fingerprint: str) -> bool:

@@ -1,9 +1,8 @@
 """Files: limits, names, expiry and rendering (pure), and creating and deleting their objects."""
 
 import asyncio
-import time
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from sys import intern
@@ -23,15 +22,15 @@ from gateway_core.api.ids import (
 )
 from gateway_core.api.resource import Object, ObjectRef, skeleton
 from gateway_core.files.quota_counters import StorageLedger, StorageUnavailable
-from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.client import Created, KubernetesClient
 from gateway_core.kube.errors import (
     AlreadyExists,
     KubernetesError,
     KubernetesUnavailable,
-    ObjectNotFound,
     WriteConflict,
     WriteOutcomeUnknown,
 )
+from gateway_core.kube.retries import retry_write
 
 USER_DATA_BYTES = 52_428_800
 DIRECT_BATCH_BYTES = 95_000_000
@@ -133,10 +132,6 @@ def _read_seconds(text: str) -> int:
     return int(datetime.fromisoformat(text).timestamp())
 
 
-GIVE_UP_SECONDS = 10.0
-REFUSE_SECONDS = 0.5
-"""Time to go on trying where nothing has been sent."""
-_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
 _NOTE_PAUSES = (0.05, 0.2, 0.0)
 
 _log = structlog.get_logger(__name__)
@@ -158,14 +153,6 @@ class NewFile:
     batch_name: str | None = None
     fingerprint: str | None = None
     request_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """The object that stands, and whether this call made it."""
-
-    object: Object
-    is_new: bool
 
 
 def build_file(new: NewFile, now: float) -> Object:
@@ -205,26 +192,22 @@ def build_file(new: NewFile, now: float) -> Object:
 class FileRecorder:
     """Creates and deletes GatewayFiles."""
 
-    def __init__(
-        self,
-        kube: KubernetesClient,
-        ledger: StorageLedger,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, kube: KubernetesClient, ledger: StorageLedger) -> None:
         self._kube = kube
         self._ledger = ledger
-        self._clock = clock
 
-    async def create(self, obj: Object) -> Made:
-        """Creates `obj`, or finds the one of its name.
+    async def create(self, obj: Object) -> Created:
+        """Create `obj`, or get the one of its name.
 
         Raises:
-            KubernetesUnavailable: the Kubernetes API is away, and nothing was sent.
-            WriteOutcomeUnknown: sent and not acknowledged within 10 s; it may be there.
+            KubernetesUnavailable: nothing was sent.
+            WriteOutcomeUnknown: sent and not acknowledged within 10 s; it may exist.
             RequestRejected: a rule of the schema or an admission forbids it.
         """
-        made = await self._create(obj)
+        try:
+            made = await self._kube.create_or_get(GatewayFile.plural, obj)
+        except AlreadyExists as error:
+            raise KubernetesUnavailable("a file of that name cannot be read") from error
         if made.is_new:
             await self._note(made.object)
         return made
@@ -259,69 +242,31 @@ class FileRecorder:
         await self._note({**obj, "metadata": meta})
 
     async def withdraw(self, obj: Object) -> None:
-        """Deletes an object that was to be none, however it has changed since it was made.
+        """Delete an object for which there is no room, whatever its version.
 
-        OutcomeUnknown where 10 s do not do: it may stand, a file like any other, and be counted
-        beyond its account's limit from the operator's next proof on.
+        OutcomeUnknown after 10 s: the file stays, and counts beyond its account's limit from the
+        operator's next check on.
         """
-        deadline, attempt = self._clock() + GIVE_UP_SECONDS, 0
-        while True:
+
+        async def delete() -> None:
             try:
-                async with asyncio.timeout(max(0.0, deadline - self._clock())):
-                    await self.delete(obj, exact=False)
+                await self.delete(obj, exact=False)
             except WriteConflict:
-                # that very object is gone: there is another one of its name
+                # another object has the name by now
                 return
-            except (KubernetesError, TimeoutError) as error:
-                failed = error
-            else:
-                return
-            pause = _choose_pause(attempt)
-            attempt += 1
-            if self._clock() + pause >= deadline:
-                name, text = obj["metadata"]["name"], str(failed)
-                _log.error("a file over its account's limit is left", file=name, error=text)
-                raise OutcomeUnknown(
-                    "There is no room for the file, and it was not taken back in time: it may have "
-                    "been created."
-                ) from failed
-            await asyncio.sleep(pause)
+            except KubernetesUnavailable as error:
+                # the file exists, so this is worth the whole time of a lost answer
+                raise WriteOutcomeUnknown(str(error)) from error
 
-    async def _create(self, obj: Object) -> Made:
-        begin = self._clock()
-        deadline, refuse_at = begin + GIVE_UP_SECONDS, begin + REFUSE_SECONDS
-        sent: WriteOutcomeUnknown | None = None
-        attempt = 0
-        while True:
-            try:
-                async with asyncio.timeout(max(0.0, deadline - self._clock())):
-                    return await self._try(obj, may_be_own=sent is not None)
-            except WriteOutcomeUnknown as error:
-                sent = error
-            except TimeoutError as error:
-                sent = WriteOutcomeUnknown("no answer in time")
-                sent.__cause__ = error
-            except KubernetesUnavailable:
-                if sent is None and self._clock() >= refuse_at:
-                    raise
-            pause = _choose_pause(attempt)
-            attempt += 1
-            if sent is not None and self._clock() + pause >= deadline:
-                raise sent
-            await asyncio.sleep(pause)
-
-    async def _try(self, obj: Object, *, may_be_own: bool) -> Made:
         try:
-            return Made(await self._kube.create(GatewayFile.plural, obj), is_new=True)
-        except AlreadyExists:
-            pass
-        try:
-            found = await self._kube.get(GatewayFile.plural, obj["metadata"]["name"])
-        except ObjectNotFound as error:
-            raise KubernetesUnavailable("one of that name was there, and is gone") from error
-        # of a create that was not acknowledged, the object may be this call's
-        own = may_be_own and found["spec"] == obj["spec"] and _mark(found) == _mark(obj)
-        return Made(found, is_new=own)
+            await retry_write(delete)
+        except KubernetesError as error:
+            name = obj["metadata"]["name"]
+            _log.error("a file over its account's limit is left", file=name, error=str(error))
+            raise OutcomeUnknown(
+                "There is no room for the file, and it was not taken back in time: it may have "
+                "been created."
+            ) from error
 
     async def _note(self, obj: Object) -> None:
         """Tells the lists of other processes, of what is in lists.
@@ -340,12 +285,3 @@ class FileRecorder:
             else:
                 return
         _log.warning("a version of an account's files could not be told", account=account)
-
-
-def _choose_pause(attempt: int) -> float:
-    return _PAUSES[min(attempt, len(_PAUSES) - 1)]
-
-
-def _mark(obj: Object) -> str | None:
-    value: str | None = (obj["metadata"].get("annotations") or {}).get(REQUEST_ID_ANNOTATION)
-    return value

@@ -4,23 +4,27 @@ On aiohttp and plain dictionaries: a call costs a third of the CPU of the genera
 """
 
 from base64 import b64decode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import orjson
 from aiohttp import ClientTimeout
 
-from gateway_core.api.ids import API_VERSION
+from gateway_core.api.ids import API_VERSION, REQUEST_ID_ANNOTATION
 from gateway_core.api.resource import Object
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import (
+    AlreadyExists,
     KubernetesError,
     KubernetesUnavailable,
     ObjectNotFound,
+    WriteConflict,
     raise_for_status,
 )
+from gateway_core.kube.retries import retry_write
 from gateway_core.kube.transport import (
     CONNECT_SECONDS,
     JSON,
@@ -49,6 +53,13 @@ class WatchEvent:
     object: Object
 
 
+class Created(NamedTuple):
+    """The object of a name, and whether this call created it."""
+
+    object: Object
+    is_new: bool
+
+
 class KubernetesClient(Transport):
     """Reads and writes of the objects of one namespace; `plural` names their kind.
 
@@ -65,6 +76,62 @@ class KubernetesClient(Transport):
     async def get(self, plural: str, name: str) -> Object:
         """The newest version, a consistent read. ObjectNotFound."""
         return await self.call("GET", self._path(plural, name))
+
+    async def create_or_get(
+        self,
+        plural: str,
+        obj: Object,
+        *,
+        around: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
+    ) -> Created:
+        """Create an object, or get the one of its name; retries until one of them is certain.
+
+        Each create runs within `around()`. Raises as `retry_write`.
+        """
+        sent = False
+
+        def note_sent() -> None:
+            nonlocal sent
+            sent = True
+
+        async def attempt() -> Created:
+            try:
+                async with around():
+                    return Created(await self.create(plural, obj), is_new=True)
+            except AlreadyExists as error:
+                exists = error
+            try:
+                found = await self.get(plural, obj["metadata"]["name"])
+            except (ObjectNotFound, KubernetesUnavailable):
+                raise exists from None
+            return Created(found, is_new=_is_of_same_call(found, obj, sent=sent))
+
+        return await retry_write(attempt, note_sent=note_sent)
+
+    async def update(
+        self,
+        plural: str,
+        read: Callable[[], Awaitable[Object]],
+        decide: Callable[[Object], Mapping[str, Any] | None],
+    ) -> Object:
+        """Merge the patch that `decide` makes of the object; None leaves it. The new object.
+
+        The object is read and decided on again after a conflict or a lost answer, so `decide` must
+        recognise its own change. Raises as `retry_write`, and what `read` and `decide` raise.
+        """
+
+        async def attempt() -> Object:
+            obj = await read()
+            patch = decide(obj)
+            if patch is None:
+                return obj
+            try:
+                return await self.patch(plural, obj, patch)
+            except ObjectNotFound as error:
+                # deleted after the read, which the next read reports in the caller's own words
+                raise WriteConflict(str(error)) from error
+
+        return await retry_write(attempt)
 
     async def list_page(
         self,
@@ -238,3 +305,11 @@ class KubernetesClient(Transport):
     def _path(self, plural: str, name: str = "", *, root: str = f"/apis/{API_VERSION}") -> str:
         collection = f"{root}/namespaces/{self._namespace}/{plural}"
         return f"{collection}/{quote(name, safe='')}" if name else collection
+
+
+def _is_of_same_call(found: Object, obj: Object, *, sent: bool) -> bool:
+    """Whether `found` is `obj`, as an earlier attempt of the same call created it."""
+    wanted = (obj["metadata"].get("annotations") or {}).get(REQUEST_ID_ANNOTATION)
+    if wanted is None:
+        return sent and bool(found["spec"] == obj["spec"])
+    return bool((found["metadata"].get("annotations") or {}).get(REQUEST_ID_ANNOTATION) == wanted)

@@ -352,7 +352,7 @@ class TestFailures:
             return False
 
         monkeypatch.setattr(gateway.storage, "confirm", lose)
-        monkeypatch.setattr("gateway_core.files.files.GIVE_UP_SECONDS", 0.3)
+        monkeypatch.setattr("gateway_core.kube.retries.GIVE_UP_SECONDS", 0.3)
         away = Fault(KubernetesUnavailable("away"))
         gateway.kube.order_faults("delete", *[away] * 10)
         answer = await cabinet.send(form())

@@ -457,7 +457,7 @@ async def test_without_the_record_it_is_503(office: Office) -> None:
         assert answer.status == 503
         assert answer.headers["retry-after"] == "1"
     office.gateway.kube.away = False
-    office.gateway.kube.order_faults("patch", Fault(KubernetesUnavailable("busy")))
+    office.gateway.kube.order_faults("patch", *[Fault(KubernetesUnavailable("busy"))] * 20)
     answer = await office.ask("PATCH", f"/keys/{made['id']}", {"name": "x"})
     assert answer.status == 503
 

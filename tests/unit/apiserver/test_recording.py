@@ -19,8 +19,8 @@ from tests.unit.apiserver.gateway import Gateway, body
 
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway_apiserver.tasks.recording.GIVE_UP_SECONDS", 0.3)
-    monkeypatch.setattr("gateway_apiserver.tasks.recording.REFUSE_SECONDS", 0.1)
+    monkeypatch.setattr("gateway_core.kube.retries.GIVE_UP_SECONDS", 0.3)
+    monkeypatch.setattr("gateway_core.kube.retries.REFUSE_SECONDS", 0.1)
 
 
 def _lost(count: int, *, applied: bool) -> list[Fault]:
@@ -146,7 +146,7 @@ async def test_a_refusal_after_an_answer_that_was_lost_is_504_and_the_hold_stays
 async def test_a_short_absence_is_bridged(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway_apiserver.tasks.recording.REFUSE_SECONDS", 10.0)
+    monkeypatch.setattr("gateway_core.kube.retries.REFUSE_SECONDS", 10.0)
     gateway.kube.order_faults("create", *[Fault(KubernetesUnavailable("x"))] * 2)
     assert (await gateway.create()).status == 202
 

@@ -9,7 +9,7 @@ import asyncio
 import structlog
 
 from gateway_apiserver.admission.authentication import Principal
-from gateway_apiserver.idempotency import KeyReused, WinnerUndecided, attempt, is_of_same_call
+from gateway_apiserver.idempotency import KeyReused, WinnerUndecided
 from gateway_apiserver.surfaces.uploads.models import UploadCreate
 from gateway_core.api.errors import Internal, OutcomeUnknown, Unavailable
 from gateway_core.api.ids import (
@@ -105,32 +105,19 @@ class UploadCreation:
 
     async def _record(self, obj: Object) -> tuple[Object, bool]:
         """Creates `obj` or finds the one of its name; whether this call has made it."""
-        sent = False
-        async for left in attempt():
-            try:
-                async with asyncio.timeout(left):
-                    return await self._try(obj)
-            except (WriteOutcomeUnknown, TimeoutError):
-                sent = True
-            except KubernetesUnavailable as error:
-                if not sent:
-                    raise _unavailable() from error
-            except RequestRejected as error:
-                _log.error("an upload was refused", error=str(error))
-                if not sent:
-                    raise Internal("The upload could not be recorded.") from error
-        raise OutcomeUnknown("The upload was not acknowledged in time; it may have been created.")
-
-    async def _try(self, obj: Object) -> tuple[Object, bool]:
         try:
-            return await self._kube.create(GatewayUpload.plural, obj), True
-        except AlreadyExists:
-            pass
-        try:
-            found = await self._kube.get(GatewayUpload.plural, obj["metadata"]["name"])
-        except ObjectNotFound as error:
+            return await self._kube.create_or_get(GatewayUpload.plural, obj)
+        except AlreadyExists as error:
             raise WinnerUndecided from error
-        return found, is_of_same_call(found, obj)
+        except WriteOutcomeUnknown as error:
+            raise OutcomeUnknown(
+                "The upload was not acknowledged in time; it may have been created."
+            ) from error
+        except KubernetesUnavailable as error:
+            raise _unavailable() from error
+        except RequestRejected as error:
+            _log.error("an upload was rejected", error=str(error))
+            raise Internal("The upload could not be recorded.") from error
 
     async def _withdraw(self, obj: Object) -> None:
         """Ends an Upload for which there is no room after all; else its hour does."""

@@ -5,12 +5,10 @@ race the Upload is read and judged again. One whose hour is over is first writte
 that no response contradicts a later one.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import structlog
 
-from gateway_apiserver.idempotency import attempt
 from gateway_apiserver.surfaces.ids import check_id, unknown
 from gateway_apiserver.surfaces.uploads.models import UploadComplete
 from gateway_core.api.errors import (
@@ -43,6 +41,7 @@ from gateway_core.kube.errors import (
     WriteConflict,
     WriteOutcomeUnknown,
 )
+from gateway_core.kube.retries import retry_write
 from gateway_core.storage.objects import ObjectMissing, StoreUnavailable
 
 _log = structlog.get_logger(__name__)
@@ -126,27 +125,25 @@ class UploadService:
         `known` is the Upload as it was read just now.
         """
         name = check_id(self._mint, UPLOAD_PREFIX, account, wire_id)
-        sent = False
-        async for left in attempt():
-            try:
-                async with asyncio.timeout(left):
-                    obj, known = known or await self._find(account, wire_id, name), None
-                    step = judge(obj, self._clock())
-                    if step is Step.EXPIRE:
-                        obj = await self._outcomes.expire(obj)
-                        step = judge(obj, self._clock())
-                    return obj if step is Step.REPEAT else await write(obj)
-            except (WriteConflict, ObjectNotFound):
-                pass
-            except (WriteOutcomeUnknown, TimeoutError):
-                sent = True
-            except KubernetesUnavailable as error:
-                if not sent:
-                    raise _unavailable() from error
-            except RequestRejected as error:
-                _log.error("an upload's outcome was refused", upload=name, error=str(error))
-                raise Internal("The upload could not be changed.") from error
-        raise _unknown_outcome() if sent else _unavailable()
+
+        async def attempt() -> Object:
+            nonlocal known
+            obj, known = known or await self._find(account, wire_id, name), None
+            step = judge(obj, self._clock())
+            if step is Step.EXPIRE:
+                obj = await self._outcomes.expire(obj)
+                step = judge(obj, self._clock())
+            return obj if step is Step.REPEAT else await write(obj)
+
+        try:
+            return await retry_write(attempt, ObjectNotFound)
+        except WriteOutcomeUnknown as error:
+            raise _unknown_outcome() from error
+        except (KubernetesUnavailable, WriteConflict, ObjectNotFound) as error:
+            raise _unavailable() from error
+        except RequestRejected as error:
+            _log.error("an upload's outcome was rejected", upload=name, error=str(error))
+            raise Internal("The upload could not be changed.") from error
 
     async def _find(self, account: str, wire_id: str, name: str) -> Object:
         try:
