@@ -1,138 +1,117 @@
-"""A thread with an event loop of its own for plugin code, and the outputs read from it."""
+"""A thread with its own event loop for the code of one adapter, and outputs read from it."""
 
 import asyncio
-import concurrent.futures
 import re
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from gateway_core.providers.upstream import Download, UpstreamUnclear
 
 T = TypeVar("T")
+TICK_SECONDS = 0.1
 _JOIN_SECONDS = 1.0
 _MARGIN_SECONDS = 1.0
-_left: set[threading.Thread] = set()
-"""Threads that were still stuck when they should have ended."""
+_STUCK = " (stuck)"
 
 
 class NeverBegun(Exception):
-    """The thread is stuck: the call was given up before any of it was run."""
+    """The thread is blocked: the call was withdrawn before any of it ran."""
 
 
 class NeverEnded(Exception):
-    """The call took longer than it may; it is cancelled, or goes on if its thread is stuck."""
+    """The call took too long; it is cancelled, or goes on where it blocks its thread."""
 
 
 class Crashed(Exception):
-    """The code raised something, which is the cause."""
-
-
-@dataclass(slots=True)
-class _Ticket:
-    """Who came first: each side writes its own flag before it reads the other's."""
-
-    begun: bool = False
-    given_up: bool = False
+    """The code raised the cause of this exception."""
 
 
 class Isolation:
-    """Runs coroutines elsewhere. `patience` is how many seconds one may wait for its begin."""
+    """Runs coroutines on its thread. A call may wait `patience` seconds for its begin."""
 
     def __init__(self, name: str, patience: float) -> None:
         self._patience = patience
         self._stopped = False
         self._loop = asyncio.new_event_loop()
-        self._came_round: threading.Event | None = None
-        self._stuck_from = 0.0
-        # a daemon: one that is stuck must not keep the process from ending
+        self._ticked_at = time.monotonic()
+        self._loop.call_soon(self._tick)
+        # a daemon: blocked code must not keep the process from exiting
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the thread has not come round for as long as one may wait for it."""
-        if self._came_round is None or self._came_round.is_set():
-            return False
-        return time.monotonic() >= self._stuck_from
+        """Whether the code has blocked the thread for as long as a call may wait."""
+        return not self._stopped and time.monotonic() - self._ticked_at > self._patience
 
     async def run(self, make: Callable[[], Awaitable[T]], seconds: float) -> T:
-        """The result of the coroutine that `make` makes, within `seconds`.
-
-        Raises NeverBegun, NeverEnded, and Crashed with what the code raised as its cause.
-        """
+        """The result of the coroutine that `make` makes. NeverBegun, NeverEnded, Crashed."""
         if self._stopped:
             raise NeverBegun
-        ticket = _Ticket()
-        remote = asyncio.run_coroutine_threadsafe(_attempt(make, ticket, seconds), self._loop)
-        local = asyncio.wrap_future(remote)
+        begun = Future[None]()
+        work = self._submit(make, begun, seconds)
         try:
-            await asyncio.wait({local}, timeout=self._patience)
-            if not ticket.begun:
-                ticket.given_up = True
-                if not ticket.begun:
-                    self._call_round(0.0)
-                    raise NeverBegun
-            if not local.done():
-                self._call_round(self._patience)
-                await asyncio.wait({local}, timeout=seconds + _MARGIN_SECONDS)
-            if not local.done():
+            await asyncio.wait({work}, timeout=self._patience)
+            # atomic: either this cancels the begin, or the call has begun
+            if begun.cancel():
+                raise NeverBegun
+            await asyncio.wait({work}, timeout=seconds + _MARGIN_SECONDS)
+            if not work.done() or work.cancelled():
                 raise NeverEnded
         finally:
-            local.cancel()
-        if local.cancelled():
-            raise NeverEnded
-        value, error = local.result()
-        if isinstance(error, NeverBegun):
-            raise error
+            work.cancel()
+        value, error = work.result()
         if error is None:
             return cast(T, value)
         if isinstance(error, TimeoutError | asyncio.CancelledError):
             raise NeverEnded from error
         raise Crashed from error
 
-    def spawn(self, make: Callable[[], Awaitable[Any]]) -> "concurrent.futures.Future[Any]":
-        """Starts a coroutine there; its future, whose result is (value, error)."""
-        work = _attempt(make, _Ticket(), None)
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+    @asynccontextmanager
+    async def spawn(self, make: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+        """Run a coroutine beside the block; it must handle its own errors."""
+        work = self._submit(make, Future(), None)
+        try:
+            yield
+        finally:
+            work.cancel()
 
     async def stop(self) -> None:
-        """Ends the thread, unless it is stuck; nothing can be run any more."""
+        """End the thread unless it is blocked; no call is run any more."""
         self._stopped = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join, _JOIN_SECONDS)
         if self._thread.is_alive():
-            _left.add(self._thread)
+            self._thread.name += _STUCK
         else:
             self._loop.close()
 
-    def _call_round(self, seconds: float) -> None:
-        """Has the thread show that it goes on, within so many seconds."""
-        stuck_from = time.monotonic() + seconds
-        if self._came_round is not None and not self._came_round.is_set():
-            self._stuck_from = min(self._stuck_from, stuck_from)
-        elif not self._stopped:
-            self._came_round, self._stuck_from = threading.Event(), stuck_from
-            self._loop.call_soon_threadsafe(self._came_round.set)
+    def _submit(
+        self, make: Callable[[], Awaitable[Any]], begun: "Future[None]", seconds: float | None
+    ) -> "asyncio.Future[tuple[Any, BaseException | None]]":
+        work = asyncio.run_coroutine_threadsafe(_attempt(make, begun, seconds), self._loop)
+        return asyncio.wrap_future(work)
+
+    def _tick(self) -> None:
+        self._ticked_at = time.monotonic()
+        self._loop.call_later(TICK_SECONDS, self._tick)
 
 
-def count_left(name: str) -> int:
-    """How many threads of that name were stopped and are stuck still."""
-    _left.difference_update([thread for thread in _left if not thread.is_alive()])
-    return sum(thread.name == name for thread in _left)
+def count_stuck(name: str) -> int:
+    """Threads of that name that were stopped and are blocked still."""
+    return sum(thread.name == name + _STUCK for thread in threading.enumerate())
 
 
 async def _attempt(
-    make: Callable[[], Awaitable[Any]], ticket: _Ticket, seconds: float | None
+    make: Callable[[], Awaitable[Any]], begun: "Future[None]", seconds: float | None
 ) -> tuple[Any, BaseException | None]:
-    """The value or the error; nothing is raised, since SystemExit would end the loop."""
-    ticket.begun = True
-    if ticket.given_up:
-        # whoever gave up may have seen `begun` and be waiting after all
+    if not begun.set_running_or_notify_cancel():
         return None, NeverBegun()
+    # returned and not raised: SystemExit and KeyboardInterrupt would end the loop
     try:
         async with asyncio.timeout(seconds):
             return await make(), None
@@ -144,43 +123,46 @@ STALL_SECONDS = 60.0
 _MOST_PIECES = 4
 _MOST_PIECE = 4 * 1024 * 1024
 _KIND = re.compile(r"video/[a-z0-9.+-]{1,100}|application/octet-stream")
-_END = object()
 
 Opener = Callable[[], AbstractAsyncContextManager[Download]]
 
 
 @asynccontextmanager
 async def read_download(isolation: Isolation, opener: Opener) -> AsyncIterator[Download]:
-    """The download that `opener` opens over there.
+    """The download that `opener` opens on the adapter's thread.
 
     Raises UpstreamUnclear, and Crashed with what the code raised as its cause; also while reading.
     """
     here = asyncio.get_running_loop()
+    # bounded: the adapter waits while the reader is slower
     pieces: asyncio.Queue[Any] = asyncio.Queue(_MOST_PIECES)
 
-    async def put(piece: Any) -> None:
+    async def put(piece: object) -> None:
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(pieces.put(piece), here))
 
     async def pump() -> None:
-        async with opener() as download:
-            await put(download.content_type)
-            async for chunk in download.chunks:
-                await put(chunk)
-        await put(_END)
+        try:
+            async with opener() as download:
+                await put(download.content_type)
+                async for chunk in download.chunks:
+                    await put(chunk)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            await put(error)
+        else:
+            await put(None)
 
-    work = asyncio.wrap_future(isolation.spawn(pump))
-    try:
-        kind = await _take(pieces, work)
+    async with isolation.spawn(pump):
+        kind = await _take(pieces)
         if not isinstance(kind, str) or not _KIND.fullmatch(kind):
             raise UpstreamUnclear("The output is not a video.")
-        yield Download(kind, _read(pieces, work))
-    finally:
-        work.cancel()
+        yield Download(kind, _read(pieces))
 
 
-async def _read(pieces: asyncio.Queue[Any], work: asyncio.Future[Any]) -> AsyncIterator[bytes]:
+async def _read(pieces: asyncio.Queue[Any]) -> AsyncIterator[bytes]:
     read = 0
-    while (piece := await _take(pieces, work)) is not _END:
+    while (piece := await _take(pieces)) is not None:
         if not isinstance(piece, bytes) or len(piece) > _MOST_PIECE:
             raise UpstreamUnclear("The output is not made of bytes.")
         read += len(piece)
@@ -189,20 +171,13 @@ async def _read(pieces: asyncio.Queue[Any], work: asyncio.Future[Any]) -> AsyncI
         raise UpstreamUnclear("The output is empty.")
 
 
-async def _take(pieces: asyncio.Queue[Any], work: asyncio.Future[Any]) -> Any:
-    """The next piece, or the error that ended the work."""
-    getter = asyncio.ensure_future(pieces.get())
+async def _take(pieces: asyncio.Queue[Any]) -> Any:
+    """The next piece; raises Crashed from the error that ended the download."""
     try:
-        await asyncio.wait(
-            {getter, work}, timeout=STALL_SECONDS, return_when=asyncio.FIRST_COMPLETED
-        )
-        if getter.done():
-            return getter.result()
-    finally:
-        getter.cancel()
-    if not pieces.empty():
-        return pieces.get_nowait()
-    if not work.done():
-        raise UpstreamUnclear("The output does not come.")
-    error: BaseException | None = None if work.cancelled() else work.result()[1]
-    raise Crashed from (error or UpstreamUnclear("The output broke off."))
+        async with asyncio.timeout(STALL_SECONDS):
+            piece = await pieces.get()
+    except TimeoutError as error:
+        raise UpstreamUnclear("The output does not arrive.") from error
+    if isinstance(piece, BaseException):
+        raise Crashed from piece
+    return piece

@@ -4,12 +4,12 @@ import asyncio
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import structlog
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gateway_core.api.provider import ProviderSpec
 from gateway_core.egress.addresses import AddressPolicy
@@ -25,7 +25,7 @@ from gateway_core.providers.plugin_thread import (
     Isolation,
     NeverBegun,
     NeverEnded,
-    count_left,
+    count_stuck,
     read_download,
 )
 from gateway_core.providers.redaction import MessageCleaner
@@ -49,52 +49,33 @@ from gateway_core.providers.upstream import (
     UpstreamUnclear,
 )
 
-_MOST_SUBMIT_SECONDS = 600.0
-_INTERVALS = (0.5, 3600.0)
+Interval = Annotated[float, Field(ge=0.5, le=3600)]
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """The attributes of `ports.upstream.Upstream`."""
+class Traits(BaseModel):
+    """Attributes of an adapter, checked."""
 
-    guarantee: SubmissionGuarantee
+    model_config = ConfigDict(from_attributes=True)
+
+    guarantee: Annotated[SubmissionGuarantee, Field(strict=True)]
     can_cancel: bool
     can_find: bool
-    max_output_bytes: int
-    submit_seconds: float
-    poll_interval: tuple[float, float]
-    notified_interval: float | None
+    max_output_bytes: Annotated[int, Field(ge=1, le=2**40)]
+    submit_seconds: Annotated[float, Field(ge=1, le=600)]
+    poll_interval: tuple[Interval, Interval]
+    notified_interval: Interval | None
 
 
 def read_traits(adapter: Upstream) -> Traits:
-    """The traits. AdapterFailed for what cannot be so."""
-    guarantee = adapter.guarantee
-    if not isinstance(guarantee, SubmissionGuarantee):
-        raise AdapterFailed("the adapter's guarantee is no SubmissionGuarantee")
-    if guarantee is SubmissionGuarantee.LOOKUP and not adapter.can_find:
+    """The adapter's attributes. AdapterFailed where one is invalid."""
+    try:
+        traits = Traits.model_validate(adapter)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise AdapterFailed(f"the adapter's {first['loc'][0]}: {first['msg']}") from None
+    if traits.guarantee is SubmissionGuarantee.LOOKUP and not traits.can_find:
         raise AdapterFailed("the adapter guarantees a look-up and has none")
-    least, most = adapter.poll_interval
-    notified = adapter.notified_interval
-    return Traits(
-        guarantee=guarantee,
-        can_cancel=bool(adapter.can_cancel),
-        can_find=bool(adapter.can_find),
-        max_output_bytes=int(_read("max_output_bytes", adapter.max_output_bytes, 1, 2**40)),
-        submit_seconds=_read("submit_seconds", adapter.submit_seconds, 1, _MOST_SUBMIT_SECONDS),
-        poll_interval=(
-            _read("poll_interval", least, *_INTERVALS),
-            _read("poll_interval", most, *_INTERVALS),
-        ),
-        notified_interval=None
-        if notified is None
-        else _read("notified_interval", notified, *_INTERVALS),
-    )
-
-
-def _read(name: str, value: Any, least: float, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise AdapterFailed(f"the adapter's {name} must be a number from {least:g} to {most:g}")
-    return float(value)
+    return traits
 
 
 PATIENCE_SECONDS = 5.0
@@ -103,11 +84,11 @@ CALL_SECONDS = 60.0
 CLOSE_SECONDS = 5.0
 _TURN_SECONDS = 10.0
 _SUBMIT_MARGIN = 10.0
-"""Seconds beyond the limit in which a request may still be on its way to the provider."""
+"""Seconds after the limit in which a request may still be on its way to the provider."""
 _MOST_OUTPUTS, _MOST_REFERENCE = 16, 2048
 _MOST_TEXT = 500
-_MOST_LEFT = 8
-"""Threads of a type that were given up and hang still: with so many no other is begun."""
+_MOST_STUCK = 8
+"""Abandoned threads of a type that are still blocked; with so many no other is started."""
 _ERRORS = (
     UpstreamRejected,
     UpstreamBusy,
@@ -122,15 +103,14 @@ _log = structlog.get_logger(__name__)
 
 
 class CodeUpstream(Upstream):
-    """Fulfils `ports.upstream.Upstream` by an adapter of another package, once started."""
+    """Upstream by an adapter of another package, on a thread of its own."""
 
     def __init__(
         self, spec: ProviderSpec, credential: bytes | str | None, policy: AddressPolicy
     ) -> None:
-        secret = (
-            credential.decode(errors="replace") if isinstance(credential, bytes) else credential
-        )
-        secret = secret.strip() or None if secret else None
+        if isinstance(credential, bytes):
+            credential = credential.decode(errors="replace")
+        secret = (credential or "").strip() or None
         self._type = spec.type
         self._setup = AdapterSetup(
             spec.config or "", secret, spec.on_unknown_submission == "Resubmit", policy
@@ -145,16 +125,16 @@ class CodeUpstream(Upstream):
 
     @property
     def trouble(self) -> str | None:
-        """That the adapter blocks its thread, as long as it does."""
+        """Why the provider cannot be used at present: the adapter blocks its thread."""
         stuck = self._isolation is not None and self._isolation.is_stuck
         return f"the adapter {self._type} blocks its thread" if stuck else None
 
     async def start(self) -> None:
-        """Loads the adapter and starts it. ValueError, AdapterMissing, AdapterFailed."""
+        """Load and start the adapter. ValueError, AdapterMissing, AdapterFailed."""
         entry = await asyncio.to_thread(_find_entry, self._type)
         name = f"adapter {self._type}"
-        if (left := count_left(name)) >= _MOST_LEFT:
-            raise AdapterFailed(f"the adapter {self._type} still blocks {left} threads")
+        if (stuck := count_stuck(name)) >= _MOST_STUCK:
+            raise AdapterFailed(f"the adapter {self._type} still blocks {stuck} threads")
         self._isolation = Isolation(name, PATIENCE_SECONDS)
         try:
             self._adapter, traits = await self._isolation.run(
@@ -167,13 +147,13 @@ class CodeUpstream(Upstream):
         self.can_cancel, self.can_find = traits.can_cancel, traits.can_find
         self.max_output_bytes = traits.max_output_bytes
         self._submit_limit = traits.submit_seconds
-        # an attempt may wait for its turn and for the thread before it begins
+        # a call may wait for its slot and for the thread before it begins
         waits = _TURN_SECONDS + PATIENCE_SECONDS + _SUBMIT_MARGIN
         self.submit_seconds = traits.submit_seconds + waits
         self.poll_interval, self.notified_interval = traits.poll_interval, traits.notified_interval
 
     async def submit(self, job: JobInput) -> str:
-        """Starts a job; its id. UpstreamRejected, Busy, Denied, Unclear."""
+        """Start a job; its id. UpstreamRejected, Busy, Denied, Unclear."""
         return read_job_id(await self._call(lambda a: a.submit(job), self._submit_limit))
 
     async def find(self, reference: str) -> str | None:
@@ -182,16 +162,16 @@ class CodeUpstream(Upstream):
         return None if found is None else read_job_id(found)
 
     async def poll(self, job_id: str) -> JobReport:
-        """What the job is doing. UpstreamGone, Busy, Denied, Unclear."""
+        """State of a job. UpstreamGone, Busy, Denied, Unclear."""
         return self._check_report(await self._call(lambda a: a.poll(job_id), CALL_SECONDS), job_id)
 
     async def cancel(self, job_id: str) -> None:
-        """Stops the job; one that has ended or is unknown is no error. Busy, Denied, Unclear."""
+        """Stop a job; no error where it has ended or is unknown. Busy, Denied, Unclear."""
         await self._call(lambda a: a.cancel(job_id), CALL_SECONDS)
 
     @asynccontextmanager
     async def fetch(self, url: str) -> AsyncIterator[Download]:
-        """Opens an output for reading. OutputRejected, UpstreamGone, Busy, Unclear."""
+        """Open an output for reading. OutputRejected, UpstreamGone, Busy, Unclear."""
         adapter, isolation = self._get()
         try:
             async with read_download(isolation, lambda: adapter.fetch(url)) as download:
@@ -200,7 +180,7 @@ class CodeUpstream(Upstream):
             self._explain(error)
 
     async def close(self) -> None:
-        """Has the adapter free what it holds, and ends its thread."""
+        """Close the adapter and end its thread."""
         isolation, adapter = self._isolation, self._adapter
         self._adapter = None
         if isolation is None or adapter is None:
@@ -231,7 +211,7 @@ class CodeUpstream(Upstream):
             self._turns.release()
 
     def _explain(self, error: Exception) -> NoReturn:
-        """Raises the error of the port that `error` means, its text cleaned."""
+        """Raise the UpstreamError that `error` stands for, its text redacted."""
         told = error.__cause__
         if isinstance(told, UpstreamError) and type(told) in _ERRORS:
             text = self._cleaner.clean(told.message, REFUSED)
@@ -244,7 +224,7 @@ class CodeUpstream(Upstream):
         raise UpstreamUnclear("The provider's adapter failed.")
 
     def _explain_start(self, error: Exception) -> NoReturn:
-        """Raises ValueError or AdapterFailed, without the credential."""
+        """Raise ValueError or AdapterFailed, without the credential."""
         told = error.__cause__ if isinstance(error, Crashed) else error
         if isinstance(told, ValueError):
             raise ValueError(self._hide(f"config: {told}")) from None  # noqa: TRY004 - foreign
@@ -259,7 +239,7 @@ class CodeUpstream(Upstream):
         return (text.replace(self._secret, "[removed]") if self._secret else text)[:_MOST_TEXT]
 
     def _check_report(self, report: Any, job_id: str) -> JobReport:
-        """The report, its parts checked. UpstreamUnclear for what is none."""
+        """The report, checked. UpstreamUnclear where it is invalid."""
         if not isinstance(report, JobReport) or not isinstance(report.state, JobState):
             raise UpstreamUnclear("The provider's adapter gave no report.")
         wait = read_wait(report.retry_after)
@@ -272,7 +252,7 @@ class CodeUpstream(Upstream):
 
 
 def list_types() -> list[str]:
-    """The names of the adapters that installed packages offer."""
+    """Names of the adapters that installed packages offer."""
     return sorted({entry.name for entry in metadata.entry_points(group=GROUP)})
 
 
@@ -287,21 +267,21 @@ def _find_entry(name: str) -> metadata.EntryPoint:
 
 
 def _describe(error: BaseException | None) -> str:
-    """What was raised, and where. Its text may hold anything, such as a header's credential."""
+    """Type and line of an exception: its text may contain a credential."""
     frames = traceback.extract_tb(error.__traceback__) if error else []
     where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return type(error).__name__ + where
 
 
 async def _load(entry: metadata.EntryPoint, setup: AdapterSetup) -> tuple[Upstream, Traits]:
-    """Imports the package and makes the adapter; all of it foreign code."""
+    """Import the package and start its adapter; all of it foreign code."""
     adapter: Upstream = entry.load()(setup)
     await adapter.start()
     return adapter, read_traits(adapter)
 
 
 def _read_references(values: Any) -> tuple[str, ...]:
-    """What `fetch` takes: 1 to 16 texts of the adapter's own choice."""
+    """References for `fetch`: 1 to 16 texts of the adapter's own."""
     found = tuple(values) if isinstance(values, list | tuple) else ()
     if not 0 < len(found) <= _MOST_OUTPUTS:
         raise UpstreamUnclear("The provider's answer is contradictory: it ended without outputs.")

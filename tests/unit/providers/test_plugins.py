@@ -134,7 +134,7 @@ def let_go() -> None:
 def is_rid_of_threads() -> bool:
     """Whether none is left of those that were given up; what blocks them is ended."""
     let_go()
-    return not isolation.count_left("adapter odd")
+    return not isolation.count_stuck("adapter odd")
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
@@ -200,10 +200,16 @@ async def test_what_is_to_be_mended_is_told_without_the_credential(make: Make, s
         ({"start": "block()"}, "did not start within 0.5 s"),
         ({"init": "block()"}, "did not start within 0.5 s"),
         ({"start": "hang"}, "did not start within 0.5 s"),
-        ({"traits": {"guarantee": "KEY"}}, "is no SubmissionGuarantee"),
-        ({"traits": {"submit_seconds": 1e9}}, "submit_seconds must be a number from 1 to 600"),
-        ({"traits": {"poll_interval": [0, 5]}}, "poll_interval must be a number"),
-        ({"traits": {"poll_interval": 5}}, "raised TypeError"),
+        ({"traits": {"guarantee": "KEY"}}, "guarantee: Input should be"),
+        (
+            {"traits": {"submit_seconds": 1e9}},
+            "submit_seconds: Input should be less than or equal to 600",
+        ),
+        (
+            {"traits": {"poll_interval": [0, 5]}},
+            "poll_interval: Input should be greater than or equal to 0.5",
+        ),
+        ({"traits": {"poll_interval": 5}}, "poll_interval: Input should be a valid tuple"),
         ({"init": "self.guarantee = SubmissionGuarantee.LOOKUP"}, "guarantees a look-up and has"),
     ],
 )
@@ -399,7 +405,7 @@ async def test_one_that_cannot_be_closed_is_left(make: Make) -> None:
 async def test_starts_that_never_end_do_not_use_up_the_threads(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plugins, "_MOST_LEFT", 1)
+    monkeypatch.setattr(plugins, "_MOST_STUCK", 1)
     monkeypatch.setattr(isolation, "_JOIN_SECONDS", 0.1)
     with monkeypatch.context() as limits:
         hurry_starts(limits)
