@@ -54,3 +54,13 @@ def test_glossary_is_alphabetical_and_names_existing_rooms() -> None:
     assert terms == sorted(terms)
     for term, process, room in rows:
         assert (ROOT / process / f"gateway_{process}" / room).is_dir(), term
+
+
+def test_architecture_names_existing_paths() -> None:
+    """Paths are short: `core/billing` is `core/gateway_core/billing`."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    folders = "core|apiserver|operator|cli|simulator|tests|docs|charts|tools|crds|examples"
+    for path in re.findall(rf"`((?:{folders})(?:/[\w.-]+)+)`", text):
+        room, _, rest = path.partition("/")
+        package = ROOT / room / f"gateway_{room}"
+        assert (package / rest if package.is_dir() else ROOT / path).exists(), path
