@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway_cli.__main__ import app
+from gateway_core.api.resource import skeleton
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import WriteOutcomeUnknown, raise_for_status
 
@@ -89,6 +90,21 @@ def patch_status(control_plane):
         control_plane.kubectl(
             "patch", kind, name, "--subresource=status", "--type=merge", f"--patch={patch}"
         )
+
+    return run
+
+
+@pytest.fixture
+def create(control_plane, tmp_path, patch_status):
+    """Creates an object as another client would, with a status where one is given; its name."""
+
+    def run(kind, name, spec, status=None):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(skeleton(kind, name) | {"spec": spec}))
+        control_plane.kubectl("create", "-f", str(path))
+        if status is not None:
+            patch_status(kind.plural, name, status)
+        return name
 
     return run
 

@@ -1,13 +1,13 @@
 """`gatewayctl keys` and `guardrails` on a real API server."""
 
 import base64
-import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from gateway_core.api.ids import IdMint, Ownership
 from gateway_core.api.key import digest, parse_key
+from gateway_core.api.usage import GatewayUsage
 
 
 def make_key(gatewayctl, account, *options):
@@ -81,20 +81,8 @@ def test_limits_are_set_and_cleared(gatewayctl, read, key):
 
 
 @pytest.mark.usefixtures("one_day")
-def test_used_and_reset_are_counted_from_the_usage(
-    gatewayctl, control_plane, patch_status, tmp_path, account, key
-):
+def test_used_and_reset_are_counted_from_the_usage(gatewayctl, create, patch_status, account, key):
     now = datetime.now(UTC)
-    name = f"{account}-{now:%Y-%m-%d}"
-    obj = {
-        "apiVersion": "modelgateway.dev/v1alpha1",
-        "kind": "GatewayUsage",
-        "metadata": {"name": name},
-        "spec": {"accountName": account, "day": f"{now:%Y-%m-%d}"},
-    }
-    path = tmp_path / "usage.json"
-    path.write_text(json.dumps(obj))
-    control_plane.kubectl("create", "-f", str(path))
     minute = now.hour * 60 + now.minute
     entry = {
         "subject": f"key/{key['name']}",
@@ -103,7 +91,9 @@ def test_used_and_reset_are_counted_from_the_usage(
         "hours": f"{now.hour}:300000",
         "lastTime": f"{now:%Y-%m-%dT%H:%M:%SZ}",
     }
-    patch_status("gatewayusage", name, {"chargedMicros": 300_000, "spent": [entry]})
+    spec = {"accountName": account, "day": f"{now:%Y-%m-%d}"}
+    status = {"chargedMicros": 300_000, "spent": [entry]}
+    create(GatewayUsage, f"{account}-{now:%Y-%m-%d}", spec, status)
     gatewayctl("fund", account, "1")
 
     def show(window):

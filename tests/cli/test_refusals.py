@@ -1,4 +1,4 @@
-"""What gatewayctl says when it may not, cannot, or finds nothing: what to do, and no traceback."""
+"""Refusals of gatewayctl: each says what to do, without a traceback."""
 
 import contextlib
 import os

@@ -1,17 +1,18 @@
 """`gatewayctl tasks list|describe|cancel|redeliver` and `usage` on a real API server."""
 
-import json
 import secrets
 
 import pytest
 
+from gateway_core.api.task import GatewayTask
+from gateway_core.api.usage import GatewayUsage
+
 
 @pytest.fixture
-def make_task(control_plane, tmp_path):
-    """Makes a GatewayTask as the API would; its name."""
+def make_task(create):
+    """Creates a GatewayTask as the API would; its name."""
 
     def run(account, **request):
-        name = f"task-{secrets.token_hex(4)}"
         whole = {
             "accountName": account,
             "service": "sim",
@@ -20,16 +21,7 @@ def make_task(control_plane, tmp_path):
             "input": "{}",
             **request,
         }
-        obj = {
-            "apiVersion": "modelgateway.dev/v1alpha1",
-            "kind": "GatewayTask",
-            "metadata": {"name": name},
-            "spec": {"request": whole},
-        }
-        path = tmp_path / f"{name}.json"
-        path.write_text(json.dumps(obj))
-        control_plane.kubectl("create", "-f", str(path))
-        return name
+        return create(GatewayTask, f"task-{secrets.token_hex(4)}", {"request": whole})
 
     return run
 
@@ -66,37 +58,12 @@ def test_redeliver_needs_a_callback_of_an_ended_task(
         assert read("gatewaytask", name)["spec"]["redeliveries"] == count
 
 
-def describe_sum(account, folder):
-    """A file with the object of an account's sum of past days."""
-    obj = {
-        "apiVersion": "modelgateway.dev/v1alpha1",
-        "kind": "GatewayUsage",
-        "metadata": {"name": f"{account}-before"},
-        "spec": {"accountName": account},
-    }
-    path = folder / "before.json"
-    path.write_text(json.dumps(obj))
-    return path
-
-
-def test_usage_is_grouped_by_day_model_and_account_with_totals(
-    gatewayctl, control_plane, patch_status, account, tmp_path
-):
+def test_usage_is_grouped_by_day_model_and_account_with_totals(gatewayctl, create, account):
     days = {
         "2026-11-20": [("key-a", "q4", 3, 300_000), ("key-b", "q4", 1, 100_000)],
         "2026-11-21": [("key-a", "v3", 2, 2_000_000)],
     }
     for day, rows in days.items():
-        name = f"{account}-{day}"
-        obj = {
-            "apiVersion": "modelgateway.dev/v1alpha1",
-            "kind": "GatewayUsage",
-            "metadata": {"name": name},
-            "spec": {"accountName": account, "day": day},
-        }
-        path = tmp_path / f"{name}.json"
-        path.write_text(json.dumps(obj))
-        control_plane.kubectl("create", "-f", str(path))
         status = {
             "requests": sum(row[2] for row in rows),
             "chargedMicros": sum(row[3] for row in rows),
@@ -111,7 +78,7 @@ def test_usage_is_grouped_by_day_model_and_account_with_totals(
                 for key, model, requests, micros in rows
             ],
         }
-        patch_status("gatewayusage", name, status)
+        create(GatewayUsage, f"{account}-{day}", {"accountName": account, "day": day}, status)
 
     def ask(*options):
         return gatewayctl("usage", account, *options, "-o", "json").document
@@ -130,9 +97,8 @@ def test_usage_is_grouped_by_day_model_and_account_with_totals(
     ]
     assert [row["day"] for row in ask("--until", "2026-11-20")["items"]] == ["2026-11-20"]
     assert ask()["totals"]["complete"]
-    control_plane.kubectl("create", "-f", str(describe_sum(account, tmp_path)))
     status = {"requests": 9, "chargedMicros": 9_000_000, "throughDay": "2026-11-19"}
-    patch_status("gatewayusage", f"{account}-before", status)
+    create(GatewayUsage, f"{account}-before", {"accountName": account}, status)
     assert ask()["totals"]["earlier"]["cost"] == "9.00"
     assert ask("--since", "2026-11-20")["totals"] == {**by_key["totals"], "earlier": None}
     for options in (

@@ -26,7 +26,7 @@ from gateway_cli.cluster.errors import (
 )
 from gateway_cli.session import SELECTED, exit_on_error
 from gateway_core.api.ids import API_VERSION
-from gateway_core.api.resource import Object, Resource
+from gateway_core.api.resource import Object, Resource, skeleton
 from gateway_core.kube.errors import KubernetesError
 
 if TYPE_CHECKING:
@@ -141,12 +141,8 @@ class Cluster:
 
     async def create(self, kind: Kind, name: str, spec: Change, **metadata: Any) -> Object:
         """Makes an object; fields of `spec` that are None are left out. AlreadyThere."""
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": kind.kind_name,
-            "metadata": {"name": name, **metadata},
-            "spec": {key: value for key, value in spec.items() if value is not None},
-        }
+        given = {key: value for key, value in spec.items() if value is not None}
+        body = skeleton(kind, name, **metadata) | {"spec": given}
         return await self.call("POST", self._path(kind), body, _STRICT)
 
     async def change(
