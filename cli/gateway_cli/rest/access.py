@@ -116,7 +116,7 @@ async def poll_ended(
         pause = min(longest, pause * 1.2)
 
 
-async def take_some(items: AsyncIterator[Result], limit: int) -> list[Result]:
+async def take_first(items: AsyncIterator[Result], limit: int) -> list[Result]:
     """The first `limit` of them; says so where there are more."""
     found: list[Result] = []
     async for item in items:

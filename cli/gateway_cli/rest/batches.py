@@ -19,7 +19,7 @@ from gateway_cli.rest.access import (
     make_access,
     on_api,
     poll_ended,
-    take_some,
+    take_first,
 )
 from gateway_cli.rest.errors import RestError
 from gateway_cli.rest.files import fetch, read_moment, upload_file
@@ -135,7 +135,7 @@ def create(
     batch = on_api(access, run, GOES_ON)
     print_one(batch, LINES, output)
     if wait or download:
-        _exit_by(batch)
+        _exit_by_status(batch)
 
 
 @app.command("list")
@@ -150,7 +150,7 @@ def list_batches(
     """List the account's Batches, newest first."""
 
     async def run(api: "RestApi") -> list[Document]:
-        return await take_some(api.list_batches(), limit)
+        return await take_first(api.list_batches(), limit)
 
     print_list(on_api(make_access(base_url, key_file), run), COLUMNS, output, noun="batches")
 
@@ -162,7 +162,7 @@ def get(
     """Show a batch. Exit code 0: completed, 1: ended otherwise, 3: running."""
     batch = on_api(make_access(base_url, key_file), lambda api: api.get_batch(batch_id))
     print_one(batch, LINES, output)
-    _exit_by(batch)
+    _exit_by_status(batch)
 
 
 @app.command()
@@ -178,7 +178,7 @@ def wait(
     access = make_access(base_url, key_file)
     batch = on_api(access, lambda api: _follow(api, batch_id, timeout, download), GOES_ON)
     print_one(batch, LINES, output)
-    _exit_by(batch)
+    _exit_by_status(batch)
 
 
 @app.command()
@@ -267,7 +267,7 @@ async def _fetch_results(api: "RestApi", batch: Document, folder: Path) -> Docum
     return {**batch, "files": files}
 
 
-def _exit_by(batch: Document) -> None:
+def _exit_by_status(batch: Document) -> None:
     if batch["status"] != "completed":
         raise typer.Exit(EXIT_FAILED if batch["status"] in ENDED else EXIT_UNDER_WAY)
 

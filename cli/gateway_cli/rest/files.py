@@ -16,7 +16,7 @@ from gateway_cli.rest.access import (
     KeyFile,
     make_access,
     on_api,
-    take_some,
+    take_first,
 )
 from gateway_cli.rest.errors import RestError
 from gateway_cli.session import confirm
@@ -103,7 +103,7 @@ def list_files(
     """List the account's Files, newest first."""
 
     async def run(api: "RestApi") -> list[Document]:
-        return await take_some(api.list_files(purpose), limit)
+        return await take_first(api.list_files(purpose), limit)
 
     print_list(on_api(make_access(base_url, key_file), run), COLUMNS, output, noun="files")
 

@@ -35,7 +35,7 @@ async def create_sample(
     body: Body = {"model": model, **SAMPLE_INPUT}
     if callback_url:
         body["callback_url"] = callback_url
-    with _blaming("api"):
+    with _blame("api"):
         return str((await api.create_task(operation, body, str(uuid.uuid4())))["id"])
 
 
@@ -49,7 +49,7 @@ async def wait_completed(
     """
     deadline = time.monotonic() + seconds
     while True:
-        with _blaming("api"):
+        with _blame("api"):
             task = await api.get_task(operation, task_id)
         on_poll(str(task["status"]))
         if task["status"] == "completed":
@@ -68,7 +68,7 @@ async def fetch_video(api: RestApi, task: Body, path: Path) -> tuple[str, int]:
         SampleFailed: it cannot be had or is not an MP4.
     """
     url = str(task["videos"][0]["url"])
-    with _blaming("media"):
+    with _blame("media"):
         await api.download(url, path, lambda here, total: None)
     content = await asyncio.to_thread(path.read_bytes)
     if not is_mp4(content):
@@ -82,7 +82,7 @@ def is_mp4(content: bytes) -> bool:
 
 
 @contextmanager
-def _blaming(process: str) -> Iterator[None]:
+def _blame(process: str) -> Iterator[None]:
     try:
         yield
     except RestError as error:

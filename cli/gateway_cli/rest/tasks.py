@@ -116,7 +116,7 @@ def create(
     task = on_api(access, run, GOES_ON)
     print_one(task, LINES, output)
     if wait or download:
-        _exit_by(task)
+        _exit_by_status(task)
 
 
 def get(
@@ -131,7 +131,7 @@ def get(
     access, operation = make_access(base_url, key_file), make_operation(service, action)
     task = on_api(access, lambda api: api.get_task(operation, task_id), GOES_ON)
     print_one(task, LINES, output)
-    _exit_by(task)
+    _exit_by_status(task)
 
 
 def wait(
@@ -148,7 +148,7 @@ def wait(
     access, operation = make_access(base_url, key_file), make_operation(service, action)
     task = on_api(access, lambda api: _follow(api, operation, task_id, timeout, download), GOES_ON)
     print_one(task, LINES, output)
-    _exit_by(task)
+    _exit_by_status(task)
 
 
 async def _follow(
@@ -194,7 +194,7 @@ async def _fetch_videos(api: "RestApi", task: Body, folder: Path) -> list[str]:
     return files
 
 
-def _exit_by(task: Body) -> None:
+def _exit_by_status(task: Body) -> None:
     if task["status"] != "completed":
         raise typer.Exit(EXIT_FAILED if task["status"] in ENDED else EXIT_UNDER_WAY)
 

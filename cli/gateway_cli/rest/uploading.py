@@ -28,7 +28,7 @@ SPARE_SECONDS = 60.0
 """An Upload that ends sooner than this is not resumed."""
 KEPT_SECONDS = 31 * 86_400
 """How long the state of a finished upload is kept: longer than a Batch exists."""
-_SPOILT = ("md5_mismatch", "upload_size_mismatch")
+_CORRUPT = ("md5_mismatch", "upload_size_mismatch")
 _ENDED = ("upload_state_conflict", "upload_not_found", "part_not_found")
 _OWN = {"idempotency_key", "upload_id", "expires_at", "parts", "file_id"}
 """Fields of a state that tell nothing of the source."""
@@ -150,7 +150,7 @@ class Uploader:
     ) -> Body:
         path = await asyncio.to_thread(source.resolve)
         file = StateFile.of(self._access, path, purpose, once)
-        fresh = await asyncio.to_thread(self._look_at, path, purpose, name, expires_after)
+        fresh = await asyncio.to_thread(self._describe_source, path, purpose, name, expires_after)
         if once is not None:
             # other bytes are another File, for which a Batch of the same key is refused
             words = "\n".join((once, fresh.name, fresh.md5))
@@ -161,7 +161,7 @@ class Uploader:
         if state.file_id:
             return {"id": state.file_id}
         try:
-            return await self._go_on(path, file, state, fresh)
+            return await self._resume(path, file, state, fresh)
         except RestError as error:
             if once is None or error.code not in _ENDED:
                 raise
@@ -170,7 +170,7 @@ class Uploader:
             text = f"{source} was brought up for this Idempotency-Key before, and not from here"
             raise RestError(f"{text}: give the File's id, or leave the key out") from error
 
-    async def _go_on(
+    async def _resume(
         self, path: Path, file: StateFile, state: UploadState, fresh: UploadState
     ) -> Body:
         """The File, by the Upload that `state` tells of; by another one where that has ended."""
@@ -188,7 +188,7 @@ class Uploader:
             await asyncio.to_thread(file.remove)
             return await self._finish(path, file, fresh)
 
-    def _look_at(
+    def _describe_source(
         self, path: Path, purpose: str, name: str, expires_after: int | None
     ) -> UploadState:
         with path.open("rb") as opened:
@@ -235,7 +235,7 @@ class Uploader:
         try:
             upload = await self._api.complete_upload(state.upload_id, ordered, state.md5)
         except RestError as error:
-            if error.code in _SPOILT:
+            if error.code in _CORRUPT:
                 await asyncio.to_thread(file.remove)
             raise
         found: Body = upload["file"]
