@@ -10,9 +10,9 @@ from tests.groups import GroupScheduling, name_group, rank
 IDS = [
     "tests/crash/test_keys.py::test_one",
     "tests/crash/test_keys.py::test_two[a@b::c]",
-    "tests/integration/test_reads.py::test_one",
+    "tests/integration/tasks/test_reads.py::test_one",
     "tests/crash/test_shards.py::test_one",
-    "tests/integration/test_order.py::test_one",
+    "tests/integration/requests/test_rates.py::test_one",
 ]
 
 

@@ -15,7 +15,7 @@ from tests.servers.tenants import describe, make_key, open_tenant, wait_status
 from tests.servers.world import wait_for
 
 ROOT = "/api/v1/management"
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "management.md"
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "management.md"
 
 
 @pytest.fixture(scope="module")

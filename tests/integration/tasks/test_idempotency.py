@@ -11,7 +11,6 @@ from tests.servers.tenants import (
     create_patiently,
     describe_model,
     list_objects,
-    make_key,
     read_balance,
     unique,
     wait_known,
@@ -41,72 +40,6 @@ async def test_repeated_call_is_answered_with_the_same_task(client):
     assert len(list_objects(client)) == 1
     # one hold or one charge, never two
     assert (await read_balance(client))["balance_cents"] == 9_970
-
-
-async def test_calls_without_a_key_are_different_tasks(client):
-    ids = {(await client.create()).body["id"] for _ in range(3)}
-    assert len(ids) == len(list_objects(client)) == 3
-
-
-async def test_other_input_is_409_and_names_the_task(client):
-    first = await create_patiently(client, "k")
-    answer = await create_patiently(client, "k", prompt="Something else")
-    assert answer.status == 409
-    assert answer.body == {"error": "Idempotency-Key was already used with different input"}
-    assert answer.headers["X-Task-Id"] == first.body["id"]
-    assert answer.headers["x-should-retry"] == "false"
-    assert len(list_objects(client)) == 1
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ({}, {"duration_seconds": 5}),
-        ({"duration_seconds": 5}, {"duration_seconds": 5.0}),
-        ({"aspect_ratio": "16:9", "audio": True, "output_resolution": "720p"}, {}),
-    ],
-    ids=["a default given or left out", "an integer with a zero fraction", "all defaults"],
-)
-async def test_same_values_are_the_same_input(client, first, second):
-    task = (await create_patiently(client, "k", **first)).body["id"]
-    answer = await create_patiently(client, "k", **second)
-    assert answer.body == {"id": task, "status": "processing", "task_replayed": True}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        *({"prompt": "A lighthouse at dawn "}, {"duration_seconds": 6}, {"audio": False}),
-        *({"aspect_ratio": "1:1"}, {"callback_url": "https://example.com/hook"}),
-        {"reference_image_urls": ["https://example.com/lighthouse.png"] * 2},
-        {"reference_audio_urls": []},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-async def test_every_field_counts_as_input(client, change):
-    await create_patiently(client, "k")
-    assert (await create_patiently(client, "k", **change)).status == 409
-
-
-async def test_order_of_members_and_blanks_are_no_difference(client):
-    first = await create_patiently(client, "k")
-    text = ",\n ".join(f'"{k}" : {v}' for k, v in reversed(encode_members(client)))
-    headers = {"Idempotency-Key": "k", "Content-Type": "application/json"}
-    data = f"\n{{ {text} }}".encode()
-    call = {"headers": headers, "data": data}
-    again = await ask_patiently(lambda: client.request("POST", client.tasks_path, **call))
-    assert again.body == {**first.body, "task_replayed": True}
-
-
-def encode_members(client):
-    body = client.body()
-    urls = ", ".join(f'"{url}"' for url in body["reference_image_urls"])
-    # an escape and the letter itself are one string
-    return [
-        ("model", f'"{body["model"]}"'),
-        ("prompt", '"\\u0041 lighthouse at dawn"'),
-        ("reference_image_urls", f"[{urls}]"),
-    ]
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -153,53 +86,6 @@ async def test_of_20_unequal_calls_at_once_one_input_wins(client):
     assert (await read_balance(client))["balance_cents"] == 9_970
 
 
-async def test_another_key_of_the_account_is_the_same_caller(world, client):
-    second = make_key(world, client.account).plaintext
-    await wait_known(client, second)
-    first = await create_patiently(client, "k")
-    call = {"headers": {"Idempotency-Key": "k"}, "body": client.body(), "key": second}
-    answer = await ask_patiently(lambda: client.request("POST", client.tasks_path, **call))
-    assert answer.body == {**first.body, "task_replayed": True}
-
-
-async def test_another_account_is_unrelated(client, other):
-    mine = await create_patiently(client, "k")
-    theirs = await create_patiently(other, "k", prompt="Something else")
-    assert theirs.status == 202
-    assert "task_replayed" not in theirs.body
-    assert theirs.body["id"] != mine.body["id"]
-
-
-async def test_another_path_is_unrelated(world, client):
-    name = unique("elsewhere")
-    world.apply(describe_model(world, name))
-    path = f"/api/v1/{name}/reference_to_video"
-    await wait_status(client, 405, path)
-    first = await create_patiently(client, "k")
-    call = {"headers": {"Idempotency-Key": "k"}, "body": client.body(model=name)}
-    answer = await ask_patiently(lambda: client.request("POST", path, **call))
-    assert answer.status == 202, answer.raw
-    assert "task_replayed" not in answer.body
-    assert answer.body["id"] != first.body["id"]
-    world.run.kubectl("delete", "gatewaymodel", name)
-
-
-async def test_refused_calls_do_not_bind_the_key(world, client):
-    refusals = [
-        ({"prompt": ""}, 400),
-        ({"model": "no-such-model"}, 400),
-        ({"duration_seconds": 99}, 400),
-    ]
-    for changes, status in refusals:
-        assert (await create_patiently(client, "k", **changes)).status == status
-    headers = {"Idempotency-Key": "k", "Content-Type": "text/plain"}
-    answer = await client.request("POST", client.tasks_path, headers=headers, data=b"{}")
-    assert answer.status == 415
-    accepted = await create_patiently(client, "k")
-    assert accepted.status == 202
-    assert "task_replayed" not in accepted.body
-
-
 async def test_replay_goes_on_after_the_end_and_after_kubectl_delete(world, client):
     task = (await create_patiently(client, "k", duration_seconds=3)).body["id"]
     ended = (await client.wait_terminal([task]))[task]
@@ -214,15 +100,6 @@ async def test_replay_goes_on_after_the_end_and_after_kubectl_delete(world, clie
     assert (await create_patiently(client, "k")).status == 409
     assert (await client.poll(task)).body == ended
     assert not list_objects(client)
-
-
-async def test_replay_of_a_failed_task_is_the_acceptance_too(client, simulate):
-    await simulate({"behaviour": "fail", "match": {"prompt_contains": "to fail"}})
-    call = {"key": "k", "prompt": "Bound to fail", "duration_seconds": 3}
-    task = (await create_patiently(client, **call)).body["id"]
-    assert (await client.wait_terminal([task]))[task]["status"] == "failed"
-    answer = await create_patiently(client, **call)
-    assert answer.body == {"id": task, "status": "processing", "task_replayed": True}
 
 
 async def test_replay_needs_no_money(world, client):
@@ -272,19 +149,6 @@ async def test_replay_whatever_the_model_says_by_now(world, client):
     assert (after_end.status, after_end.body) == (202, replay)
 
 
-@pytest.mark.parametrize("key", ["  k  ", "\tk", "k \t"])
-async def test_key_is_trimmed(client, key):
-    first = await create_patiently(client, "k")
-    assert (await create_patiently(client, key)).body["id"] == first.body["id"]
-
-
-@pytest.mark.parametrize("key", ["a" * 512, " " + "a" * 512, "~!@#$%^&*()_+{}|:<>?", "a b", "0"])
-async def test_key_of_1_to_512_characters_is_taken(client, key):
-    first = await create_patiently(client, key)
-    assert first.status == 202
-    assert (await create_patiently(client, key)).body["id"] == first.body["id"]
-
-
 async def test_key_may_be_any_text_in_utf_8(client):
     ids = set()
     for key in ("灯台", "é", "e\u0301", "\u00e8"):
@@ -295,23 +159,3 @@ async def test_key_may_be_any_text_in_utf_8(client):
     assert len(ids) == 4
     # 512 characters count, not bytes
     assert (await create_patiently(client, "\u6d77" * 512)).status == 202
-
-
-async def test_keys_that_differ_in_case_are_two(client):
-    first = await create_patiently(client, "Key")
-    assert (await create_patiently(client, "key")).body["id"] != first.body["id"]
-
-
-@pytest.mark.parametrize("key", ["", "   ", "a" * 513])
-async def test_empty_and_too_long_keys_are_400_in_the_simple_form(client, key):
-    answer = await create_patiently(client, key)
-    assert answer.status == 400
-    assert set(answer.body) == {"error"}
-    assert "Idempotency-Key" in answer.body["error"]
-
-
-async def test_two_keys_are_400(client):
-    headers = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
-    answer = await client.request("POST", client.tasks_path, headers=headers, body=client.body())
-    assert answer.status == 400
-    assert set(answer.body) == {"error"}

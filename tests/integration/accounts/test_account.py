@@ -4,19 +4,12 @@ import pytest
 
 from tests.integration.rules import UNSEEN
 from tests.servers.tenants import (
-    describe_model,
     make_key,
     read_balance,
-    unique,
     wait_known,
     wait_status,
 )
 from tests.servers.world import wait_for
-
-FIGURES = {
-    *("balance_cents", "paid_balance_cents", "bonus_balance_cents"),
-    *("spent_cents_today", "spent_cents_total"),
-}
 
 
 async def wait_balance(client, **figures):
@@ -49,18 +42,6 @@ async def test_me_tells_the_person_and_the_account(world, client):
     second = make_key(world, client.account).plaintext
     await wait_known(client, second)
     assert (await client.request("GET", "/api/v1/me", key=second)).body == me
-
-
-async def test_ids_of_two_accounts_differ(client, other):
-    mine, theirs = [(await c.request("GET", "/api/v1/me")).body for c in (client, other)]
-    assert mine["account"]["id"] != theirs["account"]["id"]
-
-
-async def test_balance_is_five_integers(client):
-    answer = await client.request("GET", "/api/v1/me/balance")
-    assert set(answer.body) == FIGURES
-    assert all(type(value) is int for value in answer.body.values())
-    assert answer.headers["Cache-Control"] == "no-store"
 
 
 @pytest.mark.usefixtures("one_day")
@@ -102,38 +83,6 @@ async def test_failed_task_costs_nothing(client, simulate):
     assert after["spent_cents_total"] == 0
 
 
-@pytest.mark.usefixtures("one_day")
-async def test_bonus_goes_first_and_only_sums_are_rounded(world, client, simulate):
-    """Reservations are rounded up, all else down; micro-dollars are summed before."""
-    name = unique("odd")
-    world.apply(describe_model(world, name, prices=[{"perCallMicros": 12_345}]))
-    world.patch(
-        "gatewayaccount", client.account, {"funds": {"paidMicros": 50_009, "bonusMicros": 20_001}}
-    )
-    path = f"/api/v1/{name}/reference_to_video"
-    await wait_status(client, 405, path)
-    # 70,010 micros are 7 cents
-    await wait_balance(
-        client, balance_cents=7, paid_balance_cents=5, bonus_balance_cents=2, spent_cents_total=0
-    )
-    await simulate(UNSEEN)
-    for held in (2, 3, 4):  # cents of 12,345, 24,690 and 37,035 micros
-        body = client.body(model=name, prompt="Unseen")
-        assert (await client.request("POST", path, body=body)).status == 202
-        assert (await read_balance(client))["balance_cents"] == 7 - held
-    await simulate()
-    # 70,010 less 37,035 leaves 32,975: 3 cents, of which the bonus has none
-    done = await wait_balance(client, spent_cents_total=3)
-    assert done == {
-        "balance_cents": 3,
-        "paid_balance_cents": 3,
-        "bonus_balance_cents": 0,
-        "spent_cents_today": 3,
-        "spent_cents_total": 3,
-    }
-    world.run.kubectl("delete", "gatewaymodel", name)
-
-
 async def test_balance_may_be_negative(world, client, simulate):
     await simulate(UNSEEN)
     task = (await client.create(prompt="Unseen", duration_seconds=3)).body["id"]
@@ -151,12 +100,3 @@ async def test_unlimited_account_spends_below_nothing(world, client):
     )
     await client.wait_terminal([answer.body["id"]])
     await wait_balance(client, spent_cents_total=18, balance_cents=-18)
-
-
-@pytest.mark.parametrize("path", ["/api/v1/me", "/api/v1/me/balance"])
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-async def test_other_methods_are_405(shared, path, method):
-    answer = await shared.request(method, path)
-    assert answer.status == 405
-    assert "GET" in answer.headers["Allow"]
-    assert set(answer.body) == {"error"}

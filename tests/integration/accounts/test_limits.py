@@ -98,42 +98,6 @@ async def test_a_pool_is_shared_by_two_keys(world, client, price):
     assert sorted(recorded, key=str) == sorted([None, *[[pool["metadata"]["name"]]] * 2], key=str)
 
 
-async def test_what_is_refused_comes_in_the_contracts_order(world, price):
-    """Body, replay or its conflict, 403, model, credit, balance (§0.9)."""
-    narrow = unique("narrow")
-    rules = [{"name": "audio", "supported": False}]
-    service = world.env["GATEWAY_SERVICE"]
-    async with open_tenant(world, funds={"paidMicros": price}) as client:
-        key, obj = describe_key(world, client.account)
-        world.apply(obj, describe_model(world, narrow, fields=rules, service=service))
-        await wait_known(client, key.plaintext)
-        call = {"method": "POST", "key": key.plaintext}
-        named = {"headers": {"Idempotency-Key": "k"}}
-
-        async def ask(status, *, keyed=False, **changes):
-            options = {**call, **(named if keyed else {}), "body": client.body(**changes)}
-            return await wait_status(client, status, client.tasks_path, **options)
-
-        first = await ask(202, keyed=True)
-        await ask(409, model=narrow, audio=True)
-        await ask(402)
-        world.patch("gatewaykey", key.name, {"limit": {"micros": 0, "window": "1h"}})
-        await ask(429)
-        await ask(409, model=narrow, audio=True)
-        world.apply(describe_guardrail(client.account, key, deniedModels=[narrow]))
-        denied = await ask(403, model=narrow, audio=True)
-        assert denied.body == {"error": f'Model {narrow} is not allowed for guardrail "Team".'}
-        assert "X-RateLimit-Remaining-RPM" in denied.headers
-        await ask(429)
-        world.patch("gatewaykey", key.name, {"allowedModels": []})
-        await ask(403)
-        again = await ask(202, keyed=True)
-        assert again.body == {**first.body, "task_replayed": True}
-        assert "Idempotency-Key" in (await ask(409, keyed=True, prompt="Another")).body["error"]
-        await ask(400, keyed=True, prompt="")
-    world.run.kubectl("delete", "gatewaymodel", narrow)
-
-
 @pytest.mark.slow
 async def test_a_limit_that_is_lowered_ends_a_task_that_waits(world, price):
     """Its callback has the object error with the limit's fields, polling the text (§11.1, B.6)."""

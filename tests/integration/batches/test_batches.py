@@ -6,7 +6,7 @@ import secrets
 import openai
 import pytest
 
-from tests.integration.test_openai_client import MODEL, PRICE, open_sdk, read_charged
+from tests.integration.batches.test_openai_client import MODEL, PRICE, open_sdk, read_charged
 from tests.servers.world import wait_for
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from gateway_cli.local.errors import LocalRunError
 from gateway_cli.local.processes import BUCKET
 from gateway_cli.local.run import BackgroundRun
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_bytes_are_in_a_bucket_that_outlives_the_server(tmp_path: Path) -> None:
