@@ -22,10 +22,10 @@ ENV = {
 
 
 @pytest.fixture(scope="session")
-def world():
+def world(control_plane):
     """All processes. What the run has written is searched for secrets at its end."""
     extra = {"api": NETWORKS, "operator": ENV, "simulator": {"GATEWAY_SIMULATOR_SECONDS": "0.5"}}
-    with World(restart=True, extra_env=extra) as running:
+    with World(control_plane, restart=True, extra_env=extra) as running:
         yield running
         leaks = find_leaks(running)
     assert not leaks

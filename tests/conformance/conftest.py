@@ -9,9 +9,11 @@ from tests.servers.world import World
 
 
 @pytest.fixture(scope="session")
-def world():
+def world(control_plane):
     """All processes; jobs take no time, so that the many tasks of generated calls are soon over."""
-    with World(restart=True, extra_env={"simulator": {"GATEWAY_SIMULATOR_SECONDS": "0.1"}}) as run:
+    with World(
+        control_plane, restart=True, extra_env={"simulator": {"GATEWAY_SIMULATOR_SECONDS": "0.1"}}
+    ) as run:
         yield run
 
 

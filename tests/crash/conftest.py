@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway_cli.local.processes import PROCESSES
+from gateway_cli.local.processes import CONTROL_PLANE, PROCESSES
 from tests.servers.tenants import open_tenant
 from tests.servers.world import World
 
@@ -24,7 +24,7 @@ def standing() -> Iterator[dict[str, World]]:
 
 @pytest.fixture(scope="module")
 def world(request, standing):
-    """All processes, none restarted of itself."""
+    """All processes with a control plane of their own, none restarted automatically."""
     yield from lend(request, standing, without="")
 
 
@@ -37,15 +37,17 @@ def unattended_world(request, standing):
 def lend(request, standing: dict[str, World], *, without: str) -> Iterator[World]:
     """One that stands already, or a new one; it is ended after a file that has failed with it."""
     if without not in standing:
-        running = World()
+        # tests end the whole gateway's control plane too
+        running = World(request.getfixturevalue("control_plane") if without else None)
         running.__enter__()
         standing[without] = running
         if without:
             running.run.kill(without)
     before = request.session.testsfailed
     yield standing[without]
+    shared = {*CONTROL_PLANE} if without else set()
     living = {name for name in PROCESSES if standing[without].is_alive(name)}
-    if request.session.testsfailed > before or living != {*PROCESSES} - {without}:
+    if request.session.testsfailed > before or living != {*PROCESSES} - {without} - shared:
         standing.pop(without).__exit__()
     else:
         asyncio.run(behave(standing[without]))

@@ -14,6 +14,7 @@ from gateway_core.api.resource import batch_folder
 from gateway_core.batches.results import decode_result
 from tests.crash.shares import share
 from tests.crash.tallies import Tally
+from tests.servers.control_plane import ControlPlane
 from tests.servers.s3_server import S3Server
 from tests.servers.s3_store import open_bucket
 from tests.servers.world import Client, World, wait_for
@@ -51,9 +52,11 @@ def server() -> Iterator[S3Server]:
 
 
 @pytest.fixture(scope="module")
-def world(server: S3Server) -> Iterator[World]:
+def world(server: S3Server, control_plane: ControlPlane) -> Iterator[World]:
     settings = server.settings(prefix=PREFIX)
-    with World(extra_env=dict.fromkeys(("api", "operator", "media"), settings)) as running:
+    with World(
+        control_plane, extra_env=dict.fromkeys(("api", "operator", "media"), settings)
+    ) as running:
         running.patch("gatewayprovider", "simulated-moderation", {"requestsPerSecond": A_SECOND})
         yield running
 

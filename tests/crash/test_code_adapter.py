@@ -44,8 +44,8 @@ def server():
 
 
 @pytest.fixture(scope="module")
-def world(packages):
-    with World(extra_env={"operator": {"PYTHONPATH": str(packages)}}) as running:
+def world(packages, control_plane):
+    with World(control_plane, extra_env={"operator": {"PYTHONPATH": str(packages)}}) as running:
         yield running
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.servers.control_plane import ControlPlane
 from tests.servers.tenants import open_tenant
 from tests.servers.world import Client, World, wait_for
 
@@ -17,9 +18,9 @@ UPLOAD = {"bytes": 5, "filename": "a", "mime_type": "text/plain", "purpose": "us
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world(control_plane: ControlPlane) -> Iterator[World]:
     """A gateway that keeps five ended Uploads of an account."""
-    with World(extra_env={"operator": AT_ONCE}) as running:
+    with World(control_plane, extra_env={"operator": AT_ONCE}) as running:
         yield running
 
 

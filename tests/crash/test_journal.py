@@ -44,8 +44,8 @@ QUICK_PUT_SECONDS = 0.2
 
 
 @pytest.fixture(scope="module")
-def world():
-    with World(extra_env={"operator": {"GATEWAY_FOLD_SECONDS": "0.2"}}) as running:
+def world(control_plane):
+    with World(control_plane, extra_env={"operator": {"GATEWAY_FOLD_SECONDS": "0.2"}}) as running:
         yield running
 
 

@@ -41,7 +41,7 @@ def collector():
 
 
 @pytest.fixture(scope="module")
-def world(collector):
+def world(collector, control_plane):
     """All processes, API and operator tracing, their logs as in production."""
     env = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
@@ -49,7 +49,7 @@ def world(collector):
         "OTEL_BSP_SCHEDULE_DELAY": "100",
         "GATEWAY_LOG_FORMAT": "json",
     }
-    with World(extra_env={"api": env, "operator": env}) as running:
+    with World(control_plane, extra_env={"api": env, "operator": env}) as running:
         yield running
 
 

@@ -26,9 +26,9 @@ AT_ONCE = {
 
 
 @pytest.fixture(scope="module")
-def world():
+def world(control_plane):
     """A gateway that keeps no finished task."""
-    with World(extra_env={"operator": AT_ONCE}) as running:
+    with World(control_plane, extra_env={"operator": AT_ONCE}) as running:
         yield running
 
 

@@ -29,10 +29,12 @@ def server():
 
 
 @pytest.fixture(scope="module")
-def world(server):
+def world(server, control_plane):
     """A gateway whose processes keep bytes in the bucket."""
     settings = server.settings(prefix="gateway/test")
-    with World(extra_env=dict.fromkeys(("api", "operator", "media"), settings)) as running:
+    with World(
+        control_plane, extra_env=dict.fromkeys(("api", "operator", "media"), settings)
+    ) as running:
         yield running
 
 

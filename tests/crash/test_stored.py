@@ -49,9 +49,9 @@ KILLS_A_STEP = 25
 
 
 @pytest.fixture(scope="module")
-def world():
+def world(control_plane):
     """A gateway whose operator compares record, store and ledger all the time."""
-    with World(extra_env={"operator": SOON}) as running:
+    with World(control_plane, extra_env={"operator": SOON}) as running:
         yield running
 
 

@@ -58,12 +58,14 @@ def settings(kind, request):
 
 
 @pytest.fixture(scope="module")
-def world(kind, settings, request, standing):
+def world(kind, settings, request, standing, control_plane):
     """All processes on the store."""
     if kind == "directory":
         yield from lend(request, standing, without="")
         return
-    with World(extra_env=dict.fromkeys(("api", "operator", "media"), settings)) as running:
+    with World(
+        control_plane, extra_env=dict.fromkeys(("api", "operator", "media"), settings)
+    ) as running:
         yield running
 
 

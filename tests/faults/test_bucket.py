@@ -72,14 +72,14 @@ FAULTS = {
 
 
 @pytest.fixture(scope="module")
-def gateway():
+def gateway(control_plane):
     """A gateway on a bucket behind the faults, the server itself, and the faults."""
     with ExitStack() as stack:
         server = stack.enter_context(S3Server())
         bucket = stack.enter_context(FaultyBucket(server.url))
         settings = server.settings(prefix=PREFIX, endpoint=bucket.url)
         users = {"api": settings, "operator": {**settings, **SOON}, "media": settings}
-        yield stack.enter_context(World(extra_env=users)), server, bucket.faults
+        yield stack.enter_context(World(control_plane, extra_env=users)), server, bucket.faults
 
 
 @pytest.mark.parametrize("fault", FAULTS)

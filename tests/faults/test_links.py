@@ -16,6 +16,7 @@ from tests.crash.conftest import FUNDS, LIMIT
 from tests.crash.history import check_money, is_closed
 from tests.crash.shares import IS_WHOLE, share
 from tests.crash.traffic import traffic
+from tests.servers.control_plane import ControlPlane
 from tests.servers.proxy import CLEAN, Proxy, Toxic
 from tests.servers.s3_server import S3Server
 from tests.servers.tenants import open_tenant
@@ -46,14 +47,14 @@ PLAYED = COMBINATIONS if IS_WHOLE else COMBINATIONS[::3]
 
 
 @pytest.fixture(scope="module")
-def linked() -> Iterator[tuple[World, dict[str, Proxy]]]:
+def linked(control_plane: ControlPlane) -> Iterator[tuple[World, dict[str, Proxy]]]:
     """A gateway with a proxy on each link, by its name."""
     with ExitStack() as stack:
         bucket = stack.enter_context(S3Server())
         s3 = stack.enter_context(Proxy(bucket.port))
         settings = bucket.settings(endpoint=f"http://127.0.0.1:{s3.port}")
         users = dict.fromkeys(("api", "operator", "media"), settings)
-        world = stack.enter_context(World(extra_env=users, restart=True))
+        world = stack.enter_context(World(control_plane, extra_env=users, restart=True))
         ports = world.config.ports
         proxies = {
             "API to Kubernetes": Proxy(ports.kube_apiserver),

@@ -33,9 +33,9 @@ EDGES = {"balance": 402, "limit of a key": 429, "limit of a guardrail": 429}
 
 
 @pytest.fixture(scope="module")
-def world():
+def world(control_plane):
     """All processes."""
-    with World() as running:
+    with World(control_plane) as running:
         yield running
 
 

@@ -17,9 +17,9 @@ from tests.servers.world import World
 
 
 @pytest.fixture(scope="session")
-def world():
+def world(control_plane):
     """All processes. What the run has written is searched for secrets at its end."""
-    with World(restart=True) as running:
+    with World(control_plane, restart=True) as running:
         yield running
         leaks = find_leaks(running)
     assert not leaks

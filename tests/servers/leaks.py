@@ -41,7 +41,7 @@ def find_leaks(world: World) -> list[str]:
             with suppress(FileNotFoundError):  # a file on its way to its name
                 places[str(path.relative_to(world.config.directory))] = path.read_bytes()
     places["kubectl get"] = world.run.kubectl(
-        "get", KINDS, "--all-namespaces", "--show-managed-fields", "-o", "yaml"
+        "get", KINDS, "--show-managed-fields", "-o", "yaml"
     ).encode()
     return [
         f"{what} in {place}"

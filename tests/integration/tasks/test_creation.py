@@ -1,4 +1,4 @@
-"""Creates of tasks through real processes: what is recorded, and what faults leave (contract §2.1)."""
+"""Creates of tasks through real processes: the record, and what faults leave (contract §2.1)."""
 
 import json
 

@@ -8,7 +8,7 @@ import pytest
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.tasks.archive import archive_task
 from tests.fakes.kubernetes import Fault
-from tests.unit.apiserver.gateway import COMPLETED, MODEL, PATH, Gateway, body
+from tests.unit.apiserver.gateway import COMPLETED, FAILED, MODEL, PATH, Gateway, body
 
 
 async def test_the_acceptance(gateway: Gateway) -> None:
@@ -55,8 +55,24 @@ async def test_an_omitted_default_is_an_explicit_one(gateway: Gateway) -> None:
     assert again.json["task_replayed"] is True
 
 
+async def test_order_of_members_escapes_and_blanks_do_not_count(gateway: Gateway) -> None:
+    first = await gateway.create(idempotency_key="k")
+    members = reversed(
+        [f"{orjson.dumps(k).decode()} : {orjson.dumps(v).decode()}" for k, v in body().items()]
+    )
+    text = "{ " + ",\n".join(members).replace("a cat", "\\u0061 cat") + " }"
+    again = await gateway.create(text.encode(), idempotency_key="k")
+    assert again.json == {**first.json, "task_replayed": True}
+
+
 @pytest.mark.parametrize(
-    "changes", [{"prompt": "b"}, {"duration_seconds": 6}, {"callback_url": "https://e.com/h"}]
+    "changes",
+    [
+        *({"prompt": "b"}, {"duration_seconds": 6}, {"callback_url": "https://e.com/h"}),
+        *({"audio": False}, {"aspect_ratio": "1:1"}, {"reference_audio_urls": []}),
+        {"reference_image_urls": ["https://example.com/a.png"] * 2},
+    ],
+    ids=lambda changes: next(iter(changes)),
 )
 async def test_other_input_is_409(gateway: Gateway, changes: dict[str, object]) -> None:
     first = await gateway.create(idempotency_key="k")
@@ -133,9 +149,12 @@ async def test_large_inputs_in_a_race_do_not_mix(gateway: Gateway) -> None:
     assert stored["prompt"] == f"{winner}" * 9000
 
 
-async def test_a_replay_is_processing_even_after_the_end(gateway: Gateway) -> None:
+@pytest.mark.parametrize("status", [COMPLETED, FAILED], ids=["completed", "failed"])
+async def test_a_replay_is_processing_even_after_the_end(
+    gateway: Gateway, status: dict[str, object]
+) -> None:
     first = await gateway.create(idempotency_key="k")
-    gateway.end_task(first.json["id"], COMPLETED)
+    gateway.end_task(first.json["id"], status)
     again = await gateway.create(idempotency_key="k")
     assert again.json == {**first.json, "task_replayed": True}
 

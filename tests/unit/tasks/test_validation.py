@@ -34,7 +34,16 @@ def refuse(**changes: Any) -> dict[str, list[str]]:
 
 
 class TestBody:
-    @pytest.mark.parametrize("raw", [b"", b"{", b"nonsense", b'{"a":NaN}', b"\xff{}", b"{} {}"])
+    @pytest.mark.parametrize(
+        "raw",
+        [
+            *(b"", b" ", b"{", b"nonsense", b'{"a":NaN}', b"\xff{}", b"{} {}", b"{} // none"),
+            *(b"{'a': 1}", b'{"a": 1,}', b'{"a": "\\ud800"}', '{"a": 1}'.encode("utf-16")),
+            b"[" * 100_000,
+            b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+        ],
+        ids=lambda raw: repr(raw[:12]),
+    )
     def test_what_is_no_json_is_refused_in_the_simple_form(self, raw: bytes) -> None:
         with pytest.raises(InvalidRequest) as refusal:
             parse_body(raw)
@@ -277,6 +286,7 @@ class TestUrls:
             "https://example.com/a\r\nHost: evil",
             "https://example.com\\@evil.example/",
             "https://example.com/\x7f",
+            "https://example.com/\u009b",
             "https://example.com:0/",
             "https://example.com:65536/",
             "https://example.com:port/",
