@@ -3,6 +3,8 @@
 import math
 import os
 
+import pytest
+
 WHOLE = 100
 
 _given = os.environ.get("FAULT_SHARE", "4")
@@ -14,6 +16,10 @@ SHARE = int(_given)
 
 IS_WHOLE = SHARE == WHOLE
 """Whether everything is run (`make test-long`)."""
+
+
+long_run = pytest.mark.skipif(not IS_WHOLE, reason="part of make test-long")
+"""Mark of tests that only `make test-long` runs; docs/reliability.in.md names them."""
 
 
 def share(total: int) -> int:

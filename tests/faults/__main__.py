@@ -24,8 +24,10 @@ from tests.faults.machine import Stopwatch
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path("docs", "reliability.jsonl")
+FOLDERS_BY_NOUN = ("crash", "integration")
+"""Whose parts are named without the noun, as in the recorded runs."""
 _TALLY = re.compile(r"""tally\(\s*["']([A-Z]\d+)["']""")
-_COUNTED = re.compile(r"\b(tally\(|IS_WHOLE\b)")
+_COUNTED = re.compile(r"\b(tally\(|IS_WHOLE\b|long_run\b)")
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ def list_parts(root: Path = ROOT) -> list[Part]:
             continue
         place = path.relative_to(root / "tests")
         name = str(place.with_name(place.stem.removeprefix("test_")))
+        if place.parts[0] in FOLDERS_BY_NOUN:
+            name = f"{place.parts[0]}/{Path(name).name}"
         found.append(Part(name, path.relative_to(root), tuple(sorted(set(_TALLY.findall(text))))))
     order = [row.name for row in MATRIX]
     return sorted(

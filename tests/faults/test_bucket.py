@@ -12,10 +12,10 @@ import pytest
 
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.upload import GatewayUpload
+from tests.crash.files.test_store_kills import check_video
+from tests.crash.files.test_stored import SOON, create_file
+from tests.crash.files.test_uploads import Uploading
 from tests.crash.shares import share
-from tests.crash.test_store_kills import check_video
-from tests.crash.test_stored import SOON, create_file
-from tests.crash.test_uploads import Uploading
 from tests.servers.faulty_bucket import FaultyBucket
 from tests.servers.s3_server import S3Server
 from tests.servers.s3_store import open_bucket

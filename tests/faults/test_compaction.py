@@ -12,18 +12,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.bench.stage import connect_kubernetes
-from tests.crash.shares import IS_WHOLE, share
-from tests.crash.test_observation import scrape
-from tests.crash.test_watches import compact, restart_through
+from tests.crash.observability.test_observation import scrape
+from tests.crash.outages.test_watches import compact, restart_through
+from tests.crash.shares import long_run, share
 from tests.faults.machine import Stopwatch
 from tests.servers.proxy import Proxy
 from tests.servers.tenants import describe_key, open_tenant, wait_status
 from tests.servers.world import World, check_invariants, list_tasks, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), long_run]
 
 ROUNDS = 20
-KEYS = 980 if IS_WHOLE else 100
+KEYS = 980
 TASKS = 20
 AT_ONCE = 16
 SWEEP_SECONDS = 600

@@ -8,7 +8,7 @@ import pytest
 
 from tests.crash.history import check_money
 from tests.crash.shares import share
-from tests.crash.test_two_apis import ask_until_decided
+from tests.crash.tasks.test_two_apis import ask_until_decided
 from tests.servers.replica import Replica
 from tests.servers.tenants import (
     describe_account,

@@ -8,10 +8,10 @@ import pytest
 from tests.groups import GroupScheduling, name_group, rank
 
 IDS = [
-    "tests/crash/test_keys.py::test_one",
-    "tests/crash/test_keys.py::test_two[a@b::c]",
+    "tests/crash/accounts/test_keys.py::test_one",
+    "tests/crash/accounts/test_keys.py::test_two[a@b::c]",
     "tests/integration/tasks/test_reads.py::test_one",
-    "tests/crash/test_shards.py::test_one",
+    "tests/crash/operators/test_shards.py::test_one",
     "tests/integration/requests/test_rates.py::test_one",
 ]
 

@@ -1,6 +1,7 @@
 """Recorded runs of the fault matrix: which parts there are, how they are counted and shown."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,19 @@ def test_every_row_of_the_matrix_has_a_part():
     rows = {row for part in list_parts() for row in part.rows}
     missing = {row.name for row in MATRIX} - rows
     assert missing == set()
+
+
+def test_tests_of_the_long_run_alone_are_parts_and_named_in_the_document():
+    document = (ROOT / "docs" / "reliability.in.md").read_text()
+    for part in list_parts():
+        if re.search(r"^pytestmark .*\blong_run\b", (ROOT / part.path).read_text(), re.M):
+            assert f"`{part.path}`" in document
+
+
+def test_parts_have_names_of_their_own():
+    names = [part.name for part in list_parts()]
+    assert len(set(names)) == len(names)
+    assert {"crash/owners", "integration/timing"} <= set(names)
 
 
 def test_parts_are_chosen_by_row_and_by_name():

@@ -31,7 +31,7 @@ from tests.servers.s3_store import open_bucket
 from tests.servers.serverprocess import ServerProcess, find_free_port
 from tests.servers.world import wait_for
 
-VALUES = Path(__file__).resolve().parents[2] / "charts/model-gateway/values.yaml"
+VALUES = Path(__file__).resolve().parents[3] / "charts/model-gateway/values.yaml"
 CONTENT = hashlib.shake_256(b"media").digest(50_000_000)
 ITEM = MediaItem("0f0e0d0c-0b0a-4908-8706-050403020100", 0)
 SLOW = 500

@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from tests.crash.shares import IS_WHOLE
+from tests.crash.shares import long_run
 from tests.servers.world import wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, long_run]
 
-TASKS = 500 if IS_WHOLE else 150
+TASKS = 500
 OUTAGE_SECONDS = 30
 MOST_LINES = 200
 _REQUEST = re.compile(r"\banswered\b")

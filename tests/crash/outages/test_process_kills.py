@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.crash.files.test_uploads import PIECES, Uploading, list_files
 from tests.crash.history import check_money
 from tests.crash.shares import share
-from tests.crash.test_uploads import PIECES, Uploading, list_files
 from tests.crash.traffic import traffic
 from tests.faults.machine import Stopwatch
 from tests.servers.s3_server import S3Server

@@ -7,17 +7,14 @@ import pytest
 
 from gateway_apiserver.failpoints import NAMES as API_STEPS
 from gateway_operator.failpoints import NAMES as OPERATOR_STEPS
-from tests.crash import (
-    test_batches,
-    test_callbacks,
-    test_journal,
-    test_keys,
-    test_retention,
-    test_stored,
-    test_uploads,
-)
+from tests.crash.accounts import test_keys
+from tests.crash.batches import test_batches
+from tests.crash.billing import test_journal
+from tests.crash.callbacks import test_callbacks
+from tests.crash.files import test_stored, test_uploads
 from tests.crash.history import check_money, is_closed
 from tests.crash.shares import share
+from tests.crash.tasks import test_retention
 from tests.servers.world import check_invariants, wait_for
 from tests.unit.operator import test_batch_kills
 

@@ -22,13 +22,10 @@ HEAL_SECONDS = 25.0
 NOTICE_SECONDS = 3.0
 """A create sent later than that into an outage is refused, since it is known by then."""
 
-SHORT = {"etcd": (5, 20), "kube-apiserver": (5,)}
-"""Seconds, by default: once beyond what it takes until the outage is known."""
-
 CASES = [
     (process, seconds)
     for process in ("etcd", "kube-apiserver")
-    for seconds in ((5, 60, 300) if IS_WHOLE else SHORT[process])
+    for seconds in ((5, 60, 300) if IS_WHOLE else (5,))
 ]
 
 
