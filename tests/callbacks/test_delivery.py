@@ -147,7 +147,7 @@ async def test_a_receiver_that_says_nothing_is_left(world, client, receiver):
     assert second.at - first.at >= TIMEOUT - receiver.late
 
 
-async def test_of_a_long_answer_little_is_read(world, client, receiver):
+async def test_only_the_start_of_a_long_response_is_read(world, client, receiver):
     url = receiver.plan("flood", receiver.flood)
     task, _ = await run_task(client, url)
     await wait_state(world, task, "Delivered")

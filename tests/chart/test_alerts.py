@@ -67,7 +67,7 @@ def test_every_alert_says_how_bad_it_is_what_it_is_and_where_to_read_on(chart):
         assert notes["runbook_url"] == f"https://x/a#{name.lower()}"
 
 
-def test_what_an_alert_says_names_only_labels_that_it_has():
+def test_alert_texts_use_only_labels_of_their_query():
     for rule in RULES:
         said = " ".join(rule["annotations"].values())
         left = set(re.findall(r"\$labels\.(\w+)", said))

@@ -29,7 +29,7 @@ def test_every_template_is_in_a_suite():
     assert not templates - named
 
 
-def test_what_only_tests_need_is_not_packed(chart, tmp_path):
+def test_test_files_are_not_packaged(chart, tmp_path):
     done = chart.run("package", str(CHART), f"--destination={tmp_path}", values=None)
     assert done.returncode == 0, done.stderr
     [archive] = tmp_path.glob("*.tgz")

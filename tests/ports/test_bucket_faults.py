@@ -99,7 +99,7 @@ class TestOverload:
         await bucket.delete_many(["a"])
         assert [e async for e in bucket.list_entries("")] == []
 
-    async def test_one_that_stays_overloaded_is_unavailable(
+    async def test_store_that_stays_overloaded_is_unavailable(
         self, bucket: S3Store, faults: S3Faults
     ) -> None:
         faults.expect(lambda _: True, times=1000, slow_down=True)
@@ -161,7 +161,7 @@ class TestBrokenAnswers:
         faults.expect(is_method("GET"), cut_after=MIB)
         assert await bucket.get("a") == whole
 
-    async def test_one_that_keeps_breaking_off_is_an_error_and_no_short_object(
+    async def test_response_that_keeps_breaking_off_is_an_error(
         self, bucket: S3Store, faults: S3Faults
     ) -> None:
         await bucket.put("a", bytes(MIB))
@@ -172,7 +172,7 @@ class TestBrokenAnswers:
             async for _ in bucket.stream("a"):
                 pass
 
-    async def test_what_was_replaced_meanwhile_is_not_continued(
+    async def test_read_of_a_replaced_object_is_not_continued(
         self, bucket: S3Store, faults: S3Faults
     ) -> None:
         await bucket.put("a", bytes(4 * MIB))
@@ -375,7 +375,7 @@ class TestRefusals:
 
 
 class TestAbsence:
-    async def test_nobody_listening_is_told_soon(self, s3_server: S3Server) -> None:
+    async def test_refused_connection_is_reported_soon(self, s3_server: S3Server) -> None:
         endpoint = f"http://127.0.0.1:{find_free_port()}"
         with open_bucket(s3_server, endpoint=endpoint) as store:
             begin = time.monotonic()

@@ -34,7 +34,7 @@ class TestRates:
         third = await counters.admit(count(account, (KEY, 5), (POOL, 9), limit=4))
         assert (third.rate.limit, third.rate.remaining) == (4, 1)
 
-    async def test_of_equals_the_one_that_is_free_again_last(self, store: CountersStore) -> None:
+    async def test_latest_free_slot_decides_among_equal_rates(self, store: CountersStore) -> None:
         account, counters = name_account(), store.counters
         await counters.admit(count(account, limit=2))
         store.advance(account, 30)
@@ -59,7 +59,7 @@ class TestRates:
         other = await counters.admit(count(account, (OTHER_KEY, 9)))
         assert (other.rate.limit, other.rate.remaining) == (9, 8)
 
-    async def test_it_holds_nothing_either(self, store: CountersStore) -> None:
+    async def test_call_over_the_rate_holds_nothing(self, store: CountersStore) -> None:
         account, counters = await start(store), store.counters
         budget = Budget(KEY, 9, "1h", requests_per_minute=1)
         assert (await counters.admit(ask(account, "a", 1, budget))).held
@@ -89,7 +89,7 @@ class TestRates:
         assert rejected.rate_exceeded
         assert rejected.retry_after > 0
 
-    async def test_what_no_budget_has_room_for_does_not_count(self, store: CountersStore) -> None:
+    async def test_refused_call_counts_in_no_budget(self, store: CountersStore) -> None:
         account, counters = await start(store), store.counters
         budget = Budget(KEY, 9, "1h", requests_per_minute=2)
         await counters.admit(ask(account, "a", 9, budget))
@@ -99,7 +99,7 @@ class TestRates:
         assert (await counters.admit(count(account, (KEY, 2)))).rate.remaining == 0
         assert (await counters.admit(count(account, limit=300))).rate.remaining == 297
 
-    async def test_what_a_pool_counts_is_its_keys_together(self, store: CountersStore) -> None:
+    async def test_pool_counts_the_calls_of_its_keys(self, store: CountersStore) -> None:
         account = name_account()
         answers = await asyncio.gather(
             *(

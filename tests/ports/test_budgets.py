@@ -148,7 +148,7 @@ class TestWindows:
         await charge(counters, account, 6, NOON, KEY)
         assert {s.used for s in await counters.read_budgets(account, ALL)} == {11}
 
-    async def test_what_is_settled_late_counts_when_it_ended(self, store: CountersStore) -> None:
+    async def test_late_settlement_counts_at_its_end_time(self, store: CountersStore) -> None:
         account, counters = await start(store), store.counters
         await counters.read_budgets(account, ALL)
         await charge(counters, account, 5, NOON - timedelta(hours=2), KEY)
@@ -244,7 +244,7 @@ class TestHolds:
             assert not await counters.hold(account, Hold("a", 5, (KEY,)))
         assert await tell(counters, account, KEY) == [(0, 5)]
 
-    async def test_nor_does_one_that_was_charged(self, store: CountersStore) -> None:
+    async def test_charged_hold_taken_again_counts_once(self, store: CountersStore) -> None:
         account, counters = await start(store), store.counters
         budget = Budget(KEY, 5, "1h")
         await counters.admit(ask(account, "a", 5, budget))
@@ -291,9 +291,7 @@ class TestLimits:
         assert (await counters.admit(ask(account, "b", 5, Budget(KEY, 19, "daily")))).exceeded
 
     @pytest.mark.parametrize("short", [0, 1, 2])
-    async def test_of_several_budgets_all_hold_or_none(
-        self, store: CountersStore, short: int
-    ) -> None:
+    async def test_all_budgets_hold_or_none(self, store: CountersStore, short: int) -> None:
         account, counters = await start(store), store.counters
         names = (KEY, POOL, "guardrail/grd-b")
         budgets = [Budget(name, 10, window) for name, window in zip(names, WINDOWS, strict=False)]
@@ -435,7 +433,7 @@ class TestRebuild:
         states = await store.counters.read_budgets(account, asked)
         assert [(s.used, s.held) for s in states] == [(n, 2) for n in range(1500)] + [(0, 3000)]
 
-    async def test_what_is_no_amount_is_refused(self, store: CountersStore) -> None:
+    async def test_invalid_amount_is_refused(self, store: CountersStore) -> None:
         account = name_account()
         for spent in (Buckets(total=-1), Buckets(minutes={1: -1}, total=1)):
             token = await store.counters.begin_rebuild(account)

@@ -312,7 +312,9 @@ class TestMoney:
         assert await store.counters.settle(account, "task-a", 20, AT) is False
         assert await store.counters.read_spending(account, DAY) == Spending(20, 0, 20)
 
-    async def test_nor_does_it_minutes_later_or_beside_others(self, store: CountersStore) -> None:
+    async def test_charged_task_takes_no_hold_minutes_later_or_beside_others(
+        self, store: CountersStore
+    ) -> None:
         account = name_account()
         await rebuild(store.counters, account)
         for task in ("task-a", "task-b"):
@@ -322,7 +324,7 @@ class TestMoney:
         assert await store.counters.hold(account, Hold("task-a", 30)) is False
         assert await store.counters.hold(account, Hold("task-b", 30)) is False
 
-    async def test_what_was_released_can_be_held_again(self, store: CountersStore) -> None:
+    async def test_released_hold_can_be_taken_again(self, store: CountersStore) -> None:
         """A client repeats a create that was refused, with the same Idempotency-Key."""
         account = name_account()
         await rebuild(store.counters, account)
@@ -350,7 +352,7 @@ class TestMoney:
         assert (await store.counters.read_spending(account, DAY)).charged == 22
 
     @pytest.mark.parametrize("micros", [-1, MAX_MICROS + 1])
-    async def test_what_is_no_amount_is_refused(self, store: CountersStore, micros: int) -> None:
+    async def test_invalid_amount_is_refused(self, store: CountersStore, micros: int) -> None:
         account = name_account()
         await rebuild(store.counters, account)
         for refused in (
@@ -509,7 +511,7 @@ class TestRebuild:
         assert not await store.counters.finish_rebuild(account, token, Ledger(6, {}, {"a": 1}))
         assert await store.counters.read_spending(account, DAY) == Spending(5, 0, 0)
 
-    async def test_what_is_marked_stale_is_rebuilt_and_remembers_who_was_charged(
+    async def test_stale_account_is_rebuilt_and_remembers_charged_tasks(
         self, store: CountersStore
     ) -> None:
         account, other = name_account(), name_account()
@@ -533,7 +535,7 @@ class TestRebuild:
         assert await store.counters.hold(account, Hold("call-a", 3))
         assert await store.counters.read_spending(other, DAY) == Spending(5, 0, 0)
 
-    async def test_what_is_lost_is_stale_until_rebuilt_to_equal_figures(
+    async def test_lost_account_is_stale_until_rebuilt_to_equal_figures(
         self, store: CountersStore
     ) -> None:
         account = name_account()

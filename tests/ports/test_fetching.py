@@ -100,7 +100,7 @@ async def test_bytes_come_by_up_to_three_redirects() -> None:
         ("/nothing", "status 404"),
     ],
 )
-async def test_what_fails_says_why_and_names_no_address(path: str, reason: str) -> None:
+async def test_failed_fetch_says_why_and_names_no_address(path: str, reason: str) -> None:
     async with running() as base:
         with pytest.raises(FetchFailed, match=reason) as raised:
             await fetch(base + path)
@@ -116,7 +116,7 @@ async def test_private_addresses_are_refused_by_text_and_by_name() -> None:
                 await fetch(url, closed)
 
 
-async def test_it_takes_no_longer_than_it_may() -> None:
+async def test_fetch_ends_at_its_time_limit() -> None:
     async with running() as base:
         with pytest.raises(FetchFailed, match=r"within 0\.3 s"):
             await fetch(base + "/slow", seconds=0.3)

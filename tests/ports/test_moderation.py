@@ -103,7 +103,9 @@ async def test_each_text_has_a_result_and_a_multimodal_input_has_one(rig: Rig) -
 
 
 @pytest.mark.parametrize("error", STATUSES)
-async def test_it_asks_once_whatever_it_comes_to(rig: Rig, error: type[UpstreamError]) -> None:
+async def test_provider_is_asked_once_whatever_it_answers(
+    rig: Rig, error: type[UpstreamError]
+) -> None:
     rig.fail_next(error)
     with pytest.raises(error) as caught:
         await rig.upstream.moderate(BODY)
@@ -112,7 +114,7 @@ async def test_it_asks_once_whatever_it_comes_to(rig: Rig, error: type[UpstreamE
     assert (await rig.upstream.moderate(BODY))["results"]
 
 
-async def test_it_tells_how_many_calls_it_takes_at_a_time(rig: Rig) -> None:
+async def test_adapter_reports_its_concurrency(rig: Rig) -> None:
     assert rig.upstream.limit == 64
 
 
@@ -167,7 +169,7 @@ async def test_the_wait_that_is_asked_for_is_kept_within_bounds(
     await upstream.close()
 
 
-async def test_what_the_provider_does_not_know_is_an_admins_mistake(server: Moderator) -> None:
+async def test_unknown_upstream_model_is_a_configuration_error(server: Moderator) -> None:
     upstream = build_moderation(declare(server), server.token)
     server.answer_next(404, {"error": {"message": "no model omni-9", "type": "x", "code": None}})
     with pytest.raises(UpstreamDenied) as caught:
@@ -252,7 +254,7 @@ async def test_nonsense_is_unclear(server: Moderator, body: bytes) -> None:
     await upstream.close()
 
 
-async def test_what_the_provider_leaves_out_is_made_up(server: Moderator) -> None:
+async def test_missing_categories_are_filled_in(server: Moderator) -> None:
     upstream = build_moderation(declare(server), server.token)
     result = {
         "flagged": False,
@@ -321,6 +323,6 @@ async def test_no_more_calls_are_under_way_than_are_allowed(server: Moderator) -
         ({"type": "openai", "openai": {"baseUrl": "http://169.254.169.254/"}}, "must not name"),
     ],
 )
-def test_what_cannot_be_used_says_what_to_mend(spec: dict[str, Any], text: str) -> None:
+def test_unusable_provider_names_the_field(spec: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         build_moderation(ProviderSpec.model_validate(spec), None)

@@ -80,7 +80,7 @@ async def wait_until(condition: Callable[[], bool]) -> None:
 
 
 class TestObjects:
-    async def test_what_was_put_is_got(self, objects: ObjectStore) -> None:
+    async def test_put_object_is_read_back(self, objects: ObjectStore) -> None:
         stored = await objects.put("inputs/demo/a.json", b"abc")
         assert stored == describe("inputs/demo/a.json", b"abc")
         assert await objects.get("inputs/demo/a.json") == b"abc"
@@ -151,7 +151,7 @@ class TestObjects:
                 assert examined[: len(given)] == given
             assert examined == given == whole[start : None if length is None else start + length]
 
-    async def test_what_is_not_there_is_missing(self, objects: ObjectStore) -> None:
+    async def test_unknown_object_is_missing(self, objects: ObjectStore) -> None:
         await objects.put("a/b", b"")
         for key in ("a/c", "b", "b/c/d", "a/b/c", "a"):
             with pytest.raises(ObjectMissing):
@@ -163,7 +163,7 @@ class TestObjects:
             await objects.delete(key)
         assert await list_all(objects) == ["a/b"]
 
-    async def test_what_is_deleted_is_gone(self, objects: ObjectStore) -> None:
+    async def test_deleted_object_is_missing(self, objects: ObjectStore) -> None:
         await objects.put("a/b/c", b"1")
         await objects.put("a/d", b"2")
         await objects.delete("a/b/c")
@@ -311,7 +311,7 @@ class TestDirectory:
         await directory.delete("a/b/c")
         assert list((tmp_path / "objects").iterdir()) == []
 
-    async def test_what_others_put_there_under_names_that_are_no_keys_is_not_seen(
+    async def test_names_that_are_no_keys_are_not_listed(
         self, directory: DirectoryStore, tmp_path: Path
     ) -> None:
         await directory.put("a/b", b"")
@@ -332,7 +332,7 @@ class TestDirectory:
         assert not old.exists()
         assert new.exists()
 
-    async def test_what_the_disk_refuses_is_unavailable(
+    async def test_disk_error_is_unavailable(
         self, directory: DirectoryStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         def refuse(_: int) -> None:

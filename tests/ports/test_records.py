@@ -93,7 +93,7 @@ class TestCreate:
         with pytest.raises(AlreadyExists):
             await kube.create(TASKS, task)
 
-    async def test_of_many_at_once_one_succeeds(self, kube: KubernetesClient) -> None:
+    async def test_only_one_of_concurrent_creates_succeeds(self, kube: KubernetesClient) -> None:
         task = make_task()
         results = await asyncio.gather(
             *(kube.create(TASKS, task) for _ in range(8)), return_exceptions=True
@@ -228,7 +228,7 @@ class TestWrites:
             await kube.patch(TASKS, made, {"metadata": {"labels": {"a": "b"}}})
         assert await kube.get(TASKS, name_of(made)) == changed
 
-    async def test_of_many_writers_one_succeeds(self, kube: KubernetesClient) -> None:
+    async def test_only_one_of_concurrent_writers_succeeds(self, kube: KubernetesClient) -> None:
         made = await kube.create(TASKS, make_task())
         results = await asyncio.gather(
             *(kube.patch_status(TASKS, made, {"phase": f"P{n}"}) for n in range(8)),
@@ -237,7 +237,7 @@ class TestWrites:
         assert sum(isinstance(result, dict) for result in results) == 1
         assert sum(isinstance(result, WriteConflict) for result in results) == 7
 
-    async def test_what_is_gone_is_missing(self, kube: KubernetesClient) -> None:
+    async def test_update_of_a_removed_object_is_not_found(self, kube: KubernetesClient) -> None:
         made = await kube.create(TASKS, make_task())
         await kube.delete(TASKS, name_of(made))
         with pytest.raises(ObjectNotFound):
@@ -256,7 +256,7 @@ class TestDelete:
         with pytest.raises(ObjectNotFound):
             await kube.get(TASKS, name_of(made))
 
-    async def test_it_tells_what_is_left(self, kube: KubernetesClient) -> None:
+    async def test_delete_returns_the_remaining_object(self, kube: KubernetesClient) -> None:
         kept = await kube.create(TASKS, make_task(finalizers=(FINALIZER,)))
         left = await kube.delete(TASKS, name_of(kept))
         assert left == await kube.get(TASKS, name_of(kept))
@@ -284,7 +284,7 @@ class TestDelete:
             first["metadata"]["resourceVersion"]
         )
 
-    async def test_of_another_version_or_object_is_outdated(self, kube: KubernetesClient) -> None:
+    async def test_delete_of_another_version_or_uid_conflicts(self, kube: KubernetesClient) -> None:
         made = await kube.create(TASKS, make_task())
         meta = made["metadata"]
         changed = await kube.patch_status(TASKS, made, {"phase": "Running"})

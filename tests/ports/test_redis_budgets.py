@@ -115,7 +115,7 @@ async def test_a_rebuild_leaves_nothing_of_the_former_and_nothing_that_expires(
     assert {direct.ttl(key) for key in list_keys(direct, "gw:*")} == {-1}
 
 
-async def test_what_an_unfinished_rebuild_staged_expires(store: RedisStore) -> None:
+async def test_staged_keys_of_an_unfinished_rebuild_expire(store: RedisStore) -> None:
     direct, counters = store.direct, store.counters
     direct.hdel("gw:{default/demo}:money", "epoch")
     token = await counters.begin_rebuild(ACCOUNT)

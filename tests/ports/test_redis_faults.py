@@ -93,7 +93,7 @@ async def test_an_old_snapshot_does_not_pass_for_money(
 
 
 @pytest.mark.parametrize("lost", ["FLUSHALL", "gw:{default/demo}:money", "gw:{default/demo}:holds"])
-async def test_what_is_emptied_under_a_running_server_is_stale(
+async def test_flushed_counters_are_stale(
     server: RedisServer, counters: RedisCounters, lost: str
 ) -> None:
     await rebuild(counters, ACCOUNT, LEDGER)
@@ -179,7 +179,7 @@ async def test_a_halted_server_is_unavailable_within_the_time_out_and_then_serve
     await counters.close()
 
 
-async def test_what_it_cannot_do_for_one_account_is_told_from_what_it_can_do_for_nobody(
+async def test_error_of_one_account_differs_from_an_outage(
     server: RedisServer, counters: RedisCounters
 ) -> None:
     broken, other = (AdmissionCall(name, 300, None, None) for name in (ACCOUNT, "other"))
@@ -218,7 +218,7 @@ async def test_a_caller_that_gives_up_harms_no_other(
                 assert result == 10 + number
 
 
-async def test_nobody_listening_is_unavailable() -> None:
+async def test_refused_connection_is_unavailable() -> None:
     with RedisServer() as server:
         url = server.url
     counters = RedisCounters(url)
@@ -240,7 +240,7 @@ async def test_a_clock_set_back_by_an_hour_does_not_shut_the_door_for_one(
     assert answer.rate.remaining == 299
 
 
-async def test_what_is_prepared_knows_every_script(server: RedisServer) -> None:
+async def test_prepared_connection_knows_every_script(server: RedisServer) -> None:
     counters = RedisCounters(server.url)
     assert await counters.prepare(5)
     with Redis(port=server.port) as direct:

@@ -46,7 +46,7 @@ async def read(store: SecretClient, name: str) -> Secret:
     return found
 
 
-async def test_what_is_made_is_found_with_its_version(store: SecretClient) -> None:
+async def test_created_secret_is_found_with_its_version(store: SecretClient) -> None:
     secret = make_secret()
     assert await store.find(secret.name) is None
     await store.write(secret)
@@ -55,7 +55,7 @@ async def test_what_is_made_is_found_with_its_version(store: SecretClient) -> No
     assert replace(found, version="") == secret
 
 
-async def test_of_two_that_make_it_one_does(store: SecretClient) -> None:
+async def test_only_one_of_two_concurrent_creates_succeeds(store: SecretClient) -> None:
     secret = make_secret()
     await store.write(secret)
     with pytest.raises(AlreadyExists):

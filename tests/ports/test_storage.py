@@ -90,9 +90,7 @@ class TestClaims:
         assert await ledger.claim(account, POOL, "d", 0, LIMIT)
         assert not await ledger.claim(account, POOL, "e", 0, LIMIT, 0)
 
-    async def test_what_is_done_twice_counts_once(
-        self, ledger: StorageLedger, account: str
-    ) -> None:
+    async def test_repeated_claim_counts_once(self, ledger: StorageLedger, account: str) -> None:
         for _ in range(2):
             assert await ledger.claim(account, POOL, "a", 600, LIMIT)
         assert await ledger.claim(account, POOL, "b", 300, LIMIT)
@@ -109,7 +107,7 @@ class TestClaims:
             await ledger.read_used(account, "temporary")
         assert (await ledger.read_used(other, POOL)).bytes == 5
 
-    async def test_of_many_claims_at_once_as_many_pass_as_fit(
+    async def test_concurrent_claims_pass_as_far_as_they_fit(
         self, ledger: StorageLedger, account: str
     ) -> None:
         answers = await asyncio.gather(
@@ -159,7 +157,7 @@ class TestRebuild:
         assert await list_members(ledger, account) == {"a": 5}
         assert await ledger.begin_rebuild(account, POOL) is None
 
-    async def test_one_at_a_time_and_a_lapsed_one_puts_nothing_in_place(
+    async def test_only_one_rebuild_runs_and_a_lapsed_one_changes_nothing(
         self, stores: Stores, account: str
     ) -> None:
         ledger = stores.storage
@@ -180,7 +178,7 @@ class TestRebuild:
         with pytest.raises(StorageStale):
             await ledger.read_used(account, POOL)
 
-    async def test_one_that_lapsed_or_was_lost_cannot_be_renewed(
+    async def test_lapsed_or_lost_rebuild_cannot_be_renewed(
         self, stores: Stores, account: str
     ) -> None:
         ledger = stores.storage
@@ -198,9 +196,7 @@ class TestRebuild:
         assert not await ledger.renew_rebuild(account, POOL, token)
         assert await ledger.begin_rebuild(account, POOL) is not None
 
-    async def test_what_is_told_while_the_record_is_read_is_not_lost(
-        self, stores: Stores, account: str
-    ) -> None:
+    async def test_claims_during_a_rebuild_are_not_lost(self, stores: Stores, account: str) -> None:
         ledger = stores.storage
         stores.lose()
         token = await ledger.begin_rebuild(account, POOL)
@@ -261,7 +257,7 @@ class TestRebuild:
 
 
 class TestVersions:
-    async def test_they_are_known_once_all_files_were_listed(
+    async def test_figures_are_known_once_all_files_were_listed(
         self, stores: Stores, account: str
     ) -> None:
         ledger = stores.storage
@@ -296,9 +292,7 @@ class TestParts:
         assert await parts.claim(name, "u", "d", 60, self.CAPS)
         assert not await parts.claim(name, "u", "d", 61, self.CAPS)
 
-    async def test_what_is_established_twice_keeps_what_was_claimed_between(
-        self, stores: Stores
-    ) -> None:
+    async def test_second_establishment_keeps_claims_made_in_between(self, stores: Stores) -> None:
         parts, name = stores.parts, name_account()
         await parts.establish(name, "u", {})
         assert await parts.claim(name, "u", "a", 60, self.CAPS)
@@ -306,7 +300,7 @@ class TestParts:
         assert not await parts.claim(name, "u", "c", 11, self.CAPS)
         assert await parts.claim(name, "u", "c", 10, self.CAPS)
 
-    async def test_what_is_forgotten_or_lost_is_told(self, stores: Stores) -> None:
+    async def test_forgotten_or_lost_parts_are_reported(self, stores: Stores) -> None:
         parts, name = stores.parts, name_account()
         await parts.establish(name, "u", {})
         await parts.forget(name, "u")
@@ -447,7 +441,7 @@ class TestFaults:
             await ledger.close()
             await parts.close()
 
-    async def test_nobody_listening_is_unavailable(self) -> None:
+    async def test_refused_connection_is_unavailable(self) -> None:
         with RedisServer() as server:
             url = server.url
         ledger, parts = RedisStorage(url), RedisParts(url)

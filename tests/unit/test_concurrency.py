@@ -47,7 +47,7 @@ async def read_after_pause(*, answers: bool) -> bytes:
             return told
 
 
-async def test_what_arrives_in_a_pause_is_read() -> None:
+async def test_data_that_arrives_in_a_pause_is_read() -> None:
     assert await read_after_pause(answers=True) == b"here"
 
 
@@ -69,7 +69,7 @@ async def test_without_a_pause_it_ends_on_time() -> None:
 
 
 @in_virtual_time
-async def test_what_is_done_in_time_is_never_ended() -> None:
+async def test_work_done_in_time_is_not_cancelled() -> None:
     async with WaitLimit(SECONDS):
         await asyncio.sleep(SECONDS / 2)
     await asyncio.sleep(10 * SECONDS)
@@ -222,7 +222,7 @@ def test_expected_failure_is_neither_counted_nor_traced() -> None:
     assert "exc_info" not in line
 
 
-async def test_what_a_callback_raises_is_counted() -> None:
+async def test_error_of_a_callback_is_counted() -> None:
     counted: list[str] = []
     loop = asyncio.get_running_loop()
 

@@ -242,7 +242,9 @@ def check_loser(name, answer):
 
 
 @pytest.mark.parametrize("race", RACES)
-async def test_one_of_all_requests_wins(world, second, client, stored, kind, race, tally):
+async def test_only_one_of_concurrent_requests_wins(
+    world, second, client, stored, kind, race, tally
+):
     told = tally("F13", f"{race}, {kind}")
     bases = (world.env["GATEWAY_BASE_URL"], second.base_url)
     outcomes, kept = collections.Counter(), collections.Counter()

@@ -52,7 +52,7 @@ async def open_account(world, bases, **spec):
 
 
 @pytest.mark.timeout(120 + 6 * share(200))
-async def test_one_key_at_both_at_once_is_one_task(world, bases, tally):
+async def test_concurrent_calls_with_one_key_at_two_apis_make_one_task(world, bases, tally):
     row = tally("F14", f"same Idempotency-Key {WAYS} ways at two APIs")
     keys = share(200)
     async with (

@@ -96,7 +96,7 @@ async def test_a_keys_life_at_two_processes(world, second, governor):
     assert (again.status, again.body) == (200, revoked.body)
 
 
-async def test_one_idempotency_key_many_ways_at_two_processes_and_after_a_restart(
+async def test_idempotency_key_makes_one_key_at_two_processes_and_after_restart(
     world, second, governor
 ):
     bases = (world.env["GATEWAY_BASE_URL"], second.base_url)
@@ -128,7 +128,7 @@ async def test_one_idempotency_key_many_ways_at_two_processes_and_after_a_restar
         assert other.status == 409
 
 
-async def test_of_many_guardrails_with_one_name_at_two_processes_one_is_made(
+async def test_concurrent_guardrails_with_one_name_at_two_processes_make_one(
     world, second, governor
 ):
     bases = (world.env["GATEWAY_BASE_URL"], second.base_url)

@@ -104,7 +104,7 @@ async def test_refusals_have_their_class_and_code(sdk):
     assert caught.value.code == "model_not_found"
 
 
-async def test_what_the_provider_fails_at_is_told_and_not_charged(world, client, simulate):
+async def test_failure_of_provider_is_reported_and_not_charged(world, client, simulate):
     case = secrets.token_hex(4)
     rules = {"limited": {"status": 429, "retry_after": 7}, "denied": {"status": 401}}
     await simulate(
@@ -141,7 +141,7 @@ async def read_is(client, micros):
     return await read_charged(client) == micros
 
 
-async def test_who_leaves_is_charged_for_what_was_asked(world, client, simulate):
+async def test_client_that_disconnects_is_charged(world, client, simulate):
     text = f"late {secrets.token_hex(4)}"
     await simulate(
         {

@@ -95,7 +95,7 @@ async def test_refusals_have_their_codes(sdk):
     assert (await sdk.files.list()).data == []
 
 
-async def test_others_files_are_unknown(sdk, other, base):
+async def test_files_of_other_accounts_are_404(sdk, other, base):
     made = await sdk.files.create(file=("a", b"mine"), purpose="user_data")
     theirs = connect(other, base)
     for call in (theirs.files.retrieve, theirs.files.content, theirs.files.delete):
@@ -104,7 +104,7 @@ async def test_others_files_are_unknown(sdk, other, base):
     assert (await sdk.files.content(made.id)).content == b"mine"
 
 
-async def test_what_one_process_makes_another_lists_at_once(client, base, second):
+async def test_file_is_listed_at_once_by_another_process(client, base, second):
     await wait_known(client, base=second)
     here, there = connect(client, base), connect(client, second)
     await there.files.list()

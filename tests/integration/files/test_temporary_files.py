@@ -67,7 +67,7 @@ def list_stored(world: World, account: str) -> list[dict[str, Any]]:
     return [item for item in items if item["spec"]["request"]["accountName"] == account]
 
 
-async def test_what_a_url_leads_to_is_served_for_a_day(
+async def test_fetched_url_is_served_for_a_day(
     world: World, client: Client, site: Receiver
 ) -> None:
     async def send(_: web.Request) -> web.Response:
@@ -123,7 +123,7 @@ async def test_base64_becomes_one_file_however_often_it_is_sent(
     assert len(list_stored(world, client.account)) == 1
 
 
-async def test_what_is_put_on_the_media_host_and_confirmed_is_served(
+async def test_confirmed_put_on_media_host_is_served(
     world: World, client: Client, other: Client
 ) -> None:
     prepared = await prepare(client)

@@ -120,7 +120,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("case", GARBAGE)
-async def test_what_is_no_http_is_refused_and_the_next_is_served(world, shared, case):
+async def test_malformed_http_is_refused_and_next_request_is_served(world, shared, case):
     reader, writer = await asyncio.open_connection("127.0.0.1", world.config.ports.api)
     writer.write(GARBAGE[case])
     answer = await asyncio.wait_for(reader.read(), 5)

@@ -3,9 +3,6 @@
 import asyncio
 import collections
 
-import pytest
-
-from tests.servers.replica import run_api
 from tests.servers.tenants import (
     ask_patiently,
     create_patiently,
@@ -13,7 +10,6 @@ from tests.servers.tenants import (
     list_objects,
     read_balance,
     unique,
-    wait_known,
     wait_status,
 )
 from tests.servers.world import wait_for
@@ -42,20 +38,9 @@ async def test_repeated_call_is_answered_with_the_same_task(client):
     assert (await read_balance(client))["balance_cents"] == 9_970
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-async def test_20_equal_calls_at_once_make_one_task(world, client, replicas):
-    if replicas == 1:
-        await check_20_at_once(client, [None])
-    else:
-        with run_api(world) as base:
-            await wait_known(client, base=base)
-            await check_20_at_once(client, [None, base])
-
-
-async def check_20_at_once(client, bases):
-    answers = await asyncio.gather(
-        *(create_patiently(client, "k", base=bases[n % len(bases)]) for n in range(20))
-    )
+async def test_20_equal_calls_at_once_make_one_task(client):
+    """Of two API processes, see tests/crash/tasks/test_two_apis.py."""
+    answers = await asyncio.gather(*(create_patiently(client, "k") for _ in range(20)))
     assert {answer.status for answer in answers} == {202}
     assert len({answer.body["id"] for answer in answers}) == 1
     made = [answer for answer in answers if "task_replayed" not in answer.body]
@@ -71,7 +56,7 @@ async def check_20_at_once(client, bases):
     assert len(jobs) == 1
 
 
-async def test_of_20_unequal_calls_at_once_one_input_wins(client):
+async def test_of_20_concurrent_different_inputs_one_wins(client):
     answers = await asyncio.gather(
         *(create_patiently(client, "k", prompt=f"Prompt {n % 4}") for n in range(20))
     )

@@ -67,7 +67,7 @@ def test_no_list_is_no_empty_list() -> None:
         ({"allowedModels": ["acme"]}, False),
     ],
 )
-def test_all_lists_of_one_must_let_a_model_through(spec: dict[str, Any], admitted: bool) -> None:
+def test_model_must_pass_all_lists_of_a_guardrail(spec: dict[str, Any], admitted: bool) -> None:
     assert read_rules(spec).admit("acme", "sim-q4") is admitted
 
 
@@ -209,7 +209,7 @@ def test_as_many_guardrails_as_a_key_may_have_all_hold(book: Rulebook) -> None:
     assert len(policy.budgets) == len(policy.guardrail_names) == MOST_GUARDRAILS
 
 
-def test_one_more_closes_the_key_and_one_less_opens_it(book: Rulebook) -> None:
+def test_ninth_guardrail_closes_the_key_until_one_is_removed(book: Rulebook) -> None:
     for number in range(MOST_GUARDRAILS + 1):
         book.put(f"grd-{number}", "key-a")
     with pytest.raises(Forbidden, match="more than 8 guardrails") as refused:

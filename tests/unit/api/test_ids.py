@@ -60,7 +60,7 @@ def test_a_guess_is_foreign(body: str) -> None:
 
 
 @given(st.integers(min_value=5, max_value=30), st.sampled_from(BASE32))
-def test_one_other_character_makes_an_id_foreign(place: int, character: str) -> None:
+def test_changed_character_makes_an_id_foreign(place: int, character: str) -> None:
     wire_id = MINT.mint_keyed("task", "demo", "path", "key")
     assume(wire_id[place] != character)
     changed = wire_id[:place] + character + wire_id[place + 1 :]

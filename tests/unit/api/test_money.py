@@ -29,7 +29,7 @@ def test_decimal_text_is_exact(amount: int) -> None:
 
 
 @given(st.integers(min_value=0, max_value=MOST_CALL_MICROS))
-def test_what_a_call_may_cost_survives_a_clients_binary_number(amount: int) -> None:
+def test_cost_survives_conversion_to_a_binary_float(amount: int) -> None:
     """`usage.cost` is a JSON number, and most clients read those as doubles."""
     assert round(json.loads(to_decimal_text(amount)) * 1_000_000) == amount
 

@@ -36,7 +36,7 @@ def test_the_smallest_object_parses(kind: type[Resource]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
-def test_what_a_newer_release_wrote_is_left_aside(kind: type[Resource]) -> None:
+def test_fields_of_a_newer_release_are_ignored(kind: type[Resource]) -> None:
     raw = read_base(kind)
     raw["spec"]["fromTheFuture"] = {"a": 1}
     raw["metadata"]["selfLink"] = "/x"
@@ -256,7 +256,7 @@ def test_columns_and_selectable_fields_name_fields_that_are_there(kind: type[Res
             node = node.get("items", node)["properties"][step]
 
 
-def test_what_the_client_asked_for_is_required() -> None:
+def test_client_request_fields_are_required() -> None:
     schema = build_crd(GatewayTask)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert "request" in schema["properties"]["spec"]["required"]
 

@@ -202,7 +202,7 @@ def test_a_hundred_problems_are_told_and_no_more_is_read() -> None:
 
 @pytest.mark.parametrize("character", ["x", "é", "😀", "\x00", "\x7f", "\u2028", '"', "\ud83d"])
 @pytest.mark.parametrize("count", [1, 32, 100, 5000])
-def test_what_is_told_of_a_file_is_small_in_the_record(character: str, count: int) -> None:
+def test_errors_of_a_file_are_small_in_the_object(character: str, count: int) -> None:
     model = {"model": character * 253, "input": "x"}
     problems = [Problem("invalid_value", character * 4000, "body.model", 2**31 - 1)] * count
     told = tell_problems(problems)
@@ -329,7 +329,7 @@ def test_each_line_of_a_broken_file_is_told_by_its_place(
 
 @settings(max_examples=800 if IS_WHOLE else 80, deadline=None)
 @given(st.data())
-def test_whatever_is_in_a_file_it_is_judged_and_what_is_good_is_read(data: st.DataObject) -> None:
+def test_any_file_is_judged_and_its_valid_lines_are_read(data: st.DataObject) -> None:
     good = [line(f"i{n}") for n in range(4)]
     text = bytearray(b"\r\n".join(good))
     for _ in range(data.draw(st.integers(0, 4))):

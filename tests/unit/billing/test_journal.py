@@ -36,7 +36,7 @@ async def test_a_lone_record_is_stored_at_once() -> None:
 @pytest.mark.parametrize(
     ("seconds", "at_risk"), [(0.1, 0.86), (0.3, 0.96), (0.45, 0.96), (0.6, 1.22)]
 )
-def test_what_is_at_risk_is_younger_than_a_second_while_a_put_takes_less_than_half_of_one(
+def test_unstored_records_are_younger_than_a_second_with_puts_below_half_a_second(
     seconds: float, at_risk: float
 ) -> None:
     @in_virtual_time
@@ -111,7 +111,7 @@ async def test_a_graceful_end_stores_everything_and_takes_no_more() -> None:
 
 
 @in_virtual_time
-async def test_who_has_too_much_waits_and_nothing_is_lost() -> None:
+async def test_caller_waits_when_too_much_is_unstored() -> None:
     store = FaultyStore()
     store.away = True
     writer = JournalWriter(store, "p", most_buffered=10)

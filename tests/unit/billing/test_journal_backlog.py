@@ -61,7 +61,7 @@ async def test_many_that_ask_at_a_time_cost_two_reads() -> None:
 
 
 @in_virtual_time
-async def test_what_was_stored_before_one_asks_is_found_by_him() -> None:
+async def test_object_stored_before_a_listing_is_found() -> None:
     store, backlog = SlowObjects(), None
     backlog = JournalStore(store)
     reads = []
@@ -74,7 +74,7 @@ async def test_what_was_stored_before_one_asks_is_found_by_him() -> None:
 
 
 @in_virtual_time
-async def test_what_is_not_there_any_more_is_asked_for_once_and_at_a_time() -> None:
+async def test_missing_object_is_read_once_at_a_time() -> None:
     store = SlowObjects()
     await fill(store, 32, 8, 10)
     backlog = JournalStore(store)
@@ -90,7 +90,7 @@ async def test_what_is_not_there_any_more_is_asked_for_once_and_at_a_time() -> N
 
 
 @in_virtual_time
-async def test_what_a_listing_leaves_out_is_found() -> None:
+async def test_object_missing_from_a_listing_is_found() -> None:
     store = SlowObjects()
     await fill(store, 2, 1, 2, 3, 4)
     store.hidden = {name_object("p0", 1), name_object("p0", 2), name_object("p1", 3)}

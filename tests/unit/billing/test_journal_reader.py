@@ -177,7 +177,7 @@ class LaggingObjects(FakeObjects):
 
 
 @pytest.mark.parametrize("hidden", [{1}, {2}, {1, 2}, {2, 3}, {3}])
-def test_what_a_listing_leaves_out_is_not_skipped(hidden: set[int]) -> None:
+def test_object_missing_from_a_listing_is_not_skipped(hidden: set[int]) -> None:
     @in_virtual_time
     async def play() -> None:
         kube, store = FakeKubernetes(), LaggingObjects()
@@ -196,7 +196,7 @@ def test_what_a_listing_leaves_out_is_not_skipped(hidden: set[int]) -> None:
 
 
 @in_virtual_time
-async def test_what_cannot_be_folded_holds_up_no_other_account() -> None:
+async def test_account_that_cannot_be_aggregated_delays_no_other() -> None:
     kube, store = FakeKubernetes(), FakeObjects()
     await store_object(store, "p", 1, make_record(1), make_record(2, account="other"))
     for part in divide_objects(await JournalStore(store).read_all()):

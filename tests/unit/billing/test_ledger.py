@@ -227,7 +227,7 @@ def test_figures_are_equal_before_and_after_a_loss(steps: list[Any]) -> None:
 
 
 @in_virtual_time
-async def test_who_shares_an_entry_with_others_is_found_by_its_object() -> None:
+async def test_shared_entry_is_found_by_its_object() -> None:
     town = Town()
     await town.begin()
     for kind, name in ((GatewayKey, "key-a"), (GatewayKey, "key-b"), (GatewayGuardrail, "grd-x")):

@@ -40,7 +40,7 @@ def test_a_lifetime_never_resets() -> None:
     assert text.endswith("It never resets; an admin can raise it.")
 
 
-def test_what_is_reserved_is_told_apart() -> None:
+def test_refusal_tells_reserved_from_spent() -> None:
     text = describe_limit(state(used=0, held=4_900_000), 'guardrail "Team"', 500_000)
     assert text.startswith('The credit limit of guardrail "Team", ')
     assert "0.10 USD are left, 0.00 USD are spent and 4.90 USD reserved by calls under way." in text

@@ -99,7 +99,7 @@ class TestQuote:
         asked = price(perSecond=[{"resolution": "720p", "micros": 60_000}, {"micros": 1}])
         assert quote(asked, task()) == 300_000
 
-    def test_every_other_resolution_has_the_star(self) -> None:
+    def test_star_prices_other_resolutions(self) -> None:
         asked = price(perSecond=[{"resolution": "720p", "micros": 60_000}, {"micros": 100_000}])
         assert quote(asked, task(resolution="4k")) == 500_000
 
@@ -148,14 +148,14 @@ class TestQuote:
             ({"outputPerMillionMicros": 1}, "output tokens"),
         ],
     )
-    def test_what_has_no_bound_has_no_quote(self, fields: dict[str, Any], what: str) -> None:
+    def test_unbounded_cost_has_no_quote(self, fields: dict[str, Any], what: str) -> None:
         with pytest.raises(LookupError, match=what):
             quote(price(**fields), Usage())
 
 
 class TestCharge:
     @given(prices, inputs)
-    def test_what_was_quoted_is_charged(self, asked: Price, values: dict[str, Any]) -> None:
+    def test_quoted_amount_is_charged(self, asked: Price, values: dict[str, Any]) -> None:
         bound = bound_task(values)
         reserved = quote(asked, bound)
         used = made(str(float(values["duration_seconds"])))
@@ -284,14 +284,14 @@ class TestCharge:
     def test_a_part_of_the_reservation_is_rounded_up(self) -> None:
         assert charge(None, task(3), made("1"), reserved=100) == 34
 
-    def test_of_several_amounts_the_largest_part_is_due(self) -> None:
+    def test_largest_of_several_amounts_is_charged(self) -> None:
         bound = Usage(images=4, input_tokens=100, output_tokens=1000)
         assert charge(None, Usage(images=1), replace(bound), reserved=80) == 80
         used = Usage(images=1, input_tokens=50, output_tokens=100)
         assert charge(None, bound, used, reserved=80) == 40
         assert charge(None, Usage(images=4), Usage(images=1), reserved=80) == 20
 
-    def test_what_nobody_reports_is_due_whole_where_the_model_is_gone(self) -> None:
+    def test_unreported_usage_of_a_removed_model_is_charged_whole(self) -> None:
         assert charge(None, task(5), Usage(), reserved=77) == 77
         assert charge(None, bound_task({}), made("1"), reserved=77) == 77
 

@@ -78,7 +78,7 @@ async def test_an_account_is_rebuilt_once_for_all_who_ask_though_one_gives_up() 
 
 
 @in_virtual_time
-async def test_what_another_replica_has_rebuilt_meanwhile_is_not_read() -> None:
+async def test_account_rebuilt_by_another_replica_is_not_read() -> None:
     bench = Bench(record_seconds=1.0)
     asking = [asyncio.create_task(bench.rebuilder.rebuild(f"a-{n}")) for n in range(MOST_AT_ONCE)]
     await asyncio.sleep(0.1)

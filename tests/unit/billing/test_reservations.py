@@ -200,7 +200,7 @@ STEPS = st.lists(
     faults=st.lists(st.sampled_from(["", "", "refused", "unacknowledged"]), max_size=8),
     seed=st.integers(0, 99),
 )
-def test_whatever_is_lost_the_counters_come_to_what_the_record_says(
+def test_counters_equal_the_record_after_any_loss(
     steps: list[str], pauses: list[float], faults: list[str], seed: int
 ) -> None:
     @in_virtual_time
@@ -369,7 +369,7 @@ async def test_an_end_of_any_failure_leaves_the_record() -> None:
 
 
 @in_virtual_time
-async def test_what_ends_after_the_close_is_refused_and_what_waits_is_stored() -> None:
+async def test_calls_after_the_close_are_refused_and_waiting_ones_stored() -> None:
     bench = Bench(store=FaultyStore(*["refused"] * 3))
     await bench.begin("call-a")
     await bench.begin("call-b")
@@ -385,7 +385,7 @@ async def test_what_ends_after_the_close_is_refused_and_what_waits_is_stored() -
 
 
 @in_virtual_time
-async def test_one_account_that_cannot_be_rebuilt_lets_no_others_hold_grow_old() -> None:
+async def test_failed_rebuild_of_one_account_does_not_delay_others() -> None:
     bench = Bench()
     stuck = asyncio.Event()
 

@@ -146,7 +146,7 @@ def test_without_room_no_window_is_less(steps: Any, subjects: int, bytes_: int) 
                 assert told >= book.sum_naively(name, window), window
 
 
-def test_what_was_put_together_counts_longer_by_its_width_at_most() -> None:
+def test_merged_bucket_counts_longer_by_at_most_its_width() -> None:
     with room_for(10, 60):
         book = Book()
         for _ in range(12):

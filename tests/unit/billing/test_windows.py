@@ -45,7 +45,7 @@ class TestTrailing:
             ("7d", "2026-12-28T05:00:00", "2027-01-04T05:59:59", "2027-01-04T06:00:00"),
         ],
     )
-    def test_it_leaves_when_its_last_second_has(
+    def test_charge_leaves_the_window_after_its_last_second(
         self, window: Window, charged: str, last: str, gone: str
     ) -> None:
         spent = charge((at(charged), 7))
@@ -66,7 +66,7 @@ class TestTrailing:
         assert find_reset(spent, "1h", at("2026-11-21T13:11:00")) == at("2026-11-21T13:31:00")
 
     @pytest.mark.parametrize("window", ["1h", "1d", "7d"])
-    def test_one_without_a_charge_resets_now(self, window: Window) -> None:
+    def test_window_without_a_charge_resets_now(self, window: Window) -> None:
         now = at("2026-11-21T12:40:00")
         long_ago = charge((now - timedelta(days=30), 5))
         assert find_reset(Buckets(), window, now) == now
@@ -90,7 +90,7 @@ class TestCalendar:
             ("monthly", "2100-02-01", "2100-02-28T23:59:59", "2100-03-01"),
         ],
     )
-    def test_it_begins_at_midnight_and_ends_before_the_next(
+    def test_calendar_window_lasts_from_midnight_to_midnight(
         self, window: Window, first: str, last: str, next_first: str
     ) -> None:
         spent = charge((at(first) - SECOND, 100), (at(first), 3), (at(last), 4))

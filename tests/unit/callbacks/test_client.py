@@ -151,7 +151,7 @@ class TestTls:
         ],
         ids=["valid", "another's name", "nobody's"],
     )
-    async def test_it_is_delivered_to_nobody_else(
+    async def test_callback_is_sent_to_no_other_address(
         self,
         monkeypatch: pytest.MonkeyPatch,
         certificate: tuple[Path, Path],

@@ -63,7 +63,7 @@ def test_another_body_id_or_time_is_refused():
 
 
 @given(st.binary(max_size=2000), st.lists(st.binary(min_size=24, max_size=64), min_size=1))
-def test_one_space_between_signatures_and_one_comma_in_each(body, keys):
+def test_signatures_are_separated_by_a_space_and_versioned_by_a_comma(body, keys):
     parts = sign(keys, "msg_a", 1_800_000_000, body).split(" ")
     assert len(parts) == len(keys)
     assert all(part.startswith("v1,") and part.count(",") == 1 for part in parts)
@@ -104,7 +104,7 @@ def test_a_message_has_the_id_of_its_task_and_no_dot():
         base64.b64encode(b"a" * 32).decode(),
     ],
 )
-def test_what_is_no_secret_is_refused_and_not_shown(text):
+def test_invalid_secret_is_refused_and_not_shown(text):
     with pytest.raises(BadSecret) as caught:
         read_secret(text)
     assert not text or text.removeprefix("whsec_") not in str(caught.value) or len(text) < 8

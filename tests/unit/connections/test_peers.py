@@ -34,7 +34,7 @@ def test_the_client_is_the_last_that_is_no_trusted_proxy(
     assert PROXIES.find_client(headers) == client
 
 
-def test_nobody_is_trusted_unless_configured() -> None:
+def test_forwarded_headers_are_ignored_without_trusted_proxies() -> None:
     assert not Proxies().trusts("10.0.0.1")
     assert PROXIES.trusts("10.0.0.1")
     assert PROXIES.trusts("::ffff:10.0.0.1")

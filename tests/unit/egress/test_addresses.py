@@ -67,7 +67,7 @@ def test_the_public_internet_is_open(address: str) -> None:
     ("address", "reason"),
     [(address, reason) for reason, addresses in REFUSED.items() for address in addresses],
 )
-def test_what_is_not_public_is_refused(address: str, reason: str) -> None:
+def test_non_public_address_is_refused(address: str, reason: str) -> None:
     with pytest.raises(AddressRefused) as refused:
         POLICY.check_ip(address)
     assert refused.value.reason == reason
@@ -85,7 +85,7 @@ def test_loopback_may_be_allowed(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "64:ff9b::127.0.0.1", "::127.0.0.1", "fe80::1"])
-def test_what_is_allowed_opens_nothing_else(address: str) -> None:
+def test_allowed_network_opens_no_other_address(address: str) -> None:
     with pytest.raises(AddressRefused):
         LOOPBACK.check_ip(address)
 

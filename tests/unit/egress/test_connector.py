@@ -100,7 +100,7 @@ async def test_a_name_that_leads_inside_is_refused(port: int, addresses: tuple[s
     assert isinstance(refused.value.os_error, EgressRefused)
 
 
-async def test_what_is_allowed_is_reached_and_metadata_still_is_not(port: int) -> None:
+async def test_allowed_network_is_reached_but_never_metadata(port: int) -> None:
     assert await fetch(LOOPBACK, f"http://127.0.0.1:{port}/") == "reached"
     assert await fetch(LOOPBACK, f"http://name.example:{port}/", "127.0.0.1") == "reached"
     with pytest.raises(aiohttp.ClientConnectorError):
@@ -242,7 +242,7 @@ async def test_cancelled_waiters_leave_nothing(names: Names, resolver: PooledRes
     assert len(names.asked) == PER_SHARE + 1
 
 
-async def test_of_very_many_addresses_the_first_are_tried(
+async def test_only_the_first_of_many_addresses_are_tried(
     names: Names, resolver: PooledResolver
 ) -> None:
     names.addresses = [f"10.0.{n // 250}.{n % 250}" for n in range(4000)]

@@ -26,7 +26,7 @@ def test_a_signed_path_opens_its_output(uid: str, index: int) -> None:
     assert re.fullmatch(r"[A-Za-z0-9/_.-]+", path), "stands in any URL as it is"
 
 
-def test_it_lasts_thirty_days() -> None:
+def test_address_is_valid_for_thirty_days() -> None:
     assert SIGNER.verify(PATH, NOW + 30 * 86400 - 1) == ITEM
     assert SIGNER.verify(PATH, NOW + 30 * 86400) is None
 
@@ -98,7 +98,7 @@ SEALER = Sealer(b"k" * 32)
 
 
 @given(st.binary(max_size=200))
-def test_what_is_sealed_is_unsealed(content: bytes) -> None:
+def test_sealed_text_is_unsealed(content: bytes) -> None:
     text = SEALER.seal("a", content)
     assert text == SEALER.seal("a", content)
     assert SEALER.unseal("a", text) == content

@@ -61,7 +61,7 @@ def md5(content: bytes) -> bytes:
     return hashlib.md5(content, usedforsecurity=False).digest()
 
 
-async def test_what_was_read_is_not_read_again(objects: Objects) -> None:
+async def test_digest_of_a_part_is_read_once(objects: Objects) -> None:
     put(objects, "a", "u", p=b"123", q=b"45")
     digests = PartDigests(objects)
     for _ in range(3):
@@ -72,7 +72,7 @@ async def test_what_was_read_is_not_read_again(objects: Objects) -> None:
     assert await digests.find_md5("a", "v", ["p"]) == md5(b"6")
 
 
-async def test_what_is_gone_is_missing_though_it_was_read(objects: Objects) -> None:
+async def test_removed_part_is_missing_though_its_digest_is_known(objects: Objects) -> None:
     put(objects, "a", "u", p=b"123")
     digests = PartDigests(objects)
     await digests.find_md5("a", "u", ["p"])
@@ -129,7 +129,7 @@ async def test_an_account_has_a_second_until_another_waits(objects: Objects) -> 
 
 
 @in_virtual_time
-async def test_nobody_waits_for_ever() -> None:
+async def test_wait_for_a_digest_is_bounded() -> None:
     objects = Objects()
     digests, clock = PartDigests(objects), asyncio.get_running_loop().time
     objects.gate.clear()

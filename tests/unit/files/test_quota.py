@@ -148,7 +148,7 @@ async def test_a_rebuild_may_take_minutes_to_read_and_ends_once_it_is_anothers()
     assert await bench.ledger.finish_rebuild("demo", "files", other, {})
 
 
-async def test_what_is_made_and_deleted_while_the_record_is_read_comes_out_right(
+async def test_rebuild_counts_files_made_and_deleted_meanwhile(
     bench: Bench,
 ) -> None:
     """Each of these is told in its place of the rebuild's two lists."""

@@ -63,7 +63,7 @@ def test_a_pending_one_takes_every_request_to_the_last_moment() -> None:
 
 
 @pytest.mark.parametrize("now", [EXPIRY, EXPIRY + 10**6])
-def test_one_whose_hour_is_over_is_expired_before_anything_is_answered(now: float) -> None:
+def test_upload_after_its_hour_is_expired_before_any_answer(now: float) -> None:
     obj = make()
     assert is_overdue(obj, now)
     assert judge_part(obj, now) is Step.EXPIRE
@@ -85,7 +85,7 @@ def test_a_completion_by_other_parts_is_a_conflict(ids: list[str]) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["Completed", "Cancelled", "Expired"])
-def test_what_lost_is_a_conflict(outcome: str) -> None:
+def test_losing_outcome_is_a_conflict(outcome: str) -> None:
     obj = make(outcome)
     with pytest.raises(UploadConflict) as told:
         judge_part(obj, CREATED)

@@ -44,7 +44,7 @@ async def test_a_kind_of_unknown_size_is_read_in_small_pages() -> None:
     assert kube.limits == [FIRST_PAGE, FIRST_PAGE, 7, FIRST_PAGE]
 
 
-async def test_what_an_account_stores_is_read_in_small_pages() -> None:
+async def test_stored_objects_of_an_account_are_read_in_small_pages() -> None:
     kube = Asked()
     await read_members(kube, "acme", "files")
     await read_members(kube, "acme", "temporary")
@@ -134,7 +134,7 @@ async def test_a_page_of_any_kind_is_bounded_in_bytes(size: int, objects: int) -
     assert sum(filed.sent) > sum(filed.taken), "the first page of large ones was given up"
 
 
-async def test_of_a_page_that_is_given_up_the_rest_is_not_read() -> None:
+async def test_abandoned_page_is_not_read_to_its_end() -> None:
     filed = Filed([1000] * 50 + [200_000] * 300)
     assert await filed.read() == filed.sizes
     assert max(filed.sent) < 300 * 200_000

@@ -42,7 +42,7 @@ def entries(table: Entries) -> dict[str, str]:
 
 
 @in_virtual_time
-async def test_it_begins_with_what_is_there() -> None:
+async def test_informer_starts_with_existing_objects() -> None:
     kube = FakeKubernetes()
     table: Entries = Informer(kube, KIND, project)
     assert not table.synced
@@ -56,7 +56,7 @@ async def test_it_begins_with_what_is_there() -> None:
 
 
 @in_virtual_time
-async def test_it_follows_changes_and_tells_of_them() -> None:
+async def test_informer_applies_and_reports_changes() -> None:
     kube = FakeKubernetes()
     put(kube, "a", "1")
     async with following(kube) as table:
@@ -73,7 +73,7 @@ async def test_it_follows_changes_and_tells_of_them() -> None:
 
 
 @in_virtual_time
-async def test_what_is_projected_to_nothing_is_left_out() -> None:
+async def test_object_projected_to_none_is_left_out() -> None:
     kube = FakeKubernetes()
     async with following(kube) as table:
         put(kube, "a", "1")
@@ -121,7 +121,7 @@ class TestSilence:
 
 class TestFaults:
     @in_virtual_time
-    async def test_what_happened_while_it_was_away_is_seen_afterwards(self) -> None:
+    async def test_changes_during_an_outage_are_seen_afterwards(self) -> None:
         kube = FakeKubernetes()
         put(kube, "a", "1")
         put(kube, "b", "1")
@@ -175,7 +175,7 @@ class TestFaults:
             assert len(kube.calls) - begin < 3000
 
     @in_virtual_time
-    async def test_what_a_watch_never_showed_is_found_by_the_next_list(self) -> None:
+    async def test_change_missed_by_the_watch_is_found_by_the_next_list(self) -> None:
         kube = FakeKubernetes()
         put(kube, "a", "1")
         async with following(kube) as table:
@@ -207,7 +207,7 @@ class TestFaults:
 
 class TestOffer:
     @in_virtual_time
-    async def test_what_was_read_by_name_is_taken_if_it_is_newer(self) -> None:
+    async def test_object_read_by_name_replaces_an_older_version(self) -> None:
         kube = FakeKubernetes()
         old = put(kube, "a", "1")
         new = put(kube, "a", "2")
@@ -217,7 +217,7 @@ class TestOffer:
         assert table.upsert(old) == "2"
 
     @in_virtual_time
-    async def test_what_was_deleted_does_not_come_back(self) -> None:
+    async def test_stale_read_does_not_restore_a_deleted_object(self) -> None:
         kube = FakeKubernetes()
         old = put(kube, "a", "1")
         async with following(kube) as table:
@@ -239,7 +239,7 @@ class TestOffer:
         max_size=30,
     )
 )
-def test_whatever_happens_it_ends_up_with_what_is_there(
+def test_informer_converges_to_the_api_after_any_faults(
     steps: list[tuple[str, str, float]],
 ) -> None:
     @in_virtual_time

@@ -114,7 +114,7 @@ def test_number_of_causes_is_bounded(log: Log) -> None:
     assert len(log.lines) <= MOST_CAUSES + 2
 
 
-def test_what_was_counted_is_written_at_the_end(log: Log) -> None:
+def test_counted_repeats_are_written_at_the_end(log: Log) -> None:
     for _ in range(5):
         fail("task-1")
     log.handler.close()

@@ -7,7 +7,7 @@ from gateway_core.observability.tracing import TraceContext, parse_traceparent
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_written_traceparent_is_read_back() -> None:
     for sampled in (True, False):
         context = TraceContext(TRACE, SPAN, sampled)
         assert parse_traceparent(str(context)) == context
@@ -40,5 +40,5 @@ def test_other_good_ones(text: str) -> None:
         f"00-{TRACE}-{SPAN}-01\n",
     ],
 )
-def test_what_is_none(text: str | None) -> None:
+def test_invalid_traceparent_is_none(text: str | None) -> None:
     assert parse_traceparent(text) is None

@@ -53,7 +53,7 @@ def test_keyed_route_counts_while_the_spec_has_it(upstream_model: str, is_known:
         ("sim", "reference_to_video", "SIM-Q4"),
     ],
 )
-def test_it_is_found_nowhere_else(service: str, action: str, model_id: str) -> None:
+def test_model_is_not_found_at_another_path(service: str, action: str, model_id: str) -> None:
     catalog, _ = build_catalog([make()])
     assert catalog.find_model(service, action, model_id) is None
 
@@ -64,7 +64,7 @@ def test_a_path_without_models_is_no_path() -> None:
     assert build_catalog([])[0].find_operation("sim", "reference_to_video") is None
 
 
-def test_one_path_serves_many_models() -> None:
+def test_path_serves_many_models() -> None:
     catalog, problems = build_catalog([make(), make("b", modelId="b"), make("c", service="c")])
     assert problems == {}
     assert set(catalog.models["sim", "reference_to_video"]) == {"sim-q4", "b"}
@@ -72,7 +72,7 @@ def test_one_path_serves_many_models() -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_of_two_for_one_id_the_older_stays(order: int) -> None:
+def test_older_of_two_models_with_one_id_serves(order: int) -> None:
     older = make("z-older", "2026-11-21T10:00:00Z", deadlineSeconds=1)
     newer = make("a-newer", "2026-11-21T10:00:01Z", deadlineSeconds=2)
     catalog, problems = build_catalog([older, newer][::order])
@@ -84,7 +84,7 @@ def test_of_two_for_one_id_the_older_stays(order: int) -> None:
     assert "z-older" in problems["a-newer"].message
 
 
-def test_of_two_made_in_one_second_the_first_by_name_stays() -> None:
+def test_first_name_serves_of_models_made_in_one_second() -> None:
     _, problems = build_catalog([make("b"), make("a")])
     assert set(problems) == {"b"}
 
@@ -203,7 +203,7 @@ def test_a_model_without_resolutions_needs_the_star() -> None:
     assert problem.reason is Reason.PRICE_MISSING
 
 
-def test_what_cannot_be_called_is_kept_apart() -> None:
+def test_models_with_problems_are_kept_apart() -> None:
     catalog, _ = build_catalog(
         [make(), make("old", modelId="old", disabled=True), make("none", modelId="none", prices=[])]
     )

@@ -160,7 +160,7 @@ async def test_a_token_that_is_refused_is_told_nobody(
     assert "4711" not in str(caught.value)
 
 
-async def test_what_is_wrong_with_the_input_is_told_without_secrets(
+async def test_input_error_is_reported_without_secrets(
     server: OperationsProvider, dial: Connect
 ) -> None:
     text = f"A still is too dark, see https://x.example/?t={server.token} ({server.token})"

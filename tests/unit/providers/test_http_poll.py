@@ -48,7 +48,7 @@ async def test_a_poll_asks_as_declared(provider: Any, upstream: HttpUpstream) ->
 
 
 @pytest.mark.parametrize("word", ["queued", "brand-new-word", "DONE", "", 17, True])
-async def test_every_other_word_means_running(
+async def test_unknown_state_word_means_running(
     provider: Any, upstream: HttpUpstream, word: Any
 ) -> None:
     provider.answers({"job": {"state": word}})
@@ -62,7 +62,7 @@ async def test_a_success_has_outputs_and_seconds(provider: Any, upstream: HttpUp
     assert await upstream.poll("j") == JobReport(JobState.SUCCEEDED, tuple(urls), 5.0)
 
 
-async def test_one_output_may_be_a_plain_url(
+async def test_single_output_may_be_a_plain_url(
     provider: Any, document: Document, connect: Connect
 ) -> None:
     spec = document(provider.url)
@@ -262,7 +262,7 @@ async def test_a_lookup_that_tells_nothing_is_unclear(
         await upstream.find("uid")
 
 
-async def test_what_is_not_declared_cannot_be_asked(
+async def test_undeclared_lookup_and_cancel_are_unclear(
     provider: Any, document: Document, connect: Connect
 ) -> None:
     spec = document(provider.url)

@@ -162,7 +162,7 @@ async def make() -> AsyncIterator[Make]:
     await wait_until(is_rid_of_threads)
 
 
-async def test_it_gets_what_it_needs_and_runs_elsewhere(make: Make) -> None:
+async def test_adapter_gets_its_context_and_runs_in_its_own_thread(make: Make) -> None:
     upstream = make(submit="self.seen = (self.setup.credential, self.setup.config)")
     await upstream.start()
     assert await upstream.submit(JOB) == "job-1"
@@ -184,7 +184,7 @@ async def test_a_type_that_two_packages_offer_is_nobodys(make: Make, packages: P
 
 
 @pytest.mark.parametrize("step", ["init", "start"])
-async def test_what_is_to_be_mended_is_told_without_the_credential(make: Make, step: str) -> None:
+async def test_problems_are_reported_without_the_credential(make: Make, step: str) -> None:
     deed = "raise ValueError('a url is missing beside ' + self.setup.credential)"
     with pytest.raises(ValueError, match="config: a url is missing beside") as caught:
         await make(**{step: deed}).start()
@@ -213,7 +213,7 @@ async def test_what_is_to_be_mended_is_told_without_the_credential(make: Make, s
         ({"init": "self.guarantee = SubmissionGuarantee.LOOKUP"}, "guarantees a look-up and has"),
     ],
 )
-async def test_one_that_cannot_be_started_says_why(
+async def test_adapter_that_fails_to_start_says_why(
     make: Make, monkeypatch: pytest.MonkeyPatch, does: dict[str, Any], text: str
 ) -> None:
     if "did not start" in text:
@@ -225,7 +225,7 @@ async def test_one_that_cannot_be_started_says_why(
     assert time.monotonic() - began < 30
 
 
-async def test_one_whose_import_fails_says_where(make: Make, packages: Path) -> None:
+async def test_adapter_whose_import_fails_names_the_module(make: Make, packages: Path) -> None:
     install(packages, "torn", "import no_such_module", torn="Odd")
     with pytest.raises(AdapterFailed, match=r"raised ModuleNotFoundError at torn.py:1"):
         await make("torn").start()
@@ -300,7 +300,7 @@ async def test_texts_are_cleaned(make: Make) -> None:
     assert report == JobReport(JobState.FAILED, message="[removed] fails at [removed]")
 
 
-async def test_one_that_blocks_is_in_trouble_until_it_goes_on(
+async def test_blocking_adapter_is_unhealthy_until_it_continues(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream = make(poll="block()")
@@ -394,7 +394,7 @@ async def test_an_output_that_goes_wrong_is_unclear(make: Make, does: dict[str, 
         await read(upstream)
 
 
-async def test_one_that_cannot_be_closed_is_left(make: Make) -> None:
+async def test_adapter_that_cannot_be_closed_is_abandoned(make: Make) -> None:
     upstream = make(close="raise KeyError")
     await upstream.start()
     await upstream.close()

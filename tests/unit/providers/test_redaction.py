@@ -37,7 +37,7 @@ CLEANER = MessageCleaner(["api.vendor.example", "*.cdn.example", "render"], [SEC
         ("Write to support+1@vendor.example or a.b@c.org", "@"),
     ],
 )
-def test_what_is_not_the_clients_is_taken_out(raw: str, gone: str) -> None:
+def test_addresses_and_secrets_are_removed(raw: str, gone: str) -> None:
     cleaned = CLEANER.clean(raw, "fallback")
     assert gone not in cleaned
     assert "[removed]" in cleaned
@@ -53,7 +53,7 @@ def test_what_is_not_the_clients_is_taken_out(raw: str, gone: str) -> None:
         "Ton à 44,1 kHz — refusé",
     ],
 )
-def test_what_helps_the_client_stays(raw: str) -> None:
+def test_text_that_helps_the_client_stays(raw: str) -> None:
     assert CLEANER.clean(raw, "fallback") == raw
 
 

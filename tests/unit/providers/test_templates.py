@@ -178,7 +178,7 @@ def test_units_can_be_changed(text: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["divide(a, `0`)", "multiply(b, a)", "multiply(a, c)"])
-def test_what_cannot_be_computed_is_an_expression_error(text: str) -> None:
+def test_failed_evaluation_is_an_expression_error(text: str) -> None:
     with pytest.raises(ExpressionError):
         Expression(text).evaluate({"a": 1e308, "b": "5", "c": 1e308})
 

@@ -47,14 +47,14 @@ async def time_calls(link: Link, count: int) -> list[tuple[float, bool]]:
 
 
 @in_virtual_time
-async def test_what_waits_fails_with_the_exchange_that_fails() -> None:
+async def test_waiting_commands_fail_with_their_exchange() -> None:
     link = Link(COMMAND_SECONDS, fails=lambda _: True)
     assert set(await time_calls(link, MANY)) == {(COMMAND_SECONDS, False)}
     assert link.sizes == [1]
 
 
 @in_virtual_time
-async def test_what_waits_behind_a_full_exchange_fails_with_it() -> None:
+async def test_commands_behind_a_full_exchange_fail_with_it() -> None:
     link = Link(1.0, fails=lambda number: number == 2)
     told = await time_calls(link, MANY)
     assert told[0] == (1.0, True)

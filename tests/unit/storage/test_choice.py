@@ -56,7 +56,7 @@ async def test_a_bucket_that_is_away_keeps_nobody_from_starting(
         ({**S3, "store_addressing": "host"}, "'auto', 'path' or 'virtual'"),
     ],
 )
-def test_what_makes_no_sense_is_refused(values: dict[str, str], text: str) -> None:
+def test_contradictory_settings_are_refused(values: dict[str, str], text: str) -> None:
     with pytest.raises(ValidationError) as caught:
         StoreSettings(**values)
     (problem,) = caught.value.errors()

@@ -310,7 +310,7 @@ def test_a_time_fits_into_a_label(moment: datetime) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "yes", "20261121", "20261121T101530"])
-def test_what_is_no_time_in_a_label_is_none(text: str) -> None:
+def test_label_without_a_valid_time_is_none(text: str) -> None:
     assert parse_label_time(text) is None
 
 

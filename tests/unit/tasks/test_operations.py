@@ -56,7 +56,7 @@ class TestDefaults:
         assert complete["duration_seconds"] == 8
         assert complete["audio"] is False
 
-    def test_what_was_given_stays(self) -> None:
+    def test_given_value_precedes_default(self) -> None:
         own = rules(FieldRule(name="output_resolution", default='"1080p"'))
         given_body = {**SMALLEST, "output_resolution": "540p"}
         assert apply_defaults(OPERATION, given_body, own)["output_resolution"] == "540p"
@@ -119,7 +119,7 @@ class TestFingerprint:
             reference_image_urls=urls[::-1]
         )
 
-    def test_it_is_hex_sha256(self) -> None:
+    def test_fingerprint_is_hex_sha256(self) -> None:
         assert len(self.digest()) == 64
         assert set(self.digest()) <= set(string.hexdigits.lower())
 
@@ -174,7 +174,7 @@ class TestNarrowing:
             ),
         ],
     )
-    def test_what_the_model_does_not_support(
+    def test_unsupported_field_or_value_is_a_conflict(
         self, rule: FieldRule, changes: dict[str, Any], text: str
     ) -> None:
         assert text in self.conflict(rule, **changes)

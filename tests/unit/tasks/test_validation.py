@@ -44,7 +44,7 @@ class TestBody:
         ],
         ids=lambda raw: repr(raw[:12]),
     )
-    def test_what_is_no_json_is_refused_in_the_simple_form(self, raw: bytes) -> None:
+    def test_invalid_json_is_refused_in_the_simple_form(self, raw: bytes) -> None:
         with pytest.raises(InvalidRequest) as refusal:
             parse_body(raw)
         assert refusal.value.errors is None
@@ -87,7 +87,7 @@ class TestBody:
             lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner),
         )
     )
-    def test_all_other_values_stay_beside_a_large_number(self, value: Any) -> None:
+    def test_values_beside_a_large_number_are_unchanged(self, value: Any) -> None:
         try:
             plain = orjson.dumps(value)
         except (TypeError, ValueError):
@@ -96,7 +96,7 @@ class TestBody:
         assert parse_body(raw) == {"large": -1e308, "value": orjson.loads(plain)}
 
     @pytest.mark.parametrize("raw", [b"[]", b'"text"', b"1", b"null", b"true"])
-    def test_what_is_no_object_is_refused_in_the_simple_form(self, raw: bytes) -> None:
+    def test_json_that_is_no_object_is_refused_in_the_simple_form(self, raw: bytes) -> None:
         with pytest.raises(InvalidRequest) as refusal:
             parse_body(raw)
         assert refusal.value.errors is None
@@ -139,7 +139,7 @@ class TestBody:
 
 
 class TestPrompt:
-    def test_one_character_is_enough(self) -> None:
+    def test_prompt_of_one_character_is_accepted(self) -> None:
         assert check(prompt="x")["prompt"] == "x"
 
     def test_length_is_counted_in_code_points(self) -> None:

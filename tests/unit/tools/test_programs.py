@@ -36,7 +36,7 @@ def _put(path, text):
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-def test_what_is_not_there_is_not_built_by_looking(calls):
+def test_looking_for_a_program_does_not_build_it(calls):
     with pytest.raises(programs.ProgramMissingError, match="make programs"):
         programs.find_program("helm-unittest")
     assert calls.read_text() == ""
