@@ -1,5 +1,6 @@
-"""What an admin must act on, as Events: a provider that refuses the gateway's credentials, an
-account whose callbacks cannot be signed.
+"""Kubernetes Events about what an admin must act on.
+
+A provider that refuses the gateway's credentials, an account whose callbacks cannot be signed.
 """
 
 import time
@@ -15,23 +16,23 @@ QUIET_SECONDS = 600.0
 
 
 class AdminEvents:
-    """Reports each object at most once in ten minutes."""
+    """Reports on an object at most once in ten minutes. Lost if the API server is away."""
 
     def __init__(self, kube: KubernetesClient) -> None:
         self._kube = kube
         self._last: dict[tuple[str, str], float] = {}
 
     async def report_denial(self, task: GatewayTask, error: UpstreamDenied) -> None:
-        """Tells that the task's provider refuses the credentials; lost if the API is away."""
+        """Report that the task's provider refuses the credentials."""
         if task.status.upstream is not None:
             await self.report_refusal(task.status.upstream.provider_name, error)
 
     async def report_refusal(self, provider: str, error: UpstreamDenied) -> None:
-        """Tells that a provider refuses the credentials; lost if the API is away."""
+        """Report that a provider refuses the credentials."""
         await self._report(GatewayProvider.plural, provider, "CredentialsRefused", error.message)
 
     async def report_missing_key(self, task: GatewayTask, problem: str) -> None:
-        """Tells that callbacks of the task's account wait for a secret to be signed with."""
+        """Report that callbacks of the task's account wait for a signing secret."""
         account = task.spec.request.account_name
         text = f"callbacks are waiting: {problem}"
         await self._report(GatewayAccount.plural, account, "WebhookSecretMissing", text)

@@ -1,4 +1,4 @@
-"""The operator's failpoints: the steps at which a test has the process killed."""
+"""The operator's failpoints: steps at which tests kill the process."""
 
 from gateway_core import failpoints
 
@@ -52,6 +52,6 @@ NAMES = (
 
 
 class Failpoints(failpoints.Failpoints):
-    """Those of the operator."""
+    """The operator's failpoints."""
 
     names = NAMES

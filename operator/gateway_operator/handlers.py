@@ -1,26 +1,42 @@
-"""kopf: every event handler of the operator, its settings, and the run of its watches.
+"""kopf: all event handlers of the operator, its settings, and the run of its watches.
+
+| kopf | here |
+|---|---|
+| startup | settings: no events, no peering, server-side selectors of work and shards |
+| login | the connection of the process, with the same credentials |
+| event | tasks, batches, files, uploads: to the controller of each kind; the heartbeat's Lease |
 
 Only the raw event feed is used: kopf's change handlers would write an annotation to every object
 and run a coroutine for each. Server-side selectors leave out finished work and the shards of other
 replicas, so a restart loads live work only.
+
+Configuration kinds are not watched by kopf but by tables, one for each kind, which the controllers
+decide by and readiness is reconciled from. Every decision needs them complete, and kopf tells
+neither the end of its first list nor what was deleted while a watch was down. Probes are served by
+`health`. There is no cleanup handler, since kopf is cancelled (see `run_feed`): `compose` shuts the
+controllers down.
 """
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
+from gateway_core.api.batch import GatewayBatch
+from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import GROUP, VERSION
-from gateway_core.api.resource import Object, Resource
+from gateway_core.api.resource import Object
+from gateway_core.api.task import GatewayTask
+from gateway_core.api.upload import GatewayUpload
 from gateway_core.concurrency import Supervisor
+from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 from gateway_operator.shards import Shards
 
 
 @contextmanager
 def _not_installed(name: str) -> Iterator[None]:
-    """Makes imports of a package fail meanwhile, unless it was imported before."""
+    """Make imports of a package fail meanwhile, unless it was imported before."""
     if name in sys.modules:
         yield
         return
@@ -36,33 +52,76 @@ def _not_installed(name: str) -> Iterator[None]:
 with _not_installed("kubernetes"):
     import kopf as kopf
 
-Login = Callable[[], kopf.ConnectionInfo]
 LONGEST_RESTART_SECONDS = 5.0
-"""Back-off of kopf at most: the heartbeat ends a process that has no feed for three beats."""
-LEASE_RESOURCE = ("coordination.k8s.io", "v1", "leases")
+"""The longest back-off of kopf: the heartbeat exits a process without a feed for three beats."""
+ERROR_BACKOFFS = [0.2, 0.5, 1, 2] + [3] * 200
+
+TASKS = (GROUP, VERSION, GatewayTask.plural)
+BATCHES = (GROUP, VERSION, GatewayBatch.plural)
+FILES = (GROUP, VERSION, GatewayFile.plural)
+UPLOADS = (GROUP, VERSION, GatewayUpload.plural)
+LEASES = ("coordination.k8s.io", "v1", "leases")
+
+Observe = Callable[[str | None, Object], None]
+"""Called with the type of an event (None for what the first list shows, ADDED, MODIFIED, DELETED)
+and the object, which is the callee's own; returns at once. An object that is no longer selected is
+shown as DELETED, as it was before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """A kind whose objects of this replica's shards are watched.
+def build_registry(
+    *,
+    tasks: Observe,
+    batches: Observe,
+    files: Observe,
+    uploads: Observe,
+    heartbeat: Callable[[str], None],
+    login: Callable[[], kopf.ConnectionInfo],
+    shards: Shards,
+    lease: str,
+    supervisor: Supervisor,
+) -> kopf.OperatorRegistry:
+    """All handlers."""
+    registry = kopf.OperatorRegistry()
 
-    `observe` is called with the type of each event (None for what was there at the start, ADDED,
-    MODIFIED, DELETED) and its object, which is the receiver's own, and returns at once. Objects
-    that come not to be selected by `fields` any more are told as DELETED, as they were before.
-    """
+    @kopf.on.startup(registry=registry)
+    async def on_startup(settings: kopf.OperatorSettings, **_: Any) -> None:
+        configure(settings, shards, lease)
 
-    kind: type[Resource]
-    observe: Callable[[str | None, Object], None]
-    fields: str = ""
+    @kopf.on.login(registry=registry)
+    def on_login(**_: Any) -> kopf.ConnectionInfo:
+        return login()
 
-    @property
-    def resource(self) -> tuple[str, str, str]:
-        """The kind as kopf takes it."""
-        return (GROUP, VERSION, self.kind.plural)
+    @kopf.on.event(*TASKS, registry=registry)
+    async def on_task(event: kopf.RawEvent, **_: Any) -> None:
+        hand_on(tasks, event, GatewayTask.plural)
+
+    @kopf.on.event(*BATCHES, registry=registry)
+    async def on_batch(event: kopf.RawEvent, **_: Any) -> None:
+        hand_on(batches, event, GatewayBatch.plural)
+
+    @kopf.on.event(*FILES, registry=registry)
+    async def on_file(event: kopf.RawEvent, **_: Any) -> None:
+        hand_on(files, event, GatewayFile.plural)
+
+    @kopf.on.event(*UPLOADS, registry=registry)
+    async def on_upload(event: kopf.RawEvent, **_: Any) -> None:
+        hand_on(uploads, event, GatewayUpload.plural)
+
+    @kopf.on.event(*LEASES, registry=registry)
+    async def on_lease(event: kopf.RawEvent, **_: Any) -> None:
+        if event["type"] != "DELETED":
+            heartbeat((event["object"].get("spec") or {}).get("renewTime", ""))
+
+    def hand_on(observe: Observe, event: kopf.RawEvent, plural: str) -> None:
+        # an exception would end kopf's worker of the object, and with it events that wait there
+        with supervisor.guard("events", kind=plural):
+            observe(event["type"], dict(event["object"]))
+
+    return registry
 
 
 class NoDiffs(kopf.DiffBaseStorage):
-    """Keeps no last handled state: kopf copies each object for it, and no handler here asks."""
+    """Stores no last handled state, for which kopf copies each object: no handler uses it."""
 
     def build(self, *, body: kopf.Body, extra_fields: Any = None) -> kopf.BodyEssence:
         """Nothing of the object."""
@@ -76,44 +135,8 @@ class NoDiffs(kopf.DiffBaseStorage):
         """Nothing is stored."""
 
 
-def build_registry(
-    followed: Iterable[Followed],
-    heard_heartbeat: Callable[[str], None],
-    login: Login,
-    supervisor: Supervisor,
-) -> kopf.OperatorRegistry:
-    """The handlers: events of each kind, and this replica's heartbeat through the watch."""
-    registry = kopf.OperatorRegistry()
-
-    def on_login(**_: Any) -> kopf.ConnectionInfo:
-        return login()
-
-    def hand_to(kind: Followed) -> Callable[..., Awaitable[None]]:
-        async def hand_on(event: kopf.RawEvent, **_: Any) -> None:
-            # kopf names initial events None; the body is a plain dict of our own from here on
-            with supervisor.guard("events", kind=kind.kind.plural):
-                kind.observe(event["type"], dict(event["object"]))
-
-        hand_on.__name__ = f"on_{kind.kind.plural}"
-        return hand_on
-
-    async def on_lease(event: kopf.RawEvent, **_: Any) -> None:
-        spec = event["object"].get("spec") or {}
-        if event["type"] != "DELETED":
-            heard_heartbeat(spec.get("renewTime", ""))
-
-    kopf.on.login(registry=registry)(on_login)
-    for kind in followed:
-        kopf.on.event(*kind.resource, registry=registry)(hand_to(kind))
-    kopf.on.event(*LEASE_RESOURCE, registry=registry)(on_lease)
-    return registry
-
-
-def build_settings(
-    followed: Iterable[Followed], shards: Shards, lease_name: str
-) -> kopf.OperatorSettings:
-    """kopf's settings: no events, no peering, few idle workers, quick recovery."""
-    settings = kopf.OperatorSettings()
+def configure(settings: kopf.OperatorSettings, shards: Shards, lease: str) -> None:
+    """Set kopf's settings: no events, no peering, few idle workers, quick recovery."""
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.peering.standalone = True
@@ -126,31 +149,29 @@ def build_settings(
     settings.queueing.idle_timeout = 0.2
     settings.networking.request_timeout = 20
     settings.networking.connect_timeout = 3
-    settings.networking.error_backoffs = [0.2, 0.5, 1, 2] + [3] * 200
+    settings.networking.error_backoffs = ERROR_BACKOFFS
     settings.persistence.finalizer = f"{GROUP}/kopf"
     settings.persistence.diffbase_storage = NoDiffs()
-    for kind in followed:
-        if kind.fields:
-            settings.watching.field_selectors[kind.resource] = kind.fields
+    for resource in (TASKS, BATCHES, FILES, UPLOADS):
         if shards.selector:
-            settings.watching.label_selectors[kind.resource] = shards.selector
-    settings.watching.field_selectors[LEASE_RESOURCE] = f"metadata.name={lease_name}"
-    return settings
+            settings.watching.label_selectors[resource] = shards.selector
+    for resource in (TASKS, BATCHES, UPLOADS):
+        settings.watching.field_selectors[resource] = OPEN_SELECTOR
+    settings.watching.field_selectors[LEASES] = f"metadata.name={lease}"
 
 
 async def run_feed(
     registry: kopf.OperatorRegistry,
-    settings: kopf.OperatorSettings,
     *,
     namespace: str,
     ready: Callable[[], Awaitable[None]],
     stop: asyncio.Event,
 ) -> None:
-    """Runs kopf until `stop` is set, or until a signal that kopf has taken; raises what it raises.
+    """Run kopf until `stop` is set, or until a signal that kopf has handled; raises what it raises.
 
     Once `ready` has returned, signals are the caller's, so RuntimeError where kopf returns without
-    `stop`: one of its root tasks has ended. May be called again: kopf begins with a list of
-    everything then.
+    `stop`: one of its root tasks has ended. May be called again: kopf then begins with a list of
+    all objects.
     """
     ready_flag = asyncio.Event()
 
@@ -160,15 +181,11 @@ async def run_feed(
 
     announcer = asyncio.create_task(announce())
     stopping = asyncio.create_task(stop.wait())
-    # kopf is cancelled, not asked to stop: asked, it waits five seconds for tasks that are not its
-    # own. Those that began before it are left alone either way.
+    # kopf is cancelled, not asked to stop: if asked, it waits five seconds for tasks that are not
+    # its own. Tasks that began before it are left alone either way.
     feed = asyncio.create_task(
         kopf.operator(
-            registry=registry,
-            settings=settings,
-            standalone=True,
-            namespaces=[namespace],
-            ready_flag=ready_flag,
+            registry=registry, standalone=True, namespaces=[namespace], ready_flag=ready_flag
         )
     )
     try:

@@ -1,7 +1,7 @@
 """The operator's inner port: /healthz (alive), /readyz (working), /metrics, and /notices/...
 
-Notices come from the API, which has held up floods; their signature is verified here all the same,
-since whoever is in the cluster may reach this port.
+Notices come through the API server process, which throttles floods; their signature is verified
+here all the same, since any pod of the cluster may reach this port.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ async def start_health(
     signer: NoticeSigner,
     take_notice: Callable[[Notice], None],
 ) -> web.AppRunner:
-    """Serves until the runner is cleaned up. `ready` gives None, or what is still missing."""
+    """Serve until the runner is cleaned up. `ready` returns None, or what is still missing."""
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")

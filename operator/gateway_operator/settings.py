@@ -7,17 +7,17 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from gateway_core.api.account import (
-    ACCOUNT_BYTES,
-    PAID_RPM,
-    AccountDefaults,
-    StorageBytes,
-)
+from gateway_core.api.account import ACCOUNT_BYTES, PAID_RPM, AccountDefaults, StorageBytes
 from gateway_core.api.ids import SHARDS
 from gateway_core.api.limits import RequestsPerMinute
 from gateway_core.callbacks.schedule import SCHEDULE
 from gateway_core.storage.objects import StoreSettings
-from gateway_operator.retention.deletions import DAY_SECONDS, MOST_ENDED, RESULT_DAYS, Rules
+from gateway_operator.retention.deletions import (
+    DAY_SECONDS,
+    MOST_ENDED,
+    RESULT_DAYS,
+    RetentionRules,
+)
 from gateway_operator.shards import Shards
 
 MOST_DELAY = 7 * 24 * 3600.0
@@ -123,9 +123,9 @@ class Settings(StoreSettings):
         return Shards.divide(self.replicas, self.ordinal)
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> RetentionRules:
         """How long things are kept."""
-        return Rules(
+        return RetentionRules(
             finished=self.retention_ttl_seconds,
             most=self.retention_max_finished,
             least=self.retention_least_seconds,

@@ -1,7 +1,7 @@
-"""Which part of the work is this replica's: some of the 16 shards.
+"""The shards of this replica, out of 16.
 
-A task's shard is a label, fixed at its creation, and a shard's owner follows from the number of
-replicas and a replica's own ordinal: nothing is elected and nothing lapses. Two owners of one shard
+An object's shard is a label, fixed at its creation, and a shard's owner follows from the number of
+replicas and a replica's ordinal: there is no election and no lease to lose. Two owners of one shard
 are possible for a while (a change of the number of replicas, a paused process) and do no harm.
 """
 
@@ -21,12 +21,12 @@ class Shards:
 
     @classmethod
     def divide(cls, replicas: int, ordinal: int) -> "Shards":
-        """Those of replica `ordinal` (from 0) of so many."""
+        """The shards of replica `ordinal` (from 0) of `replicas`."""
         return cls(frozenset(n for n in range(SHARDS) if n % replicas == ordinal))
 
     @property
     def owns_rest(self) -> bool:
-        """Whether what there is once, and what has no shard, is worked here: shard 0's owner."""
+        """Whether singleton work, and objects without a shard, are this replica's."""
         return 0 in self.numbers
 
     @property
@@ -40,12 +40,12 @@ class Shards:
         return f"{SHARD_LABEL} notin ({_join(others)})"
 
     def owns(self, labels: Mapping[str, str] | None) -> bool:
-        """Whether a task with these labels is worked here; one whose label is no shard is 0's."""
+        """Whether an object with these labels is this replica's; shard 0 has those without one."""
         word = (labels or {}).get(SHARD_LABEL, "")
         return (int(word) if word in _WORDS else 0) in self.numbers
 
     def owns_name(self, name: str) -> bool:
-        """Whether a task of this name is worked here once it has its label."""
+        """Whether an object of this name is this replica's once it has its label."""
         return shard_of(name) in self.numbers
 
     @property

@@ -1,8 +1,8 @@
-"""The work queue: names of objects to look at, each worked by one task at a time.
+"""The work queue: names of objects to reconcile, each worked by one task at a time.
 
-The semantics of client-go's work queue: a name that comes in while it is being worked is worked
-once more afterwards, so the echo of an own write is never handled at the same time as the next
-step. What limits the work are the calls it makes, not the number of names in hand.
+The semantics of client-go's work queue: a name that is added while it is being worked is worked
+once more afterwards, so the event of an own write is never handled at the same time as the next
+step. Concurrency is bounded by the calls that the work makes, not by the number of names.
 """
 
 import asyncio
@@ -28,15 +28,11 @@ EXPECTED = (
     StorageUnavailable,
     StorageStale,
 )
-"""Of systems that are away, and races; of all other exceptions the log has the traceback."""
-
-
-class Draining(Exception):
-    """Nothing more is begun here."""
+"""Of systems that are away, and races; all other exceptions are logged with their traceback."""
 
 
 class WorkQueue:
-    """Calls `work(name)` for each name that is added; an exception means again, later."""
+    """Calls `work(name)` for each name that is added, and again with a back-off if it raises."""
 
     def __init__(
         self,
@@ -56,21 +52,21 @@ class WorkQueue:
         self.is_draining = False
 
     def __len__(self) -> int:
-        """How many names are being worked."""
+        """Number of names that are being worked."""
         return len(self._running)
 
     @property
     def scheduled(self) -> int:
-        """How many names are to be worked later."""
+        """Number of names that are due later."""
         return len(self._due)
 
     @property
     def failing(self) -> int:
-        """How many names failed when they were last worked."""
+        """Number of names whose last attempt failed."""
         return len(self._failures)
 
     def add(self, name: str) -> None:
-        """Has `name` worked now, or once more if it is being worked."""
+        """Work `name` now, or once more if it is being worked."""
         self._due.pop(name, None)
         if name in self._running:
             self._dirty.add(name)
@@ -78,7 +74,7 @@ class WorkQueue:
             self._start(name)
 
     def add_after(self, name: str, seconds: float) -> None:
-        """Has `name` worked after a delay, unless it is added or due sooner."""
+        """Work `name` after a delay, unless it is added or due sooner."""
         due = asyncio.get_running_loop().time() + max(0.0, seconds)
         if due >= self._due.get(name, float("inf")):
             return
@@ -88,12 +84,12 @@ class WorkQueue:
             self._set_timer()
 
     def forget(self, name: str) -> None:
-        """Drops what is planned for `name`."""
+        """Drop what is scheduled for `name`."""
         self._due.pop(name, None)
         self._failures.pop(name, None)
 
     async def run(self) -> None:
-        """Waits to be cancelled; then stops what is under way and takes nothing more."""
+        """Wait until cancelled; then cancel the work in progress and start nothing more."""
         try:
             await asyncio.Event().wait()
         finally:
@@ -104,13 +100,13 @@ class WorkQueue:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def drain(self, seconds: float) -> None:
-        """Starts nothing more, and waits for what is under way, at most so long."""
+        """Start nothing more, and wait at most `seconds` for the work in progress."""
         self.is_draining = True
         if self._running:
             await asyncio.wait(list(self._running.values()), timeout=seconds)
 
     async def stop(self, is_left: Callable[[str], bool]) -> None:
-        """Cancels what is under way, save the names that are left, and waits until it has ended."""
+        """Cancel the work in progress, except of names that are left, and wait for its end."""
         stopped = [task for name, task in self._running.items() if not is_left(name)]
         for task in stopped:
             task.cancel()
@@ -128,7 +124,7 @@ class WorkQueue:
         self._timer = loop.call_at(self._timer_due, self._start_due) if self._heap else None
 
     def _start_due(self) -> None:
-        """Starts what has fallen due, and sets the timer for what falls due next."""
+        """Start what has become due, and set the timer for what is due next."""
         now = asyncio.get_running_loop().time()
         while self._heap and self._heap[0][0] <= now:
             due, _, name = heapq.heappop(self._heap)
@@ -144,7 +140,7 @@ class WorkQueue:
         try:
             await self._work(name)
             self._failures.pop(name, None)
-        except Exception as error:  # the boundary: whatever went wrong, the object is tried again
+        except Exception as error:  # the boundary: whatever went wrong is tried again
             self._note_failure()
             failures = self._failures[name] = self._failures.get(name, 0) + 1
             delay = back_off(failures)

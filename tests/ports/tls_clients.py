@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 from gateway_core.api.provider import ProviderSpec
 from gateway_core.api.task import GatewayTask
@@ -61,23 +62,33 @@ async def open_kubernetes(port: int, ca: str) -> AsyncIterator[Call]:
 async def open_kopf(port: int, ca: str) -> AsyncIterator[Call]:
     """The operator's feed; its back-off, which is seconds, is left out."""
     # the other clients need not wait for these imports
+    from gateway_operator import handlers
     from gateway_operator.compose import login_to
-    from gateway_operator.handlers import Followed, build_registry, build_settings, run_feed
     from gateway_operator.shards import Shards
 
     connection = Connection(f"https://127.0.0.1:{port}", ca_pem=Path(ca).read_text())
-    followed = (Followed(GatewayTask, lambda _kind, _object: None),)
-    registry = build_registry(
-        followed, lambda _time: None, lambda: login_to(connection), Supervisor()
+    handlers.ERROR_BACKOFFS = [0.0] * 1_000_000
+
+    def ignore(_kind: str | None, _object: dict[str, Any]) -> None:
+        return None
+
+    registry = handlers.build_registry(
+        tasks=ignore,
+        batches=ignore,
+        files=ignore,
+        uploads=ignore,
+        heartbeat=lambda _time: None,
+        login=lambda: login_to(connection),
+        shards=Shards(),
+        lease="lease",
+        supervisor=Supervisor(),
     )
-    settings = build_settings(followed, Shards(), "lease")
-    settings.networking.error_backoffs = [0.0] * 1_000_000
 
     async def be_ready() -> None:
         return None
 
-    yield lambda: run_feed(
-        registry, settings, namespace="test", ready=be_ready, stop=asyncio.Event()
+    yield lambda: handlers.run_feed(
+        registry, namespace="test", ready=be_ready, stop=asyncio.Event()
     )
 
 

@@ -122,6 +122,7 @@ class Resource(Part):
     metadata: Metadata = Field(default_factory=Metadata)
 
     _excess: str | None = PrivateAttr(default=None)
+    _source: dict[str, Any] | None = PrivateAttr(default=None)
 
     @property
     def excess(self) -> str | None:
@@ -137,6 +138,20 @@ class Resource(Part):
         resource = cls.model_validate(obj)
         resource._excess = excess
         return resource
+
+    @classmethod
+    def load(cls, obj: dict[str, Any]) -> Self:
+        """The resource of an object, which it keeps as its `source`."""
+        resource = cls.model_validate(obj)
+        resource._source = obj
+        return resource
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """The object it was loaded from, for writes and the archive: no field of it is lost."""
+        if self._source is None:
+            raise ValueError(f"{self.metadata.name} was not loaded from an object")
+        return self._source
 
 
 def skeleton(kind: type[Resource], name: str, **metadata: Any) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""`Ready` of the standing kinds, and the keys that the operator makes."""
+"""Accounts and the other configuration kinds: readiness, balances, and declared keys."""

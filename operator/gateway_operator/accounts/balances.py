@@ -1,10 +1,10 @@
-"""Keeps what accounts, keys and guardrails show of money true to the record of usage.
+"""Keeps the balances in the status of accounts, keys and guardrails up to date with their usage.
 
-Shard 0's owner does it. Once a minute it lists which usage objects have changed, and reads those of
-their accounts; an account whose spec has changed (it was funded), or whose key or guardrail has, is
-looked at soon after. So an object is written at most once a minute, and once more for a change of
-such a spec, and only where it shows something else. What did not come off is done again soon.
-Decisions are made by the counters, never by what is shown here.
+Run by the owner of shard 0. Once a minute it lists which usage objects have changed, and reads
+those of their accounts. An account is also updated soon after its spec has changed (it was funded),
+or that of one of its keys or guardrails. So an object is written at most once a minute, and once
+more for such a change, and only where its status differs. What failed is retried soon. Decisions
+about money are made by the counters, never by this status.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from gateway_core.billing.spending import SpentSum, render_balance, render_spend
 from gateway_core.billing.usage import sum_usage
 from gateway_core.billing.usage_store import list_usage
 from gateway_core.concurrency import Supervisor
-from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.client import KubernetesClient, list_pages
 from gateway_core.kube.errors import KubernetesError, ObjectNotFound, WriteConflict
 from gateway_core.kube.informer import Cache
 
 LOOK_SECONDS = 60.0
 SOON_SECONDS = 1.0
 AGAIN_SECONDS = 3.0
-"""Until the next attempt at what did not come off: another has written, or the record is away."""
+"""Before the retry of what failed: another process has written, or the API server is away."""
 _AT_ONCE = 4
 
 _log = structlog.get_logger(__name__)
@@ -46,7 +46,7 @@ Versions = tuple[tuple[str, str], ...]
 
 
 class Balances:
-    """Looks at what has changed, until cancelled."""
+    """Updates balances until cancelled."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Balances:
         note: Callable[[], None] = lambda: None,
         supervisor: Supervisor | None = None,
     ) -> None:
-        """`note` is called at the start, and after each look at which nothing has failed."""
+        """`note` is called at the start, and after each full pass without a failure."""
         self._supervisor = supervisor or Supervisor()
         self._kube = kube
         self._accounts = accounts
@@ -71,7 +71,7 @@ class Balances:
         self._changed: set[str] = set()
         self._wake = asyncio.Event()
         for table, kind in self._tables():
-            table.subscribe(partial(self._hear, table, kind))
+            table.subscribe(partial(self._observe, table, kind))
         self._failures = 0
         self._note = note
         note()
@@ -86,7 +86,7 @@ class Balances:
                     next_look = loop.time() + LOOK_SECONDS
                     await self.look()
                 else:
-                    await self._see_to(self._take_changed())
+                    await self._update(self._take_changed())
             again = loop.time() + AGAIN_SECONDS if self._changed else next_look
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(min(again, next_look)):
@@ -95,7 +95,7 @@ class Balances:
             self._wake.clear()
 
     async def look(self) -> None:
-        """Compares all accounts with the record, where it may say something else than they show."""
+        """Update all accounts whose usage has changed, or whose window has reset."""
         now = self._now()
         versions = await self._list_versions()
         self._seen = {name: seen for name, seen in self._seen.items() if name in versions}
@@ -106,32 +106,28 @@ class Balances:
             or (name in self._due and self._due[name] <= now)
         }
         failures = self._failures
-        seen_to = await self._see_to(due | self._take_changed(), versions)
-        self._seen.update({name: versions.get(name, ()) for name in seen_to})
+        updated = await self._update(due | self._take_changed(), versions)
+        self._seen.update({name: versions.get(name, ()) for name in updated})
         if self._failures == failures:
             self._note()
 
     async def _list_versions(self) -> dict[str, Versions]:
         found: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
-        token = None
-        while True:
-            page = await self._kube.list_page(GatewayUsage.plural, token=token, metadata_only=True)
-            for meta in (item["metadata"] for item in page.items):
+        async for page in list_pages(self._kube, GatewayUsage.plural, metadata_only=True):
+            for meta in (item["metadata"] for item in page):
                 account = (meta.get("labels") or {}).get(ACCOUNT_LABEL)
                 if account:
                     found[account].append((meta["name"], meta["resourceVersion"]))
-            token = page.next_token
-            if token is None:
-                return {account: tuple(sorted(parts)) for account, parts in found.items()}
+        return {account: tuple(sorted(parts)) for account, parts in found.items()}
 
-    async def _see_to(
+    async def _update(
         self, accounts: Iterable[str], versions: Mapping[str, Versions] | None = None
     ) -> list[str]:
-        """Those of the accounts that show what the record says now; the others are due again."""
+        """Update accounts; those that are up to date now. The others are due again."""
         slots = asyncio.Semaphore(_AT_ONCE)
         keys, guardrails = self._group(self._keys), self._group(self._guardrails)
 
-        async def see_to(name: str) -> str | None:
+        async def update(name: str) -> str | None:
             async with slots:
                 account = self._accounts.get(name)
                 if account is None:
@@ -143,7 +139,7 @@ class Balances:
                     if await self._show_account(account, members, usage):
                         return name
                 self._failures += attempt.failed
-                # what nothing expects is looked at again with the next minute's
+                # after an unexpected failure it is retried with the next full pass
                 if attempt.error is None or isinstance(attempt.error, KubernetesError):
                     self._changed.add(name)
                 self._seen.pop(name, None)
@@ -151,7 +147,7 @@ class Balances:
 
         wanted = set(accounts)
         try:
-            shown = await asyncio.gather(*map(see_to, wanted))
+            shown = await asyncio.gather(*map(update, wanted))
         except BaseException:
             self._changed |= wanted
             raise
@@ -160,9 +156,9 @@ class Balances:
     async def _show_account(
         self, account: GatewayAccount, members: list[Any], usage: list[Object]
     ) -> bool:
-        """Writes where the account or one of its keys and guardrails shows something else."""
+        """Write where the status of the account or of a key or guardrail differs."""
         now, name = self._now(), account.metadata.name
-        # those that have no entry of their own are shown what they share: nothing less was spent
+        # members without an entry of their own show the shared sum: no less was spent
         balance = sum_usage(usage, map(_name_subject, members))
         good = await self._show(account, render_balance(account.spec.funds, balance.charged))
         resets: list[datetime] = []
@@ -179,7 +175,7 @@ class Balances:
         return good
 
     async def _show(self, obj: Any, fields: dict[str, Any]) -> bool:
-        """Whether the object shows `fields`, after a write if need be."""
+        """Whether the object's status has `fields`, after a write if need be."""
         shown = obj.status.model_dump(by_alias=True)
         if all(shown.get(name) == value for name, value in fields.items()):
             return True
@@ -189,7 +185,7 @@ class Balances:
         except ObjectNotFound:
             return True
         except WriteConflict:
-            # it has changed a moment ago, which the table does not show yet
+            # it has just changed, which the table does not show yet
             return False
         return True
 
@@ -206,8 +202,8 @@ class Balances:
             (self._guardrails, GatewayGuardrail),
         ]
 
-    def _hear(self, table: Cache[Any], kind: type[Resource], name: str) -> None:
-        """Takes note of a change of a spec; what is written into a status is no news."""
+    def _observe(self, table: Cache[Any], kind: type[Resource], name: str) -> None:
+        """Note a change of a spec; changes of a status are ignored."""
         obj = table.get(name)
         if obj is None:
             self._generations.pop((kind.plural, name), None)

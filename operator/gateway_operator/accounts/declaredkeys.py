@@ -1,12 +1,13 @@
-"""The keys that somebody declared with `spec.secretName`: made here, written into that Secret.
+"""Keys declared with `spec.secretName`: minted here, and written into that Secret.
 
-The Secret is written first, then the status: whoever is killed between the two finds the key in the
-Secret and goes on with it. The plaintext is nowhere but in the Secret and, for a moment, here.
+The Secret is written first, then the status: after a kill between the two the key is found in the
+Secret and used. The plaintext exists in the Secret alone and, for a moment, in this process.
 """
 
 import random
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import structlog
@@ -37,39 +38,33 @@ from gateway_operator.accounts.readiness import Finding
 from gateway_operator.failpoints import Failpoints
 
 LOOK_SECONDS = 30.0
-"""After how long a Secret is looked at again: it may have been deleted or damaged."""
+"""Between two checks of a Secret: it may have been deleted or damaged."""
 MOST_LOOKS_A_SECOND = 10.0
-"""With very many keys each is looked at less often."""
+"""With very many keys each is checked less often."""
 PENDING_SECONDS = 5.0
 MOST_ATTEMPTS = 3
 
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class DeclaredKeys:
-    """Makes and rotates keys, and tells what has to be in their status."""
+    """Mints and rotates keys, and finds what their status should contain."""
 
-    def __init__(
-        self,
-        secrets: SecretClient,
-        peppers: Mapping[int, bytes],
-        failpoints: Failpoints,
-        now: Callable[[], datetime],
-    ) -> None:
-        self._secrets = secrets
-        self._peppers = peppers
-        self._failpoints = failpoints
-        self._now = now
-        self._due: dict[str, float] = {}
+    secrets: SecretClient
+    peppers: Mapping[int, bytes]
+    failpoints: Failpoints
+    now: Callable[[], datetime]
+    _due: dict[str, float] = field(default_factory=dict, init=False)
 
     async def follow(self, key: GatewayKey) -> Finding:
-        """Has the Secret hold the key that the spec asks for."""
+        """Make the Secret hold the key that the spec asks for."""
         name = key.metadata.name
         if key.spec.revoked:
             self._due.pop(name, None)
             return Finding(status={"tokens": None} if key.status.tokens else {})
-        if is_current(key, self._now()):
-            # a process that starts has looked at none, and looks at them in no hurry
+        if is_current(key, self.now()):
+            # a process that starts has checked none: it spreads the checks
             due = self._due.setdefault(name, time.monotonic() + random.random() * self._pause)  # noqa: S311
             if time.monotonic() < due:
                 return Finding(again_in=self._find_wait(key, due))
@@ -99,7 +94,7 @@ class DeclaredKeys:
         return Finding(status=status, again_in=self._find_wait(key, due))
 
     def forget(self, name: str) -> None:
-        """Drops what is remembered of a key that is gone."""
+        """Drop what is remembered of a key that is gone."""
         self._due.pop(name, None)
 
     @property
@@ -111,19 +106,19 @@ class DeclaredKeys:
         return Finding(Problem(reason, text), again_in=seconds)
 
     def _find_wait(self, key: GatewayKey, due: float) -> float:
-        """Seconds until the next look at the Secret, or the end of a token's time."""
+        """Seconds until the next check of the Secret, or the expiry of a token."""
         ends = [
-            (parse_time(token.expiration_time) - self._now()).total_seconds()
+            (parse_time(token.expiration_time) - self.now()).total_seconds()
             for token in key.status.tokens or ()
             if token.expiration_time is not None
         ]
         return max(0.1, min((due - time.monotonic(), *ends)))
 
     async def _settle(self, key: GatewayKey) -> dict[str, object] | None:
-        """What has to change in the status; None where the Secret is somebody else's."""
+        """What has to change in the status; None where the Secret is not this key's."""
         for _ in range(MOST_ATTEMPTS):
             try:
-                secret = await self._secrets.find(key.spec.secret_name or "")
+                secret = await self.secrets.find(key.spec.secret_name or "")
                 if secret is not None and not is_writable(secret, key):
                     return None
                 if secret is not None and is_ahead(secret, key):
@@ -132,15 +127,15 @@ class DeclaredKeys:
                 if plaintext is None:
                     plaintext = await self._write(key, secret)
             except (AlreadyExists, WriteConflict, ObjectNotFound):
-                # another replica, or an admin, was faster: what is there now counts
+                # another replica, or an admin, was faster: read what is there now
                 continue
-            return plan_status(key, plaintext, self._peppers, self._now())
+            return plan_status(key, plaintext, self.peppers, self.now())
         raise KubernetesUnavailable("the Secret changes faster than it is read")
 
     async def _write(self, key: GatewayKey, secret: Secret | None) -> str:
         plaintext = await self._find_moved(key) or mint_key(key.spec.class_).plaintext
-        await self._secrets.write(describe_secret(key, plaintext, secret))
-        self._failpoints.reach("after-key-secret")
+        await self.secrets.write(describe_secret(key, plaintext, secret))
+        self.failpoints.reach("after-key-secret")
         _log.info("key written", key=key.metadata.name, secret=key.spec.secret_name)
         return plaintext
 
@@ -149,7 +144,7 @@ class DeclaredKeys:
         before = key.status.secret_name
         if before is None or before == key.spec.secret_name or not key.status.tokens:
             return None
-        secret = await self._secrets.find(before)
+        secret = await self.secrets.find(before)
         if secret is None or not is_writable(secret, key):
             return None
         return read_plaintext(secret, key)

@@ -1,4 +1,4 @@
-"""Whether guardrails hold for the keys that they name."""
+"""Readiness of guardrails: whether they apply to the keys that they name."""
 
 from collections.abc import Iterable
 
@@ -18,10 +18,10 @@ from gateway_operator.accounts.readiness import Finding, Ref, refer
 
 
 def project_guardrail(obj: Object) -> GatewayGuardrail:
-    """The guardrail of an object, without what the operator does not read.
+    """The guardrail of an object, without fields that the operator does not read.
 
-    One beyond the bounds of contract §9.0 allows nothing, as in the API; neither does one that the
-    schema of today refuses: dropped, it would restrict its keys no more.
+    One beyond the bounds of contract §9.0 allows nothing, as in the API; nor does one that today's
+    schema refuses: if it were dropped, its keys would be unrestricted.
     """
     excess = find_excess(obj["spec"])
     short = shorten(obj, keep=excess is None)
@@ -38,7 +38,7 @@ def project_guardrail(obj: Object) -> GatewayGuardrail:
 
 
 class Guardrails:
-    """They compete for keys: one more than a key may have is told to the one made last."""
+    """Guardrails compete for keys: of too many for a key the newest one is not ready."""
 
     kind = GatewayGuardrail
     contested = GatewayKey.plural
@@ -64,7 +64,7 @@ class Guardrails:
         return [refer(GatewayAccount, obj.spec.account_name), *keys]
 
     async def check(self, obj: GatewayGuardrail) -> Finding:
-        """Whether its account and keys are there, and none has too many."""
+        """Check its account, its keys, and that no key has too many guardrails."""
         if obj.excess is not None:
             text = f"{obj.excess}: its keys may call nothing until it has less"
             return Finding(Problem(Reason.TOO_LARGE, text))

@@ -1,4 +1,4 @@
-"""Whether keys open anything, and the tokens of those that the operator makes."""
+"""Readiness of keys, and the tokens of those that the operator mints."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -19,9 +19,9 @@ EXPIRY_MARGIN_SECONDS = 0.5
 
 
 def project_key(obj: Object) -> GatewayKey:
-    """The key of an object, without what the operator does not read.
+    """The key of an object, without fields that the operator does not read.
 
-    One that is revoked, or beyond the bounds of contract §9.0, has no lists: it opens nothing.
+    One that is revoked, or beyond the bounds of contract §9.0, has no lists: it authorizes nothing.
     """
     excess = find_excess(obj["spec"])
     keep = excess is None and not obj["spec"].get("revoked")
@@ -29,7 +29,7 @@ def project_key(obj: Object) -> GatewayKey:
 
 
 class Keys:
-    """The same rules as the API's: what is not ready here is answered 401 there."""
+    """The same rules as the API's, which answers 401 to a key that is not ready here."""
 
     kind = GatewayKey
     contested = ""
@@ -50,13 +50,13 @@ class Keys:
         table.subscribe(self._notice)
 
     def list_references(self, obj: GatewayKey) -> Iterable[Ref]:
-        """Its account and who made it."""
+        """Its account and the user who made it."""
         spec = obj.spec
         creator = [refer(GatewayUser, spec.created_by)] if spec.created_by else []
         return [refer(GatewayAccount, spec.account_name), *creator]
 
     async def check(self, obj: GatewayKey) -> Finding:
-        """Whether it opens; one that is declared has its Secret and tokens looked after."""
+        """Check the key, and reconcile the Secret and tokens of a declared one."""
         made = Finding()
         if obj.spec.secret_name is not None:
             made = await self._declared.follow(obj)
@@ -74,7 +74,7 @@ class Keys:
             self._declared.forget(name)
 
     def _find_expiry(self, obj: GatewayKey) -> float | None:
-        """Seconds until the key expires; None if it never does, or has."""
+        """Seconds until the key expires; None if it never does, or already has."""
         if obj.spec.expiration_time is None:
             return None
         left = (parse_time(obj.spec.expiration_time) - self._now()).total_seconds()
@@ -82,7 +82,7 @@ class Keys:
 
 
 def check_key(key: GatewayKey, now: datetime) -> Problem | None:
-    """Why the key itself opens nothing at `now` (aware)."""
+    """Why the key itself authorizes nothing at `now` (aware)."""
     spec = key.spec
     if spec.revoked:
         return Problem(Reason.REVOKED, "the key is revoked")
@@ -96,7 +96,7 @@ def check_key(key: GatewayKey, now: datetime) -> Problem | None:
 
 
 def check_creator(key: GatewayKey, users: Cache[GatewayUser]) -> Problem | None:
-    """Why the key opens nothing any more, where it is because of who made it."""
+    """Why the key authorizes nothing, where that is because of the user who made it."""
     name, account = key.spec.created_by, key.spec.account_name
     if name is None:
         return None
@@ -112,6 +112,6 @@ def check_creator(key: GatewayKey, users: Cache[GatewayUser]) -> Problem | None:
 
 
 def find_role(user: GatewayUser, account: str) -> Role | None:
-    """What the user is in the account; None for nothing."""
+    """The user's role in the account; None without one."""
     memberships = user.spec.memberships or ()
     return next((part.role for part in memberships if part.account_name == account), None)

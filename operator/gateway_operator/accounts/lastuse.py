@@ -1,8 +1,9 @@
-"""Copies when keys were last used from the counters into their status, where it outlives these.
+"""Copies the time of the last use of keys from the counters into their status, where it is durable.
 
-A key in use is written once in 15 minutes, however often it is used (decision 36).
+A key in use is written once in 15 minutes, however often it is used.
 """
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gateway_core.api.key import GatewayKey
@@ -15,24 +16,24 @@ from gateway_core.kube.informer import Cache
 COPY_SECONDS = 900.0
 
 
+@dataclass(eq=False)
 class LastUse:
     """Sweeps over all keys, account by account."""
 
-    def __init__(self, kube: KubernetesClient, counters: Counters, keys: Cache[GatewayKey]) -> None:
-        self._kube = kube
-        self._counters = counters
-        self._keys = keys
+    kube: KubernetesClient
+    counters: Counters
+    keys: Cache[GatewayKey]
 
     async def sweep(self) -> int:
-        """Writes where the counters know a later use; how many keys.
+        """Write where the counters know a later use; how many keys.
 
-        Raises CountersUnavailable, KubernetesUnavailable.
+        Raises CountersUnavailable, RecordUnavailable.
         """
-        accounts = {key.spec.account_name for _, key in self._keys.items()}
+        accounts = {key.spec.account_name for _, key in self.keys.items()}
         written = 0
         for account in accounts:
-            for name, at in (await self._counters.read_used(account)).items():
-                key = self._keys.get(name)
+            for name, at in (await self.counters.read_used(account)).items():
+                key = self.keys.get(name)
                 if key is not None and key.spec.account_name == account:
                     written += await self._write(key, datetime.fromtimestamp(int(at), UTC))
         return written
@@ -43,10 +44,10 @@ class LastUse:
             return False
         meta = {"name": key.metadata.name, "resourceVersion": key.metadata.resource_version}
         try:
-            await self._kube.patch_status(
+            await self.kube.patch_status(
                 GatewayKey.plural, {"metadata": meta}, {"lastUsedTime": format_time(used)}
             )
         except (WriteConflict, ObjectNotFound, WriteOutcomeUnknown):
-            # it has changed a moment ago: the next sweep writes it
+            # it has just changed: the next sweep writes it
             return False
         return True

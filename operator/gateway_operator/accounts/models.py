@@ -1,4 +1,4 @@
-"""Whether providers and models can be used."""
+"""Readiness of providers and models, and the catalog."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,50 +14,50 @@ from gateway_core.tasks.operations import OPERATIONS
 from gateway_operator.accounts.readiness import Finding, Ref, refer
 
 RECHECK_SECONDS = 30.0
-"""After how long a provider is looked at again: its Secret or its adapter may have changed."""
+"""Between two checks of a provider: its Secret or its adapter may have changed."""
 _IDENTITIES = "models"
 
 
 @dataclass(frozen=True, slots=True)
 class ProvidersInUse:
-    """Providers with jobs, and those that answer at once."""
+    """Providers with jobs, and providers that answer at once."""
 
     with_jobs: Providers[Upstream]
     at_once: Providers[ModerationUpstream]
 
     def of_type(self, type_: str) -> Providers[Upstream] | Providers[ModerationUpstream]:
-        """Those that a provider of a type is among."""
+        """The providers of that type."""
         return self.at_once if type_ == "openai" else self.with_jobs
 
     def for_model(self, model: GatewayModel) -> Providers[Upstream] | Providers[ModerationUpstream]:
-        """Those that a model's routes have to lead to."""
+        """The providers that a model's routes have to lead to."""
         operation = OPERATIONS.get(model.spec.action)
         makes_tasks = operation is None or operation.makes_tasks
         return self.with_jobs if makes_tasks else self.at_once
 
 
+@dataclass(eq=False)
 class ProviderKind:
-    """A provider can be used where its upstream can be made."""
+    """A provider is ready if its adapter can be started."""
 
     kind = GatewayProvider
     contested = ""
 
-    def __init__(self, table: Cache[GatewayProvider], providers: ProvidersInUse) -> None:
-        self.table = table
-        self._providers = providers
+    table: Cache[GatewayProvider]
+    providers: ProvidersInUse
 
     def list_references(self, obj: GatewayProvider) -> Iterable[Ref]:
-        """None: its Secret is no object of ours."""
+        """None: its Secret is not watched."""
         return ()
 
     async def check(self, obj: GatewayProvider) -> Finding:
-        """What the calls to it would find."""
-        problem = await self._providers.of_type(obj.spec.type).check(obj.metadata.name)
+        """Check what calls to it would find."""
+        problem = await self.providers.of_type(obj.spec.type).check(obj.metadata.name)
         return Finding(problem, again_in=RECHECK_SECONDS)
 
 
 class Models:
-    """A model can be used if it is in the catalog and one of its routes leads to a provider."""
+    """A model is ready if it is in the catalog and one of its routes leads to a ready provider."""
 
     kind = GatewayModel
     contested = _IDENTITIES
@@ -70,13 +70,13 @@ class Models:
         table.subscribe(self._forget)
 
     def list_references(self, obj: GatewayModel) -> Iterable[Ref]:
-        """The providers of its routes, and what other models of the same id have in common."""
+        """The providers of its routes, and the identity that models of the same id share."""
         spec = obj.spec
         routes = [refer(GatewayProvider, route.provider_name) for route in spec.routes]
         return [*routes, f"{_IDENTITIES}/{spec.service}/{spec.action}/{spec.model_id}"]
 
     async def check(self, obj: GatewayModel) -> Finding:
-        """Whether the catalog takes it, and then its routes."""
+        """Check whether the catalog accepts it, and then its routes."""
         if self._known is None:
             _, self._known = build_catalog(entry for _, entry in self.table.items())
         known = self._known.get(obj.metadata.name)
@@ -102,7 +102,7 @@ class Models:
         return None
 
     def _forget(self, name: str) -> None:
-        """Has the catalog built anew, unless the model's status alone has changed."""
+        """Invalidate the catalog, unless the model's status alone has changed."""
         obj = self.table.get(name)
         before = self._generations.pop(name, None)
         if obj is not None:
@@ -111,7 +111,7 @@ class Models:
             self._known = None
 
     async def _check_routes(self, model: GatewayModel) -> Problem | None:
-        """A model is ready if one of its routes is; the first route's problem is shown if not."""
+        """None if one of its routes is ready, else the first route's problem."""
         first: Problem | None = None
         providers = self._providers.for_model(model)
         for route in model.spec.routes:
@@ -126,7 +126,7 @@ class Models:
 
 
 def follow_catalog(models: Cache[GatewayModel]) -> Callable[[], Catalog]:
-    """The catalog of the table's models, built anew after one has changed."""
+    """A function that returns the catalog, rebuilt after a model has changed."""
     current: list[Catalog] = []
     models.subscribe(lambda _name: current.clear())
 

@@ -18,10 +18,9 @@ from gateway_core.api.resource import Resource
 from gateway_core.api.times import format_time
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.errors import ObjectNotFound, WriteConflict
 from gateway_core.kube.informer import Cache
 from gateway_core.providers.catalog import Problem
-from gateway_operator.workqueue import WorkQueue
+from gateway_operator.reconciler import ON_CHANGE, Next, Reconciler
 
 R = TypeVar("R", bound=Resource)
 
@@ -30,16 +29,16 @@ Ref = str
 
 
 def refer(kind: type[Resource], name: str) -> Ref:
-    """The object of that kind and name, whether it is there or not."""
+    """The reference to an object, which need not exist."""
     return f"{kind.plural}/{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a look at an object came to.
+    """The result of a check.
 
-    `problem` keeps it from being used; `status` is to be written beside the condition; and after
-    `again_in` seconds time alone may have changed something.
+    `problem` keeps the object from being used; `status` is written beside the condition; after
+    `again_in` seconds time alone may have changed the result.
     """
 
     problem: Problem | None = None
@@ -48,33 +47,33 @@ class Finding:
 
 
 class ReadinessKind(Protocol[R]):
-    """The rules of one kind."""
+    """The rules of readiness of one kind."""
 
     kind: type[R]
     table: Cache[R]
 
     contested: str
-    """Plural of what its objects compete for: a change of one is felt by the others that refer to
-    the same of these. Empty for none."""
+    """Plural of what its objects compete for: a change of one is a reason to check the others that
+    refer to the same. Empty for none."""
 
     def list_references(self, obj: R) -> Iterable[Ref]:
-        """The objects that its condition depends on, there or not."""
+        """The objects that its condition depends on, whether they exist or not."""
         ...
 
     async def check(self, obj: R) -> Finding:
-        """Whether it can be used."""
+        """Check whether it can be used."""
         ...
 
 
 class Dependents:
-    """References, found by what they lead to. An object referred to need not be there."""
+    """References by their target, which need not exist."""
 
     def __init__(self) -> None:
         self._references: dict[Ref, frozenset[Ref]] = {}
         self._dependents: dict[Ref, set[Ref]] = {}
 
     def set_references(self, ref: Ref, references: Iterable[Ref]) -> frozenset[Ref]:
-        """Has `ref` depend on these alone from now on; what it depended on before."""
+        """Replace what `ref` depends on; what it depended on before."""
         before = self._references.pop(ref, frozenset())
         after = frozenset(references)
         for gone in before - after:
@@ -88,19 +87,18 @@ class Dependents:
         return before
 
     def find(self, ref: Ref) -> tuple[Ref, ...]:
-        """Those that depend on `ref`."""
+        """The objects that depend on `ref`."""
         return tuple(self._dependents.get(ref, ()))
 
 
-CONFLICT_SECONDS = 0.2
 LONGEST_WAIT = 600.0
 MOST_MESSAGE = 1000
 MOST_WRITES = 4
-"""Conditions written at a time: very many objects that are new hold up no task's writes."""
+"""Concurrent writes of conditions: a burst of new objects must not delay writes of tasks."""
 
 
-class ReadinessController:
-    """Looks at every object of `kinds`. Owned by shard 0's replica."""
+class ReadinessController(Reconciler[Resource]):
+    """All objects of `kinds`, by reference. Run by the owner of shard 0."""
 
     def __init__(
         self,
@@ -108,67 +106,71 @@ class ReadinessController:
         kinds: Sequence[ReadinessKind[Any]],
         now: Callable[[], datetime] = CLOCK.now,
     ) -> None:
+        super().__init__()
         self._kube = kube
         self._kinds = {kind.kind.plural: kind for kind in kinds}
         self._now = now
-        self._queue = WorkQueue(self._look)
         self._dependents = Dependents()
         self._writing = asyncio.Semaphore(MOST_WRITES)
         self._seen: dict[Ref, tuple[str, int]] = {}
         self._problems: dict[Ref, Problem] = {}
 
     async def run(self) -> None:
-        """Looks at all there is, and then at what changes, until cancelled."""
+        """Check all objects, and then those that change, until cancelled."""
         for kind in self._kinds.values():
             for name in dict(kind.table.items()):
-                self._follow(kind, name)
-            kind.table.subscribe(partial(self._follow, kind))
-        await self._queue.run()
+                self._observe(kind, name)
+            kind.table.subscribe(partial(self._observe, kind))
+        await self.queue.run()
 
-    def _follow(self, kind: ReadinessKind[Any], name: str) -> None:
-        """Takes up a change of an object; a change of its status alone is felt by no other."""
+    def _observe(self, kind: ReadinessKind[Any], name: str) -> None:
+        """Handle a change of an object; a change of its status alone affects no other object."""
         ref, obj = refer(kind.kind, name), kind.table.get(name)
         if obj is None:
-            self._queue.forget(ref)
+            self.forget(ref)
             self._problems.pop(ref, None)
             is_changed = self._seen.pop(ref, None) is not None
         else:
             state = obj.metadata.uid, obj.metadata.generation
             is_changed = self._seen.get(ref) != state
             self._seen[ref] = state
-            self._queue.add(ref)
+            self.queue.add(ref)
         if not is_changed:
             return
-        after = frozenset(kind.list_references(obj)) if obj is not None else frozenset()
-        before = self._dependents.set_references(ref, after)
+        references = frozenset(kind.list_references(obj)) if obj is not None else frozenset()
+        before = self._dependents.set_references(ref, references)
         self._spread(ref)
-        for other in before | after:
+        for other in before | references:
             if kind.contested and other.startswith(kind.contested):
                 self._spread(other)
 
     def _spread(self, ref: Ref) -> None:
         for dependent in self._dependents.find(ref):
-            self._queue.add(dependent)
+            self.queue.add(dependent)
 
-    async def _look(self, ref: Ref) -> None:
+    async def find(self, ref: Ref) -> Resource | None:
+        """The object as its table has it."""
         plural, _, name = ref.partition("/")
-        kind = self._kinds[plural]
-        obj = kind.table.get(name)
-        if obj is None:
-            return
-        finding = await kind.check(obj)
+        found: Resource | None = self._kinds[plural].table.get(name)
+        return found
+
+    async def step(self, obj: Resource) -> Next:
+        """Check an object and show the result; if that changed, check its dependents too."""
+        ref = refer(type(obj), obj.metadata.name)
+        finding = await self._kinds[obj.plural].check(obj)
         if finding.again_in is not None:
-            # short, since the queue keeps a plan that was overtaken until it is due
-            self._queue.add_after(ref, min(finding.again_in, LONGEST_WAIT))
+            # before the write, which may fail; short, since the queue keeps superseded schedules
+            self.queue.add_after(ref, min(finding.again_in, LONGEST_WAIT))
         if finding.problem != self._problems.get(ref):
             if finding.problem is None:
                 del self._problems[ref]
             else:
                 self._problems[ref] = finding.problem
             self._spread(ref)
-        await self._show(ref, obj, finding)
+        await self._show(obj, finding)
+        return ON_CHANGE
 
-    async def _show(self, ref: Ref, obj: Resource, finding: Finding) -> None:
+    async def _show(self, obj: Resource, finding: Finding) -> None:
         problem = finding.problem
         status = "False" if problem else "True"
         reason = problem.reason if problem else Reason.AVAILABLE
@@ -190,8 +192,5 @@ class ReadinessController:
             "conditions": conditions,
         }
         meta = {"name": obj.metadata.name, "resourceVersion": obj.metadata.resource_version}
-        try:
-            async with self._writing:
-                await self._kube.patch_status(type(obj).plural, {"metadata": meta}, change)
-        except (WriteConflict, ObjectNotFound):
-            self._queue.add_after(ref, CONFLICT_SECONDS)
+        async with self._writing:
+            await self._kube.patch_status(type(obj).plural, {"metadata": meta}, change)

@@ -1,1 +1,1 @@
-"""Batches: their lines are checked, run against a moderation provider and put into Files."""
+"""Batches: validated, run line by line against a moderation provider, and turned into Files."""

@@ -1,8 +1,8 @@
-"""What has ended of a run, on its way into the store: one object every so often, never one a line.
+"""Checkpoints of a run: results are written to the store in groups, never one object a line.
 
-A line counts as ended once it is there. While the store is away results wait in memory, and the run
-begins no more than a part of them; whoever is killed loses what was not written, and those lines
-run again.
+A line counts as ended once its result is in the store. While the store is away results wait in
+memory, and the run begins no more lines than their bound allows. What was not written is lost with
+the process, and those lines run again.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from gateway_operator.batches.window import Share
 from gateway_operator.failpoints import Failpoints
 
 PAUSE_SECONDS = 1.5
-"""From a result's end to the write that has it: with the write itself less than two seconds."""
+"""From a result to the write that contains it: together less than two seconds."""
 FULL_BYTES = 8 * 1024 * 1024
 MOST_WAITING_LINES = 4000
 RETRY_SECONDS = 2.0
@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Checkpoints:
-    """The writer of one run; what waits is of the run's `share` of bytes."""
+    """The writer of one run; waiting results count in the run's `share` of bytes."""
 
     def __init__(self, folder: ResultsFolder, share: Share, failpoints: Failpoints) -> None:
         self._folder = folder
@@ -44,7 +44,7 @@ class Checkpoints:
 
     @property
     def has_room(self) -> bool:
-        """Whether more lines may be begun, by what waits to be written."""
+        """Whether waiting results leave room for more lines."""
         return not self._waiting or (self._share.has_room and not self._is_full)
 
     @property
@@ -53,15 +53,15 @@ class Checkpoints:
 
     @property
     def age(self) -> float:
-        """Seconds since the oldest result that waits has ended; 0 where none waits."""
+        """Seconds that the oldest waiting result has waited; 0 where none waits."""
         return 0.0 if self._since is None else time.monotonic() - self._since
 
     def resume(self, sequence: int, completed: int, failed: int) -> None:
-        """Goes on after what was found in the store."""
+        """Continue after what was found in the store."""
         self._sequence, self.completed, self.failed = sequence, completed, failed
 
     def add(self, result: LineResult) -> None:
-        """Takes in a line that has ended."""
+        """Add the result of a line."""
         self._waiting.append(result)
         self._bytes += len(result.text)
         self._share.take(len(result.text))
@@ -72,7 +72,7 @@ class Checkpoints:
             self._hurry.set()
 
     async def run(self) -> None:
-        """Writes until cancelled."""
+        """Write until cancelled."""
         while True:
             await self._news.wait()
             try:
@@ -84,19 +84,19 @@ class Checkpoints:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def flush(self) -> None:
-        """Returns once all that was added is in the store, however long that takes."""
+        """Return once all results are in the store, however long that takes."""
         while self._waiting:
             self._hurry.set()
             self._written.clear()
             await self._written.wait()
 
     async def _write(self) -> bool:
-        """Writes what waits now; whether the store has taken it."""
+        """Write all waiting results; whether that succeeded."""
         self._news.clear()
         self._hurry.clear()
         chosen, begun = list(self._waiting), time.monotonic()
         self._failpoints.reach("before-batch-checkpoint")
-        # a number is used once: a write that was given up may still arrive, over a later one
+        # each number is used once: a write that was given up may still arrive, after a later one
         self._sequence += 1
         try:
             await self._folder.write(self._sequence, chosen)

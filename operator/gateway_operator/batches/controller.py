@@ -1,10 +1,9 @@
-"""Carries each batch through its steps; what kopf's feed and the work queue call."""
+"""The controller of batches: which step is due, what events start, and the shutdown."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 import structlog
-from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from gateway_core.api.batch import ACTION, GatewayBatch
 from gateway_core.api.conditions import Reason
@@ -21,194 +20,215 @@ from gateway_core.batches.lifecycle import (
 )
 from gateway_core.batches.lines import Problem
 from gateway_core.batches.results import RecordsDamaged
-from gateway_core.providers.catalog import Model
+from gateway_core.files.files import FileRecorder
+from gateway_core.files.quota import StorageGate
+from gateway_core.files.quota_counters import StorageLedger
+from gateway_core.providers.catalog import Catalog, Model
+from gateway_core.providers.moderators import Moderators
+from gateway_core.providers.registry import Providers
+from gateway_core.providers.upstream import ModerationUpstream
 from gateway_core.storage.content import ContentDamaged
 from gateway_core.storage.objects import ObjectMissing
-from gateway_operator.batches.ending import Ending
+from gateway_operator.accounts.credentials import Credentials, NotYet
 from gateway_operator.batches.finalizing import Finalizing
-from gateway_operator.batches.holds import Money
-from gateway_operator.batches.intake import Intake, NotYet, Unfit
-from gateway_operator.batches.running import Run
-from gateway_operator.batches.tools import BatchTools
-from gateway_operator.batches.validation import Checking
-from gateway_operator.tasks.statuswriter import Superseded
+from gateway_operator.batches.holds import BatchHolds
+from gateway_operator.batches.inputs import BatchInputs, Unfit
+from gateway_operator.batches.limiter import ProviderLimiters
+from gateway_operator.batches.running import Run, Runner
+from gateway_operator.batches.slots import BatchSlots
+from gateway_operator.batches.store import BatchStore
+from gateway_operator.batches.validation import Validator
+from gateway_operator.billing.aggregator import UsageAggregator
+from gateway_operator.billing.reservations import Reservations
+from gateway_operator.context import Context
+from gateway_operator.events import AdminEvents
+from gateway_operator.reconciler import AT_ONCE, Next, Reconciler, after
+from gateway_operator.tasks.calls import ProviderCalls
 
-MOST_CONFLICTS = 3
-"""Writes that do not land one after the other before the work queue's back-off takes over."""
 PAUSE_SECONDS = 2.0
 MOMENT_SECONDS = 14.0
-"""For runs to bring their calls to an end and store what came of them, as the process ends."""
+"""For runs to complete their calls and store the results, as the process shuts down."""
 
 _log = structlog.get_logger(__name__)
 
 
-class BatchController:
-    """Level-triggered: looks at the newest object, does what is due, again until it must wait."""
+class BatchController(Reconciler[GatewayBatch]):
+    """Carries each batch through its steps, from validation to the removal of its finalizer."""
 
-    def __init__(self, tools: BatchTools) -> None:
-        self._tools = tools
-        self.queue = tools.queue
-        self._intake = Intake(tools)
-        self._money = Money(tools)
-        self._finalizing = Finalizing(tools, self._intake)
+    def __init__(
+        self,
+        context: Context,
+        *,
+        reservations: Reservations,
+        credentials: Credentials,
+        calls: ProviderCalls,
+        catalog: Callable[[], Catalog],
+        providers: Providers[ModerationUpstream],
+        ledger: StorageLedger,
+        files: FileRecorder,
+        aggregator: UsageAggregator,
+        events: AdminEvents,
+    ) -> None:
+        super().__init__(context.metrics.work_failures.inc)
+        self._context = context
+        self._catalog = catalog
+        self._moderators = moderators = Moderators(catalog, providers)
+        self._store = store = BatchStore(context)
+        self.slots = slots = BatchSlots()
+        self.runner = Runner(
+            context,
+            store,
+            slots.runs,
+            ProviderLimiters(providers.table, context.shards),
+            moderators,
+            calls,
+            events,
+        )
+        self._inputs = inputs = BatchInputs(context, store, credentials)
+        self._holds = BatchHolds(store, credentials, reservations)
+        self._finalizing = Finalizing(
+            context,
+            store,
+            inputs,
+            files,
+            StorageGate(context.kube, ledger),
+            slots.endings,
+            reservations,
+            aggregator,
+        )
+        validator = Validator(context, store, inputs, self._holds, moderators, slots.checks)
         self._runs: dict[str, Run] = {}
-        checking, ending = Checking(tools, self._intake, self._money), Ending(tools)
-        self._steps: dict[Step, Callable[[Object, GatewayBatch], Awaitable[bool]]] = {
-            Step.VALIDATE: checking.validate,
+        self._steps: dict[Step, Callable[[GatewayBatch], Awaitable[Next]]] = {
+            Step.VALIDATE: validator.validate,
             Step.RUN: self._run,
             Step.MARK: self._mark,
             Step.ABANDON: self._finalizing.abandon,
             Step.FINALIZE: self._finalizing.finalize,
-            Step.CLOSE: ending.close,
+            Step.CLOSE: self._finalizing.close,
         }
 
     @property
     def running(self) -> int:
-        """How many batches are run here."""
+        """Batches that are run here."""
         return len(self._runs)
 
     @property
     def open(self) -> int:
-        """How many batches are known here that have work left."""
-        return len(self._tools.register)
+        """Known batches with work left."""
+        return len(self._store.cache)
 
     @property
     def oldest_checkpoint(self) -> float:
-        """Seconds since the oldest result ended that is not in the store yet, of any run."""
+        """Seconds that the oldest result of any run has waited to be stored."""
         return max((run.checkpoint_age for run in self._runs.values()), default=0.0)
 
     def observe(self, kind: str | None, obj: Object) -> None:
-        """Takes in a watch event: `kind` is None for the initial list, or as on the wire."""
+        """Handle a watch event: `kind` is None for the initial list, or as on the wire."""
         name = obj["metadata"]["name"]
         if kind == "DELETED":
-            # settled, or gone: either way nothing is left to be done
-            self._tools.register.drop(name)
-        elif not self._tools.register.upsert(obj):
+            # settled, or gone: either way no work is left
+            self._store.cache.drop(name)
+        elif not self._store.cache.upsert(obj):
             return
         run = self._runs.get(name)
         if run is not None:
             run.look()
         else:
-            self._tools.wake(name)
-            self._tools.queue.add(name)
+            self.slots.wake(name)
+            self.queue.add(name)
 
-    async def reconcile(self, name: str) -> None:
-        """Does what is due for the batch, if anything. Raises what the ports raise."""
-        conflicts = 0
-        while not self._tools.queue.is_draining:
-            obj = self._tools.register.get(name)
-            if obj is None:
-                self._forget(name)
-                return
-            batch = GatewayBatch.model_validate(obj)
-            step = next_step(batch)
-            if step is Step.NOTHING or not self._tools.base.shards.owns(batch.metadata.labels):
-                self._tools.register.drop(name)
-                self._forget(name)
-                return
-            self._name_in_logs(batch)
-            try:
-                if not await self._take(step, obj, batch):
-                    return
-            except Superseded as conflict:
-                _log.debug("superseded", object=name, step=step.value, conflict=str(conflict))
-                conflicts += 1
-                if conflicts > MOST_CONFLICTS:
-                    raise
-                continue
-            conflicts = 0
+    async def find(self, name: str) -> GatewayBatch | None:
+        """The newest known batch."""
+        return self._store.cache.get(name)
 
-    async def end(self) -> None:
-        """Begins nothing more, and stores what the calls under way come to."""
-        self._tools.queue.is_draining = True
-        for run in list(self._runs.values()):
-            run.stop()
-        self._tools.wake()
-        await self._tools.queue.drain(MOMENT_SECONDS)
-        await self._tools.queue.stop(lambda _: False)
-
-    async def _take(self, step: Step, obj: Object, batch: GatewayBatch) -> bool:
-        """One step; whether the next one may follow at once."""
+    async def step(self, batch: GatewayBatch) -> Next:
+        """Take the step that is due, if any."""
+        step = next_step(batch)
+        if step is Step.NOTHING or not self._context.shards.owns(batch.metadata.labels):
+            self._store.cache.drop(batch.metadata.name)
+            return AT_ONCE
         try:
-            return await self._steps[step](obj, batch)
+            return await self._steps[step](batch)
         except Unfit as unfit:
-            return await self._fail(obj, batch, unfit)
+            return await self._fail(batch, unfit)
         except (ObjectMissing, ContentDamaged, RecordsDamaged) as error:
-            # without the input nobody can be told of each line, nor without what they came to
+            # without the input no line can be reported, nor without the results
             _log.error("bytes of a batch are lost", object=batch.metadata.name, error=str(error))
             fault = Problem("file_not_found", "The bytes of the batch are missing or damaged.")
-            return await self._fail(obj, batch, Unfit(Reason.INVALID_REQUEST, fault))
+            return await self._fail(batch, Unfit(Reason.INVALID_REQUEST, fault))
 
-    async def _run(self, obj: Object, batch: GatewayBatch) -> bool:
-        """Runs what is left of the lines; whether there is more to do now."""
-        tools, is_over = self._tools, self._is_over(batch)
-        account, name = batch.spec.request.account_name, batch.metadata.name
-        turns, seconds = (tools.endings, None) if is_over else (tools.runs, tools.left(batch))
-        async with turns.take(account, name, seconds) as has_place:
-            # without one: it may be cancelled by now, or its window has ended
-            return await self._run_lines(batch, is_over) if has_place else True
+    def forget(self, name: str) -> None:
+        """Drop all that is kept in memory of `name`."""
+        super().forget(name)
+        self._holds.forget(name)
 
-    async def _run_lines(self, batch: GatewayBatch, is_over: bool) -> bool:
-        name = batch.metadata.name
-        try:
-            segments = await self._intake.find_segments(batch)
-            if not is_over:
-                # one that runs no line any more needs no hold, and waits for nothing
-                await self._money.ensure(batch)
-        except NotYet:
-            self._tools.queue.add_after(name, PAUSE_SECONDS)
-            return False
-        find_model = partial(self._find_model, batch)
-        run = self._runs[name] = Run(self._tools, batch, segments, find_model)
-        try:
-            run_end = await run.run()
-        finally:
-            del self._runs[name]
-        newest = self._tools.register.get(name)
-        if run_end is None or newest is None:
-            return True
-        batch = GatewayBatch.model_validate(newest)
-        if is_running(batch):
-            # else another owner has fixed its results: there is one list of them
-            await self._finalizing.fix(newest, batch, run_end)
-        return True
-
-    def _is_over(self, batch: GatewayBatch) -> bool:
-        """Whether no more of its lines are to be begun."""
-        return is_unwanted(batch) or self._tools.now() >= find_deadline(batch)
-
-    def _find_model(self, batch: GatewayBatch) -> Model:
-        """The model that the batch was begun with. NotFound where it is gone."""
-        status = batch.status
-        found = self._tools.base.catalog().find_model(
-            status.service or "", ACTION, status.model_id or ""
-        )
-        return found or self._tools.moderators.find_model(status.model_id or "", None)
-
-    async def _fail(self, obj: Object, batch: GatewayBatch, unfit: Unfit) -> bool:
-        """Ends a batch whose bytes were lost while it ran: without Files, at no cost."""
-        total = batch.status.counts.total if batch.status.counts else 0
-        failure = record_failure(batch, unfit.reason, unfit.problems, total, self._tools.now())
-        await self._finalizing.withdraw(batch)
-        await self._tools.register.commit(obj, failure)
-        self._tools.base.metrics.count_batch_end(failure["phase"], self._tools.age(batch))
-        return True
-
-    async def _mark(self, obj: Object, batch: GatewayBatch) -> bool:
-        """Records that the batch is being cancelled."""
-        await self._tools.register.commit(obj, record_cancelling(batch, self._tools.now()))
-        return True
-
-    def _forget(self, name: str) -> None:
-        self._tools.queue.forget(name)
-        self._money.forget(name)
-
-    def _name_in_logs(self, batch: GatewayBatch) -> None:
-        """Has whatever is logged from here on say which batch it is about."""
-        clear_contextvars()  # what stands there may be of the batch that this one was added by
-        names = {
+    def describe(self, batch: GatewayBatch) -> Mapping[str, str | None]:
+        """Batch, account and request, for log lines."""
+        return {
             "batch": name_to_id(batch.metadata.name),
             "account": batch.spec.request.account_name,
             "request_id": batch.metadata.annotations.get(REQUEST_ID_ANNOTATION),
         }
-        bind_contextvars(**{name: value for name, value in names.items() if value})
+
+    async def end(self) -> None:
+        """Shut down: begin nothing more, and store the results of calls in flight."""
+        self.queue.is_draining = True
+        for run in list(self._runs.values()):
+            run.stop()
+        self.slots.wake()
+        await self.queue.drain(MOMENT_SECONDS)
+        await self.queue.stop(lambda _: False)
+
+    async def _run(self, batch: GatewayBatch) -> Next:
+        """Run the remaining lines in a slot, or find out that there are none to run."""
+        is_over = is_unwanted(batch) or self._context.now() >= find_deadline(batch)
+        account, name = batch.spec.request.account_name, batch.metadata.name
+        slots, seconds = self.slots.runs, self._store.seconds_left(batch)
+        wait = (
+            self.slots.endings.take(account, name)
+            if is_over
+            else slots.take(account, name, seconds)
+        )
+        async with wait as has_slot:
+            # without a slot: it may be cancelled by now, or its window has ended
+            return await self._run_lines(batch, is_over) if has_slot else AT_ONCE
+
+    async def _run_lines(self, batch: GatewayBatch, is_over: bool) -> Next:
+        name = batch.metadata.name
+        try:
+            segments = await self._inputs.find_segments(batch)
+            if not is_over:
+                # a batch that runs no more lines needs no hold, and waits for nothing
+                await self._holds.ensure(batch)
+        except NotYet:
+            return after(PAUSE_SECONDS)
+        run = self._runs[name] = Run(self.runner, batch, segments, partial(self._find_model, batch))
+        try:
+            run_end = await run.run()
+        finally:
+            del self._runs[name]
+        newest = self._store.cache.get(name)
+        if run_end is not None and newest is not None and is_running(newest):
+            # else another owner has fixed its results: there is one list of them
+            await self._finalizing.fix(newest, run_end)
+        return AT_ONCE
+
+    def _find_model(self, batch: GatewayBatch) -> Model:
+        """The model that the batch was begun with. NotFound where it is gone."""
+        service, model_id = batch.status.service or "", batch.status.model_id or ""
+        found = self._catalog().find_model(service, ACTION, model_id)
+        return found or self._moderators.find_model(model_id, None)
+
+    async def _fail(self, batch: GatewayBatch, unfit: Unfit) -> Next:
+        """End a batch whose bytes were lost while it ran: without Files, at no cost."""
+        context, total = self._context, batch.status.counts.total if batch.status.counts else 0
+        failure = record_failure(batch, unfit.reason, unfit.problems, total, context.now())
+        await self._finalizing.withdraw(batch)
+        await self._store.commit(batch, failure)
+        context.metrics.count_batch_end(failure["phase"], context.age(batch))
+        return AT_ONCE
+
+    async def _mark(self, batch: GatewayBatch) -> Next:
+        """Record that the batch is being cancelled."""
+        await self._store.commit(batch, record_cancelling(batch, self._context.now()))
+        return AT_ONCE

@@ -1,19 +1,23 @@
-"""The end of a run: its results are fixed, put in the order of the input and made Files (§5.6).
+"""The end of a batch: its results are fixed, put into Files in the order of the input, and charged.
 
-From the write that fixes them on all is decided: the list of results, the Files' names, the reason.
-Whoever does what is left writes the same bytes under the same keys, however often, so two owners or
-a kill at any step make neither another File nor another charge.
+Once the results are fixed, everything is decided: the list of results, the Files' names, the reason
+(§5.6). Every owner that continues writes the same bytes under the same keys, however often, so two
+owners or a kill at any step make neither another File nor another charge.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
 
 from gateway_core.api.batch import TERMINAL_PHASES, GatewayBatch
 from gateway_core.api.file import GatewayFile
-from gateway_core.api.ids import FILE_PREFIX
+from gateway_core.api.ids import BATCH_FINALIZER, FILE_PREFIX, FOLDED_LABEL, name_to_id
 from gateway_core.api.resource import Object, ObjectRef, file_key
+from gateway_core.api.task import SETTLED
+from gateway_core.api.times import format_label_time
 from gateway_core.batches.lifecycle import Phase, record_end, record_run_end
 from gateway_core.batches.lines import LONG_BYTES, Line, read_custom_id
 from gateway_core.batches.results import (
@@ -25,75 +29,65 @@ from gateway_core.batches.results import (
     read_lines,
     tell_unrun,
 )
-from gateway_core.files.files import NewFile, build_file
+from gateway_core.files.files import FileRecorder, NewFile, build_file
+from gateway_core.files.quota import StorageGate
 from gateway_core.files.quota_counters import Pool
 from gateway_core.kube.errors import ObjectNotFound
-from gateway_operator.batches.intake import Intake
-from gateway_operator.batches.tools import BatchTools, name_file
-from gateway_operator.tasks.statuswriter import Superseded
+from gateway_operator.batches.inputs import BatchInputs
+from gateway_operator.batches.slots import Slots
+from gateway_operator.batches.store import BatchStore
+from gateway_operator.billing.aggregator import UsageAggregator
+from gateway_operator.billing.reservations import Reservations
+from gateway_operator.context import Context
+from gateway_operator.reconciler import AT_ONCE, ON_CHANGE, Next, Superseded, after
+
+SETTLE_PAUSE = 5.0
 
 MOST_BYTES = 2**40
 NO_LIMIT = 2**53 - 1
-"""No cap of a single File holds for these, nor that of the account: what has been run is told."""
+"""Output Files are exempt from the size limits of Files and accounts: all results are reported."""
 POOL: Pool = "files"
 
 
+@dataclass(eq=False)
 class Finalizing:
-    """Ends runs."""
+    """Ends batches and closes them."""
 
-    def __init__(self, tools: BatchTools, intake: Intake) -> None:
-        self._tools = tools
-        self._intake = intake
+    context: Context
+    store: BatchStore
+    inputs: BatchInputs
+    files: FileRecorder
+    storage: StorageGate
+    slots: Slots
+    reservations: Reservations
+    aggregator: UsageAggregator
 
-    async def fix(self, obj: Object, batch: GatewayBatch, run_end: str) -> None:
-        """Records why the run is over, and what its Files are made of. What the ports raise."""
-        tools, folder = self._tools, self._tools.open_results(batch)
+    async def fix(self, batch: GatewayBatch, run_end: str) -> None:
+        """Record why the run is over, and what its Files are made of."""
+        context, folder = self.context, self.store.open_results(batch)
         listed = await folder.write_list(await folder.list_keys())
-        tools.base.failpoints.reach("before-batch-run-end")
+        context.failpoints.reach("before-batch-run-end")
         status = record_run_end(
             batch,
             run_end,
             listed.model_dump(by_alias=True, exclude_none=True),
             output_name=self._mint_file(batch),
             error_name=self._mint_file(batch),
-            now=tools.now(),
+            now=context.now(),
         )
-        await tools.register.commit(obj, status)
-        tools.base.failpoints.reach("after-batch-run-end")
+        await self.store.commit(batch, status)
+        context.failpoints.reach("after-batch-run-end")
 
-    async def finalize(self, obj: Object, batch: GatewayBatch) -> bool:
-        """Makes the Files and ends the batch."""
+    async def finalize(self, batch: GatewayBatch) -> Next:
+        """Make the Files and end the batch."""
         account, name = batch.spec.request.account_name, batch.metadata.name
-        async with self._tools.endings.take(account, name) as has_place:
-            if has_place:
-                await self._end(obj, batch)
-        return True
+        async with self.slots.take(account, name) as has_slot:
+            if has_slot:
+                await self._end(batch)
+        return AT_ONCE
 
-    async def _end(self, obj: Object, batch: GatewayBatch) -> None:
-        tools, status = self._tools, batch.status
-        if status.results is None:
-            raise ValueError(f"{batch.metadata.name}: its results are not fixed")
-        keys = await tools.open_results(batch).read_list(status.results)
-        segments = await self._intake.find_segments(batch)
-        unsent = Counter[str]()
-        output = await self._make_file(batch, keys, segments, unsent, succeeded=True)
-        errors = await self._make_file(batch, keys, segments, unsent, succeeded=False)
-        tools.base.failpoints.reach("before-batch-end")
-        end = record_end(
-            batch,
-            completed=output,
-            failed=errors,
-            sent=output + max(0, errors - unsent["errors"]),
-            output_name=status.output_file_name if output else None,
-            error_name=status.error_file_name if errors else None,
-            now=tools.now(),
-        )
-        await tools.register.commit(obj, end)
-        tools.base.metrics.count_batch_end(end["phase"], tools.age(batch))
-        tools.base.failpoints.reach("after-batch-end")
-
-    async def abandon(self, obj: Object, batch: GatewayBatch) -> bool:
-        """Ends a batch that is cancelled before any line was run: without Files, at no cost."""
+    async def abandon(self, batch: GatewayBatch) -> Next:
+        """End a batch that is cancelled before any line was run: without Files, at no cost."""
         end = record_end(
             batch,
             completed=0,
@@ -101,12 +95,82 @@ class Finalizing:
             sent=0,
             output_name=None,
             error_name=None,
-            now=self._tools.now(),
+            now=self.context.now(),
         )
-        await self._tools.register.commit(obj, end)
-        self._tools.base.metrics.count_batch_end(end["phase"], self._tools.age(batch))
-        self._tools.base.failpoints.reach("after-batch-end")
-        return True
+        await self._commit_end(batch, end)
+        return AT_ONCE
+
+    async def close(self, batch: GatewayBatch) -> Next:
+        """Settle the hold, aggregate the charge, remove the results and the finalizer.
+
+        Each part can be repeated; `work: Settled` comes last and says that all are done. A batch
+        whose deletion has begun is gone before that, with its finalizer.
+        """
+        context, store = self.context, self.store
+        if not await self.reservations.settle(batch.source):
+            # without its finalizer it may be deleted at any time, and the hold be given back then
+            return after(SETTLE_PAUSE)
+        context.failpoints.reach("after-batch-settle")
+        await self.aggregator.fold(batch.source)
+        context.failpoints.reach("after-batch-fold")
+        await store.open_results(batch).remove()
+        context.failpoints.reach("after-batch-removal")
+        kept = [name for name in batch.metadata.finalizers if name != BATCH_FINALIZER]
+        marked = batch
+        if kept != batch.metadata.finalizers or FOLDED_LABEL not in batch.metadata.labels:
+            labels = {FOLDED_LABEL: format_label_time(context.now())}
+            marks = {"metadata": {"finalizers": kept, "labels": labels}}
+            marked = await store.amend(batch, marks)
+            self.aggregator.acknowledge(marked.source)
+        context.failpoints.reach("after-batch-finalizer")
+        if batch.metadata.deletion_timestamp is not None:
+            store.cache.drop(batch.metadata.name)
+            return ON_CHANGE
+        if batch.status.work != SETTLED:
+            try:
+                await store.commit(marked, {"work": SETTLED})
+            except Superseded:
+                if batch.metadata.name not in store.cache:
+                    return ON_CHANGE
+                raise
+        return AT_ONCE
+
+    async def withdraw(self, batch: GatewayBatch) -> None:
+        """Delete the Files that a failed batch has made already; its record names none."""
+        status, kube = batch.status, self.context.kube
+        for name in filter(None, (status.output_file_name, status.error_file_name)):
+            try:
+                file = await kube.get(GatewayFile.plural, name)
+            except ObjectNotFound:
+                continue
+            if file["metadata"].get("deletionTimestamp") is None:
+                await self.files.delete(file)
+
+    async def _end(self, batch: GatewayBatch) -> None:
+        status = batch.status
+        if status.results is None:
+            raise ValueError(f"{batch.metadata.name}: its results are not fixed")
+        keys = await self.store.open_results(batch).read_list(status.results)
+        segments = await self.inputs.find_segments(batch)
+        unsent = Counter[str]()
+        output = await self._make_file(batch, keys, segments, unsent, succeeded=True)
+        errors = await self._make_file(batch, keys, segments, unsent, succeeded=False)
+        self.context.failpoints.reach("before-batch-end")
+        end = record_end(
+            batch,
+            completed=output,
+            failed=errors,
+            sent=output + max(0, errors - unsent["errors"]),
+            output_name=status.output_file_name if output else None,
+            error_name=status.error_file_name if errors else None,
+            now=self.context.now(),
+        )
+        await self._commit_end(batch, end)
+
+    async def _commit_end(self, batch: GatewayBatch, end: dict[str, Any]) -> None:
+        await self.store.commit(batch, end)
+        self.context.metrics.count_batch_end(end["phase"], self.context.age(batch))
+        self.context.failpoints.reach("after-batch-end")
 
     async def _make_file(
         self,
@@ -117,11 +181,11 @@ class Finalizing:
         *,
         succeeded: bool,
     ) -> int:
-        """One of the Files, unless it would be empty; how many lines it has.
+        """Make one of the Files, unless it would be empty; how many lines it has.
 
-        Lines of the errors that were never sent are counted in `unsent`.
+        Failed lines that were never sent are counted in `unsent`.
         """
-        tools, status = self._tools, batch.status
+        status = batch.status
         name = status.output_file_name if succeeded else status.error_file_name
         account, lines = batch.spec.request.account_name, 0
 
@@ -134,50 +198,40 @@ class Finalizing:
             first = await anext(joined, None)
             if first is None or name is None:
                 return 0
-            stored = await tools.base.store.put_stream(
+            stored = await self.context.store.put_stream(
                 file_key(account, name), _chain(first, joined), max_bytes=MOST_BYTES
             )
-        tools.base.failpoints.reach("after-batch-bytes")
+        self.context.failpoints.reach("after-batch-bytes")
+        kind = "output" if succeeded else "error"
         claim = (account, POOL, name, stored.bytes, NO_LIMIT)
-        await tools.storage.claim(*claim)
+        await self.storage.claim(*claim)
         new = NewFile(
             name=name,
             account=account,
             purpose="batch_output",
-            filename=name_file(batch, "output" if succeeded else "error"),
+            filename=f"{name_to_id(batch.metadata.name)}_{kind}.jsonl",
             segments=(stored.refer(),),
             life=batch.spec.request.output_expires_after_seconds,
             key_name=batch.spec.request.key_name,
             batch_name=batch.metadata.name,
         )
-        made = await tools.files.create(build_file(new, tools.now().timestamp()))
+        made = await self.files.create(build_file(new, self.context.now().timestamp()))
         if made.is_new:
-            await self._look_whether_late(batch, made.object)
-        await tools.storage.confirm(*claim)
-        tools.base.failpoints.reach("after-batch-file")
+            await self._delete_if_late(batch, made.object)
+        await self.storage.confirm(*claim)
+        self.context.failpoints.reach("after-batch-file")
         return lines
 
-    async def withdraw(self, batch: GatewayBatch) -> None:
-        """Deletes the Files that a failed batch has made already; its record names none."""
-        status, kube = batch.status, self._tools.base.kube
-        for name in filter(None, (status.output_file_name, status.error_file_name)):
-            try:
-                file = await kube.get(GatewayFile.plural, name)
-            except ObjectNotFound:
-                continue
-            if file["metadata"].get("deletionTimestamp") is None:
-                await self._tools.files.delete(file)
+    async def _delete_if_late(self, batch: GatewayBatch, file: Object) -> None:
+        """Delete a File that was made for a batch that has ended. Superseded then.
 
-    async def _look_whether_late(self, batch: GatewayBatch, file: Object) -> None:
-        """A File made for a batch that has ended was there before, and deleted: it goes again.
-
-        Superseded then; of two owners one was halted while the other ended the batch.
+        Of two owners one was halted while the other ended the batch; the File was there before, and
+        its client has deleted it since.
         """
         name = batch.metadata.name
-        newest = await self._tools.register.refresh(name)
-        phase = (newest or {}).get("status", {}).get("phase")
-        if newest is None or phase in TERMINAL_PHASES:
-            await self._tools.files.delete(file)
+        newest = await self.store.refresh(name)
+        if newest is None or newest.status.phase in TERMINAL_PHASES:
+            await self.files.delete(file)
             raise Superseded(f"{name}: it has ended")
 
     async def _merge(
@@ -189,8 +243,7 @@ class Finalizing:
         *,
         succeeded: bool,
     ) -> AsyncIterator[LineResult]:
-        """What came of each line; of those never run no text where only `succeeded` ones count."""
-        tools, store = self._tools, self._tools.base.store
+        """The results of all lines; unrun ones have no text where only `succeeded` ones count."""
         code: Unrun = (
             "batch_expired" if batch.status.run_end == Phase.EXPIRED else "batch_cancelled"
         )
@@ -198,7 +251,7 @@ class Finalizing:
         def write(line: Line) -> LineResult:
             return tell_unrun(
                 line.number,
-                request=tools.name_line(batch, line.number),
+                request=self.store.name_line(batch, line.number),
                 custom_id=read_custom_id(line.data or b""),
                 code=code,
             )
@@ -213,9 +266,9 @@ class Finalizing:
                 return await asyncio.to_thread(write, line)
             return write(line)
 
-        folder = tools.open_results(batch)
+        folder = self.store.open_results(batch)
         async with (
-            aclosing(read_lines(store, segments)) as lines,
+            aclosing(read_lines(self.context.store, segments)) as lines,
             aclosing(folder.read(keys)) as results,
             aclosing(merge(lines, results, tell)) as merged,
         ):
@@ -224,8 +277,8 @@ class Finalizing:
 
     def _mint_file(self, batch: GatewayBatch) -> str:
         account = batch.spec.request.account_name
-        unix_ms = int(self._tools.now().timestamp() * 1000)
-        return self._tools.base.mint.mint_ordered(FILE_PREFIX, account, unix_ms)
+        unix_ms = int(self.context.now().timestamp() * 1000)
+        return self.context.mint.mint_ordered(FILE_PREFIX, account, unix_ms)
 
 
 async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

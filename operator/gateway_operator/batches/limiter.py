@@ -1,25 +1,29 @@
-"""The way to one provider, shared by all batches of this process: how many calls, how fast, whose.
+"""The adaptive limiter of calls to a provider, shared by all batches of this process.
 
-Where the provider's owner declares its requests a second, they are spaced so, and in no second are
-there more of them; else as many calls are under way as the provider does not answer 429 to: one
-more after each round of answers, half as many after a 429. Places are given to accounts in turn,
-and to each account's batches in turn, so that a long batch holds up no short one.
+Where the provider's resource declares requests a second, calls are spaced evenly, and no second has
+more of them. Else concurrency follows the answers: one more call after each round of answers, half
+as many after a 429. Places go to accounts in turn, and to each account's batches in turn, so that a
+long batch does not delay a short one.
 """
 
 import asyncio
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from gateway_core.api.provider import GatewayProvider
+from gateway_core.kube.informer import Cache
+from gateway_operator.shards import Shards
 
 SPAN_SECONDS = 1.02
-"""In which no more than a second's requests are begun: they do not take equally long to arrive."""
+"""The span for one second's requests: a little more, since their latencies differ."""
 CATCH_UP_SECONDS = 0.1
-"""A process that was busy makes up for as much at once."""
+"""How much of the schedule a process that was busy may catch up with at once."""
 FIRST_CALLS = 8
-"""Calls at one time to begin with, where nothing is declared."""
+"""Initial concurrency, where no rate is declared."""
 DEFAULT_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 PROBE_PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
-"""Seconds between calls to a provider that answers nobody."""
+"""Seconds between calls to a provider that is down."""
 
 
 _Share = OrderedDict[str, deque[asyncio.Future[None]]]
@@ -27,14 +31,14 @@ _Share = OrderedDict[str, deque[asyncio.Future[None]]]
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """This process's part of what a provider takes: calls at one time, and a second if declared."""
+    """This process's share of a provider: concurrent calls, and calls a second if declared."""
 
     calls: int
     per_second: float | None = None
 
 
-class Lane:
-    """Places for calls to one provider. For one event loop."""
+class ProviderLimiter:
+    """FairSemaphore for calls to one provider. For one event loop."""
 
     def __init__(self, allowance: Allowance) -> None:
         self._allowance = allowance
@@ -53,16 +57,16 @@ class Lane:
 
     @property
     def is_away(self) -> bool:
-        """Whether the provider answers nobody: one call at a time is made to find out."""
+        """Whether the provider is down: then one call at a time probes it."""
         return self._failures >= len(PROBE_PAUSES)
 
     @property
     def under_way(self) -> int:
-        """Calls that have a place."""
+        """Calls in flight."""
         return self._under_way
 
     def allow(self, allowance: Allowance) -> None:
-        """Takes in what the provider's resource says now."""
+        """Apply what the provider's resource declares now."""
         if allowance != self._allowance:
             self._allowance = allowance
             self._window = min(self._window, float(allowance.calls))
@@ -70,9 +74,10 @@ class Lane:
             self._give()
 
     async def enter(self, account: str, batch: str, *, again: bool = False) -> None:
-        """Waits for a place for one call; whoever has it leaves it.
+        """Wait for a place for one call, to be returned with `leave`.
 
-        A call that is made `again` comes before others of its batch: what is old holds up the rest.
+        A call that is repeated (`again`) goes before others of its batch: an old line blocks the
+        window of all later ones.
         """
         future = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(account, OrderedDict()).setdefault(batch, deque())
@@ -91,36 +96,36 @@ class Lane:
             raise
 
     def leave(self) -> None:
-        """Gives a place back."""
+        """Return a place."""
         self._under_way -= 1
         self._give()
 
     def note_answer(self) -> None:
-        """The provider has answered a call: more may be under way."""
+        """Note that the provider has answered a call: raise the concurrency."""
         self._failures = 0
         self._answered_at = asyncio.get_running_loop().time()
         self._window = min(float(self._allowance.calls), self._window + 1 / self._window)
 
     def has_answered(self, seconds: float) -> bool:
-        """Whether the provider has answered a call in the last `seconds`, whatever it thinks."""
+        """Whether the provider has answered any call in the last `seconds`."""
         return asyncio.get_running_loop().time() - self._answered_at < seconds
 
     def note_busy(self, retry_after: float | None) -> None:
-        """The provider has taken no call: fewer are made, and none before it wants them."""
+        """Note a 429: lower the concurrency, and pause as long as the provider asks."""
         now = asyncio.get_running_loop().time()
         if now - self._halved_at >= DEFAULT_PAUSE:
-            # calls that were under way together are one sign, not many
+            # calls that were in flight together are one sign, not many
             self._halved_at = now
             self._window = max(1.0, self._window / 2)
-        # one that answers others goes on with them, fewer at a time
+        # without a pause: a provider that answers some calls gets the others, fewer at a time
         pause = retry_after if retry_after is not None else 0.0
         self._pause(min(LONGEST_PAUSE, pause))
 
     def note_failure(self, begun: float) -> None:
-        """A call that was `begun` then has failed, and not for what was in it.
+        """Note that a call that was `begun` then has failed, and not by its content.
 
-        After some rounds of these, one after the other, the provider is left alone for ever longer;
-        calls that were under way together are one round.
+        After some rounds of failures in a row the pauses grow; calls that were in flight together
+        are one round.
         """
         if begun < self._failed_at:
             return
@@ -131,7 +136,7 @@ class Lane:
             self._pause(PROBE_PAUSES[step])
 
     def note_denial(self) -> None:
-        """The provider refuses the credentials: nothing is of use until an admin has acted."""
+        """Note that the provider refuses the credentials, until an admin has acted."""
         self._failures = max(self._failures + 1, len(PROBE_PAUSES))
         self._pause(PROBE_PAUSES[-1])
 
@@ -147,7 +152,7 @@ class Lane:
         return max(1, int(self._window))
 
     def _give(self) -> None:
-        """Gives places as far as there are any, and sees to it that it is called again in time."""
+        """Give away the free places, and set the timer for the next one."""
         loop = asyncio.get_running_loop()
         while self._waiting and self._under_way < self._most():
             due = max(self._paused_until, self._find_due(loop.time()))
@@ -156,13 +161,13 @@ class Lane:
                 return
             turn = self._take_turn()
             if turn.cancelled():
-                continue  # in this instant: who gave up has not been told yet
+                continue  # cancelled in this instant: its waiter has not run yet
             turn.set_result(None)
             self._under_way += 1
             self._note_begun(loop.time())
 
     def _find_due(self, now: float) -> float:
-        """When the next call may begin by what is declared."""
+        """When the next call may begin by the declared rate."""
         rate = self._allowance.per_second
         if rate is None:
             return now
@@ -194,7 +199,7 @@ class Lane:
         self._give()
 
     def _take_turn(self) -> asyncio.Future[None]:
-        """The next one's, and has its account and its batch come last from now on."""
+        """The next waiter; its account and its batch come last from now on."""
         account, share = self._waiting.popitem(last=False)
         batch, waiting = share.popitem(last=False)
         future = waiting.popleft()
@@ -216,17 +221,28 @@ class Lane:
             del self._waiting[account]
 
 
-class Lanes:
-    """The lanes by provider."""
+@dataclass(eq=False)
+class ProviderLimiters:
+    """Limiters by provider, each with this replica's share of what the resource declares."""
 
-    def __init__(self) -> None:
-        self._lanes: dict[str, Lane] = {}
+    providers: Cache[GatewayProvider]
+    shards: Shards
+    _limiters: dict[str, ProviderLimiter] = field(default_factory=dict, init=False)
 
-    def open(self, provider: str, allowance: Allowance) -> Lane:
-        """The lane of a provider, as its resource allows it now."""
-        lane = self._lanes.get(provider)
-        if lane is None:
-            lane = self._lanes[provider] = Lane(allowance)
+    def open(self, provider: str) -> ProviderLimiter:
+        """The limiter of a provider, as its resource declares it now."""
+        allowance = self._read_allowance(provider)
+        limiter = self._limiters.get(provider)
+        if limiter is None:
+            limiter = self._limiters[provider] = ProviderLimiter(allowance)
         else:
-            lane.allow(allowance)
-        return lane
+            limiter.allow(allowance)
+        return limiter
+
+    def _read_allowance(self, provider: str) -> Allowance:
+        obj = self.providers.get(provider)
+        if obj is None:
+            return Allowance(1)
+        rate = obj.spec.requests_per_second
+        part = None if rate is None else rate * self.shards.share
+        return Allowance(self.shards.scale(obj.spec.max_concurrent_requests), part)

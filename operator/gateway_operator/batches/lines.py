@@ -1,8 +1,8 @@
-"""One line's calls: repeated while its provider takes none, until it is answered or stopped (§5.7).
+"""The calls of one line, repeated until it is answered or stopped (§5.7).
 
-What the provider says of the gateway (too many calls, an outage, bad credentials) is waited out
-within the batch's window. A line that fails again and again in other ways, while the provider has
-answered others not long ago, ends with that error: it would hold up its batch for a day.
+Failures that are not the line's (too many calls, an outage, bad credentials) are waited out within
+the batch's window. A line that fails again and again in other ways, while the provider has answered
+other lines recently, ends with that error: it would delay its batch for a day.
 """
 
 import asyncio
@@ -27,15 +27,17 @@ from gateway_core.providers.upstream import (
     UpstreamTimedOut,
     UpstreamUnclear,
 )
-from gateway_operator.batches.limiter import Lane
-from gateway_operator.batches.tools import BatchTools
+from gateway_operator.batches.limiter import ProviderLimiter
+from gateway_operator.batches.store import BatchStore
+from gateway_operator.events import AdminEvents
+from gateway_operator.tasks.calls import ProviderCalls
 
 MOST_FAILURES = 10
-"""Calls of a line that end in a 5xx, a time-out or nonsense, until it ends: about two minutes."""
+"""Calls of a line that fail by a 5xx, a timeout or a malformed answer: about two minutes."""
 MOST_ODDITIES = 3
-"""Calls of a line that end in what nobody has thought of, until the line ends with that."""
+"""Calls of a line that fail by an unexpected exception, before the line fails."""
 PROOF_SECONDS = 600.0
-"""How long an answer to another line shows that it is not the provider that fails."""
+"""How long an answer to another line shows that the provider works."""
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 
@@ -43,116 +45,109 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class Way:
-    """Where a batch's calls go at present."""
+class Destination:
+    """The provider that a batch's calls go to at present."""
 
     moderator: Moderator
-    lane: Lane
+    limiter: ProviderLimiter
 
 
+@dataclass(eq=False)
 class LineCalls:
-    """The calls of one batch's lines; `find_way` tells where they go, `note_trouble` is told why
-    one has to be repeated."""
+    """The calls of one batch's lines.
 
-    def __init__(
-        self,
-        tools: BatchTools,
-        batch: GatewayBatch,
-        find_way: Callable[[], Way],
-        note_trouble: Callable[[Reason, str], None],
-        stop: asyncio.Event,
-    ) -> None:
-        self._tools = tools
-        self._batch = batch
-        self._find_way = find_way
-        self._note_trouble = note_trouble
-        self._stop = stop
+    `find_destination` is called before each repeated call, `note_trouble` with the reason for it.
+    """
 
-    async def run(self, line: Line, way: Way) -> LineResult | None:
-        """The result of a line, whose first call has its place in `way`'s lane already.
+    store: BatchStore
+    calls: ProviderCalls
+    events: AdminEvents
+    batch: GatewayBatch
+    find_destination: Callable[[], Destination]
+    note_trouble: Callable[[Reason, str], None]
+    stop: asyncio.Event
+
+    async def run(self, line: Line, to: Destination) -> LineResult | None:
+        """The result of a line, whose first call holds a place in the limiter already.
 
         None where the run was stopped before the provider has answered.
         """
         try:
             request = await _read(line)
         except BaseException:
-            way.lane.leave()
+            to.limiter.leave()
             raise
         repeats, failures, oddities = 0, 0, 0
         while True:
             try:
-                return await self._call(line, request, way)
+                return await self._call(line, request, to)
             except UpstreamDenied as error:
-                self._note_trouble(Reason.PROVIDER_UNAVAILABLE, error.message)
-                await self._tools.base.alarms.report_refusal(
-                    way.moderator.route.provider_name, error
-                )
+                self.note_trouble(Reason.PROVIDER_UNAVAILABLE, error.message)
+                await self.events.report_refusal(to.moderator.route.provider_name, error)
                 problem: UpstreamError = error
             except UpstreamError as error:
                 problem = error
-                self._note_trouble(Reason.PROVIDER_UNAVAILABLE, error.message)
-            except (
-                Exception
-            ) as error:  # the boundary: one odd line ends alone, not all of its batch
+                self.note_trouble(Reason.PROVIDER_UNAVAILABLE, error.message)
+            except Exception as error:  # the boundary: an odd line fails alone, not its batch
                 oddities += 1
                 _log.exception("a line cannot be run", line=line.number, error=type(error).__name__)
                 if oddities >= MOST_ODDITIES:
-                    return self._tell_oddity(line, request)
+                    return self._render_oddity(line, request)
                 problem = UpstreamUnclear("The call could not be made.")
             repeats += 1
             is_unclear = isinstance(problem, UpstreamUnclear)
-            failures += is_unclear and way.lane.has_answered(PROOF_SECONDS)
+            failures += is_unclear and to.limiter.has_answered(PROOF_SECONDS)
             if failures >= MOST_FAILURES:
-                return self._tell_failure(line, request, problem)
-            way = self._find_way()
+                return self._render_failure(line, request, problem)
+            to = self.find_destination()
             if not await self._wait(problem, repeats):
                 return None
-            if not await self._enter(way):
+            if not await self._enter(to):
                 return None
 
-    async def _call(self, line: Line, request: Request, way: Way) -> LineResult:
-        """One call, whose place is given back at its end. UpstreamError."""
-        lane, moderator, begun = way.lane, way.moderator, asyncio.get_running_loop().time()
+    async def _call(self, line: Line, request: Request, to: Destination) -> LineResult:
+        """Make one call, which returns its place. UpstreamError."""
+        limiter, moderator, begun = to.limiter, to.moderator, asyncio.get_running_loop().time()
         try:
             call = read_call(request.body)
             body = call.to_upstream(moderator.route.upstream_model)
-            with self._tools.base.calls.time(moderator.route.provider_name, "moderate"):
+            with self.calls.time(moderator.route.provider_name, "moderate"):
                 answer = await moderator.upstream.moderate(body)
         except UpstreamRejected as error:
-            lane.note_answer()
+            limiter.note_answer()
             fault = _write_error(error.message, "invalid_request_error", "invalid_value", "input")
-            return self._tell(line, request, 400, fault)
+            return self._render(line, request, 400, fault)
         except UpstreamBusy as error:
-            lane.note_busy(error.retry_after)
-            lane.note_failure(begun)
+            limiter.note_busy(error.retry_after)
+            limiter.note_failure(begun)
             raise
         except UpstreamDenied:
-            lane.note_denial()
+            limiter.note_denial()
             raise
         except UpstreamError:
-            lane.note_failure(begun)
+            limiter.note_failure(begun)
             raise
         finally:
-            lane.leave()
-        lane.note_answer()
-        return self._tell(line, request, 200, {**answer, "model": call.model_id})
+            limiter.leave()
+        limiter.note_answer()
+        return self._render(line, request, 200, {**answer, "model": call.model_id})
 
-    def _tell_failure(self, line: Line, request: Request, problem: UpstreamError) -> LineResult:
+    def _render_failure(self, line: Line, request: Request, problem: UpstreamError) -> LineResult:
         late = isinstance(problem, UpstreamTimedOut)
         status, code = (504, "upstream_timeout") if late else (502, "upstream_error")
         fault = _write_error(problem.message, "server_error", code, None)
-        return self._tell(line, request, status, fault)
+        return self._render(line, request, status, fault)
 
-    def _tell_oddity(self, line: Line, request: Request) -> LineResult:
+    def _render_oddity(self, line: Line, request: Request) -> LineResult:
         fault = _write_error("The gateway cannot run this.", "server_error", "internal_error", None)
-        return self._tell(line, request, 500, fault)
+        return self._render(line, request, 500, fault)
 
-    def _tell(
+    def _render(
         self, line: Line, request: Request, status: int, body: dict[str, object]
     ) -> LineResult:
         return tell_answer(
             line.number,
-            request=self._tools.name_line(self._batch, line.number),
+            request=self.store.name_line(self.batch, line.number),
             custom_id=request.custom_id,
             call=mint_request_id(),
             status=status,
@@ -160,28 +155,28 @@ class LineCalls:
         )
 
     async def _wait(self, problem: UpstreamError, repeats: int) -> bool:
-        """Waits before the next call; False where the run is stopped meanwhile."""
+        """Wait before the next call; False where the run is stopped meanwhile."""
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(repeats - 1, 8))
         pause = max(problem.retry_after or 0.0, pause)
         pause *= random.uniform(0.8, 1.2)  # noqa: S311 - spreads retries, hides nothing
         try:
             async with asyncio.timeout(pause):
-                await self._stop.wait()
+                await self.stop.wait()
         except TimeoutError:
             return True
         return False
 
-    async def _enter(self, way: Way) -> bool:
-        """Waits for a place; False, without one, where the run is stopped meanwhile."""
-        account, name = self._batch.spec.request.account_name, self._batch.metadata.name
-        entering = asyncio.ensure_future(way.lane.enter(account, name, again=True))
-        stopping = asyncio.ensure_future(self._stop.wait())
+    async def _enter(self, to: Destination) -> bool:
+        """Wait for a place; False, without one, where the run is stopped meanwhile."""
+        account, name = self.batch.spec.request.account_name, self.batch.metadata.name
+        entering = asyncio.ensure_future(to.limiter.enter(account, name, again=True))
+        stopping = asyncio.ensure_future(self.stop.wait())
         try:
             await asyncio.wait((entering, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if not self._stop.is_set():
+            if not self.stop.is_set():
                 return True
             if entering.done():
-                way.lane.leave()
+                to.limiter.leave()
             return False
         finally:
             stopping.cancel()
@@ -190,7 +185,7 @@ class LineCalls:
 
 
 async def _read(line: Line) -> Request:
-    """The line's request; a long one is read beside everything else of this process."""
+    """The line's request; a long one is parsed in a thread, beside the event loop."""
     data = line.data or b""
     if len(data) <= LONG_BYTES:
         return read_request(data)

@@ -1,12 +1,13 @@
-"""Runs what is left of a batch's lines, at most as fast as its provider takes them.
+"""Runs the remaining lines of a batch, at most as fast as its provider takes them.
 
-Everything that a run knows follows from the input and from what is in the store, so that whoever
-goes on after a kill asks for no line again that stands there.
+All that a run knows follows from the input and from the results in the store, so that a process
+that continues after a kill repeats no line whose result is there.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -25,22 +26,29 @@ from gateway_core.batches.lifecycle import (
 )
 from gateway_core.batches.lines import Line
 from gateway_core.batches.results import LineResult, read_lines, read_sequence
+from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.errors import KubernetesError
 from gateway_core.providers.catalog import Model
+from gateway_core.providers.moderators import Moderators
 from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.batches.checkpoints import Checkpoints
-from gateway_operator.batches.lines import LineCalls, Way
-from gateway_operator.batches.tools import BatchTools
-from gateway_operator.batches.window import Window
-from gateway_operator.tasks.statuswriter import Superseded
+from gateway_operator.batches.limiter import ProviderLimiters
+from gateway_operator.batches.lines import Destination, LineCalls
+from gateway_operator.batches.slots import Slots
+from gateway_operator.batches.store import BatchStore
+from gateway_operator.batches.window import MOST_BYTES, Share, Window
+from gateway_operator.context import Context
+from gateway_operator.events import AdminEvents
+from gateway_operator.reconciler import Superseded
+from gateway_operator.tasks.calls import ProviderCalls
 
 LOOK_SECONDS = 1.0
-"""From one look at what has changed around the run to the next."""
+"""Between two checks of the batch, the provider and the shards."""
 PROGRESS_SECONDS = 5.0
 LONGEST_PROGRESS = 30.0
-"""Between two writes of the counts; of a long run they come less often."""
+"""Between two writes of the counts; less often in a long run."""
 GRACE_SECONDS = 540.0
-"""How long calls under way may take to end once no more are begun (§5.5: ten minutes)."""
+"""How long calls in flight may take to end once no more are begun (§5.5: ten minutes)."""
 STORE_PAUSE = 2.0
 HANDOVER_SECONDS = 12.0
 """The same where this process is to end."""
@@ -48,36 +56,52 @@ HANDOVER_SECONDS = 12.0
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """What all runs of a process share."""
+
+    context: Context
+    store: BatchStore
+    slots: Slots
+    limiters: ProviderLimiters
+    moderators: Moderators
+    calls: ProviderCalls
+    events: AdminEvents
+    budget: FairSemaphore = field(default_factory=lambda: FairSemaphore(MOST_BYTES))
+
+
 class Run:
-    """One run of a batch in this process; `find_model` raises GatewayError where it is gone."""
+    """One run of a batch in this process. `find_model` raises GatewayError where it is gone."""
 
     def __init__(
         self,
-        tools: BatchTools,
+        runner: Runner,
         batch: GatewayBatch,
         segments: Sequence[ObjectRef],
         find_model: Callable[[], Model],
     ) -> None:
-        self._tools = tools
+        self._runner = runner
+        self._context = runner.context
+        self._store = runner.store
         self._batch = batch
         self._find_model = find_model
         self._segments = segments
         self._name = batch.metadata.name
-        self._folder = tools.open_results(batch)
-        self._share = tools.budget.open(batch.spec.request.account_name)
-        self._checkpoints = Checkpoints(self._folder, self._share, tools.base.failpoints)
+        self._folder = runner.store.open_results(batch)
+        self._share = Share(runner.budget, batch.spec.request.account_name)
+        self._checkpoints = Checkpoints(self._folder, self._share, runner.context.failpoints)
         self._window = Window(self._share)
         self._done: set[int] = set()
         self._calls: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._room = asyncio.Event()
-        self._way: Way | None = None
+        self._destination: Destination | None = None
         self._trouble: tuple[Reason, str] | None = None
         self._trouble_at = float("-inf")
         self._failure: BaseException | None = None
         self._end: str | None = None
         self._makes_way = False
-        self._told: tuple[object, ...] = ()
+        self._reported: tuple[object, ...] = ()
         self._wake = asyncio.Event()
 
     @property
@@ -86,21 +110,18 @@ class Run:
         return self._checkpoints.age
 
     def stop(self) -> None:
-        """Has the run begin no more lines, and end once those under way have: another goes on."""
+        """Begin no more lines, and end once those in flight have: another process continues."""
         self._makes_way = False
         self._finish("")
 
     def look(self) -> None:
-        """The batch's object has changed."""
+        """Check the batch now, since its object has changed."""
         self._wake.set()
 
     async def run(self) -> str | None:
-        """Why no more lines are to be run, a value of `runEnd`; None where another is to go on.
-
-        Raises what the ports raise.
-        """
+        """Run the lines; the reason of the end (`runEnd`), or None where another run continues."""
         await self._load()
-        await self._look()
+        await self._check()
         tasks = [asyncio.create_task(part()) for part in (self._checkpoints.run, self._watch)]
         for part in tasks:
             part.add_done_callback(self._note_death)
@@ -127,7 +148,7 @@ class Run:
             self._share.close()
 
     async def _load(self) -> None:
-        """Takes in which lines have ended. What the store raises, RecordsDamaged."""
+        """Read which lines have ended. RecordsDamaged, and what the store raises."""
         keys = await self._folder.list_keys()
         completed = 0
         async with aclosing(self._folder.read(keys)) as results:
@@ -139,7 +160,7 @@ class Run:
         self._checkpoints.resume(sequence, completed, len(self._done) - completed)
 
     async def _pump(self) -> None:
-        """Begins the lines, one after the other, as far as there is room."""
+        """Begin the lines in order, as far as there is room."""
         if self._stop.is_set():
             return
         account, place = self._batch.spec.request.account_name, 0
@@ -151,53 +172,59 @@ class Run:
                 while not (self._window.has_room() and self._checkpoints.has_room):
                     self._room.clear()
                     await self._room.wait()
-                way = await self._wait_for_way()
-                await way.lane.enter(account, self._name)
+                to = await self._wait_for_destination()
+                await to.limiter.enter(account, self._name)
                 self._window.begin(place, len(line.data or b""))
-                call = asyncio.create_task(self._run_line(line, place, way))
+                call = asyncio.create_task(self._run_line(line, place, to))
                 self._calls.add(call)
                 call.add_done_callback(self._calls.discard)
         while self._calls and self._failure is None:
             await asyncio.wait(list(self._calls), return_when=asyncio.FIRST_COMPLETED)
 
     def _read_lines(self) -> AsyncGenerator[Line, None]:
-        """The lines; while the store is away it is asked again and again."""
+        """The lines; reads are repeated while the store is away."""
 
         async def wait(error: StoreUnavailable) -> None:
             _log.warning("the input of a batch cannot be read", object=self._name, error=str(error))
             await asyncio.sleep(STORE_PAUSE)
 
-        return read_lines(self._tools.base.store, self._segments, wait)
+        return read_lines(self._context.store, self._segments, wait)
 
-    async def _wait_for_way(self) -> Way:
-        while self._way is None:
+    async def _wait_for_destination(self) -> Destination:
+        while self._destination is None:
             self._room.clear()
             await self._room.wait()
-        return self._way
+        return self._destination
 
-    async def _run_line(self, line: Line, place: int, way: Way) -> None:
+    async def _run_line(self, line: Line, place: int, to: Destination) -> None:
         calls = LineCalls(
-            self._tools, self._batch, lambda: self._way or way, self._note_trouble, self._stop
+            self._store,
+            self._runner.calls,
+            self._runner.events,
+            self._batch,
+            lambda: self._destination or to,
+            self._note_trouble,
+            self._stop,
         )
         result: LineResult | None = None
         try:
-            result = await calls.run(line, way)
-        except Exception as error:  # the boundary: an odd line ends the run, which begins anew
+            result = await calls.run(line, to)
+        except Exception as error:  # the boundary: an odd line ends the run, which starts anew
             self._failure = self._failure or error
             self._finish("")
         self._window.end(place, len(result.text) if result else 0)
         if result is not None:
             self._checkpoints.add(result)
             outcome = "completed" if result.succeeded else "failed"
-            self._tools.base.metrics.batch_lines.labels(outcome).inc()
+            self._context.metrics.batch_lines.labels(outcome).inc()
         self._room.set()
 
     async def _end_calls(self) -> None:
-        """Waits for the calls under way, as long as may be."""
+        """Wait for the calls in flight, within the grace time."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         while self._calls:
-            # looked at anew: this process may be told to end meanwhile
+            # evaluated anew: the process may begin to shut down meanwhile
             seconds = GRACE_SECONDS if self._end or self._makes_way else HANDOVER_SECONDS
             left = begun + seconds - loop.time()
             if left <= 0:
@@ -205,7 +232,7 @@ class Run:
             await asyncio.wait(list(self._calls), timeout=min(left, LOOK_SECONDS))
 
     async def _flush(self, writer: asyncio.Task[None]) -> None:
-        """Has all results written; where another goes on, only as long as a moment."""
+        """Write all results; for a moment only, where another process continues."""
         flushing = asyncio.create_task(self._checkpoints.flush())
         seconds = HANDOVER_SECONDS if self._end == "" and not self._makes_way else None
         try:
@@ -218,7 +245,7 @@ class Run:
             flushing.cancel()
 
     def _note_death(self, part: asyncio.Task[None]) -> None:
-        """A part that should have gone on has ended: so does the run, which begins anew."""
+        """End the run, which starts anew, since one of its loops has failed."""
         error = None if part.cancelled() else part.exception()
         if error is not None:
             self._failure = self._failure or error
@@ -233,7 +260,7 @@ class Run:
         self._trouble, self._trouble_at = (reason, message), asyncio.get_running_loop().time()
 
     async def _watch(self) -> None:
-        """Looks at what is around the run, and tells how far it has come, until cancelled."""
+        """Check the batch and report progress, until cancelled."""
         loop = asyncio.get_running_loop()
         begun = written = loop.time()
         while True:
@@ -243,71 +270,61 @@ class Run:
             except TimeoutError:
                 pass
             self._wake.clear()
-            await self._look()
+            await self._check()
             self._room.set()
             pause = min(LONGEST_PROGRESS, max(PROGRESS_SECONDS, (loop.time() - begun) / 20))
-            if loop.time() - written >= pause and await self._tell():
+            if loop.time() - written >= pause and await self._report():
                 written = loop.time()
 
-    async def _look(self) -> None:
-        """Takes in whether the batch is to end, and where its calls go now."""
-        obj = self._tools.register.get(self._name)
-        if obj is None:
-            self._finish("")
-            return
-        batch = GatewayBatch.model_validate(obj)
-        if not is_running(batch):
-            # another owner has brought the run to its end
+    async def _check(self) -> None:
+        """Check whether the run has to end, and where its calls go now."""
+        runner, batch = self._runner, self._store.cache.get(self._name)
+        if batch is None or not is_running(batch):
+            # it is gone, or another owner has ended its run
             self._finish("")
             return
         if is_unwanted(batch):
             self._finish(Phase.CANCELLED)
             if batch.status.cancelling_time is None:
-                await self._write(record_cancelling(batch, self._tools.now()))
-        elif self._tools.now() >= find_deadline(batch):
+                await self._write(record_cancelling(batch, self._context.now()))
+        elif self._context.now() >= find_deadline(batch):
             self._finish(Phase.EXPIRED)
-        if not self._tools.base.shards.owns(batch.metadata.labels):
+        if not self._context.shards.owns(batch.metadata.labels):
             self._finish("")
         if self._end is not None:
-            self._tools.runs.note_leaving(self._name)
-        elif self._tools.runs.is_due(self._name):
+            runner.slots.note_leaving(self._name)
+        elif runner.slots.is_due(self._name):
             self._makes_way = True
             self._finish("")
         try:
-            moderator = await self._tools.moderators.find(self._find_model())
+            moderator = await runner.moderators.find(self._find_model())
         except GatewayError as error:
-            self._way = None
+            self._destination = None
             self._note_trouble(Reason.PROVIDER_UNAVAILABLE, error.message)
         else:
-            provider = moderator.route.provider_name
-            lane = self._tools.lanes.open(provider, self._tools.allow(provider))
-            self._way = Way(moderator, lane)
+            limiter = runner.limiters.open(moderator.route.provider_name)
+            self._destination = Destination(moderator, limiter)
 
-    async def _tell(self) -> bool:
-        """Writes how far the run has come, if that is news; whether it was written."""
-        obj = self._tools.register.get(self._name)
-        loop = asyncio.get_running_loop()
+    async def _report(self) -> bool:
+        """Write the progress, if it has changed; whether it was written."""
+        batch, loop = self._store.cache.get(self._name), asyncio.get_running_loop()
         waits = self._trouble
         if waits is not None and loop.time() - self._trouble_at > LONGEST_PROGRESS:
             waits = self._trouble = None
-        told = (self._checkpoints.completed, self._checkpoints.failed, waits)
-        if obj is None or told == self._told:
+        report = (self._checkpoints.completed, self._checkpoints.failed, waits)
+        if batch is None or report == self._reported or not is_running(batch):
             return False
-        batch = GatewayBatch.model_validate(obj)
-        if not is_running(batch):
+        if not await self._write(record_progress(batch, *report, self._context.now())):
             return False
-        progress = record_progress(batch, *told, self._tools.now())
-        if not await self._write(progress):
-            return False
-        self._told = told
+        self._reported = report
         return True
 
     async def _write(self, status: dict[str, object]) -> bool:
-        obj = self._tools.register.get(self._name)
-        if obj is None:
+        batch = self._store.cache.get(self._name)
+        if batch is None:
             return False
         try:
-            await self._tools.register.commit(obj, status)
+            await self._store.commit(batch, status)
         except Superseded:
             self._wake.set()
             return False

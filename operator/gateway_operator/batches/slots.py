@@ -1,8 +1,8 @@
-"""Places for work that goes through a whole batch, so that its memory is bounded for all together.
+"""Slots for work that reads a whole batch, which bound its memory for all batches together.
 
-Accounts share them as `FairSemaphore` tells: one that has many batches leaves room for the others.
-Where batches still wait, the run that has gone on longest, of the account that has most, makes way:
-a provider that answers nobody for a day keeps no other batch waiting as long.
+Accounts share them fairly: an account with many batches leaves room for others. Where batches still
+wait, the longest run of the account with the most makes way for one: a provider that is down for
+a day does not block the batches of all others.
 """
 
 import asyncio
@@ -12,12 +12,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from gateway_core.concurrency import FairSemaphore
 
+CHECKS_AT_ONCE = 4
+RUNS_AT_ONCE = 48
+"""Each keeps some MiB beside its share of the byte budget, at 50,000 lines."""
+ENDINGS_AT_ONCE = 8
+"""Each keeps up to 16 MiB of results that are ahead of others."""
 SLICE_SECONDS = 300.0
-"""For which a place is held at least; to take up a run again costs seconds."""
+"""The least time that a slot is held; to resume a run costs seconds."""
 
 
 class Slots:
-    """So many places, each for one batch. For one event loop."""
+    """Slots for one kind of work, each for one batch. For one event loop."""
 
     def __init__(self, count: int) -> None:
         self._places = FairSemaphore(count)
@@ -29,7 +34,7 @@ class Slots:
     async def take(
         self, account: str, name: str, seconds: float | None = None
     ) -> AsyncIterator[bool]:
-        """Holds a place; False, without one, where `wake` or the end of `seconds` came before."""
+        """Hold a slot; False, without one, where `wake` or the end of `seconds` came first."""
         async with AsyncExitStack() as stack:
             has_place = await self._enter(stack, account, name, seconds)
             if has_place:
@@ -41,23 +46,23 @@ class Slots:
                 self._leaving.discard(name)
 
     def wake(self, name: str) -> None:
-        """The batch has changed: if it waits, it waits no longer."""
+        """End the batch's wait, if it waits: it has changed."""
         change = self._changes.get(name)
         if change is not None:
             change.set()
 
     def wake_all(self) -> None:
-        """Has nobody wait any longer."""
+        """End all waits."""
         for change in self._changes.values():
             change.set()
 
     def note_leaving(self, name: str) -> None:
-        """The batch is to give its place back before long, whoever waits."""
+        """Note that the batch returns its slot soon, whether another waits or not."""
         if name in self._held:
             self._leaving.add(name)
 
     def is_due(self, name: str) -> bool:
-        """Whether the batch is to give up its place to one that waits; told once for each."""
+        """Whether the batch has to give its slot to one that waits; True once for each."""
         if self._places.waiting <= len(self._leaving):
             return False
         staying = {n: held for n, held in self._held.items() if n not in self._leaving}
@@ -87,3 +92,20 @@ class Slots:
             waking.cancel()
             await asyncio.gather(entering, waking, return_exceptions=True)
         return not entering.cancelled()
+
+
+class BatchSlots:
+    """The slots of one process."""
+
+    def __init__(self) -> None:
+        self.checks = Slots(CHECKS_AT_ONCE)
+        self.runs = Slots(RUNS_AT_ONCE)
+        self.endings = Slots(ENDINGS_AT_ONCE)
+
+    def wake(self, name: str | None = None) -> None:
+        """End the wait of a batch that has changed; of all batches without a name."""
+        for slots in (self.checks, self.runs, self.endings):
+            if name is None:
+                slots.wake_all()
+            else:
+                slots.wake(name)

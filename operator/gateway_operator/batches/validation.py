@@ -1,15 +1,16 @@
-"""The first step of a batch: all its lines are checked, and their money is held (§5.4)."""
+"""The first step of a batch: all its lines are validated, and their money is held (§5.4)."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 from gateway_core.accounts.guardrails import Policy
 from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.conditions import Reason
 from gateway_core.api.errors import Forbidden, InvalidRequest, NotFound
-from gateway_core.api.resource import Object, ObjectRef
+from gateway_core.api.resource import ObjectRef
 from gateway_core.api.times import parse_time
 from gateway_core.batches.lifecycle import find_deadline, record_failure, record_start
 from gateway_core.batches.lines import LONG_BYTES, Problem, Validation
@@ -17,73 +18,77 @@ from gateway_core.batches.results import STEP_BYTES, read_pieces
 from gateway_core.billing.prices import Usage, quote, select_price
 from gateway_core.providers.catalog import Model
 from gateway_core.providers.moderation import read_call
+from gateway_core.providers.moderators import Moderators
 from gateway_core.storage.content import ContentDamaged
 from gateway_core.storage.objects import ObjectMissing
-from gateway_operator.batches.holds import Money
-from gateway_operator.batches.intake import Intake, NotYet, Unfit
-from gateway_operator.batches.tools import BatchTools
+from gateway_operator.accounts.credentials import NotYet
+from gateway_operator.batches.holds import BatchHolds
+from gateway_operator.batches.inputs import BatchInputs, Unfit
+from gateway_operator.batches.slots import Slots
+from gateway_operator.batches.store import BatchStore
+from gateway_operator.context import Context
+from gateway_operator.reconciler import AT_ONCE, Next, after
 
 PAUSE_SECONDS = 2.0
 
 
-class Checking:
-    """Checks batches, a few at a time."""
+@dataclass(eq=False)
+class Validator:
+    """Validates batches, a few at a time."""
 
-    def __init__(self, tools: BatchTools, intake: Intake, money: Money) -> None:
-        self._tools = tools
-        self._intake = intake
-        self._money = money
+    context: Context
+    store: BatchStore
+    inputs: BatchInputs
+    holds: BatchHolds
+    moderators: Moderators
+    slots: Slots
 
-    async def validate(self, obj: Object, batch: GatewayBatch) -> bool:
-        """Records that the batch is in progress, or by what it fails. Whether it can go on."""
-        tools = self._tools
-        obj = await self._intake.mark(obj, batch)
-        batch = GatewayBatch.model_validate(obj)
-        if not tools.base.shards.owns(batch.metadata.labels):
-            return True
+    async def validate(self, batch: GatewayBatch) -> Next:
+        """Record that the batch is in progress, or why it fails."""
+        context = self.context
+        batch = await self.inputs.mark(batch)
+        if not context.shards.owns(batch.metadata.labels):
+            return AT_ONCE
         checked: Validation | None = None
         try:
             self._check_time(batch)
-            policy = self._intake.find_policy(batch)
+            policy = self.inputs.find_policy(batch)
             account, name = batch.spec.request.account_name, batch.metadata.name
-            async with tools.checks.take(account, name, tools.left(batch)) as has_place:
-                if not has_place:
-                    return True
-                # within: of a large File alone its list of segments is hundreds of KiB
-                segments = await self._intake.find_segments(batch)
-                checked = await self._check(segments)
+            async with self.slots.take(account, name, self.store.seconds_left(batch)) as has_slot:
+                if not has_slot:
+                    return AT_ONCE
+                # inside the slot: the list of segments of a large File alone is hundreds of KiB
+                checked = await self._check(await self.inputs.find_segments(batch))
             model = self._find_model(checked, policy)
-            reserved = await self._money.hold(
-                batch, self._price(batch, model), checked.total, policy
-            )
+            price = self._price(batch, model)
+            reserved = await self.holds.hold(batch, price, checked.total, policy)
         except Unfit as unfit:
-            now, total = tools.now(), checked.total if checked else 0
+            now, total = context.now(), checked.total if checked else 0
             model_id = checked.model if checked else None
             failure = record_failure(batch, unfit.reason, unfit.problems, total, now, model_id)
-            await tools.register.commit(obj, failure)
-            tools.base.metrics.count_batch_end(failure["phase"], tools.age(batch))
-            tools.base.failpoints.reach("after-batch-end")
-            return True
+            await self.store.commit(batch, failure)
+            context.metrics.count_batch_end(failure["phase"], context.age(batch))
+            context.failpoints.reach("after-batch-end")
+            return AT_ONCE
         except NotYet:
-            tools.queue.add_after(batch.metadata.name, PAUSE_SECONDS)
-            return False
-        tools.base.failpoints.reach("before-batch-start")
+            return after(PAUSE_SECONDS)
+        context.failpoints.reach("before-batch-start")
         start = record_start(
             batch,
             model_id=model.model_id,
             service=model.service,
             total=checked.total,
             reserved=reserved,
-            now=tools.now(),
+            now=context.now(),
         )
-        await tools.register.commit(obj, start)
-        tools.base.failpoints.reach("after-batch-start")
-        return True
+        await self.store.commit(batch, start)
+        context.failpoints.reach("after-batch-start")
+        return AT_ONCE
 
     async def _check(self, segments: Sequence[ObjectRef]) -> Validation:
         validation = Validation(_check_body)
         try:
-            async with aclosing(read_pieces(self._tools.base.store, segments)) as pieces:
+            async with aclosing(read_pieces(self.context.store, segments)) as pieces:
                 async for piece in pieces:
                     for start in range(0, len(piece), STEP_BYTES):
                         step = piece[start : start + STEP_BYTES]
@@ -101,20 +106,20 @@ class Checking:
         return validation
 
     def _check_time(self, batch: GatewayBatch) -> None:
-        """Unfit where the window has ended: what the batch has waited for may never come."""
-        if self._tools.now() >= find_deadline(batch):
+        """Raise Unfit where the window has ended: what the batch waits for may never come."""
+        if self.context.now() >= find_deadline(batch):
             text = "The completion window ended before the batch could be begun."
             raise Unfit(Reason.DEADLINE_EXCEEDED, Problem("batch_expired", text))
 
     def _find_model(self, checked: Validation, policy: Policy | None) -> Model:
-        """The model that all lines name, where nothing is wrong with any. Unfit."""
+        """The model that all lines name, if all lines are valid. Unfit."""
         if checked.problems:
             raise Unfit(Reason.INVALID_REQUEST, *checked.problems)
         if policy is not None and policy.closed:
             fault = Problem("model_not_allowed", "The key has more guardrails than it may have.")
             raise Unfit(Reason.MODEL_NOT_ALLOWED, fault)
         try:
-            return self._tools.moderators.find_model(checked.model or "", policy)
+            return self.moderators.find_model(checked.model or "", policy)
         except NotFound as error:
             reason, code = Reason.INVALID_REQUEST, "model_not_found"
             text = error.message

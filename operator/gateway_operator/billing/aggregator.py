@@ -1,8 +1,8 @@
-"""Folds ended runs into usage objects, many at a time: what the closing of a run waits for.
+"""The usage aggregator: folds the charges of ended runs into usage objects, many in one write.
 
-The first of an account's day is written at once, what comes within a pause after it together: a
-lone task is closed without delay, and a busy account costs one write in that time. Where a write
-takes long, as the object of an account with a thousand keys in use does, the pause is longer too.
+The first run of an account's day is written at once, those within a pause after it together: a lone
+task is closed without delay, and a busy account costs one write in that time. The pause grows with
+the time that a write takes, which is long for an account with a thousand keys in use.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from gateway_operator.metrics import Metrics
 
 _MOST_PAUSE = 10.0
 _MOST_BATCHES = 1000
-"""Accounts and days kept in memory between two batches of theirs."""
+"""Accounts and days kept in memory between two of their writes."""
 
 
 class UsageAggregator:
-    """Group commit: of those that wait, one writes for all."""
+    """Group commit: one of the waiting calls writes for all."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class UsageAggregator:
 
     @property
     def waiting(self) -> int:
-        """How many ended tasks wait for a write."""
+        """Runs that wait for a write."""
         return sum(len(batch.waiting) for batch in self._batches.values())
 
     async def fold(self, task: Object) -> None:
-        """Returns once the ended run's charge is in its account's usage. AggregationDeferred.
+        """Return once the ended run's charge is in its account's usage. FoldDeferred.
 
-        A batch that has not run a line has nothing to be told of.
+        A batch that has not run a line has no charge.
         """
         if is_aggregated(task) or not has_charge(task):
             return
@@ -76,7 +76,7 @@ class UsageAggregator:
             batch.users -= 1
 
     def acknowledge(self, task: Object) -> None:
-        """Tells that the run is marked: its name may be dropped with the next write."""
+        """Note that the run is marked as folded: its name may be dropped with the next write."""
         if not has_charge(task):
             return
         charge = read_charge(task)
@@ -85,7 +85,7 @@ class UsageAggregator:
             batch.marked.add(charge.uid)
 
     async def _write(self, account: str, day: str, batch: "_Batch") -> None:
-        """One batch of what waits; those that failed with it are told so."""
+        """Write for one group of waiting runs; all of them fail with it."""
         loop = asyncio.get_running_loop()
         if not batch.full.is_set():
             try:
@@ -101,7 +101,7 @@ class UsageAggregator:
             done = await aggregate_runs(
                 self._kube, account, day, list(chosen.values()), marked, self._now()
             )
-        except Exception as error:  # all that waited for this write are told
+        except Exception as error:  # raised to all that waited for this write
             done = set(chosen)
             text = f"not folded: {type(error).__name__}: {error}"
             batch.failures.update(dict.fromkeys(chosen, text))
@@ -118,13 +118,13 @@ class UsageAggregator:
     def _find_batch(self, account: str, day: str) -> "_Batch":
         key = account, day
         if key not in self._batches and len(self._batches) >= _MOST_BATCHES:
-            # what was acknowledged there is found out again, should its room be needed
+            # the acknowledgements lost here are found again should their room be needed
             self._batches = {k: batch for k, batch in self._batches.items() if batch.users}
         return self._batches.setdefault(key, _Batch())
 
 
 class _Batch:
-    """What waits for one account's day, and whose turn it is to write."""
+    """Runs that wait for one account's day, and the lock of the write."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, Object] = {}

@@ -1,1 +1,1 @@
-"""Callbacks on their way: who may go when, what they are signed with, and the attempt itself."""
+"""Callbacks: the client, its limiter and the signing keys."""

@@ -1,17 +1,18 @@
-"""Who may send when: a receiver that hangs holds up its own callbacks and nobody else's.
+"""The limiter of callback attempts: a receiver that hangs delays its own callbacks alone.
 
-Each attempt passes three gates. The first is of its account and host; one whose last attempt hung
-lets a single one through until it answers again, one that answers late a few. The second is of the
-account, so that a host of its own for each task gains it nothing; there the slow ones have a gate
-that the account's other hosts do not use. The third is of the process, where the accounts that wait
-take turns. What waits at one gate holds nothing of those that come after it.
+Each attempt passes three semaphores. The first is of its account and host; a host whose last
+attempt hung gets a single place until it answers again, one that answers late a few. The second is
+of the account, so that a host of its own for each task gains it nothing; there the slow hosts have
+a semaphore apart from the account's other hosts. The third is of the process, where waiting
+accounts take turns. An attempt that waits at one of them holds no place of the later ones.
 """
 
-import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+
+from gateway_core.concurrency import FairSemaphore
 
 PER_HOST = 8
 PER_LATE_HOST = 4
@@ -23,82 +24,30 @@ MOST_IDLE_HOSTS = 10_000
 """Hosts remembered as slow while nothing is sent to them."""
 
 
-class Gate:
-    """Lets `limit` through at once; the limit may change meanwhile.
+def _bound(places: int) -> FairSemaphore:
+    """A semaphore that gives any free place to the holder that has the fewest."""
+    return FairSemaphore(places, alone=places)
 
-    Those who wait have lines, by `line`, which take turns; within one it is first come, first in.
-    """
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.inside = 0
-        self._lines: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-
-    @property
-    def idle(self) -> bool:
-        """Whether nobody is inside or waiting."""
-        return not self.inside and not self._lines
-
-    async def enter(self, line: str = "") -> None:
-        """Returns once there is room."""
-        if self.inside < self.limit and not self._lines:
-            self.inside += 1
-            return
-        turn = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(line, deque()).append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.cancelled():
-                self._go_away(line, turn)
-            else:
-                self.leave()
-            raise
-
-    def leave(self) -> None:
-        """Makes room for the next."""
-        self.inside -= 1
-        self._let_in()
-
-    def set_limit(self, limit: int) -> None:
-        """Changes how many may be inside; those that are stay."""
-        self.limit = limit
-        self._let_in()
-
-    def _let_in(self) -> None:
-        while self._lines and self.inside < self.limit:
-            line, waiting = self._lines.popitem(last=False)
-            turn = waiting.popleft()
-            if waiting:
-                self._lines[line] = waiting
-            if not turn.done():
-                self.inside += 1
-                turn.set_result(None)
-
-    def _go_away(self, line: str, turn: asyncio.Future[None]) -> None:
-        waiting = self._lines.get(line)
-        if waiting is None:
-            return
-        with suppress(ValueError):
-            waiting.remove(turn)
-        if not waiting:
-            self._lines.pop(line)
+def _is_idle(semaphore: FairSemaphore) -> bool:
+    return not semaphore.held and not semaphore.waiting
 
 
 @dataclass(slots=True)
 class Lane:
-    """The way to one host for one account.
+    """The attempts of one account at one host.
 
-    For whoever uses it to set: whether an attempt takes long, and whether it is answered then.
+    The client sets `is_slow`, whether an attempt takes long, and `answers`, whether it is answered
+    then.
     """
 
-    gate: Gate
+    semaphore: FairSemaphore
     is_slow: bool = False
     answers: bool = False
 
     @property
     def limit(self) -> int:
-        """How many attempts may be under way."""
+        """How many attempts may be in flight."""
         if not self.is_slow:
             return PER_HOST
         return PER_LATE_HOST if self.answers else PER_SLOW_HOST
@@ -106,56 +55,56 @@ class Lane:
 
 @dataclass(slots=True)
 class _Account:
-    quick: Gate = field(default_factory=lambda: Gate(PER_ACCOUNT))
-    slow: Gate = field(default_factory=lambda: Gate(PER_ACCOUNT_SLOW))
+    quick: FairSemaphore = field(default_factory=lambda: _bound(PER_ACCOUNT))
+    slow: FairSemaphore = field(default_factory=lambda: _bound(PER_ACCOUNT_SLOW))
 
 
-class Lanes:
-    """All lanes of a process."""
+class CallbackLimiter:
+    """All lanes of the process."""
 
     def __init__(self) -> None:
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._idle: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._accounts: dict[str, _Account] = {}
-        self._all = Gate(IN_ALL)
+        self._all = _bound(IN_ALL)
         self._taken = 0
 
     @property
     def running(self) -> int:
-        """How many attempts are under way."""
-        return self._all.inside
+        """Attempts in flight."""
+        return self._all.held
 
     @property
     def waiting(self) -> int:
-        """How many stand at one of the gates."""
-        return self._taken - self._all.inside
+        """Attempts that wait for one of the semaphores."""
+        return self._taken - self._all.held
 
     @asynccontextmanager
     async def take(self, account: str, host: str) -> AsyncIterator[Lane]:
-        """A place in the lane, once it is there; the lane itself, to say whether it is slow."""
-        lane = self._lanes.setdefault((account, host), Lane(Gate(PER_HOST)))
+        """Hold a place for one attempt; its lane, on which the client notes whether it is slow."""
+        lane = self._lanes.setdefault((account, host), Lane(_bound(PER_HOST)))
         self._idle.pop((account, host), None)
         self._taken += 1
         try:
-            async with _inside(lane.gate):
-                gates = self._accounts.setdefault(account, _Account())
-                # as it is now: the ones before may have found the host slow meanwhile
-                second = gates.slow if lane.is_slow else gates.quick
-                async with _inside(second), _inside(self._all, account):
+            async with lane.semaphore.take(host):
+                semaphores = self._accounts.setdefault(account, _Account())
+                # decided now: earlier attempts may have found the host slow meanwhile
+                second = semaphores.slow if lane.is_slow else semaphores.quick
+                async with second.take(account), self._all.take(account):
                     try:
                         yield lane
                     finally:
-                        lane.gate.set_limit(lane.limit)
+                        lane.semaphore.resize(lane.limit)
         finally:
             self._taken -= 1
             self._tidy(account, host, lane)
 
     def _tidy(self, account: str, host: str, lane: Lane) -> None:
-        """Forgets what nobody uses, except which hosts are slow."""
-        gates = self._accounts.get(account)
-        if gates is not None and gates.quick.idle and gates.slow.idle:
+        """Forget what is not in use, except which hosts are slow."""
+        semaphores = self._accounts.get(account)
+        if semaphores is not None and _is_idle(semaphores.quick) and _is_idle(semaphores.slow):
             self._accounts.pop(account)
-        if not lane.gate.idle:
+        if not _is_idle(lane.semaphore):
             return
         if not lane.is_slow:
             self._lanes.pop((account, host), None)
@@ -163,12 +112,3 @@ class Lanes:
         self._idle[account, host] = None
         if len(self._idle) > MOST_IDLE_HOSTS:
             self._lanes.pop(self._idle.popitem(last=False)[0])
-
-
-@asynccontextmanager
-async def _inside(gate: Gate, line: str = "") -> AsyncIterator[None]:
-    await gate.enter(line)
-    try:
-        yield
-    finally:
-        gate.leave()

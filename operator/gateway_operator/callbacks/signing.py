@@ -1,14 +1,14 @@
-"""The keys that each account's callbacks are signed with, read from its Secrets by reference.
+"""The keys that sign each account's callbacks, read from its Secrets by reference.
 
-Read anew every half minute, so that a rotation is taken up without a restart. A key is in memory
-and nowhere else: no log, event, condition or error has any of it.
+Read anew every half minute, so that a rotation takes effect without a restart. A key is in memory
+alone: no log, event, condition or error contains any part of it.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from gateway_core.api.account import AccountSpec, GatewayAccount, SecretKeyRef
@@ -20,9 +20,9 @@ from gateway_core.kube.informer import Cache
 
 READ_SECONDS = 30.0
 MISSING_SECONDS = 2.0
-"""How long a secret that is not there is taken to be absent still."""
+"""How long a missing secret is not looked for again."""
 UNUSED_SECONDS = 600.0
-"""How long a key is kept that nobody asks for: its account, or the reference, is gone."""
+"""How long an unused key is kept: its account, or the reference, is gone."""
 
 
 _Place = tuple[str, str]
@@ -30,7 +30,7 @@ _Place = tuple[str, str]
 
 
 class NoKey(Exception):
-    """Nothing can be signed for the account now; the text says what an admin must mend."""
+    """Nothing can be signed for the account now; the text says what an admin must fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +42,15 @@ class _Read:
     at: float
 
 
+@dataclass(eq=False)
 class Keyring:
     """Signing keys by account."""
 
-    def __init__(
-        self, accounts: Cache[GatewayAccount], kube: KubernetesClient, now: Callable[[], datetime]
-    ) -> None:
-        self._accounts = accounts
-        self._kube = kube
-        self._now = now
-        self._known: dict[_Place, _Read] = {}
-        self._locks: dict[_Place, asyncio.Lock] = {}
+    accounts: Cache[GatewayAccount]
+    kube: KubernetesClient
+    now: Callable[[], datetime]
+    _known: dict[_Place, _Read] = field(default_factory=dict, init=False)
+    _locks: dict[_Place, asyncio.Lock] = field(default_factory=dict, init=False)
 
     async def find(self, account: str) -> list[bytes]:
         """The account's keys, newest first: two while one is rotated out (contract §11.2).
@@ -61,7 +59,7 @@ class Keyring:
             NoKey: there is no account, reference, Secret or usable secret.
             KubernetesUnavailable: the Secret was never read, and cannot be now.
         """
-        entry = self._accounts.get(account)
+        entry = self.accounts.get(account)
         if entry is None:
             raise NoKey(f"GatewayAccount {account} does not exist")
         if entry.spec.webhook_secret_ref is None:
@@ -69,14 +67,14 @@ class Keyring:
         keys = [await self._read(entry.spec.webhook_secret_ref)]
         previous = self._previous(entry.spec)
         if previous is not None:
-            # what is on its way out need not be there any more
+            # the previous secret may be deleted before its time is over
             with suppress(NoKey):
                 keys.append(await self._read(previous))
         return keys
 
     def _previous(self, spec: AccountSpec) -> SecretKeyRef | None:
         previous = spec.previous_webhook_secret_ref
-        if previous is None or parse_time(previous.expiration_time) <= self._now():
+        if previous is None or parse_time(previous.expiration_time) <= self.now():
             return None
         return previous
 
@@ -84,7 +82,7 @@ class Keyring:
         place = ref.name, ref.key
         known = self._find_fresh(place)
         if known is None:
-            # very many may be due at once: one of them asks
+            # very many tasks may be due at once: one of them reads the Secret
             async with self._locks.setdefault(place, asyncio.Lock()):
                 known = self._find_fresh(place) or await self._renew(place, ref)
         if known.key is None:
@@ -111,7 +109,7 @@ class Keyring:
         return renewed
 
     def _tidy(self) -> None:
-        """Forgets what nobody has asked for in a while."""
+        """Forget keys that were not used for a while."""
         since = time.monotonic() - UNUSED_SECONDS
         for place in [place for place, known in self._known.items() if known.at < since]:
             del self._known[place]
@@ -119,7 +117,7 @@ class Keyring:
 
     async def _ask(self, ref: SecretKeyRef) -> tuple[bytes | None, str]:
         try:
-            data = await self._kube.read_secret(ref.name)
+            data = await self.kube.read_secret(ref.name)
         except ObjectNotFound:
             return None, f"there is no Secret {ref.name}"
         except RequestForbidden:
@@ -137,9 +135,10 @@ class Keyring:
 
 
 class AwaitingSecret:
-    """Names of waiting tasks by account, the first of which is to look; `wake` has one looked at.
+    """Tasks that wait until their account has a secret, by account.
 
-    It is woken as well when its account changes.
+    A tenant without a secret can have very many of them. The first of each account looks for it,
+    again when the account changes, and then all others of the account are woken by `wake`.
     """
 
     def __init__(self, accounts: Cache[GatewayAccount], wake: Callable[[str], None]) -> None:
@@ -149,14 +148,14 @@ class AwaitingSecret:
         accounts.subscribe(self._notice)
 
     def join(self, name: str, account: str) -> bool:
-        """Takes in that the task waits; whether it is the one to look."""
+        """Note that the task waits; whether it is the one to look."""
         names = self._waiting.setdefault(account, {})
         names[name] = None
         self._accounts[name] = account
         return next(iter(names)) == name
 
     def leave(self, name: str) -> None:
-        """Takes in that the task waits no longer; another looks in its place."""
+        """Note that the task no longer waits; another one looks in its place."""
         account = self._accounts.pop(name, None)
         if account is None:
             return
@@ -169,7 +168,7 @@ class AwaitingSecret:
             self._wake(next(iter(names)))
 
     def release(self, account: str) -> None:
-        """Wakes all that wait, since the account has a secret."""
+        """Wake all tasks of an account, since it has a secret."""
         for name in self._waiting.pop(account, ()):
             del self._accounts[name]
             self._wake(name)

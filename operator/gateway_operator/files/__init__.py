@@ -1,1 +1,1 @@
-"""Files: taken in, kept until they expire, and removed with their bytes."""
+"""Files: checked, expired, removed with their bytes, and compared with the object store."""

@@ -1,13 +1,14 @@
-"""Takes a file in: what an admin made is labelled, or told why not, and `Ready` says what is there.
+"""Checks files: labels those that an admin made, and reports in `Ready` what is wrong with one.
 
-The API and the operator make files with all that they need. One that kubectl made, or that was put
-back from a backup, has neither shard nor finalizer until it is found to be in order.
+The API and the operator make files with all that they need. A file made with kubectl, or restored
+from a backup, has neither shard nor finalizer until it is found to be valid.
 """
 
 import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from gateway_core.api.account import GatewayAccount
 from gateway_core.api.conditions import ConditionType, Reason, update_conditions
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import FILE_PREFIX, Ownership, name_to_id
@@ -15,6 +16,7 @@ from gateway_core.api.resource import Object
 from gateway_core.api.times import format_time
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.uploads import is_settled
+from gateway_core.kube.informer import Cache
 from gateway_core.providers.catalog import Problem
 from gateway_core.storage.content import find_foreign
 from gateway_core.storage.objects import ObjectMissing
@@ -22,63 +24,65 @@ from gateway_operator.files.storage import FileStorage, find_lacking
 from gateway_operator.uploads.settlement import name_file
 
 AT_ONCE = 4
-"""Files whose bytes are looked at at one time."""
+"""Files whose bytes are checked concurrently."""
 HEADS_AT_ONCE = 8
 WHOLE = "all bytes are there"
 
 
 def read_ready(obj: Object) -> dict[str, Any] | None:
-    """The condition `Ready` as it stands."""
+    """The condition `Ready`."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return next((c for c in conditions if c["type"] == ConditionType.READY), None)
 
 
-def is_taken_in(obj: Object) -> bool:
-    """Whether `Ready` was ever written, and what the gateway needs is there if it is True."""
+def is_checked(obj: Object) -> bool:
+    """Whether `Ready` was written, and the metadata is complete if it is True."""
     ready = read_ready(obj)
     return ready is not None and (ready["status"] != "True" or not find_lacking(obj))
 
 
 class Intake:
-    """Checks files and says in `Ready` what it found."""
+    """Checks files and reports in `Ready`."""
 
-    def __init__(self, tools: FileStorage) -> None:
-        self._tools = tools
+    def __init__(self, storage: FileStorage, accounts: Cache[GatewayAccount]) -> None:
+        self._storage = storage
+        self._context = storage.context
+        self._accounts = accounts
         self._places = asyncio.Semaphore(AT_ONCE)
 
-    async def take_in(self, obj: Object) -> Object:
-        """Labels it and tells whether its bytes are there; the new object.
+    async def check(self, obj: Object) -> Object:
+        """Label a file and report whether its bytes are there; the new object.
 
-        One whose Upload was settled with another object is one that came too late, and goes.
-        Raises WriteConflict, ObjectNotFound, StoreUnavailable, KubernetesUnavailable.
+        A file whose Upload was settled with another object was made too late, and is deleted.
+        Raises WriteConflict, ObjectNotFound, StoreUnavailable, RecordUnavailable.
         """
         async with self._places:
             if await self._is_late(obj):
                 meta = obj["metadata"]
-                await self._tools.kube.delete(GatewayFile.plural, meta["name"], uid=meta["uid"])
+                await self._context.kube.delete(GatewayFile.plural, meta["name"], uid=meta["uid"])
                 return obj
-            problem = self._check(obj)
+            problem = self._find_problem(obj)
             lacking = find_lacking(obj)
             if problem is None and lacking:
-                obj = await self._tools.kube.patch(GatewayFile.plural, obj, {"metadata": lacking})
+                obj = await self._context.kube.patch(GatewayFile.plural, obj, {"metadata": lacking})
             return await self.show(obj, problem or await self.find_missing(obj))
 
     async def find_missing(self, obj: Object) -> Problem | None:
-        """What of a file's bytes is not there, or of another size. StoreUnavailable."""
+        """The problem of a file whose bytes are missing or of another size. StoreUnavailable."""
         segments = obj["spec"]["request"]["segments"]
         wrong: list[str] = []
         for start in range(0, len(segments), HEADS_AT_ONCE):
             part = segments[start : start + HEADS_AT_ONCE]
-            wrong += filter(None, await asyncio.gather(*map(self._look_at, part)))
+            wrong += filter(None, await asyncio.gather(*map(self._check_segment, part)))
         if not wrong:
             return None
         first = f"{wrong[0]} ({len(wrong)} of {len(segments)} parts)"
         return Problem(Reason.BYTES_MISSING, first)
 
     async def show(self, obj: Object, problem: Problem | None) -> Object:
-        """Writes `Ready` where it says something else; the new object, with an event if it is bad.
+        """Write `Ready` where it differs; the new object. With an event if there is a problem.
 
-        WriteConflict, ObjectNotFound.
+        WriteConflict, Missing.
         """
         status = "False" if problem else "True"
         reason = problem.reason if problem else Reason.AVAILABLE
@@ -94,25 +98,25 @@ class Intake:
             (obj.get("status") or {}).get("conditions") or (),
             [(ConditionType.READY, status, reason, message)],
             generation=obj["metadata"].get("generation", 1),
-            now=format_time(self._tools.now()),
+            now=format_time(self._context.now()),
         )
         change = {
             "observedGeneration": obj["metadata"].get("generation", 1),
             "conditions": conditions,
         }
-        new = await self._tools.kube.patch_status(GatewayFile.plural, obj, change)
+        new = await self._context.kube.patch_status(GatewayFile.plural, obj, change)
         if problem is not None:
-            await self._tools.kube.report_event(
+            await self._context.kube.report_event(
                 obj, reason=problem.reason.value, message=problem.message
             )
         return new
 
-    def _check(self, obj: Object) -> Problem | None:
-        """Why a file cannot be the account's, if something is wrong with it."""
+    def _find_problem(self, obj: Object) -> Problem | None:
+        """Why the file cannot be the account's, if so."""
         name, account = obj["metadata"]["name"], obj["spec"]["request"]["accountName"]
-        if self._tools.accounts.get(account) is None:
+        if self._accounts.get(account) is None:
             return Problem(Reason.ACCOUNT_NOT_FOUND, f"there is no account {account}")
-        minted = self._tools.mint.check(FILE_PREFIX, account, name_to_id(name))
+        minted = self._context.mint.check(FILE_PREFIX, account, name_to_id(name))
         if minted is not Ownership.MINTED:
             text = f"{name} was not minted for {account}: nobody can ask for it"
             return Problem(Reason.NAME_NOT_MINTED, text)
@@ -125,13 +129,13 @@ class Intake:
     async def _is_late(self, obj: Object) -> bool:
         """Whether its Upload was settled with another object of its name, which is gone.
 
-        An Upload is settled with a File's end after the bytes are gone. Where any are there the
-        File was put back from a backup: the Upload's mark is made to name this object.
+        An Upload is settled with a File's end after the bytes are removed. Where any are there the
+        File was restored from a backup: then the Upload's status is made to name this object.
         """
         upload_name = obj["spec"]["request"].get("uploadName")
         if upload_name is None:
             return False
-        upload = await self._tools.find(GatewayUpload.plural, upload_name)
+        upload = await self._storage.find(GatewayUpload.plural, upload_name)
         if upload is None or not is_settled(upload):
             return False
         completion = upload["spec"].get("completion") or {}
@@ -141,22 +145,22 @@ class Intake:
             return False
         if not await self._has_bytes(obj):
             return True
-        await self._tools.kube.patch_status(GatewayUpload.plural, upload, name_file(obj))
+        await self._context.kube.patch_status(GatewayUpload.plural, upload, name_file(obj))
         return False
 
     async def _has_bytes(self, obj: Object) -> bool:
         """Whether any of the file's bytes are there. StoreUnavailable."""
         for segment in obj["spec"]["request"]["segments"]:
             try:
-                await self._tools.store.head(segment["key"])
+                await self._context.store.head(segment["key"])
             except ObjectMissing:
                 continue
             return True
         return False
 
-    async def _look_at(self, segment: dict[str, Any]) -> str | None:
+    async def _check_segment(self, segment: dict[str, Any]) -> str | None:
         try:
-            found = await self._tools.store.head(segment["key"])
+            found = await self._context.store.head(segment["key"])
         except ObjectMissing:
             return f"{segment['key']} is not in the object store"
         if found.bytes != segment["bytes"]:

@@ -1,6 +1,6 @@
-"""What the record says of all files and uploads, as little of each as a comparison needs.
+"""The inventory of all files and uploads in the record, as little of each as comparisons need.
 
-Memory grows with the number of objects, by less than 300 bytes for each.
+Memory grows by less than 300 bytes with each object.
 """
 
 from collections.abc import AsyncIterator
@@ -14,13 +14,13 @@ from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.files import find_expiry
 from gateway_core.files.quota_counters import Pool
 from gateway_core.files.uploads import is_settled, read_expiry, read_member
-from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.client import KubernetesClient, list_pages
 from gateway_core.storage.content import pool_of
 
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """A file: whose, what it takes, and a digest of where its bytes lie and how many each has.
+    """A file: its owner, its size, and a digest of where its bytes are and how many each has.
 
     Times are Unix seconds; `leaving` is since when it is being deleted. `is_good` is what `Ready`
     says.
@@ -37,13 +37,13 @@ class FileFacts:
     is_good: bool
 
     def is_there(self, now: float) -> bool:
-        """Whether clients are shown it, and its bytes are counted."""
+        """Whether clients can see it, and its bytes count."""
         return self.leaving is None and (self.expiry is None or now < self.expiry)
 
 
 @dataclass(frozen=True, slots=True)
 class UploadFacts:
-    """An Upload that is not settled: the member that stands for it, and what it will become."""
+    """An Upload that is not settled: its member of the ledger, and the file it will become."""
 
     account: str
     bytes: int
@@ -55,7 +55,7 @@ class UploadFacts:
 
 @dataclass(slots=True)
 class Inventory:
-    """All files, the file of each Upload that is one, and the uploads with work left, by name."""
+    """All files, the file of each completed Upload, and the uploads with work left, by name."""
 
     files: dict[str, FileFacts] = field(default_factory=dict)
     by_upload: dict[str, str] = field(default_factory=dict)
@@ -63,40 +63,35 @@ class Inventory:
 
 
 def digest_places(places: dict[str, int]) -> int:
-    """A digest of keys and the bytes at each; of this process alone, and whatever their order."""
+    """A digest of keys and their sizes, in any order; differs between processes."""
     return hash(frozenset(places.items()))
 
 
 async def take_inventory(kube: KubernetesClient) -> Inventory:
-    """Reads all pages. Uploads first: one that is completed meanwhile is there as its file.
+    """Read all pages. Uploads first: one that is completed meanwhile is seen as its file.
 
     Raises KubernetesUnavailable, and VersionExpired where a page took minutes.
     """
-    survey = Inventory()
+    inventory = Inventory()
     async for obj in list_objects(kube, GatewayUpload.plural):
         if not is_settled(obj):
-            survey.uploads[obj["metadata"]["name"]] = _read_upload(obj)
+            inventory.uploads[obj["metadata"]["name"]] = _read_upload(obj)
     async for obj in list_objects(kube, GatewayFile.plural):
         name = obj["metadata"]["name"]
-        survey.files[name] = _read_file(obj)
+        inventory.files[name] = _read_file(obj)
         upload = obj["spec"]["request"].get("uploadName")
         if upload:
-            survey.by_upload[upload] = name
-    return survey
+            inventory.by_upload[upload] = name
+    return inventory
 
 
 async def list_objects(
     kube: KubernetesClient, plural: str, **selectors: Any
 ) -> AsyncIterator[Object]:
-    """All objects of a kind, page by page."""
-    token = None
-    while True:
-        page = await kube.list_page(plural, token=token, **selectors)
-        for obj in page.items:
+    """All objects of a kind; memory is that of a page."""
+    async for page in list_pages(kube, plural, **selectors):
+        for obj in page:
             yield obj
-        token = page.next_token
-        if token is None:
-            return
 
 
 def _read_file(obj: Object) -> FileFacts:

@@ -1,12 +1,12 @@
-"""The storage ledger against the record: every member stands for an object, every object has one.
+"""Compares the storage ledger with the record: each member has an object, each object a member.
 
-Shard 0's owner does it; two that do it at a time do no harm. Objects are claimed before they are
-made and released once they are being deleted, so what differs is looked at again by name before
-anything is done, and only if it is older than a create can take; what is to be put as a temporary
-file, than it can be put, and what was put, than its ticket is good for. An object counts from its
-creation to its `deletionTimestamp`, also while its life is over and nobody has deleted it. A stray
-member is released. Where one is missing, or has other bytes than its object, the account's pool is
-marked stale, and made again from the record before anything more is claimed (I6).
+Run by the owner of shard 0; two concurrent runs do no harm. Members are claimed before their object
+is created and released once it is being deleted. So a difference is repaired only after the object
+was read by name, and if it is older than a create can take; for a temporary file, than its put may
+take and its ticket is valid. An object counts from its creation to its `deletionTimestamp`, also if
+it has expired and is not deleted yet. A stray member is released. Where a member is missing, or has
+another size than its object, the account's pool is marked stale, and rebuilt from the record before
+the next claim (I6).
 """
 
 from collections import Counter, defaultdict
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Set
 
 import structlog
 
+from gateway_core.api.account import GatewayAccount
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import read_order
 from gateway_core.api.resource import TEMPORARY_FOLDER, is_put
@@ -21,17 +22,18 @@ from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.addresses import PUT_SECONDS, TICKET_SECONDS
 from gateway_core.files.quota_counters import Claim, Pool, StorageStale
 from gateway_core.files.uploads import is_settled, read_member
+from gateway_core.kube.informer import Cache
 from gateway_core.storage.content import read_owner
 from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.files.inventory import Inventory, take_inventory
 from gateway_operator.files.storage import FileStorage
 
 CLAIM_SECONDS = 120.0
-"""How long a claim may be without an object: longer than a create can be under way."""
+"""How long a claim may lack an object: longer than a create can take."""
 LONGEST_PUT_SECONDS = 600.0
-"""How long a put may well take; the room of a longer one is claimed again when it is confirmed."""
+"""How long a put may take; the quota of a longer one is claimed again when it is confirmed."""
 LATE_SECONDS = 60.0
-"""How long something may be due before it is taken up here: no event seems to have told of it."""
+"""How long an object may be overdue before it is rechecked: its event seems to be lost."""
 POOLS: tuple[Pool, ...] = ("files", "temporary")
 
 _log = structlog.get_logger(__name__)
@@ -40,83 +42,88 @@ Members = Mapping[str, int]
 
 
 class QuotaCheck:
-    """Passes over all accounts. `take_up_…` has a file or an Upload looked at by its controller."""
+    """Sweeps over all accounts. `recheck_…` has a file or an Upload reconciled."""
 
     def __init__(
         self,
-        tools: FileStorage,
-        take_up_file: Callable[[str], None],
-        take_up_upload: Callable[[str], None],
+        storage: FileStorage,
+        accounts: Cache[GatewayAccount],
+        recheck_file: Callable[[str], None],
+        recheck_upload: Callable[[str], None],
         *,
         claim_seconds: float = CLAIM_SECONDS,
     ) -> None:
-        self._tools = tools
-        self._take_up_file = take_up_file
-        self._take_up_upload = take_up_upload
+        self._storage = storage
+        self._context = storage.context
+        self._accounts = accounts
+        self._recheck_file = recheck_file
+        self._recheck_upload = recheck_upload
         self._claim_age = claim_seconds
 
     async def sweep(self) -> int:
-        """One pass; how many differences were mended. Raises what the ports raise."""
-        survey = await take_inventory(self._tools.kube)
-        self._take_up_late(survey)
-        expected = self._list_members(survey)
-        self._show(survey)
-        accounts = {name for name, _ in self._tools.accounts.items()}
-        mended = 0
+        """Repair differences; how many."""
+        inventory = await take_inventory(self._context.kube)
+        self._recheck_overdue(inventory)
+        expected = self._list_members(inventory)
+        self._show(inventory)
+        accounts = {name for name, _ in self._accounts.items()}
+        repaired = 0
         for account in sorted(accounts | {account for account, _ in expected}):
             for pool in POOLS:
                 members = expected.get((account, pool), {})
                 try:
-                    mended += await self._prove(survey, account, pool, members)
+                    repaired += await self._compare(inventory, account, pool, members)
                 except StorageStale:
-                    # it is made from the record, so there is nothing to compare
+                    # it is rebuilt from the record, so there is nothing to compare
                     continue
-        return mended
+        return repaired
 
-    def _take_up_late(self, survey: Inventory) -> None:
-        now = self._tools.now().timestamp()
-        for name, file in survey.files.items():
+    def _recheck_overdue(self, inventory: Inventory) -> None:
+        now = self._context.now().timestamp()
+        for name, file in inventory.files.items():
             end = file.leaving if file.leaving is not None else file.expiry
             if end is not None and now - end > LATE_SECONDS:
-                self._take_up_file(name)
-        for name, upload in survey.uploads.items():
+                self._recheck_file(name)
+        for name, upload in inventory.uploads.items():
             is_late = now - upload.expiry > LATE_SECONDS
             if is_late or upload.member != name:
-                self._take_up_upload(name)
+                self._recheck_upload(name)
 
-    def _list_members(self, survey: Inventory) -> dict[tuple[str, Pool], dict[str, int]]:
-        """What the ledger should have, by account and pool; what is older than a create can take.
+    def _list_members(self, inventory: Inventory) -> dict[tuple[str, Pool], dict[str, int]]:
+        """The expected members by account and pool, of objects older than a create can take.
 
-        Of an Upload that is being settled either name may stand there, so neither is asked for.
+        An Upload that is being settled may be a member by either name, so neither is expected.
         """
-        now = self._tools.now().timestamp()
-        settling = _list_settling(survey)
+        now = self._context.now().timestamp()
+        settling = _list_settling(inventory)
         found: defaultdict[tuple[str, Pool], dict[str, int]] = defaultdict(dict)
-        for name, file in survey.files.items():
+        for name, file in inventory.files.items():
             is_old = now - file.created >= self._claim_age
             if is_old and file.leaving is None and name not in settling:
                 found[file.account, file.pool][name] = file.bytes
-        for name, upload in survey.uploads.items():
+        for name, upload in inventory.uploads.items():
             if upload.member == name and self._claim_age <= now - upload.created:
                 found[upload.account, "files"][name] = upload.bytes
         return dict(found)
 
-    def _show(self, survey: Inventory) -> None:
-        now = self._tools.now().timestamp()
+    def _show(self, inventory: Inventory) -> None:
+        now = self._context.now().timestamp()
         stored = Counter[str](files=0, temporary=0, reserved=0)
         files = Counter[str](user_data=0, batch=0, batch_output=0, temporary=0)
-        for file in survey.files.values():
+        for file in inventory.files.values():
             if file.is_there(now):
                 stored[file.pool] += file.bytes
                 files[file.purpose] += 1
-        for name, upload in survey.uploads.items():
+        for name, upload in inventory.uploads.items():
             if upload.member == name:
                 stored["reserved"] += upload.bytes
-        self._tools.metrics.show_stored(stored, files)
+        self._context.metrics.show_stored(stored, files)
 
-    async def _prove(self, survey: Inventory, account: str, pool: Pool, members: Members) -> int:
-        claims = {c.member: c for c in await self._tools.ledger.list_claims(account, pool, 0)}
-        mended, known = 0, members.keys() | _list_settling(survey)
+    async def _compare(
+        self, inventory: Inventory, account: str, pool: Pool, members: Members
+    ) -> int:
+        claims = {c.member: c for c in await self._storage.ledger.list_claims(account, pool, 0)}
+        repaired, known = 0, members.keys() | _list_settling(inventory)
         unknown = {
             claim.member
             for claim in claims.values()
@@ -126,23 +133,23 @@ class QuotaCheck:
             unknown -= await self._find_prepared(account, unknown)
         for member in unknown:
             if await self._find_member(account, member) is None:
-                await self._tools.ledger.release(account, pool, member)
+                await self._storage.ledger.release(account, pool, member)
                 self._note("stray", account, pool, member)
-                mended += 1
+                repaired += 1
         kind, name = await self._find_difference(account, claims, members)
         if kind is not None:
-            await self._tools.ledger.mark_stale(account, pool)
+            await self._storage.ledger.mark_stale(account, pool)
             self._note(kind, account, pool, name)
-            mended += 1
-        return mended
+            repaired += 1
+        return repaired
 
     async def _find_prepared(self, account: str, names: Set[str]) -> set[str]:
         """Those of `names` that a client may still put, or has put and may still confirm.
 
-        A name tells when it was prepared, and the place of its bytes who has stored them: a call
-        that was killed before it made its object has them in another one than a client.
+        A name contains the time it was prepared; and the key of its bytes tells who stored them: a
+        call that was killed before it made its object uses another key than a client.
         """
-        now = self._tools.now().timestamp()
+        now = self._context.now().timestamp()
         ages = {name: now - read_order(name) / 2**48 / 1000 for name in names}
         young = {
             n for n, age in ages.items() if -CLAIM_SECONDS < age < TICKET_SECONDS + CLAIM_SECONDS
@@ -151,7 +158,7 @@ class QuotaCheck:
             return young
         put, stored = set[str](), set[str]()
         try:
-            async for entry in self._tools.store.list_entries(f"{TEMPORARY_FOLDER}{account}/"):
+            async for entry in self._context.store.list_entries(f"{TEMPORARY_FOLDER}{account}/"):
                 owner = read_owner(entry.key)
                 if owner is not None and owner.name in young:
                     (put if is_put(entry.key) else stored).add(owner.name)
@@ -164,7 +171,7 @@ class QuotaCheck:
     async def _find_difference(
         self, account: str, claims: Mapping[str, Claim], members: Members
     ) -> tuple[str | None, str]:
-        """The first object that the ledger has not, or not with its bytes: `missing` or `size`."""
+        """The first object that differs from the ledger: `missing`, or another `size`."""
         for name, size in members.items():
             claim = claims.get(name)
             if claim is not None and claim.bytes == size:
@@ -174,16 +181,13 @@ class QuotaCheck:
         return None, ""
 
     async def _find_member(self, account: str, member: str) -> str | None:
-        """The member that stands for the object of that name now; None where there is none.
-
-        Of an Upload whose outcome is not followed up yet it is any: its settlement will see to it.
-        """
-        file = await self._tools.find(GatewayFile.plural, member)
+        """The member of the object of that name now; None where there is none."""
+        file = await self._storage.find(GatewayFile.plural, member)
         if file is not None:
             gone = file["metadata"].get("deletionTimestamp")
             owned = file["spec"]["request"]["accountName"] == account
             return member if owned and not gone else None
-        upload = await self._tools.find(GatewayUpload.plural, member)
+        upload = await self._storage.find(GatewayUpload.plural, member)
         if upload is None or is_settled(upload):
             return None
         if upload["spec"]["request"]["accountName"] != account:
@@ -192,12 +196,12 @@ class QuotaCheck:
         return found[0] if found is not None else None
 
     def _note(self, kind: str, account: str, pool: Pool, member: str) -> None:
-        self._tools.metrics.quota_repairs.labels(kind).inc()
+        self._context.metrics.quota_repairs.labels(kind).inc()
         _log.warning(
             "the storage ledger differs", kind=kind, account=account, pool=pool, member=member
         )
 
 
-def _list_settling(survey: Inventory) -> set[str]:
+def _list_settling(inventory: Inventory) -> set[str]:
     """The files of uploads that are completed and not settled."""
-    return {upload.file for upload in survey.uploads.values() if upload.file}
+    return {upload.file for upload in inventory.uploads.values() if upload.file}

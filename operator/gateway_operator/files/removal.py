@@ -1,8 +1,8 @@
-"""Sees a deleted file out: its room is given back, its bytes go, and last its object.
+"""The removal of a deleted file: its quota is released, then its bytes, then its finalizer.
 
 Each step may be repeated, and the last is the mark that the others are done. The finalizer stays
-while the store is away: an object that is gone would leave bytes that nobody asks after until the
-next reconciliation, so an admin is told instead and may take the finalizer away himself.
+while the store is away: without its object the bytes would stay until the next removal of orphans.
+So an admin is told instead, and may remove the finalizer.
 """
 
 import time
@@ -13,64 +13,69 @@ from gateway_core.api.resource import Object, upload_folder
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.storage.content import find_foreign, list_keys, pool_of
 from gateway_core.storage.objects import StoreUnavailable
-from gateway_operator.files.storage import MOST_KEYS, FileStorage
+from gateway_operator.files.storage import FileStorage
 from gateway_operator.uploads.settlement import Settlement
 
 GRACE_SECONDS = 60.0
-"""How long after a batch file's deletion a batch may still be recorded that was admitted before:
-the Kubernetes API may take its create for 60 s, long after the gateway's gave up waiting."""
+"""How long after a batch file's deletion a batch may still be created that was admitted before:
+the Kubernetes API may process its create for 60 s, long after the gateway gave up waiting."""
 BATCH_SECONDS = 10.0
-"""From one look for batches that read a deleted file to the next."""
+"""Between two checks whether a batch reads a deleted file."""
 TOLD_SECONDS = 600.0
-"""How long bytes may resist before an admin is told, and from one event to the next."""
+"""How long a removal may fail before an admin is told, and between two events."""
 
 
 class Removal:
-    """Takes the steps of a deletion; used by the controller and the reconciliation."""
+    """Takes the steps of a removal."""
 
     def __init__(
-        self, tools: FileStorage, settlement: Settlement, *, grace_seconds: float = GRACE_SECONDS
+        self,
+        storage: FileStorage,
+        settlement: Settlement,
+        *,
+        grace_seconds: float = GRACE_SECONDS,
     ) -> None:
-        self._tools = tools
+        self._storage = storage
+        self._context = storage.context
         self._settlement = settlement
         self._grace = grace_seconds
         self._told: dict[str, float] = {}
 
     async def remove(self, obj: Object) -> float | None:
-        """Takes all steps; in how many seconds to come again where a batch reads the file.
+        """Take all steps; or the seconds until the next try, where a batch reads the file.
 
-        Raises WriteConflict, ObjectNotFound, StoreUnavailable, KubernetesUnavailable.
+        Raises WriteConflict, ObjectNotFound, StoreUnavailable, RecordUnavailable.
         """
-        tools, name = self._tools, obj["metadata"]["name"]
+        context, name = self._context, obj["metadata"]["name"]
         request = obj["spec"]["request"]
         account = request["accountName"]
         if request["purpose"] == "batch":
-            age = tools.age(obj["metadata"]["deletionTimestamp"])
+            age = context.seconds_since(obj["metadata"]["deletionTimestamp"])
             if age < self._grace:
                 return self._grace - age
             if await self._is_read(name):
                 return BATCH_SECONDS
-        await tools.release(account, pool_of(obj), name)
-        tools.failpoints.reach("after-file-release")
+        await self._storage.release(account, pool_of(obj), name)
+        context.failpoints.reach("after-file-release")
         try:
             await self._remove_bytes(obj)
         except StoreUnavailable as error:
-            await self._complain(obj, error)
+            await self._report(obj, error)
             raise
-        tools.failpoints.reach("after-file-bytes")
+        context.failpoints.reach("after-file-bytes")
         upload = await self._find_upload(obj)
         if upload is not None:
             await self._settlement.close(upload, obj)
-            tools.failpoints.reach("after-file-upload")
-        await tools.let_go(GatewayFile.plural, obj)
+            context.failpoints.reach("after-file-upload")
+        await self._storage.remove_finalizer(GatewayFile.plural, obj)
         self._told.pop(name, None)
-        tools.metrics.files_ended.labels("removed").inc()
-        tools.failpoints.reach("after-file-finalizer")
+        context.metrics.files_ended.labels("removed").inc()
+        context.failpoints.reach("after-file-finalizer")
         return None
 
     async def _is_read(self, name: str) -> bool:
         """Whether a batch that is not settled names the file as its input."""
-        page = await self._tools.kube.list_page(
+        page = await self._context.kube.list_page(
             GatewayBatch.plural,
             limit=1,
             field_selector=f"spec.request.inputFileName={name},status.work!=Settled",
@@ -79,39 +84,37 @@ class Removal:
         return bool(page.items)
 
     async def _remove_bytes(self, obj: Object) -> None:
-        """Removes the segments, of those that are the file's own."""
+        """Remove the segments that are the file's own."""
         foreign = set(find_foreign(obj))
         request = obj["spec"]["request"]
         if request.get("uploadName"):
             foreign |= await self._find_others(obj)
-        keys = [key for key in list_keys(obj) if key not in foreign]
-        for start in range(0, len(keys), MOST_KEYS):
-            await self._tools.store.delete_many(keys[start : start + MOST_KEYS])
+        await self._context.store.delete_many(key for key in list_keys(obj) if key not in foreign)
 
     async def _find_others(self, obj: Object) -> set[str]:
-        """Keys of an Upload that became another file, or none."""
+        """Keys of the Upload, if it became another file or none."""
         request = obj["spec"]["request"]
-        upload = await self._tools.find(GatewayUpload.plural, request["uploadName"])
+        upload = await self._storage.find(GatewayUpload.plural, request["uploadName"])
         if upload is None or _names_file(upload, obj):
             return set()
         folder = upload_folder(request["accountName"], request["uploadName"])
         return {key for key in list_keys(obj) if key.startswith(folder)}
 
     async def _find_upload(self, obj: Object) -> Object | None:
-        """The Upload whose File it is and which is not settled."""
+        """The Upload that was completed as this file."""
         name = obj["spec"]["request"].get("uploadName")
-        upload = await self._tools.find(GatewayUpload.plural, name) if name else None
+        upload = await self._storage.find(GatewayUpload.plural, name) if name else None
         return upload if upload is not None and _names_file(upload, obj) else None
 
-    async def _complain(self, obj: Object, error: StoreUnavailable) -> None:
-        """Tells an admin of bytes that cannot be removed for long, now and again."""
+    async def _report(self, obj: Object, error: StoreUnavailable) -> None:
+        """Tell an admin of bytes that could not be removed for a long time."""
         name, now = obj["metadata"]["name"], time.monotonic()
-        if self._tools.age(obj["metadata"]["deletionTimestamp"]) < TOLD_SECONDS:
+        if self._context.seconds_since(obj["metadata"]["deletionTimestamp"]) < TOLD_SECONDS:
             return
         if now - self._told.get(name, float("-inf")) >= TOLD_SECONDS:
             self._told[name] = now
             text = f"the file stays until its bytes can be removed: {error}"
-            await self._tools.kube.report_event(obj, reason="BytesNotRemoved", message=text)
+            await self._context.kube.report_event(obj, reason="BytesNotRemoved", message=text)
 
 
 def _names_file(upload: Object, file: Object) -> bool:

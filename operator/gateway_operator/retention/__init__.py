@@ -1,1 +1,1 @@
-"""What goes once nothing asks for it: finished tasks, days of usage, bytes of the past."""
+"""Retention: removal of ended runs, revoked keys and expired bytes, and of the load on etcd."""

@@ -1,56 +1,50 @@
-"""Removes bytes whose time is over: of tasks that ended, and of removed keys and guardrails.
+"""Removes expired bytes: of tasks that have ended, and of removed keys and guardrails.
 
-By the age of each object alone, since none is needed later than 30 days after it was last written:
-so what belongs to no task any more (an input that lost a race, an output of a copy that was cut
-short) goes with the rest. What the runs cost is in the usage, not here.
+By the age of each object alone, since none is needed later than 30 days after it was last written.
+So bytes that belong to no task (an input that lost a race, an output of a cancelled copy) are
+removed with the rest. The cost of runs is kept in the usage, not here.
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
 
 from gateway_core.storage.objects import ObjectStore
 from gateway_core.tasks.archive import REMOVED_PREFIXES
-from gateway_operator.retention.deletions import MOST_ENDED, Rules
+from gateway_operator.files.storage import delete_all
+from gateway_operator.retention.deletions import MOST_ENDED, RetentionRules
 
 PREFIXES = ("inputs/", "media/", "tasks/", *REMOVED_PREFIXES.values())
-BATCH = 500
 
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class Expiry:
     """Sweeps over the object store, page by page."""
 
-    def __init__(self, store: ObjectStore, rules: Rules, now: Callable[[], datetime]) -> None:
-        self._store = store
-        self._rules = rules
-        self._now = now
+    store: ObjectStore
+    rules: RetentionRules
+    now: Callable[[], datetime]
 
     async def sweep(self) -> int:
-        """Removes what is due; how many objects. StoreUnavailable: the next sweep begins anew."""
-        oldest = self._now() - timedelta(seconds=self._rules.results)
+        """Remove what is due; how many objects. StoreUnavailable: the next sweep starts anew."""
+        oldest = self.now() - timedelta(seconds=self.rules.results)
         removed = 0
         for prefix in PREFIXES:
-            due: list[str] = []
-            async for entry in self._store.list_entries(prefix):
-                if entry.modified < oldest:
-                    due.append(entry.key)
-                if len(due) >= BATCH:
-                    await self._store.delete_many(due)
-                    removed += len(due)
-                    due = []
-            await self._store.delete_many(due)
-            removed += len(due)
+            entries = self.store.list_entries(prefix)
+            due = (entry.key async for entry in entries if entry.modified < oldest)
+            removed += await delete_all(self.store, due)
         if removed:
             _log.info("bytes of the past removed", objects=removed)
         return removed
 
 
 class RemovedTrim:
-    """Bounds what is left of removed keys and guardrails: of each kind, `most` of an account.
+    """Bounds the remains of removed keys and guardrails: of each kind, `most` of an account.
 
     Memory: `most` entries of one account, since a store lists keys in their order.
     """
@@ -60,20 +54,16 @@ class RemovedTrim:
         self._most = most
 
     async def sweep(self) -> int:
-        """Removes the oldest beyond `most`; how many. StoreUnavailable."""
-        removed = 0
-        for prefix in REMOVED_PREFIXES.values():
-            folder, newest, due = "", list[tuple[datetime, str]](), list[str]()
-            async for entry in self._store.list_entries(prefix):
-                if (own := entry.key.rpartition("/")[0]) != folder:
-                    folder, newest = own, []
-                if len(newest) < self._most:
-                    heapq.heappush(newest, (entry.modified, entry.key))
-                else:
-                    due.append(heapq.heappushpop(newest, (entry.modified, entry.key))[1])
-                if len(due) >= BATCH:
-                    await self._store.delete_many(due)
-                    removed, due = removed + len(due), []
-            await self._store.delete_many(due)
-            removed += len(due)
-        return removed
+        """Remove the oldest beyond `most`; how many. StoreUnavailable."""
+        prefixes = REMOVED_PREFIXES.values()
+        return sum([await delete_all(self._store, self._list_due(prefix)) for prefix in prefixes])
+
+    async def _list_due(self, prefix: str) -> AsyncIterator[str]:
+        folder, newest = "", list[tuple[datetime, str]]()
+        async for entry in self._store.list_entries(prefix):
+            if (own := entry.key.rpartition("/")[0]) != folder:
+                folder, newest = own, []
+            if len(newest) < self._most:
+                heapq.heappush(newest, (entry.modified, entry.key))
+            else:
+                yield heapq.heappushpop(newest, (entry.modified, entry.key))[1]

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from gateway_core.api.ids import ACCOUNT_LABEL
+from gateway_core.api.upload import LIFETIME_SECONDS
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import WriteConflict, WriteOutcomeUnknown
 from gateway_operator.failpoints import Failpoints
@@ -18,13 +19,14 @@ MOST_ENDED = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RetentionRules:
     """Times in seconds.
 
     `finished` is how long a finished task's object is kept after it was archived, `most` how many
-    are kept at all; `least` how long each is kept whatever the other two say, so that a create that
-    was looking for it finds either it or its archive (contract §2.2). `ended` is how many ended
-    Uploads, and as many ended batches, are kept of one account (§12.1a).
+    are kept in total; `least` how long each is kept in any case, so that a create that was looking
+    for it finds either it or its archive (contract §2.2). `ended` is how many ended Uploads, and as
+    many ended batches, are kept of one account (§12.1a). An Upload is kept for a day after its
+    lifetime, to answer repeats of its requests (§4.4).
     """
 
     finished: float = 3600.0
@@ -33,12 +35,13 @@ class Rules:
     ended: int = MOST_ENDED
     batches: float = RESULT_DAYS * DAY_SECONDS
     results: float = (RESULT_DAYS + 1) * DAY_SECONDS
+    uploads: float = LIFETIME_SECONDS + DAY_SECONDS
     usage_days: int = 8
 
 
 AT_ONCE = 8
 PER_SECOND = 200.0
-"""Deletes a second, at most, of one sweep: the work on live objects goes first."""
+"""Deletes a second of one sweep, at most: work on live objects goes first."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -58,15 +61,15 @@ class Listed:
         return cls(since, meta["name"], meta["uid"], meta["resourceVersion"], account)
 
 
+@dataclass(eq=False)
 class Deletions:
-    """Deletes objects at the very version that was listed: one that has changed since stays."""
+    """Deletes objects at the version that was listed: one that has changed since stays."""
 
-    def __init__(self, kube: KubernetesClient, failpoints: Failpoints) -> None:
-        self._kube = kube
-        self._failpoints = failpoints
+    kube: KubernetesClient
+    failpoints: Failpoints
 
     async def delete(self, plural: str, objects: Sequence[Listed]) -> int:
-        """Deletes them; how many this call has deleted. Raises KubernetesUnavailable."""
+        """Delete objects; how many this call has deleted. RecordUnavailable."""
         loop = asyncio.get_running_loop()
         deleted = 0
         for start in range(0, len(objects), AT_ONCE):
@@ -77,10 +80,10 @@ class Deletions:
         return deleted
 
     async def _delete(self, plural: str, listed: Listed) -> bool:
-        self._failpoints.reach("before-removal")
+        self.failpoints.reach("before-removal")
         try:
-            await self._kube.delete(plural, listed.name, uid=listed.uid, version=listed.version)
+            await self.kube.delete(plural, listed.name, uid=listed.uid, version=listed.version)
         except (WriteConflict, WriteOutcomeUnknown):
             return False
-        self._failpoints.reach("after-removal")
+        self.failpoints.reach("after-removal")
         return True

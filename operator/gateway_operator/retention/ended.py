@@ -1,8 +1,8 @@
 """Removes ended Uploads and batches: after a time, or beyond a number for each account (§12.1a).
 
-Only settled objects are listed, so an Upload whose File is not there yet and a batch that is not
-charged yet stay. Files stay in any case: an Upload's File has its segments, a batch's result is its
-output Files.
+Only settled objects are listed, so an Upload without its File yet and a batch that is not charged
+yet stay. Files stay in any case: an Upload's File has its segments, a batch's result is its output
+Files.
 """
 
 import heapq
@@ -18,12 +18,9 @@ from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL
 from gateway_core.api.task import SETTLED
 from gateway_core.api.times import parse_label_time, parse_time
-from gateway_core.api.upload import LIFETIME_SECONDS, GatewayUpload
-from gateway_core.kube.client import KubernetesClient
-from gateway_operator.retention.deletions import DAY_SECONDS, Deletions, Listed
-
-UPLOAD_SECONDS = LIFETIME_SECONDS + DAY_SECONDS
-"""From an Upload's creation: repeats of its requests are answered for a day (§4.4)."""
+from gateway_core.api.upload import GatewayUpload
+from gateway_core.kube.client import KubernetesClient, list_pages
+from gateway_operator.retention.deletions import Deletions, Listed
 
 _log = structlog.get_logger(__name__)
 
@@ -49,9 +46,9 @@ BATCHES = EndedKind(
 
 
 class EndedRemoval:
-    """Sweeps over the settled objects of a kind. Safe to run twice at once and to be cut short.
+    """Sweeps over the settled objects of a kind. Safe to run concurrently and to be cancelled.
 
-    An object that is older than `kept_seconds` goes; of an account's others the newest `most` stay.
+    Objects older than `kept_seconds` are removed; of an account's others the newest `most` stay.
     Memory: a page of metadata, a count for each account, and `most` entries of one account.
     `resume` is called with the name of an object that a kill left with its finalizer.
     """
@@ -76,7 +73,7 @@ class EndedRemoval:
         self._resume = resume
 
     async def sweep(self) -> int:
-        """Removes what is due; how many. Raises what the record raises: the next sweep goes on."""
+        """Remove what is due; how many. After an error the next sweep continues."""
         removed = 0
         kept = Counter[str]()
         async for page in self._list(self._kind.label_selector):
@@ -91,7 +88,7 @@ class EndedRemoval:
         return removed
 
     async def _trim(self, account: str) -> int:
-        """Removes the account's oldest beyond `most`."""
+        """Remove the account's oldest beyond `most`."""
         parts = (self._kind.label_selector, f"{ACCOUNT_LABEL}={account}")
         removed = 0
         newest: list[Listed] = []
@@ -109,24 +106,19 @@ class EndedRemoval:
         return (self._now() - listed.since).total_seconds() >= self._kept_seconds
 
     async def _list(self, label_selector: str) -> AsyncIterator[list[Listed]]:
-        """Pages of what may be removed."""
-        token = None
-        while True:
-            page = await self._kube.list_page(
-                self._kind.plural,
-                token=token,
-                label_selector=label_selector,
-                field_selector=f"status.work={SETTLED}",
-                metadata_only=True,
-            )
+        """Pages of objects that may be removed."""
+        async for page in list_pages(
+            self._kube,
+            self._kind.plural,
+            label_selector=label_selector,
+            field_selector=f"status.work={SETTLED}",
+            metadata_only=True,
+        ):
             found: list[Listed] = []
-            for meta in (item["metadata"] for item in page.items):
+            for meta in (item["metadata"] for item in page):
                 since = self._kind.read_time(meta)
                 if meta.get("finalizers"):
                     self._resume(meta["name"])
                 elif since is not None:
                     found.append(Listed.read(meta, since))
             yield found
-            token = page.next_token
-            if token is None:
-                return

@@ -1,8 +1,8 @@
 """Removes revoked keys beyond the number that an account keeps, those revoked first.
 
-A key that an admin declared with `spec.secretName` stays: whoever applies it would make it anew.
-Each is taken out of the guardrails that name it and archived before it goes, so that no place of a
-guardrail is lost and a repeated create still finds it.
+A key that an admin declared with `spec.secretName` stays: the next `kubectl apply` would make it
+anew. Each key is removed from the guardrails that name it and archived before it is deleted, so
+that no place of a guardrail is lost and a repeated create still finds it.
 """
 
 from collections import defaultdict
@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RevokedKeys:
-    """Sweeps over the table of keys. Safe to run twice at once and to be cut short."""
+    """Sweeps over the table of keys. Safe to run concurrently and to be cancelled."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class RevokedKeys:
         self._most = most
 
     async def sweep(self) -> int:
-        """Removes what is due; how many. Raises KubernetesError, StoreUnavailable."""
+        """Remove what is due; how many. KubernetesError, StoreUnavailable."""
         revoked: defaultdict[str, list[GatewayKey]] = defaultdict(list)
         for _, key in list(self._keys.items()):
             if key.spec.revoked and key.spec.secret_name is None:
@@ -84,7 +84,7 @@ class RevokedKeys:
         return await self._deletions.delete(GatewayKey.plural, due)
 
     async def _unassign(self, account: str, names: set[str]) -> set[str]:
-        """Takes the keys out of the account's guardrails; the keys that are still in one.
+        """Remove the keys from the account's guardrails; the keys that are still in one.
 
         These wait for the next sweep: once a key is gone, no sweep looks for its name.
         """
@@ -108,6 +108,6 @@ class RevokedKeys:
 
 
 def _find_order(key: GatewayKey) -> tuple[str, str]:
-    """When it was revoked, as far as is known; times of this form sort as texts."""
+    """When it was revoked, as far as known; times of this form sort as text."""
     noted = key.metadata.annotations.get(REVOKED_AT_ANNOTATION, "")
     return noted or key.metadata.creation_timestamp or "", key.metadata.name

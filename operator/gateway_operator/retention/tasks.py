@@ -1,8 +1,8 @@
-"""Removes finished tasks: after a time, or beyond a number the oldest first.
+"""Removes finished tasks: after a time, or beyond a number, the oldest first.
 
-What may go is known from metadata alone: the label that says when a task was archived and folded
-is there only once nothing of it can be lost, and `status.work` is Settled once its callback is.
-Each is deleted at the very version that was listed, so one that is in use again stays.
+Metadata alone tells what may be removed: the label with the time of the fold is set only once
+nothing of the task can be lost, and `status.work` is Settled once its callback is. Each task is
+deleted at the very version that was listed, so one that is in use again stays.
 """
 
 import heapq
@@ -14,25 +14,25 @@ import structlog
 from gateway_core.api.ids import FOLDED_LABEL
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import parse_label_time
-from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.client import KubernetesClient, list_pages
 from gateway_core.kube.errors import VersionExpired
 from gateway_operator.metrics import Metrics
-from gateway_operator.retention.deletions import Deletions, Listed, Rules
+from gateway_operator.retention.deletions import Deletions, Listed, RetentionRules
 
 PAGE = 500
 MOST_CANDIDATES = 20_000
-"""Tasks beyond the number kept that one look at all of them removes; the next look goes on."""
+"""Tasks beyond the number kept that one pass removes; the next pass continues."""
 
 _log = structlog.get_logger(__name__)
 
 
-class Removal:
+class TaskRemoval:
     """Sweeps over all finished tasks. Safe to run twice at a time and to be cut short."""
 
     def __init__(
         self,
         kube: KubernetesClient,
-        rules: Rules,
+        rules: RetentionRules,
         metrics: Metrics,
         deletions: Deletions,
         now: Callable[[], datetime],
@@ -47,16 +47,16 @@ class Removal:
         self._most_candidates = most_candidates
 
     async def sweep(self) -> int:
-        """Removes what is due; how many. Goes on while there is more of it and some of it goes."""
+        """Remove what is due; how many. Repeats while more is due and some was removed."""
         total, more = 0, True
         while more:
-            removed, more = await self._look()
+            removed, more = await self._pass()
             total += removed
             more = more and removed > 0
         return total
 
-    async def _look(self) -> tuple[int, bool]:
-        """One list and what follows from it: how many were removed, whether more are due.
+    async def _pass(self) -> tuple[int, bool]:
+        """One list and its removals: how many were removed, and whether more are due.
 
         Memory is that of a page and of `MOST_CANDIDATES`.
         """
@@ -73,7 +73,7 @@ class Removal:
                         if len(oldest) > self._most_candidates:
                             heapq.heappop(oldest)
         except VersionExpired:
-            # the list has aged while its tasks were removed; the next one goes on
+            # the list has expired while its tasks were removed; the next one continues
             _log.info("finished tasks are listed anew", removed=removed)
             return removed, True
         beyond = max(0, kept - self._rules.most)
@@ -86,7 +86,7 @@ class Removal:
         return removed, more
 
     def _divide(self, page: Iterable[Listed]) -> tuple[list[Listed], list[tuple[Listed, bool]]]:
-        """Those whose time is over, and the others with whether a lack of room may end theirs."""
+        """Tasks whose time is over; and the others, with whether they may go for lack of room."""
         now, rules = self._now(), self._rules
         due: list[Listed] = []
         rest: list[tuple[Listed, bool]] = []
@@ -104,25 +104,19 @@ class Removal:
         return removed
 
     async def _list(self) -> AsyncIterator[list[Listed]]:
-        """Pages of the tasks that were archived and folded, and have nothing left to do."""
-        token = None
-        while True:
-            page = await self._kube.list_page(
-                GatewayTask.plural,
-                limit=PAGE,
-                token=token,
-                label_selector=FOLDED_LABEL,
-                field_selector="status.work=Settled",
-                metadata_only=True,
-            )
+        """Pages of tasks that were archived and folded, and have no work left."""
+        async for page in list_pages(
+            self._kube,
+            GatewayTask.plural,
+            limit=PAGE,
+            label_selector=FOLDED_LABEL,
+            field_selector="status.work=Settled",
+            metadata_only=True,
+        ):
             found = []
-            for item in page.items:
-                meta = item["metadata"]
+            for meta in (item["metadata"] for item in page):
                 since = parse_label_time(meta["labels"][FOLDED_LABEL])
                 # a finalizer: its callback is about to be sent once more
                 if since is not None and not meta.get("finalizers"):
                     found.append(Listed.read(meta, since))
             yield found
-            token = page.next_token
-            if token is None:
-                return

@@ -1,1 +1,1 @@
-"""The controller of GatewayTask: intake, submission, polling and ending, one module each."""
+"""Tasks: adopted, submitted, polled, delivered and closed; a module for each step."""

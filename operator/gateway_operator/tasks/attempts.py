@@ -1,9 +1,8 @@
-"""What a process knows of its own submissions of a task, in memory only."""
+"""What a process knows of its own submissions of a task; kept in memory only."""
 
 import time
 from dataclasses import dataclass
 
-from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask, UpstreamJob
 
 FRESH_SECONDS = 5.0
@@ -11,25 +10,23 @@ FRESH_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ReceivedJob:
-    """A job whose id a provider has answered with, and the task as it was submitted."""
+    """A job whose id a provider has returned, and the task as it was submitted."""
 
     id: str
     provider_name: str
-    obj: Object
     task: GatewayTask
 
 
 @dataclass(slots=True)
 class Attempt:
-    """What this process knows of its own attempts; nothing of it is needed to go on safely.
+    """Own attempts at a submission; none of it is needed to continue safely.
 
     `intent_time` is the newest intent of its own, which it began to write at `recorded_at`, before
     any call; never, where the task's request names the route and the intent was held back.
     `outcome_known` is false from the moment a call may have made a job until it is certain that it
     has not; `job` is one that was received and may not be recorded yet. While `is_writing` an
     intent of its own is on its way to the record, and may be there already. `seen_intent` is the
-    newest intent of anybody, in force since before `seen_at`. Until `due` the provider is left
-    alone.
+    newest intent of any owner, in force since before `seen_at`. No call is made before `due`.
     """
 
     intent_time: str | None = None
@@ -51,7 +48,7 @@ class Attempt:
     def rules_out_job(self, intent: UpstreamJob) -> bool:
         """Whether certainly no job was made by this intent, the newest on record.
 
-        One of another's, who has taken over meanwhile, says nothing of what he has done.
+        An intent of another owner, who has taken over meanwhile, proves nothing about its calls.
         """
         return self.recorded_at > float("-inf") and self.knows_outcome(intent)
 
@@ -60,6 +57,6 @@ class Attempt:
         return self.outcome_known and self.intent_time == intent.intent_time
 
     def see(self, intent_time: str, at: float) -> None:
-        """Takes note of the intent on record, which was written before `at`, or begun then."""
+        """Note the intent on record, which was written before `at`, or begun then."""
         if intent_time != self.seen_intent:
             self.seen_intent, self.seen_at = intent_time, at

@@ -1,61 +1,41 @@
-"""The tasks this replica is working on, as last seen: fed by kopf's events and by own writes."""
+"""The tasks that this replica works, and writes to them."""
 
 from collections import OrderedDict
-from collections.abc import ValuesView
+from collections.abc import Mapping
+from typing import Any
 
+from gateway_core.api.conditions import Reason
 from gateway_core.api.ids import TASK_FINALIZER
 from gateway_core.api.resource import Object
+from gateway_core.api.task import GatewayTask
+from gateway_core.tasks.lifecycle import Phase, record_failure
+from gateway_operator.cache import ObjectCache, StatusWriter
+from gateway_operator.context import Context
+from gateway_operator.reconciler import Superseded
 
 _MOST_GONE = 20_000
 _Job = tuple[str, str]
+"""Provider and id of a job."""
 
 
-class TaskCache:
-    """Newest known object by name; never goes back to an older one."""
+class TaskCache(ObjectCache[GatewayTask]):
+    """Also knows which task owns which upstream job, and which objects have to be read by name."""
 
     def __init__(self) -> None:
-        self._objects: dict[str, Object] = {}
-        self._gone: OrderedDict[str, int] = OrderedDict()
+        super().__init__(GatewayTask, most_gone=_MOST_GONE)
         self._unread: dict[str, int] = {}
         self._unwritten: set[str] = set()
         self._owners: dict[_Job, str] = {}
         self._jobs: dict[str, _Job] = {}
         self._past_jobs: OrderedDict[_Job, None] = OrderedDict()
 
-    def __len__(self) -> int:
-        """How many tasks are known."""
-        return len(self._objects)
-
-    def get(self, name: str) -> Object | None:
-        """The newest known object."""
-        return self._objects.get(name)
-
-    def names(self) -> list[str]:
-        """All names, as a copy."""
-        return list(self._objects)
-
-    def objects(self) -> ValuesView[Object]:
-        """All objects; a live view."""
-        return self._objects.values()
-
-    def version(self, name: str) -> int:
-        """The resourceVersion known of `name`, -1 if it is unknown."""
-        obj = self._objects.get(name)
-        return -1 if obj is None else int(obj["metadata"]["resourceVersion"])
-
     def upsert(self, obj: Object) -> bool:
-        """Takes in an object unless it or a newer one is known; whether it was taken.
-
-        Who managed which field is dropped: it is half of the object and nobody's business here.
-        """
-        meta = obj["metadata"]
-        name, version = meta["name"], int(meta["resourceVersion"])
-        if version <= max(self.version(name), self._gone.get(name, -1)):
+        """Keep an object unless it or a newer one is known; whether it was kept."""
+        if not super().upsert(obj):
             return False
+        name, version = obj["metadata"]["name"], int(obj["metadata"]["resourceVersion"])
         if version >= self._unread.get(name, -1):
             self._unread.pop(name, None)
-        meta.pop("managedFields", None)
-        self._objects[name] = obj
         self._unwritten.discard(name)
         upstream = (obj.get("status") or {}).get("upstream") or {}
         if upstream.get("jobId"):
@@ -63,31 +43,31 @@ class TaskCache:
         return True
 
     def hold_back(self, obj: Object) -> None:
-        """Takes in a change of the known version that is written together with the next one.
+        """Keep a change of the known version that is written together with the next one.
 
-        Whatever newer version comes first takes its place: then the change is to be made anew.
+        A newer version that comes first replaces it: then the change is made anew.
         """
         name = obj["metadata"]["name"]
         self._objects[name] = obj
         self._unwritten.add(name)
 
     def is_unwritten(self, name: str) -> bool:
-        """Whether a change of the object has been held back."""
+        """Whether a change of the object is held back."""
         return name in self._unwritten
 
     def claim_job(self, provider: str, job_id: str, name: str) -> bool:
-        """Takes note that the job is the task's; False where another has, or had, that id."""
+        """Note that the job is the task's; False where another task has, or had, that id."""
         job = (provider, job_id)
         if self._owners.setdefault(job, name) != name:
             return False
         if self._jobs.get(name, job) != job:
-            self._leave_job(name)
+            self._retire_job(name)
         self._jobs[name] = job
         self._past_jobs.pop(job, None)
         return True
 
-    def _leave_job(self, name: str) -> None:
-        """Remembers a job for a while, lest another's late answer with its id be believed."""
+    def _retire_job(self, name: str) -> None:
+        """Remember a job for a while: a late answer with its id must not become another task's."""
         job = self._jobs.pop(name, None)
         if job is None:
             return
@@ -97,11 +77,11 @@ class TaskCache:
             del self._owners[oldest]
 
     def leave(self, obj: Object) -> bool:
-        """Takes in that the watch shows the object no more; whether work is left all the same.
+        """Note that the watch no longer selects the object; whether work may be left all the same.
 
-        The watch selects open tasks, so one that has just ended leaves it too, and waits to be
-        closed while it carries the finalizer. The API server tells of it with the object as it was
-        before, under the version that ended it: nothing to go by, but a reason to read it.
+        The watch selects open tasks, so one that has just ended leaves it too, and is still to be
+        closed while it carries the finalizer. The API server sends the object as it was before,
+        under the version that ended it: that is useless as data, but a reason to read it.
         """
         meta = obj["metadata"]
         name, version = meta["name"], int(meta["resourceVersion"])
@@ -112,25 +92,76 @@ class TaskCache:
         return True
 
     def expect(self, name: str, version: int) -> bool:
-        """Takes in that there is such a version, to be read by name; whether it is news."""
-        if version <= max(self.version(name), self._gone.get(name, -1)):
+        """Note that there is such a version, to be read by name; whether it is news."""
+        if self.is_known(name, version):
             return False
         self._unread[name] = version
         return True
 
     def is_unread(self, name: str) -> bool:
-        """Whether there is a newer version than the one known, to be read by name."""
+        """Whether a newer version than the known one is to be read by name."""
         return name in self._unread
 
     def drop(self, name: str, version: int = -1) -> None:
-        """Forgets a task, and remembers for a while not to take it up again from an old event.
-
-        `version` is the newest that is known to be of the past.
-        """
-        self._gone[name] = max(version, self.version(name), self._gone.pop(name, -1))
-        self._objects.pop(name, None)
+        """Forget a task, and for a while ignore older events that show it."""
+        super().drop(name, version)
         self._unread.pop(name, None)
         self._unwritten.discard(name)
-        self._leave_job(name)
-        if len(self._gone) > _MOST_GONE:
-            self._gone.popitem(last=False)
+        self._retire_job(name)
+
+
+class TaskWriter(StatusWriter[GatewayTask]):
+    """Status writes of tasks, which send the whole status: cheaper for the API server than a patch.
+
+    At the resourceVersion that was read it comes to the same.
+    """
+
+    def __init__(self, context: Context, cache: TaskCache) -> None:
+        super().__init__(context.kube, cache)
+        self.cache = cache
+        self._context = context
+
+    async def commit(self, resource: GatewayTask, status: Mapping[str, Any]) -> None:
+        """Merge `status`, together with what was held back. Superseded."""
+        whole = merge_status(resource.source, status)
+        await self._write(self._kube.replace_status, resource, whole)
+
+    def hold_back(self, task: GatewayTask, status: Mapping[str, Any]) -> None:
+        """Merge `status` in memory, to be written with the next commit. Superseded.
+
+        Lost with the process, and where the object changes before that commit.
+        """
+        if not self.cache.is_newest(task):
+            raise Superseded(f"{task.metadata.name}: it has changed")
+        self.cache.hold_back({**task.source, "status": merge_status(task.source, status)})
+
+    async def fail(
+        self,
+        task: GatewayTask,
+        reason: Reason,
+        message: str,
+        limit: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Commit the terminal failure; `limit` is the credit limit that the task failed by."""
+        context = self._context
+        await self.commit(task, record_failure(task, reason, message, context.now(), limit=limit))
+        context.metrics.count_end(reason, Phase.FAILED, context.age(task))
+        context.failpoints.reach("after-terminal")
+
+
+def merge_status(obj: Object, change: Mapping[str, Any]) -> dict[str, Any]:
+    """The status of `obj` with `change` merged into it by RFC 7396; neither is changed."""
+    return _merge(obj.get("status") or {}, change)
+
+
+def _merge(old: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    new = dict(old)
+    for name, value in change.items():
+        if value is None:
+            new.pop(name, None)
+        elif isinstance(value, Mapping):
+            before = new.get(name)
+            new[name] = _merge(before if isinstance(before, Mapping) else {}, value)
+        else:
+            new[name] = value
+    return new

@@ -1,13 +1,14 @@
-"""Spans of a task, and calls to providers as they are counted, timed and traced.
+"""Calls to providers as they are counted, timed and traced, and the spans of a task.
 
 The task's object names its trace, so the trace continues in the process that works the task next. A
-task made with kubectl gets a trace named by its uid.
+task made with kubectl gets a trace that is named by its uid.
 """
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from gateway_core.api.ids import TRACEPARENT_ANNOTATION
 from gateway_core.api.task import GatewayTask
@@ -20,8 +21,11 @@ from gateway_core.observability.tracing import (
     Tracer,
     parse_traceparent,
 )
+from gateway_core.providers.notices import Notice
+from gateway_core.providers.registry import Providers
 from gateway_core.providers.upstream import (
     OutputRejected,
+    Upstream,
     UpstreamBusy,
     UpstreamDenied,
     UpstreamError,
@@ -32,10 +36,18 @@ from gateway_core.providers.upstream import (
 from gateway_operator.metrics import Metrics
 
 _TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
+_OUTCOMES: dict[type[UpstreamError], str] = {
+    UpstreamRejected: "rejected",
+    OutputRejected: "rejected",
+    UpstreamBusy: "busy",
+    UpstreamDenied: "denied",
+    UpstreamUnclear: "unclear",
+    UpstreamGone: "gone",
+}
 
 
 class TaskTraces:
-    """Begins spans. `tells_providers` is whether calls that start jobs carry `traceparent`."""
+    """Spans of tasks. `tells_providers` is whether calls that start jobs carry `traceparent`."""
 
     def __init__(self, tracer: Tracer = NO_TRACER, *, tells_providers: bool = False) -> None:
         self._tracer = tracer
@@ -59,44 +71,42 @@ class TaskTraces:
         )
 
     def name_for_provider(self, span: Span) -> str | None:
-        """What a provider is told of the span; None unless an admin wants it told."""
+        """`traceparent` for a provider; None unless an admin wants providers to have it."""
         context = span.context if self._tells_providers else None
         return None if context is None else str(context)
 
 
-def find_context(task: GatewayTask) -> TraceContext | None:
-    """The trace that the task's object names."""
-    return parse_traceparent(task.metadata.annotations.get(TRACEPARENT_ANNOTATION))
+@dataclass(eq=False)
+class ProviderCalls:
+    """The providers with jobs, and what surrounds each call to any provider.
 
+    `locate_notices` makes the URL that a task's provider may call, None where push is off.
+    """
 
-_OUTCOMES: dict[type[UpstreamError], str] = {
-    UpstreamRejected: "rejected",
-    OutputRejected: "rejected",
-    UpstreamBusy: "busy",
-    UpstreamDenied: "denied",
-    UpstreamUnclear: "unclear",
-    UpstreamGone: "gone",
-}
+    providers: Providers[Upstream]
+    metrics: Metrics
+    traces: TaskTraces
+    locate_notices: Callable[[Notice], str | None]
 
+    async def find(self, provider: str) -> Upstream | None:
+        """The provider's adapter; None if it is unusable now. RecordUnavailable."""
+        return await self.providers.find(provider)
 
-class UpstreamCalls:
-    """Goes around each call."""
-
-    def __init__(self, metrics: Metrics, traces: TaskTraces) -> None:
-        self._metrics = metrics
-        self._traces = traces
+    def notify_url(self, task: GatewayTask) -> str | None:
+        """The URL that the task's provider may call, None where push is off."""
+        return self.locate_notices(Notice(task.metadata.name, task.metadata.uid))
 
     @contextmanager
     def watch(self, task: GatewayTask, provider: str, call: str) -> Iterator[Span]:
-        """Around one call, e.g. `submit`; the span is its own."""
-        span = self._traces.begin(task, call, kind=SpanKind.CLIENT)
+        """Count, time and trace one call, e.g. `submit`, in a span of its own."""
+        span = self.traces.begin(task, call, kind=SpanKind.CLIENT)
         span.set_attributes({"gateway.provider": provider})
         with span, self.time(provider, call):
             yield span
 
     @contextmanager
     def time(self, provider: str, call: str) -> Iterator[None]:
-        """The same without a span."""
+        """Count and time one call."""
         outcome, began = "cut_short", time.perf_counter()
         try:
             yield
@@ -105,9 +115,14 @@ class UpstreamCalls:
             outcome = name_outcome(error)
             raise
         finally:
-            self._metrics.count_call(provider, call, outcome, time.perf_counter() - began)
+            self.metrics.count_call(provider, call, outcome, time.perf_counter() - began)
 
 
 def name_outcome(error: UpstreamError) -> str:
-    """The word for how a call failed."""
+    """The metric label of a failed call."""
     return next((_OUTCOMES[base] for base in type(error).__mro__ if base in _OUTCOMES), "unclear")
+
+
+def find_context(task: GatewayTask) -> TraceContext | None:
+    """The trace that the task's object names."""
+    return parse_traceparent(task.metadata.annotations.get(TRACEPARENT_ANNOTATION))

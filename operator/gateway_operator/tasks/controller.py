@@ -1,63 +1,95 @@
-"""Carries each task through its steps; what kopf's feed and the work queue call."""
+"""The controller of tasks: which step is due, what events and notices start, and the shutdown."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-
-import structlog
-from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from gateway_core.api.ids import REQUEST_ID_ANNOTATION, name_to_id
 from gateway_core.api.resource import Object
-from gateway_core.api.task import SETTLED, TERMINAL_PHASES, GatewayTask
+from gateway_core.api.task import SETTLED, GatewayTask
+from gateway_core.kube.informer import Cache
 from gateway_core.observability.tracing import NO_SPAN, Span
 from gateway_core.providers.notices import Notice
-from gateway_core.tasks.lifecycle import Step, next_step
-from gateway_operator.tasks.adoption import Intake
-from gateway_operator.tasks.calls import find_context
+from gateway_core.tasks.lifecycle import Step, deadline, is_terminal, next_step
+from gateway_operator.accounts.credentials import Credentials
+from gateway_operator.billing.aggregator import UsageAggregator
+from gateway_operator.billing.reservations import Reservations
+from gateway_operator.callbacks.client import CallbackClient
+from gateway_operator.callbacks.signing import AwaitingSecret
+from gateway_operator.context import Context
+from gateway_operator.events import AdminEvents
+from gateway_operator.reconciler import AT_ONCE, Next, Reconciler, after
+from gateway_operator.tasks.adoption import Adoption
+from gateway_operator.tasks.cache import TaskCache, TaskWriter
+from gateway_operator.tasks.calls import ProviderCalls, find_context
 from gateway_operator.tasks.delivery import Delivery
 from gateway_operator.tasks.ending import Ending
 from gateway_operator.tasks.holds import Holds
+from gateway_operator.tasks.inputs import Inputs
 from gateway_operator.tasks.limits import Limits
+from gateway_operator.tasks.outputs import Outputs
 from gateway_operator.tasks.polling import Polling
-from gateway_operator.tasks.statuswriter import Superseded
 from gateway_operator.tasks.submission import Submission
-from gateway_operator.tasks.tools import Tools
-from gateway_operator.workqueue import Draining
 
-MOST_CONFLICTS = 3
-"""Writes that do not land one after the other before the work queue's back-off takes over."""
-
-MOST_TAKEN_IN = 16
-"""Tasks taken in at one time. Calls to the Kubernetes API wait for each other in their order, so a
-burst of new tasks would keep the ends of older ones waiting: what has begun is brought to its end
-first."""
+MOST_ADOPTIONS = 16
+"""Concurrent adoptions. Calls to the Kubernetes API wait for each other in their order, so a burst
+of new tasks would delay the ends of older ones: what has begun is completed first."""
 
 MOMENT_SECONDS = 3.0
 CALL_SECONDS = 17.0
 """Together below the 30 s between SIGTERM and SIGKILL that Kubernetes grants."""
 
 _WAITING = frozenset({Step.SUBMIT, Step.POLL, Step.DELIVER})
+_BEFORE_DEADLINE = frozenset({Step.TAKE_IN, Step.SUBMIT, Step.POLL})
 
-_log = structlog.get_logger(__name__)
 
+class TaskController(Reconciler[GatewayTask]):
+    """Carries each task through its steps, from adoption to the removal of its finalizer."""
 
-class TaskController:
-    """Level-triggered: looks at the newest object, does what is due, again until it must wait."""
-
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
-        self._holds = Holds(tools)
-        limits = Limits(tools)
-        self._submission = Submission(tools, self._holds, limits)
-        self._polling = Polling(tools, self._holds)
-        self._ending = Ending(tools, self._submission)
-        self._delivery = Delivery(tools)
-        self._intake = Intake(tools, self._holds, limits, self._submission)
-        self._places = asyncio.Semaphore(MOST_TAKEN_IN)
-        self._steps: dict[Step, Callable[[Object, GatewayTask], Awaitable[bool]]] = {
-            Step.UNMARK: self._intake.unmark,
-            Step.TAKE_IN: self._take_in,
+    def __init__(
+        self,
+        context: Context,
+        *,
+        reservations: Reservations,
+        credentials: Credentials,
+        calls: ProviderCalls,
+        inputs: Inputs,
+        outputs: Outputs,
+        aggregator: UsageAggregator,
+        callbacks: CallbackClient,
+        events: AdminEvents,
+    ) -> None:
+        super().__init__(context.metrics.work_failures.inc)
+        self._context = context
+        self._calls = calls
+        self.cache = TaskCache()
+        self.writer = writer = TaskWriter(context, self.cache)
+        awaiting = AwaitingSecret(credentials.accounts, self.queue.add)
+        self._holds = holds = Holds(context, writer, reservations)
+        limits = Limits(context, writer, reservations, credentials)
+        self._submission = Submission(
+            context, self.queue, writer, calls, inputs, holds, limits, events
+        )
+        self._polling = Polling(context, self.queue, writer, calls, inputs, holds, outputs, events)
+        self._ending = Ending(context, writer, calls, self._submission, reservations, aggregator)
+        self._delivery = Delivery(
+            context, self.queue, writer, callbacks, reservations, awaiting, calls.traces, events
+        )
+        self._adoption = Adoption(
+            context,
+            writer,
+            holds,
+            limits,
+            self._submission,
+            reservations,
+            credentials,
+            inputs,
+            calls,
+        )
+        self._adoptions = asyncio.Semaphore(MOST_ADOPTIONS)
+        self._steps: dict[Step, Callable[[GatewayTask], Awaitable[Next]]] = {
+            Step.UNMARK: self._adoption.unmark,
+            Step.TAKE_IN: self._adopt,
             Step.SUBMIT: self._submission.submit,
             Step.POLL: self._polling.poll,
             Step.STOP: self._ending.stop,
@@ -68,136 +100,121 @@ class TaskController:
         }
 
     def observe(self, kind: str | None, obj: Object) -> None:
-        """Takes in a watch event: `kind` is None for the initial list, or as on the wire."""
+        """Handle a watch event: `kind` is None for the initial list, or as on the wire."""
         name = obj["metadata"]["name"]
-        if kind == "DELETED" and not self._tools.live.leave(obj):
-            self._forget(name)
+        if kind == "DELETED" and not self.cache.leave(obj):
+            self.forget(name)
             if self._submission.job_of(name) is not None:
-                self._tools.queue.add(name)
+                self.queue.add(name)
             return
-        if kind == "DELETED" or self._tools.live.upsert(obj):
+        if kind == "DELETED" or self.cache.upsert(obj):
             if kind == "ADDED" and "upstream" not in (obj.get("status") or {}):
                 self._submission.note_created(name)
             self._delivery.observe(name)
-            self._tools.queue.add(name)
+            self.queue.add(name)
+
+    def follow_redeliveries(self, wanted: Cache[int]) -> None:
+        """Reconcile settled tasks whose callback an admin wants once more, by their version."""
+
+        def reconcile(name: str) -> None:
+            version = wanted.get(name)
+            if version is not None and self.cache.expect(name, version):
+                self.queue.add(name)
+
+        wanted.subscribe(reconcile)
 
     def take_notice(self, notice: Notice) -> None:
-        """Has the job of a task asked after soon, since its provider says that it changed.
+        """Poll a job soon, since its provider says that it has changed.
 
-        Of a task that has ended, is another's or is not known yet there is nothing to ask.
+        There is nothing to poll of a task that has ended, is another replica's or is unknown yet.
         """
-        obj = self._tools.live.get(notice.name)
-        ended = obj is not None and (obj.get("status") or {}).get("phase") in TERMINAL_PHASES
-        if obj is None or ended or obj["metadata"]["uid"] != notice.uid:
-            self._tools.metrics.count_notice("useless")
+        task = self.cache.get(notice.name)
+        if task is None or is_terminal(task) or task.metadata.uid != notice.uid:
+            self._context.metrics.count_notice("useless")
             return
         taken = self._polling.hasten(notice.name)
-        self._tools.metrics.count_notice("taken" if taken else "held_up")
+        self._context.metrics.count_notice("taken" if taken else "held_up")
 
-    async def reconcile(self, name: str) -> None:
-        """Does what is due for the task, if anything. Raises KubernetesUnavailable and the like."""
-        conflicts = 0
-        while True:
-            if self._tools.live.is_unread(name):
-                # it has ended or gone: nothing that was known of its steps is of use any more
-                self._forget(name)
-                await self._tools.journal.refresh(name)
-            obj = self._tools.live.get(name)
-            task = None if obj is None else GatewayTask.model_validate(obj)
-            stray = self._submission.take_stray(name, task)
-            if stray is not None:
-                await self._ending.stop_stray(stray)
-                continue
-            if obj is None or task is None:
-                self._forget(name)
-                return
-            if not self._is_own(task):
-                self._tools.live.drop(name)
-                continue
-            if self._tools.queue.is_draining and not self._has_begun(name):
-                return
-            step = next_step(task, self._tools.now())
-            if step is Step.NOTHING:
-                self._tools.live.drop(name)
-                continue
-            self._name_in_logs(task)
-            try:
-                with self._begin_span(task, step):
-                    goes_on = await self._steps[step](obj, task)
-            except Draining:
-                return
-            except Superseded as conflict:
-                _log.debug("superseded", object=name, step=step.value, conflict=str(conflict))
-                conflicts += 1
-                if conflicts > MOST_CONFLICTS:
-                    raise
-                continue
-            conflicts = 0
-            if not goes_on:
-                return
+    async def find(self, name: str) -> GatewayTask | None:
+        """The newest task, read anew where the watch does not show it any more."""
+        if self.cache.is_unread(name):
+            # it has ended or gone: nothing that was known of its steps is of use any more
+            self.forget(name)
+            await self.writer.refresh(name)
+        task = self.cache.get(name)
+        stray = self._submission.take_stray(name, task)
+        if stray is not None:
+            await self._ending.stop_stray(stray)
+            return await self.find(name)
+        return task
+
+    async def step(self, task: GatewayTask) -> Next:
+        """Take the step that is due, if any."""
+        step = next_step(task, self._context.now())
+        if step is Step.NOTHING or not self._is_own(task):
+            self.cache.drop(task.metadata.name)
+            return AT_ONCE
+        with self._begin_span(task, step):
+            following = await self._steps[step](task)
+        if following.seconds is not None and step in _BEFORE_DEADLINE:
+            left = (deadline(task) - self._context.now()).total_seconds()
+            return after(min(following.seconds, max(0.0, left)))
+        return following
+
+    def forget(self, name: str) -> None:
+        """Drop all that is kept in memory of `name`, except a job that is not recorded yet."""
+        super().forget(name)
+        for part in (self._holds, self._submission, self._polling, self._delivery, self._ending):
+            part.forget(name)
+
+    def has_begun(self, name: str) -> bool:
+        """Whether a successor could not tell the outcome of what is in flight."""
+        return self._submission.has_begun(name) or self._delivery.has_begun(name)
+
+    def describe(self, task: GatewayTask) -> Mapping[str, str | None]:
+        """Task, account, request and trace, for log lines."""
+        context = find_context(task)
+        return {
+            "task": name_to_id(task.metadata.name),
+            "account": task.spec.request.account_name,
+            "request_id": task.metadata.annotations.get(REQUEST_ID_ANNOTATION),
+            "trace_id": None if context is None else context.trace_id,
+        }
 
     async def end(self) -> None:
-        """Brings to an end what a successor could not tell the outcome of; takes nothing more.
+        """Shut down: complete what a successor could not tell the outcome of.
 
         Calls that may start a job and attempts at callbacks get as long as they mostly need,
-        everything else a moment: it is cut short then, and begun anew elsewhere without harm.
+        everything else a moment: it is cancelled then, and repeated elsewhere without harm.
         """
-        queue = self._tools.queue
-        await queue.drain(MOMENT_SECONDS)
+        await self.queue.drain(MOMENT_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(MOMENT_SECONDS):
-                await queue.stop(self._has_begun)
-        await queue.drain(CALL_SECONDS)
+                await self.queue.stop(self.has_begun)
+        await self.queue.drain(CALL_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(MOMENT_SECONDS):
                 await self._submission.withdraw()
 
-    async def _take_in(self, obj: Object, task: GatewayTask) -> bool:
-        """Takes a task in, once it is its turn; while it waited it may have changed."""
-        async with self._places:
-            newest = self._tools.live.get(task.metadata.name)
-            if newest is not obj or self._tools.live.is_unread(task.metadata.name):
-                return True
-            return await self._intake.take_in(obj, task)
+    async def _adopt(self, task: GatewayTask) -> Next:
+        """Adopt a task in its turn; it may have changed while it waited."""
+        name = task.metadata.name
+        async with self._adoptions:
+            if not self.cache.is_newest(task) or self.cache.is_unread(name):
+                return AT_ONCE
+            return await self._adoption.adopt(task)
 
     def _begin_span(self, task: GatewayTask, step: Step) -> Span:
-        """The span of a step; those that mostly wait have theirs for what they do."""
-        if step in _WAITING:
-            return NO_SPAN
-        return self._tools.traces.begin(task, step.value)
-
-    def _name_in_logs(self, task: GatewayTask) -> None:
-        """Has whatever is logged from here on say which task it is about."""
-        clear_contextvars()  # what stands there may be of the task that this one was added by
-        names = {
-            "task": name_to_id(task.metadata.name),
-            "account": task.spec.request.account_name,
-            "request_id": task.metadata.annotations.get(REQUEST_ID_ANNOTATION),
-        }
-        context = find_context(task)
-        if context is not None:
-            names["trace_id"] = context.trace_id
-        bind_contextvars(**{name: value for name, value in names.items() if value})
-
-    def _has_begun(self, name: str) -> bool:
-        """Whether a successor could not tell what has become of what is under way."""
-        return self._submission.has_begun(name) or self._delivery.has_begun(name)
+        """The span of a step. Steps that mostly wait begin spans for what they do instead."""
+        return NO_SPAN if step in _WAITING else self._calls.traces.begin(task, step.value)
 
     def _is_own(self, task: GatewayTask) -> bool:
-        """Whether the task is this replica's to work.
+        """Whether this replica works the task.
 
-        One that got its label, or another one, is handed to that shard's owner. What was settled
-        here is closed here, since it has left every replica's watch, and a job's id is recorded by
-        the one who has received it.
+        One whose label changed goes to the owner of that shard. A task that was settled here is
+        closed here, since it has left every replica's watch, and a job's id is recorded by the
+        process that received it.
         """
-        if self._tools.shards.owns(task.metadata.labels) or task.status.work == SETTLED:
+        if self._context.shards.owns(task.metadata.labels) or task.status.work == SETTLED:
             return True
         return self._submission.job_of(task.metadata.name) is not None
-
-    def _forget(self, name: str) -> None:
-        self._tools.queue.forget(name)
-        self._holds.forget(name)
-        self._submission.forget(name)
-        self._polling.forget(name)
-        self._delivery.forget(name)
-        self._ending.forget(name)

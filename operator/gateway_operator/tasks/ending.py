@@ -1,22 +1,26 @@
-"""The last steps: a task is stopped, runs out of time, or is closed once it has ended."""
+"""The last steps: a task is stopped, or runs out of time, and is closed once it has ended."""
 
 import asyncio
 import time
+from dataclasses import dataclass, field
 
 import structlog
 
 from gateway_core.api.conditions import Reason
 from gateway_core.api.ids import FOLDED_LABEL, TASK_FINALIZER
-from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import format_label_time
 from gateway_core.kube.errors import KubernetesError
 from gateway_core.providers.upstream import Upstream, UpstreamError
 from gateway_core.tasks.archive import archive_task
-from gateway_operator.billing.settlement import settle_hold
+from gateway_operator.billing.aggregator import UsageAggregator
+from gateway_operator.billing.reservations import Reservations
+from gateway_operator.context import Context
+from gateway_operator.reconciler import AT_ONCE, Next, after
 from gateway_operator.tasks.attempts import ReceivedJob
+from gateway_operator.tasks.cache import TaskWriter
+from gateway_operator.tasks.calls import ProviderCalls
 from gateway_operator.tasks.submission import Submission
-from gateway_operator.tasks.tools import Tools
 
 STOP_SECONDS = 30.0
 STOP_PAUSE = 2.0
@@ -26,94 +30,97 @@ CANCELLED_MESSAGE = "The task was cancelled."
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class Ending:
-    """Ends tasks and lets go of their objects."""
+    """Ends tasks and closes them."""
 
-    def __init__(self, tools: Tools, submission: Submission) -> None:
-        self._tools = tools
-        self._submission = submission
-        self._stopping: dict[str, float] = {}
+    context: Context
+    writer: TaskWriter
+    calls: ProviderCalls
+    submission: Submission
+    reservations: Reservations
+    aggregator: UsageAggregator
+    _stopping: dict[str, float] = field(default_factory=dict, init=False)
 
     def forget(self, name: str) -> None:
-        """Drops what is known of `name`'s end."""
+        """Drop what is known of `name`'s end."""
         self._stopping.pop(name, None)
 
-    async def stop(self, obj: Object, task: GatewayTask) -> bool:
-        """Stops the upstream job, within 30 s or not at all, and fails the task."""
+    async def stop(self, task: GatewayTask) -> Next:
+        """Stop the upstream job, within 30 s or not at all, and fail the task."""
         name = task.metadata.name
         since = self._stopping.setdefault(name, time.monotonic())
         left = since + STOP_SECONDS - time.monotonic()
-        problem = await self._try_to_cancel(obj, task, left)
+        problem = await self._try_to_cancel(task, left)
         if problem is not None:
             if left > STOP_PAUSE:
-                self._tools.queue.add_after(name, STOP_PAUSE)
-                return False
-            await self._abandon(obj, f"the job may still be running: {problem}")
-        await self._tools.fail(obj, task, Reason.CANCELLED, CANCELLED_MESSAGE)
-        self._submission.note_end(name)
-        return True
+                return after(STOP_PAUSE)
+            await self._abandon(task, f"the job may still be running: {problem}")
+        await self.writer.fail(task, Reason.CANCELLED, CANCELLED_MESSAGE)
+        self.submission.note_end(name)
+        return AT_ONCE
 
-    async def expire(self, obj: Object, task: GatewayTask) -> bool:
-        """Fails a task whose time is over, after one attempt to stop its job."""
-        name, job = task.metadata.name, self._submission.find_intent(task)
-        job_id = (job.job_id if job else None) or self._submission.job_of(name)
-        problem = await self._try_to_cancel(obj, task, EXPIRE_SECONDS)
+    async def expire(self, task: GatewayTask) -> Next:
+        """Fail a task whose deadline is over, after one attempt to stop its job."""
+        name, job = task.metadata.name, self.submission.find_intent(task)
+        job_id = (job.job_id if job else None) or self.submission.job_of(name)
+        problem = await self._try_to_cancel(task, EXPIRE_SECONDS)
         if problem is not None:
             _log.info("job not stopped at the deadline", object=name, error=problem)
         seconds = task.spec.deadline_seconds
         if job_id is None:
             message = f"The provider did not take the job within {seconds} seconds."
-            await self._tools.fail(obj, task, Reason.PROVIDER_UNAVAILABLE, message)
+            await self.writer.fail(task, Reason.PROVIDER_UNAVAILABLE, message)
         else:
             message = f"The provider did not finish the job within {seconds} seconds."
-            await self._tools.fail(obj, task, Reason.DEADLINE_EXCEEDED, message)
-        self._submission.note_end(name)
-        return True
+            await self.writer.fail(task, Reason.DEADLINE_EXCEEDED, message)
+        self.submission.note_end(name)
+        return AT_ONCE
 
     async def stop_stray(self, job: ReceivedJob) -> None:
-        """Stops a job that cannot be recorded with its task; one attempt, and an admin is told."""
-        tools, provider = self._tools, job.provider_name
+        """Stop a job that cannot be recorded with its task, in one attempt; an admin is told."""
+        provider = job.provider_name
         problem = "was stopped"
         try:
             async with asyncio.timeout(EXPIRE_SECONDS):
-                upstream = await tools.providers.find(provider)
+                upstream = await self.calls.find(provider)
                 if upstream is None or not upstream.can_cancel:
                     problem = "cannot be stopped"
                 else:
-                    with tools.calls.watch(job.task, provider, "cancel"):
+                    with self.calls.watch(job.task, provider, "cancel"):
                         await upstream.cancel(job.id)
         except (UpstreamError, KubernetesError, TimeoutError) as error:
             problem = f"may still be running ({type(error).__name__})"
         text = f"job {job.id} of {provider} {problem}: another owner has ended or moved the task"
         _log.warning("unrecorded job", object=job.task.metadata.name, error=text)
-        await self._abandon(job.obj, text)
+        await self._abandon(job.task, text)
 
-    async def close(self, obj: Object, task: GatewayTask) -> bool:
-        """Archives an ended task, settles its hold, folds its charge and lets go of its object.
+    async def close(self, task: GatewayTask) -> Next:
+        """Archive an ended task, settle its hold, aggregate its charge and remove the finalizer.
 
         Each part can be repeated, and the last is the mark that the others are done.
         """
-        tools = self._tools
-        await archive_task(tools.store, obj)
-        tools.failpoints.reach("after-archive")
-        await settle_hold(tools, obj)
-        tools.failpoints.reach("after-settle")
-        await tools.folding.fold(obj)
-        tools.failpoints.reach("after-fold")
+        failpoints = self.context.failpoints
+        await archive_task(self.context.store, task.source)
+        failpoints.reach("after-archive")
+        await self.reservations.settle(task.source)
+        failpoints.reach("after-settle")
+        await self.aggregator.fold(task.source)
+        failpoints.reach("after-fold")
         kept = [name for name in task.metadata.finalizers if name != TASK_FINALIZER]
-        labels = {FOLDED_LABEL: format_label_time(tools.now()), **task.metadata.labels}
-        # who wrote which field is a third of the object, and asked of an ended one by nobody
+        labels = {FOLDED_LABEL: format_label_time(self.context.now()), **task.metadata.labels}
+        # `managedFields` is a third of the object, and of an ended one nothing reads it
         marks = {"finalizers": kept, "labels": labels, "managedFields": [{}]}
-        await tools.journal.amend(obj, {"metadata": marks})
-        tools.folding.acknowledge(obj)
-        tools.failpoints.reach("after-finalizer")
-        return True
+        await self.writer.amend(task, {"metadata": marks})
+        self.aggregator.acknowledge(task.source)
+        failpoints.reach("after-finalizer")
+        return AT_ONCE
 
-    async def _try_to_cancel(self, obj: Object, task: GatewayTask, seconds: float) -> str | None:
-        """Stops the job if there is one; what went wrong, if something did within `seconds`."""
+    async def _try_to_cancel(self, task: GatewayTask, seconds: float) -> str | None:
+        """Stop the job if there is one; what went wrong, if something did within `seconds`."""
         try:
             async with asyncio.timeout(max(0.1, seconds)):
-                await self._cancel_job(obj, task)
+                await self._cancel_job(task)
         except UpstreamError as error:
             return error.message
         except KubernetesError as error:
@@ -122,37 +129,33 @@ class Ending:
             return "the provider did not answer in time"
         return None
 
-    async def _cancel_job(self, obj: Object, task: GatewayTask) -> None:
-        """Stops the job if there is one; raises UpstreamError while it could not be."""
-        job = self._submission.find_intent(task)
+    async def _cancel_job(self, task: GatewayTask) -> None:
+        """Stop the job if there is one. UpstreamError while it could not be stopped."""
+        job = self.submission.find_intent(task)
         if job is None:
             return
-        upstream = await self._tools.providers.find(job.provider_name)
+        upstream = await self.calls.find(job.provider_name)
         if upstream is None:
-            await self._abandon(obj, f"provider {job.provider_name} is not usable")
+            await self._abandon(task, f"provider {job.provider_name} is not usable")
             return
-        job_id = job.job_id or self._submission.job_of(task.metadata.name)
-        job_id = job_id or await self._find_job(obj, task, job.provider_name, upstream)
-        if job_id is None:
+        job_id = job.job_id or self.submission.job_of(task.metadata.name)
+        job_id = job_id or await self._find_job(task, job.provider_name, upstream)
+        if job_id is None or not upstream.can_cancel:
             return
-        if not upstream.can_cancel:
-            return
-        with self._tools.calls.watch(task, job.provider_name, "cancel"):
+        with self.calls.watch(task, job.provider_name, "cancel"):
             await upstream.cancel(job_id)
 
-    async def _find_job(
-        self, obj: Object, task: GatewayTask, provider: str, upstream: Upstream
-    ) -> str | None:
+    async def _find_job(self, task: GatewayTask, provider: str, upstream: Upstream) -> str | None:
         """The job of a task whose submission was cut short.
 
         With keys alone the only way to learn the id is to submit again, which would start paid
         work to stop it; an admin is told instead.
         """
         if upstream.can_find:
-            with self._tools.calls.watch(task, provider, "find"):
+            with self.calls.watch(task, provider, "find"):
                 return await upstream.find(task.metadata.uid)
-        await self._abandon(obj, "it was being submitted, a job may have been started")
+        await self._abandon(task, "it was being submitted, a job may have been started")
         return None
 
-    async def _abandon(self, obj: Object, problem: str) -> None:
-        await self._tools.kube.report_event(obj, reason="JobAbandoned", message=problem)
+    async def _abandon(self, task: GatewayTask, problem: str) -> None:
+        await self.context.kube.report_event(task.source, reason="JobAbandoned", message=problem)

@@ -1,62 +1,58 @@
 """Credit limits of a task's key and guardrails, as they are now.
 
-They are checked in the step that takes a task's hold, and here again for those that have waited
-since: an admin may have lowered one. They are checked until the call that may start a job, and not
-after it: what a job costs is spent.
+They are checked together with the hold, and again here for tasks that have waited since: an admin
+may have lowered a limit. They are checked until the call that may start a job, and not after it:
+what a job costs is spent.
 
 A task counts in the pools that are recorded with it, whatever guardrails its key has by now (see
-`contract.limits.list_subjects`), so it is the limits of these that it is held against.
+`contract.limits.list_subjects`), so the limits of these apply.
 """
 
 import asyncio
-from dataclasses import replace
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
 from weakref import WeakValueDictionary
 
-from gateway_core.accounts.guardrails import (
-    KEY_TITLE,
-    Rules,
-    make_budget,
-    name_guardrail,
-    read_rules,
-)
 from gateway_core.api.conditions import Reason
-from gateway_core.api.limits import subject_of_guardrail, subject_of_key
-from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
-from gateway_core.api.times import parse_time
-from gateway_core.billing.counters import Budget, BudgetState
+from gateway_core.billing.counters import BudgetState
 from gateway_core.billing.limits import describe_failure, describe_limit
 from gateway_core.redis.link import CountersStale, CountersUnavailable
-from gateway_operator.tasks.credentials import dump_spec
-from gateway_operator.tasks.inputs import Unacceptable
-from gateway_operator.tasks.tools import Tools
+from gateway_operator.accounts.credentials import Credentials, Refusal
+from gateway_operator.billing.reservations import Reservations
+from gateway_operator.context import Context
+from gateway_operator.tasks.cache import TaskWriter
 
 WAITED_SECONDS = 5.0
 """A younger task is not asked for again: a change may take as long to be known (contract §9.1)."""
 
 
+@dataclass(eq=False)
 class Limits:
     """Checks of tasks that wait."""
 
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+    context: Context
+    writer: TaskWriter
+    reservations: Reservations
+    credentials: Credentials
+    _locks: WeakValueDictionary[str, asyncio.Lock] = field(
+        default_factory=WeakValueDictionary, init=False
+    )
 
-    def refuse_hold(self, state: BudgetState, micros: int) -> Unacceptable:
+    def refuse(self, state: BudgetState, micros: int) -> Refusal:
         """The refusal of a task whose `micros` do not fit in a budget."""
-        title = self._name_subject(state.budget.subject)
+        title = self.credentials.name_subject(state.budget.subject)
         text = describe_limit(state, title, micros)
-        return Unacceptable(Reason.CREDIT_LIMIT_EXCEEDED, text, describe_failure(state))
+        return Refusal(Reason.CREDIT_LIMIT_EXCEEDED, text, describe_failure(state))
 
-    async def enforce(self, obj: Object, task: GatewayTask, held: int) -> bool:
-        """Whether a task whose hold stands is within its limits; if not it has failed by one.
+    async def enforce(self, task: GatewayTask, held: int) -> bool:
+        """Whether a task whose hold stands is within its limits; otherwise it has failed by one.
 
-        `held` is that hold's micro-dollars, which the limits must cover with everybody else's.
-        While the counters are away it goes on: it was within them when its money was held.
+        `held` is that hold in micro-dollars, which the limits must cover together with all others.
+        While the counters are away the task goes on: it was within them when its money was held.
         """
-        age = self._tools.now() - parse_time(task.metadata.creation_timestamp)
-        if age < timedelta(seconds=WAITED_SECONDS) or await self._find_exceeded(task, held) is None:
+        if self.context.age(task) < WAITED_SECONDS:
+            return True
+        if await self._find_exceeded(task, held) is None:
             return True
         account = task.spec.request.account_name
         lock = self._locks.setdefault(account, asyncio.Lock())
@@ -65,19 +61,21 @@ class Limits:
             state = await self._find_exceeded(task, held)
             if state is None:
                 return True
-            refusal = self.refuse_hold(state, held)
-            await self._tools.fail(obj, task, refusal.reason, str(refusal), refusal.limit)
-            await self._release(task)
+            refusal = self.refuse(state, held)
+            await self.writer.fail(task, refusal.reason, str(refusal), refusal.limit)
+            # makes room for others at once; a failure is made up for as the task is closed
+            await self.reservations.release(account, task.metadata.name)
         return False
 
     async def _find_exceeded(self, task: GatewayTask, own: int) -> BudgetState | None:
         """The first budget that is exceeded, as it stands without the task's own hold."""
-        budgets = self._list_budgets(task)
+        request = task.spec.request
+        budgets = self.credentials.list_budgets(request)
         if not budgets:
             return None
-        account = task.spec.request.account_name
         try:
-            states = await self._tools.counters.read_budgets(account, budgets)
+            counters = self.reservations.counters
+            states = await counters.read_budgets(request.account_name, budgets)
         except (CountersUnavailable, CountersStale):
             return None
         for state in states:
@@ -85,35 +83,3 @@ class Limits:
             if limit is not None and state.used + state.held > limit:
                 return replace(state, held=max(0, state.held - own))
         return None
-
-    async def _release(self, task: GatewayTask) -> None:
-        """Makes room for others at once; what fails is made up for as the task is closed."""
-        name, account = task.metadata.name, task.spec.request.account_name
-        try:
-            await self._tools.counters.settle(account, name, 0, self._tools.now())
-        except (CountersUnavailable, CountersStale):
-            return
-
-    def _list_budgets(self, task: GatewayTask) -> list[Budget]:
-        """The limits of all that the task counts under.
-
-        What is gone has none, nor has another account's that was made under the name since.
-        """
-        request, found = task.spec.request, list[tuple[str, Rules]]()
-        account = request.account_name
-        key = self._tools.keys.get(request.key_name) if request.key_name else None
-        if key is not None and key.spec.account_name == account and key.spec.limit is not None:
-            found.append((subject_of_key(key.metadata.name), read_rules(dump_spec(key))))
-        for name in request.guardrail_names or ():
-            guardrail = self._tools.policies.find_guardrail(name)
-            if guardrail is not None and guardrail.account == account:
-                found.append((subject_of_guardrail(name), guardrail.rules))
-        budgets = (
-            make_budget(subject, rules) for subject, rules in found if rules.limit is not None
-        )
-        return [budget for budget in budgets if budget is not None]
-
-    def _name_subject(self, subject: str) -> str:
-        kind, _, name = subject.partition("/")
-        guardrail = self._tools.policies.find_guardrail(name) if kind == "guardrail" else None
-        return KEY_TITLE if guardrail is None else name_guardrail(guardrail)

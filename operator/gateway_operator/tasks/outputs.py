@@ -1,25 +1,26 @@
-"""Copies a finished job's outputs into the gateway's own store and signs their addresses."""
+"""Copies a finished job's outputs into the gateway's own store and signs their URLs."""
 
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from gateway_core.api.upload import LIFETIME_SECONDS
 from gateway_core.concurrency import FairSemaphore
-from gateway_core.files.addresses import LIFETIME_SECONDS, MediaItem, MediaSigner
+from gateway_core.files.addresses import MediaItem, MediaSigner
 from gateway_core.providers.upstream import OutputRejected, Upstream, UpstreamUnclear
 from gateway_core.storage.objects import ObjectStore, ObjectTooLarge
 
 PLACES = 32
-"""Copies under way in all, as many as a bucket takes in; at most half of them of one provider."""
+"""Concurrent copies, as many as a bucket absorbs; at most half of them of one provider."""
 
 GRACE_SECONDS = 30.0
 LEAST_RATE = 16 * 1024
-"""Bytes a second on average after the grace time; what drips more slowly is not waited for."""
+"""Bytes a second on average after the grace time; a slower download is given up."""
 
 
 class Outputs:
-    """Where outputs go. Copies under way are bounded, and shared fairly by providers."""
+    """Copies outputs. Concurrent copies are bounded, and shared fairly by providers."""
 
     def __init__(self, store: ObjectStore, signer: MediaSigner, media_url: str) -> None:
         self._store = store
@@ -30,9 +31,9 @@ class Outputs:
     async def copy(
         self, upstream: Upstream, task_uid: str, urls: Sequence[str], now: datetime
     ) -> list[dict[str, Any]]:
-        """Stores every output; the task's `status.result.videos`.
+        """Store every output; the task's `status.result.videos`.
 
-        Keys follow from the task, so that copying again after a crash replaces what was there.
+        Keys follow from the task, so a copy that is repeated after a crash replaces the first one.
         Raises what `Upstream.fetch` and the store raise.
         """
         videos = []

@@ -1,19 +1,18 @@
-"""The third step: the job is asked after, without a write, until it has ended.
+"""The third step: the job is polled, without a write, until it has ended.
 
-The interval grows with the task's age between the bounds the provider declares; an answer of
-nonsense counts as none, and the deadline ends what the provider never ends. A provider's notice
-makes a poll due at once, but the first ones alone: many would be a flood.
+The interval grows with the task's age between the bounds that the provider declares; a malformed
+answer counts as none, and the deadline ends a job that the provider never ends. A provider's notice
+makes a poll due at once, but with a growing pause between them: many notices would be a flood.
 """
 
 import asyncio
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
 
 from gateway_core.api.conditions import Reason
-from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import parse_time
 from gateway_core.billing.prices import Usage, bound_task, charge, select_price
@@ -30,35 +29,38 @@ from gateway_core.providers.upstream import (
 from gateway_core.storage.objects import ObjectMissing
 from gateway_core.tasks.archive import InputDamaged
 from gateway_core.tasks.lifecycle import Phase, deadline, record_completion, reserved_micros
-from gateway_operator.tasks.calls import name_outcome
+from gateway_operator.context import Context
+from gateway_operator.events import AdminEvents
+from gateway_operator.reconciler import AT_ONCE, Next, after
+from gateway_operator.tasks.cache import TaskWriter
+from gateway_operator.tasks.calls import ProviderCalls, name_outcome
 from gateway_operator.tasks.holds import Holds
-from gateway_operator.tasks.inputs import read_stored_values
-from gateway_operator.tasks.tools import Tools
+from gateway_operator.tasks.inputs import Inputs
+from gateway_operator.tasks.outputs import Outputs
+from gateway_operator.tasks.submission import LONGEST_PAUSE, PROVIDER_PAUSE
+from gateway_operator.workqueue import WorkQueue
 
 AGE_SHARE = 0.1
-LONGEST_PAUSE = 30.0
 LOST_ANSWERS = 3
 LOST_SECONDS = 60.0
-"""A provider's front that answers 404 while it is deployed has not lost what runs behind it."""
+"""A provider's front end that answers 404 during a deployment has not lost the jobs behind it."""
 
 MOST_COPY_ATTEMPTS = 6
-PROVIDER_PAUSE = 3.0
 FIRST_NOTICE_PAUSE = 1.0
 LONGEST_NOTICE_PAUSE = 10.0
 
 
 @dataclass(slots=True)
-class _Watch:
-    """When to ask next, and what went wrong of late; lost at a restart without harm.
+class _Polls:
+    """The polls of one job: when the next is due, and recent failures. A restart may lose them.
 
     `running_at` is when the last poll was sent that still said running, `ended_at` when the end was
-    first seen. `span` is of all its polls together.
-    `told` is whether the provider has told of the job since it was last asked. No notice makes a
-    poll due before `hastened_from`.
+    first seen. `span` covers all polls together. `noticed` is whether a notice has come since the
+    last poll. No notice makes a poll due before `hastened_from`.
     """
 
     due: float
-    told: bool = False
+    noticed: bool = False
     hastened: int = 0
     hastened_from: float = float("-inf")
     failures: int = 0
@@ -70,136 +72,138 @@ class _Watch:
     span: Span = NO_SPAN
 
     def end_span(self) -> None:
-        """Ends the span, if it has begun: nothing more is asked."""
+        """End the span, if it has begun: no further poll follows."""
         self.span.end()
         self.span = NO_SPAN
 
 
+@dataclass(eq=False)
 class Polling:
-    """Asks after jobs and takes in what they made."""
+    """Polls jobs, and copies and prices what they made."""
 
-    def __init__(self, tools: Tools, holds: Holds) -> None:
-        self._tools = tools
-        self._holds = holds
-        self._watches: dict[str, _Watch] = {}
+    context: Context
+    queue: WorkQueue
+    writer: TaskWriter
+    calls: ProviderCalls
+    inputs: Inputs
+    holds: Holds
+    outputs: Outputs
+    events: AdminEvents
+    _polls: dict[str, _Polls] = field(default_factory=dict, init=False)
 
     def forget(self, name: str) -> None:
-        """Drops what is known of `name`'s polls."""
-        watch = self._watches.pop(name, None)
-        if watch is not None:
-            watch.end_span()
+        """Drop what is known of `name`'s polls."""
+        polls = self._polls.pop(name, None)
+        if polls is not None:
+            polls.end_span()
 
     def hasten(self, name: str) -> bool:
-        """Makes the poll of a live task due, as soon as notices may; whether that is news.
+        """Make the poll of a live task due, as soon as notices may; whether that is news.
 
-        A notice may come before the job's id is recorded, and while a poll is under way that was
-        sent before the job ended: it counts for the next one.
+        A notice may come before the job's id is recorded, and during a poll that was sent before
+        the job ended: it counts for the next one.
         """
-        watch = self._watches.setdefault(name, _Watch(due=float("inf")))
-        if watch.told:
+        polls = self._polls.setdefault(name, _Polls(due=float("inf")))
+        if polls.noticed:
             return False
-        watch.told = True
-        watch.due = min(watch.due, max(time.monotonic(), watch.hastened_from))
-        self._tools.queue.add_after(name, watch.due - time.monotonic())
+        polls.noticed = True
+        polls.due = min(polls.due, max(time.monotonic(), polls.hastened_from))
+        self.queue.add_after(name, polls.due - time.monotonic())
         return True
 
-    async def poll(self, obj: Object, task: GatewayTask) -> bool:
-        """Asks if it is time to. Whether the task can go on at once."""
-        tools, name, job = self._tools, task.metadata.name, task.status.upstream
+    async def poll(self, task: GatewayTask) -> Next:
+        """Poll the job if that is due."""
+        context, name, job = self.context, task.metadata.name, task.status.upstream
         assert job is not None
         assert job.job_id is not None
-        upstream = await tools.providers.find(job.provider_name)
+        upstream = await self.calls.find(job.provider_name)
         if upstream is None:
-            tools.look_again(task, PROVIDER_PAUSE)
-            return False
-        watch = self._watches.get(name)
-        if watch is None:
+            return after(PROVIDER_PAUSE)
+        polls = self._polls.get(name)
+        if polls is None:
             first = upstream.poll_interval[0] * random.uniform(0.5, 1.0)  # noqa: S311
-            watch = self._watches[name] = _Watch(due=time.monotonic() + first)
-        if watch.due > time.monotonic():
-            self._plan(task, watch)
-            return False
-        tools.metrics.poll_delay.observe(time.monotonic() - watch.due)
-        if watch.told:
-            watch.told = False
-            pause = min(LONGEST_NOTICE_PAUSE, FIRST_NOTICE_PAUSE * 2.0 ** min(watch.hastened, 8))
-            watch.hastened += 1
-            watch.hastened_from = time.monotonic() + pause
-        await self._holds.make_up(task)
-        if watch.span is NO_SPAN:
-            watch.span = tools.traces.begin(task, "poll", kind=SpanKind.CLIENT)
-        asked_at = tools.now()
+            polls = self._polls[name] = _Polls(due=time.monotonic() + first)
+        if polls.due > time.monotonic():
+            return after(polls.due - time.monotonic())
+        context.metrics.poll_delay.observe(time.monotonic() - polls.due)
+        if polls.noticed:
+            polls.noticed = False
+            pause = min(LONGEST_NOTICE_PAUSE, FIRST_NOTICE_PAUSE * 2.0 ** min(polls.hastened, 8))
+            polls.hastened += 1
+            polls.hastened_from = time.monotonic() + pause
+        await self.holds.make_up(task)
+        if polls.span is NO_SPAN:
+            polls.span = self.calls.traces.begin(task, "poll", kind=SpanKind.CLIENT)
+        asked_at = context.now()
         try:
-            with tools.calls.time(job.provider_name, "poll"):
+            with self.calls.time(job.provider_name, "poll"):
                 report = await upstream.poll(job.job_id)
         except UpstreamError as error:
-            watch.span.add_event("poll", {"outcome": name_outcome(error)})
-            return await self._handle(obj, task, upstream, watch, error)
-        watch.span.add_event("poll", {"outcome": report.state.value})
-        watch.failures = watch.gone = 0
+            polls.span.add_event("poll", {"outcome": name_outcome(error)})
+            return await self._handle(task, upstream, polls, error)
+        polls.span.add_event("poll", {"outcome": report.state.value})
+        polls.failures = polls.gone = 0
         if report.state is JobState.RUNNING:
-            watch.running_at = asked_at
+            polls.running_at = asked_at
             pause = max(self._interval(task, upstream), report.retry_after or 0.0)
-            self._postpone(task, watch, pause, least=report.retry_after)
-            return False
-        watch.end_span()
-        watch.ended_at = watch.ended_at or tools.now()
+            return self._postpone(polls, pause, least=report.retry_after)
+        polls.end_span()
+        polls.ended_at = polls.ended_at or context.now()
         if report.state is JobState.SUCCEEDED:
-            return await self._take_outputs(obj, task, upstream, watch, report)
+            return await self._complete(task, upstream, polls, report)
         message = report.message or "The provider could not generate the output."
         if report.state is JobState.CANCELLED:
             message = report.message or "The provider cancelled the job."
-        await tools.fail(obj, task, Reason.GENERATION_FAILED, message)
-        self._note_lag(task, watch)
-        return True
+        return await self._fail(task, polls, Reason.GENERATION_FAILED, message)
 
-    async def _take_outputs(
-        self, obj: Object, task: GatewayTask, upstream: Upstream, watch: _Watch, report: JobReport
-    ) -> bool:
-        tools, now = self._tools, self._tools.now()
-        tools.failpoints.reach("before-outputs")
+    async def _complete(
+        self, task: GatewayTask, upstream: Upstream, polls: _Polls, report: JobReport
+    ) -> Next:
+        """Copy the outputs, then record the end with its price."""
+        context, now = self.context, self.context.now()
+        context.failpoints.reach("before-outputs")
         try:
             left = (deadline(task) - now).total_seconds()
             async with asyncio.timeout(max(1.0, left)):
                 provider = task.status.upstream.provider_name if task.status.upstream else ""
-                with tools.calls.watch(task, provider, "copy"):
-                    videos = await tools.outputs.copy(
+                with self.calls.watch(task, provider, "copy"):
+                    videos = await self.outputs.copy(
                         upstream, task.metadata.uid, report.outputs, now
                     )
         except OutputRejected as error:
-            await tools.fail(obj, task, Reason.OUTPUT_UNAVAILABLE, error.message)
-            self._note_lag(task, watch)
-            return True
+            return await self._fail(task, polls, Reason.OUTPUT_UNAVAILABLE, error.message)
         except TimeoutError:
-            return True  # the deadline is over, which is the next step's to deal with
+            return AT_ONCE  # the deadline is over, which the next step handles
         except UpstreamError as error:
-            watch.copy_failures += 1
-            if watch.copy_failures >= MOST_COPY_ATTEMPTS:
+            polls.copy_failures += 1
+            if polls.copy_failures >= MOST_COPY_ATTEMPTS:
                 message = "The output could not be fetched from the provider."
-                await tools.fail(obj, task, Reason.OUTPUT_UNAVAILABLE, message)
-                self._note_lag(task, watch)
-                return True
-            pause = error.retry_after or 2.0 ** (watch.copy_failures - 1)
-            self._postpone(task, watch, pause, least=pause)
-            return False
-        tools.failpoints.reach("after-outputs")
-        with tools.traces.begin(task, "complete"):
+                return await self._fail(task, polls, Reason.OUTPUT_UNAVAILABLE, message)
+            pause = error.retry_after or 2.0 ** (polls.copy_failures - 1)
+            return self._postpone(polls, pause, least=pause)
+        context.failpoints.reach("after-outputs")
+        with self.calls.traces.begin(task, "complete"):
             charged = await self._price(task, report)
-            now = tools.now()
-            await tools.journal.commit(obj, record_completion(task, videos, charged, now))
-        tools.metrics.count_end(Reason.COMPLETED, Phase.COMPLETED, tools.age(task))
-        self._note_lag(task, watch)
-        tools.failpoints.reach("after-terminal")
-        return True
+            completion = record_completion(task, videos, charged, context.now())
+            await self.writer.commit(task, completion)
+        context.metrics.count_end(Reason.COMPLETED, Phase.COMPLETED, context.age(task))
+        self._observe_lag(task, polls)
+        context.failpoints.reach("after-terminal")
+        return AT_ONCE
 
-    def _note_lag(self, task: GatewayTask, watch: _Watch) -> None:
-        """Takes in that the end of a job is in the record."""
-        now, job, metrics = self._tools.now(), task.status.upstream, self._tools.metrics
-        if watch.ended_at is not None:
-            metrics.record_delay.observe(max(0.0, (now - watch.ended_at).total_seconds()))
+    async def _fail(self, task: GatewayTask, polls: _Polls, reason: Reason, message: str) -> Next:
+        await self.writer.fail(task, reason, message)
+        self._observe_lag(task, polls)
+        return AT_ONCE
+
+    def _observe_lag(self, task: GatewayTask, polls: _Polls) -> None:
+        """Measure how late the end of a job is in the record."""
+        now, job, metrics = self.context.now(), task.status.upstream, self.context.metrics
+        if polls.ended_at is not None:
+            metrics.record_delay.observe(max(0.0, (now - polls.ended_at).total_seconds()))
         # a job that no poll of this process saw running may have ended as soon as it was begun
         begun = parse_time(job.intent_time) if job and job.intent_time else None
-        since = watch.running_at or begun
+        since = polls.running_at or begun
         if since is not None:
             metrics.detection_lag.observe(max(0.0, (now - since).total_seconds()))
 
@@ -209,63 +213,50 @@ class Polling:
         if report.seconds is None:
             return reserved
         try:
-            values = await read_stored_values(self._tools, request)
+            values = await self.inputs.read_adopted(request)
         except (InputDamaged, ObjectMissing):
             return reserved
-        model = self._tools.catalog().find_model(request.service, request.action, request.model_id)
+        model = self.inputs.find_model(request)
         at = parse_time(task.metadata.creation_timestamp)
         price = None if model is None else select_price(model.prices, at)
-        # the decimal that the provider wrote, and not the binary next to it
+        # the decimal that the provider wrote, and not the binary fraction next to it
         used = Usage(seconds=Fraction(str(report.seconds)))
         return charge(price, bound_task(values), used, reserved=reserved)
 
     async def _handle(
-        self,
-        obj: Object,
-        task: GatewayTask,
-        upstream: Upstream,
-        watch: _Watch,
-        error: UpstreamError,
-    ) -> bool:
-        """Deals with a poll that told nothing; as `poll`."""
+        self, task: GatewayTask, upstream: Upstream, polls: _Polls, error: UpstreamError
+    ) -> Next:
+        """What follows a poll without a usable answer."""
         if isinstance(error, UpstreamGone):
-            watch.gone_since = watch.gone_since if watch.gone else time.monotonic()
-            watch.gone += 1
-            silent = time.monotonic() - watch.gone_since
-            if watch.gone >= LOST_ANSWERS and silent >= LOST_SECONDS:
-                message = "The provider has lost the job."
-                await self._tools.fail(obj, task, Reason.JOB_LOST, message)
-                return True
+            polls.gone_since = polls.gone_since if polls.gone else time.monotonic()
+            polls.gone += 1
+            silent = time.monotonic() - polls.gone_since
+            if polls.gone >= LOST_ANSWERS and silent >= LOST_SECONDS:
+                await self.writer.fail(task, Reason.JOB_LOST, "The provider has lost the job.")
+                return AT_ONCE
         if isinstance(error, UpstreamDenied):
-            await self._tools.alarms.report_denial(task, error)
-        watch.failures += 1
-        pause = min(LONGEST_PAUSE, 2.0 ** min(watch.failures - 1, 8))
-        # the notice that is said to come has perhaps been: it is no reason to wait for long
+            await self.events.report_denial(task, error)
+        polls.failures += 1
+        pause = min(LONGEST_PAUSE, 2.0 ** min(polls.failures - 1, 8))
+        # the notice may have come during the outage: no reason to wait longer than without one
         pause = max(pause, self._declared_interval(task, upstream), error.retry_after or 0.0)
-        self._postpone(task, watch, pause, least=error.retry_after)
-        return False
+        return self._postpone(polls, pause, least=error.retry_after)
 
     def _interval(self, task: GatewayTask, upstream: Upstream) -> float:
-        if upstream.notified_interval is not None and self._tools.notify_url(task):
+        if upstream.notified_interval is not None and self.calls.notify_url(task):
             return upstream.notified_interval * random.uniform(0.9, 1.1)  # noqa: S311
         return self._declared_interval(task, upstream)
 
     def _declared_interval(self, task: GatewayTask, upstream: Upstream) -> float:
         least, most = upstream.poll_interval
-        age = (self._tools.now() - parse_time(task.status.start_time)).total_seconds()
+        age = self.context.seconds_since(task.status.start_time)
         return min(most, max(least, age * AGE_SHARE)) * random.uniform(0.9, 1.1)  # noqa: S311
 
-    def _postpone(
-        self, task: GatewayTask, watch: _Watch, seconds: float, *, least: float | None
-    ) -> None:
-        """Plans the next poll; a notice can bring it forward, but for `least` seconds."""
+    def _postpone(self, polls: _Polls, seconds: float, *, least: float | None) -> Next:
+        """Schedule the next poll; a notice can bring it forward, but for `least` seconds."""
         now = time.monotonic()
-        watch.hastened_from = max(watch.hastened_from, now + (least or 0.0))
-        watch.due = now + seconds
-        if watch.told:
-            watch.due = min(watch.due, max(now, watch.hastened_from))
-        self._plan(task, watch)
-
-    def _plan(self, task: GatewayTask, watch: _Watch) -> None:
-        """Has the task looked at when the poll is due."""
-        self._tools.look_again(task, watch.due - time.monotonic())
+        polls.hastened_from = max(polls.hastened_from, now + (least or 0.0))
+        polls.due = now + seconds
+        if polls.noticed:
+            polls.due = min(polls.due, max(now, polls.hastened_from))
+        return after(polls.due - time.monotonic())

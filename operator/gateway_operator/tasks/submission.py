@@ -1,24 +1,23 @@
 """The second step: the job is started once, whatever happens on the way.
 
-An answer that never came is cleared up by the provider's declared means: the same idempotency key,
-a look-up by reference, else its policy. Where no key protects, a call that may start a job is made
-only within seconds of this process recording its intent by compare-and-set, so that an owner who
-was paused finds out that he is not the owner any more. Where the task's request names the route,
-another owner may be submitting there with no intent on record: no owner submits anywhere else. How
-long another's call may still be under way is measured from when his intent was first seen here: no
-clock but the own one counts. An id that was received is kept until it is recorded, whatever happens
-to the writes.
+A lost answer is cleared up by the provider's declared means: the same idempotency key, a look-up by
+reference, else its policy. Where no key protects, a call that may start a job is made only within
+seconds of this process recording its intent by compare-and-set, so that an owner who was paused
+finds out that it is no longer the owner. Where the task's request names the route, another owner
+may be submitting there with no intent on record: no owner submits anywhere else. How long another
+owner's call may still be in flight is measured from when its intent was first seen here: no clock
+but this process's own one counts. An id that was received is kept until it is recorded, whatever
+happens to the writes.
 """
 
 import asyncio
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
 
 from gateway_core.api.conditions import Reason
-from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask, UpstreamJob
 from gateway_core.kube.errors import WriteOutcomeUnknown
 from gateway_core.providers.upstream import (
@@ -40,13 +39,17 @@ from gateway_core.tasks.lifecycle import (
     reserved_micros,
     withdraw_intent,
 )
+from gateway_operator.accounts.credentials import Refusal
+from gateway_operator.context import Context
+from gateway_operator.events import AdminEvents
+from gateway_operator.reconciler import AT_ONCE, Draining, Next, Superseded, after
 from gateway_operator.tasks.attempts import FRESH_SECONDS, Attempt, ReceivedJob
-from gateway_operator.tasks.holds import Holds
-from gateway_operator.tasks.inputs import Unacceptable, read_values
+from gateway_operator.tasks.cache import TaskWriter
+from gateway_operator.tasks.calls import ProviderCalls
+from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds
+from gateway_operator.tasks.inputs import Inputs
 from gateway_operator.tasks.limits import Limits
-from gateway_operator.tasks.statuswriter import Superseded
-from gateway_operator.tasks.tools import Tools
-from gateway_operator.workqueue import Draining
+from gateway_operator.workqueue import WorkQueue
 
 PROVIDER_PAUSE = 3.0
 LONGEST_PAUSE = 30.0
@@ -55,34 +58,39 @@ DENIED_SECONDS = 60.0
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class Submission:
     """Starts jobs."""
 
-    def __init__(self, tools: Tools, holds: Holds, limits: Limits) -> None:
-        self._tools = tools
-        self._holds = holds
-        self._limits = limits
-        self._attempts: dict[str, Attempt] = {}
+    context: Context
+    queue: WorkQueue
+    writer: TaskWriter
+    calls: ProviderCalls
+    inputs: Inputs
+    holds: Holds
+    limits: Limits
+    events: AdminEvents
+    _attempts: dict[str, Attempt] = field(default_factory=dict, init=False)
 
-    async def commit_intent(self, obj: Object, status: dict[str, Any]) -> None:
-        """Records an intent, and that it is this process's own. Superseded if it did not land.
+    async def commit_intent(self, task: GatewayTask, status: dict[str, Any]) -> None:
+        """Record an intent, and that it is this process's own. Superseded if it did not land.
 
         A write whose acknowledgement was lost has landed all the same if it is found there. Raises
         Draining where nothing more is begun.
         """
-        if self._tools.queue.is_draining:
+        if self.queue.is_draining:
             raise Draining
-        name = obj["metadata"]["name"]
+        name = task.metadata.name
         written, begun_at = status["upstream"]["intentTime"], time.monotonic()
         attempt = self._attempts.setdefault(name, Attempt())
         attempt.is_writing = True
         try:
-            await self._tools.journal.commit(obj, status)
+            await self.writer.commit(task, status)
         except Superseded as conflict:
-            newest = self._tools.live.get(name) or {}
-            upstream = (newest.get("status") or {}).get("upstream") or {}
+            newest = self.writer.cache.get(name)
+            upstream = newest.status.upstream if newest is not None else None
             is_unsure = isinstance(conflict.__cause__, WriteOutcomeUnknown)
-            if is_unsure and upstream.get("intentTime") == written:
+            if is_unsure and upstream is not None and upstream.intent_time == written:
                 self._note_intent(name, written, begun_at)
             raise
         finally:
@@ -90,29 +98,29 @@ class Submission:
         self._note_intent(name, written, begun_at)
 
     def note_created(self, name: str) -> None:
-        """Takes note that the task was created while this process watched.
+        """Note that the task was created while this process watched.
 
         No earlier owner has made a job; another that watches at the same time may be making one.
         """
         self._attempts.setdefault(name, Attempt(outcome_known=True))
 
-    def hold_intent_back(self, obj: Object, status: dict[str, Any]) -> None:
-        """Has an intent that the task's request names written together with the job's id.
+    def hold_intent_back(self, task: GatewayTask, status: dict[str, Any]) -> None:
+        """Leave an intent that the task's request names to the write of the job's id.
 
-        Whoever else takes the task up submits it at the same place with the same key. Superseded.
+        Any other owner submits the task at the same place with the same key. Superseded.
         """
-        self._tools.journal.hold_back(obj, status)
-        attempt = self._attempts.setdefault(obj["metadata"]["name"], Attempt())
+        self.writer.hold_back(task, status)
+        attempt = self._attempts.setdefault(task.metadata.name, Attempt())
         attempt.see(status["upstream"]["intentTime"], time.monotonic())
         attempt.intent_time = status["upstream"]["intentTime"]
         attempt.recorded_at = float("-inf")
 
     def find_intent(self, task: GatewayTask) -> UpstreamJob | None:
-        """Where a job of the task was started, or may have been; None if that is ruled out."""
+        """Where a job of the task was or may have been started; None if there certainly is none."""
         route = task.spec.request.route
         if task.status.upstream is not None or route is None:
             return task.status.upstream
-        if not self._holds.is_admitted(task):
+        if not self.holds.is_admitted(task):
             return None
         return UpstreamJob(provider_name=route.provider_name, upstream_model=route.upstream_model)
 
@@ -122,9 +130,9 @@ class Submission:
         return None if attempt is None or attempt.job is None else attempt.job.id
 
     def take_stray(self, name: str, task: GatewayTask | None) -> ReceivedJob | None:
-        """Hands over a job that was received here and cannot be recorded with the task any more.
+        """Hand over a job that was received here and can no longer be recorded with the task.
 
-        Another owner has ended the task meanwhile, has recorded another provider or job with it, or
+        Another owner has ended the task meanwhile, or recorded another provider or job with it, or
         the task is gone: then `task` is None.
         """
         attempt = self._attempts.get(name)
@@ -142,7 +150,7 @@ class Submission:
         return job
 
     def has_begun(self, name: str) -> bool:
-        """Whether a submission is so far that it had better be brought to its end here."""
+        """Whether a submission has come so far that it is better completed here."""
         attempt = self._attempts.get(name)
         if attempt is None:
             return False
@@ -151,27 +159,27 @@ class Submission:
         return is_called or is_intended or attempt.job is not None
 
     async def withdraw(self) -> None:
-        """Takes back own intents that have led to no job, for a successor that knows nothing.
+        """Take back own intents that have led to no job, for a successor that knows nothing.
 
-        Where no key protects he would wait out a call that nobody makes, and then perhaps give up.
-        What is still being worked is left alone: it may be about to make that call.
+        Where no key protects, it would wait out a call that nobody makes, and then perhaps give up.
+        A task that is still being worked is left alone: its step may be about to make that call.
         """
         names = [
             name
             for name, attempt in self._attempts.items()
             if attempt.outcome_known and attempt.job is None
-            if not self._tools.queue.is_worked(name)
+            if not self.queue.is_worked(name)
         ]
         await asyncio.gather(*(self._withdraw_one(name) for name in names), return_exceptions=True)
 
     async def _withdraw_one(self, name: str) -> None:
-        obj, attempt = self._tools.live.get(name), self._attempts[name]
-        job = None if obj is None else GatewayTask.model_validate(obj).status.upstream
-        if obj is None or job is None or job.job_id or job.intent_time != attempt.intent_time:
+        task, attempt = self.writer.cache.get(name), self._attempts[name]
+        job = None if task is None else task.status.upstream
+        if task is None or job is None or job.job_id or job.intent_time != attempt.intent_time:
             return
-        upstream = await self._tools.providers.find(job.provider_name)
+        upstream = await self.calls.find(job.provider_name)
         if upstream is None or not is_keyed(upstream):
-            await self._tools.journal.commit(obj, withdraw_intent())
+            await self.writer.commit(task, withdraw_intent())
 
     def _note_intent(self, name: str, written: str, begun_at: float) -> None:
         attempt = self._attempts.setdefault(name, Attempt())
@@ -180,142 +188,129 @@ class Submission:
         attempt.outcome_known = True
 
     def forget(self, name: str) -> None:
-        """Drops what is known of `name`'s attempts, but for a job that is not recorded yet."""
+        """Drop what is known of `name`'s attempts, except a job that is not recorded yet."""
         if self.job_of(name) is None:
             self._attempts.pop(name, None)
 
     def note_end(self, name: str) -> None:
-        """Takes note that the task was ended here, and its job stopped as far as can be."""
+        """Note that the task was ended here, and its job stopped as far as possible."""
         self._attempts.pop(name, None)
 
-    async def submit(self, obj: Object, task: GatewayTask) -> bool:
-        """Starts the job, or finds the one that was started. Whether the task can go on at once."""
-        tools, name, intent = self._tools, task.metadata.name, task.status.upstream
+    async def submit(self, task: GatewayTask) -> Next:
+        """Start the job, or find the one that was started."""
+        name, intent = task.metadata.name, task.status.upstream
         assert intent is not None
         attempt = self._attempts.setdefault(name, Attempt())
         attempt.see(intent.intent_time or "", time.monotonic())
         if attempt.job is not None:
-            await self._record(obj, task, attempt.job.id)
-            return True
+            return await self._record(task, attempt.job.id)
         wait = attempt.due - time.monotonic()
         if wait > 0:
-            tools.look_again(task, wait)
-            return False
+            return after(wait)
         # also where a job is only to be found: once it runs, its hold is not asked for any more
-        if not await self._holds.ensure(task):
-            return False
-        upstream = await tools.providers.find(intent.provider_name)
-        held = reserved_micros(task)
+        if not await self.holds.ensure(task):
+            return after(LEDGER_PAUSE)
+        upstream = await self.calls.find(intent.provider_name)
         may_refuse = self._may_refuse(name, attempt, intent, upstream)
-        if may_refuse and not await self._limits.enforce(obj, task, held):
-            return True
+        if may_refuse and not await self.limits.enforce(task, reserved_micros(task)):
+            return AT_ONCE
         if upstream is None:
-            tools.look_again(task, PROVIDER_PAUSE)
-            await self._show_intent(obj, attempt)
-            return False
+            await self._show_intent(task, attempt)
+            return after(PROVIDER_PAUSE)
         try:
-            if not await self._may_start(obj, task, upstream, attempt):
-                return False
+            instead = await self._clear_up(task, upstream, attempt)
+            if instead is not None:
+                return instead
             job = await self._describe(task, intent)
             if not (attempt.is_fresh or is_keyed(upstream)):
-                await self._renew_intent(obj, task)
-                return False
-            job_id = await self._start(obj, task, upstream, job, attempt)
-        except (UpstreamError, Unacceptable, InputDamaged, ObjectMissing) as error:
-            return await self._handle(obj, task, attempt, error)
-        tools.failpoints.reach("after-submit")
-        await self._record(obj, task, job_id)
-        return True
+                return await self._renew_intent(task)
+            job_id = await self._start(task, upstream, job, attempt)
+        except (UpstreamError, Refusal, InputDamaged, ObjectMissing) as error:
+            return await self._handle(task, attempt, error)
+        self.context.failpoints.reach("after-submit")
+        return await self._record(task, job_id)
 
     def _may_refuse(
         self, name: str, attempt: Attempt, intent: UpstreamJob, upstream: Upstream | None
     ) -> bool:
-        """Whether the task may fail by a limit: what a job costs would be nobody's.
+        """Whether the task may fail by a limit: a job of a failed task would be charged to nobody.
 
-        An intent that was held back rules out nothing of what another owner does. Once it is on
-        record his write does not land, and he decides anew; his call gets the time that it takes.
+        An intent that was held back does not stop another owner. Once it is on record, the other
+        owner's write does not land, and it decides anew; its call gets the time that it takes.
         """
         if attempt.rules_out_job(intent):
             return True
-        if upstream is None or self._tools.live.is_unwritten(name):
+        if upstream is None or self.writer.cache.is_unwritten(name):
             return False
         waited = time.monotonic() - attempt.seen_at
         return attempt.knows_outcome(intent) and waited > FRESH_SECONDS + upstream.submit_seconds
 
-    async def _show_intent(self, obj: Object, attempt: Attempt) -> None:
-        """Writes an intent that was held back, since the task waits, which an admin should see."""
-        if self._tools.live.is_unwritten(obj["metadata"]["name"]):
-            await self._tools.journal.commit(obj, {})
+    async def _show_intent(self, task: GatewayTask, attempt: Attempt) -> None:
+        """Write an intent that was held back: the task waits, which an admin should see."""
+        if self.writer.cache.is_unwritten(task.metadata.name):
+            await self.writer.commit(task, {})
             attempt.seen_at = time.monotonic()
 
     async def _start(
-        self, obj: Object, task: GatewayTask, upstream: Upstream, job: JobInput, attempt: Attempt
+        self, task: GatewayTask, upstream: Upstream, job: JobInput, attempt: Attempt
     ) -> str:
-        """Makes the call; its outcome is unknown until it is certain that no job was made."""
+        """Make the call; its outcome is unknown until it is certain that no job was made."""
         assert task.status.upstream is not None
         provider = task.status.upstream.provider_name
         known_before, attempt.outcome_known = attempt.outcome_known, False
         try:
-            with self._tools.calls.watch(task, provider, "submit") as span:
-                told = replace(job, traceparent=self._tools.traces.name_for_provider(span))
-                job_id = await upstream.submit(told)
+            with self.calls.watch(task, provider, "submit") as span:
+                traceparent = self.calls.traces.name_for_provider(span)
+                job_id = await upstream.submit(replace(job, traceparent=traceparent))
         except (UpstreamRejected, UpstreamBusy, UpstreamDenied):
             attempt.outcome_known = known_before
             raise
         self._check_job(task, job_id)
-        attempt.job = ReceivedJob(job_id, provider, obj, task)
-        # it may have been forgotten during the call, with a task that another owner has ended
+        attempt.job = ReceivedJob(job_id, provider, task)
+        # another owner may have ended the task during the call, and the attempt be forgotten since
         self._attempts[task.metadata.name] = attempt
         return job_id
 
     def _check_job(self, task: GatewayTask, job_id: str) -> None:
-        """Raises UpstreamUnclear where another task has a job of that id.
+        """Raise UpstreamUnclear where another task has a job of that id.
 
-        A provider that gives one id to two tasks would have one of them take the other's output,
-        perhaps another account's: of which job is whose nothing is known then.
+        If a provider gives one id to two tasks, one of them would take the other's output, perhaps
+        another account's: it is unknown which task the job belongs to.
         """
         assert task.status.upstream is not None
         provider, name = task.status.upstream.provider_name, task.metadata.name
-        if not self._tools.live.claim_job(provider, job_id, name):
+        if not self.writer.cache.claim_job(provider, job_id, name):
             _log.error("a provider gave one id to two tasks", object=name, provider=provider)
             raise UpstreamUnclear("The provider gave an id that another task's job has.")
 
-    async def _may_start(
-        self, obj: Object, task: GatewayTask, upstream: Upstream, attempt: Attempt
-    ) -> bool:
-        """Whether a call that may start a job is safe now.
+    async def _clear_up(
+        self, task: GatewayTask, upstream: Upstream, attempt: Attempt
+    ) -> Next | None:
+        """What follows where a call that may start a job is not safe now; None where it is.
 
-        If not, the task has been moved on in another way, or is due later.
+        Another owner's call, or an own one with an unknown outcome, may have started a job.
         """
         if is_keyed(upstream):
-            return True
+            return None
         assert task.status.upstream is not None
         if attempt.rules_out_job(task.status.upstream):
-            if attempt.is_fresh:
-                return True
-            await self._renew_intent(obj, task)
-            return False
+            return None if attempt.is_fresh else await self._renew_intent(task)
         if upstream.guarantee is SubmissionGuarantee.LOOKUP:
-            with self._tools.calls.watch(task, task.status.upstream.provider_name, "find"):
+            with self.calls.watch(task, task.status.upstream.provider_name, "find"):
                 job_id = await upstream.find(task.metadata.uid)
             if job_id is not None:
                 self._check_job(task, job_id)
-                await self._record(obj, task, job_id)
-                self._tools.queue.add(task.metadata.name)
-                return False
+                return await self._record(task, job_id)
         wait = attempt.seen_at + FRESH_SECONDS + upstream.submit_seconds - time.monotonic()
         if wait > 0:
-            self._tools.look_again(task, wait)
-            return False
+            return after(wait)
         if upstream.guarantee is SubmissionGuarantee.LOOKUP or upstream.resubmits_unknown:
-            await self._renew_intent(obj, task)
-            return False
+            return await self._renew_intent(task)
         message = "It is unknown whether the provider took the job; it was not submitted again."
-        await self._tools.fail(obj, task, Reason.SUBMISSION_UNKNOWN, message)
-        self._tools.queue.add(task.metadata.name)
-        return False
+        await self.writer.fail(task, Reason.SUBMISSION_UNKNOWN, message)
+        return AT_ONCE
 
-    async def _renew_intent(self, obj: Object, task: GatewayTask) -> None:
+    async def _renew_intent(self, task: GatewayTask) -> Next:
         intent = task.status.upstream
         assert intent is not None
         status = record_intent(
@@ -323,60 +318,58 @@ class Submission:
             provider=intent.provider_name,
             upstream_model=intent.upstream_model or "",
             reserved=reserved_micros(task),
-            now=self._tools.now(),
+            now=self.context.now(),
         )
-        await self.commit_intent(obj, status)
-        self._tools.queue.add(task.metadata.name)
+        await self.commit_intent(task, status)
+        return AT_ONCE
 
-    async def _record(self, obj: Object, task: GatewayTask, job_id: str) -> None:
-        await self._tools.journal.commit(obj, record_job(task, job_id, self._tools.now()))
-        self._tools.metrics.submit_delay.observe(max(0.0, self._tools.age(task)))
+    async def _record(self, task: GatewayTask, job_id: str) -> Next:
+        context = self.context
+        await self.writer.commit(task, record_job(task, job_id, context.now()))
+        context.metrics.submit_delay.observe(max(0.0, context.age(task)))
         self._attempts.pop(task.metadata.name, None)
-        self._tools.failpoints.reach("after-running")
+        context.failpoints.reach("after-running")
+        return AT_ONCE
 
     async def _describe(self, task: GatewayTask, intent: UpstreamJob) -> JobInput:
         request = task.spec.request
-        values = await read_values(self._tools, request)
         return JobInput(
             reference=task.metadata.uid,
             upstream_model=intent.upstream_model or request.model_id,
-            input=values,
-            notify_url=self._tools.notify_url(task),
+            input=await self.inputs.read(request),
+            notify_url=self.calls.notify_url(task),
         )
 
-    async def _handle(
-        self, obj: Object, task: GatewayTask, attempt: Attempt, error: Exception
-    ) -> bool:
-        """Deals with a submission that did not come to an id; as `submit`."""
-        tools, now = self._tools, time.monotonic()
+    async def _handle(self, task: GatewayTask, attempt: Attempt, error: Exception) -> Next:
+        """What follows a submission that did not come to an id."""
+        now = time.monotonic()
+        failure: tuple[Reason, str] | None = None
         if isinstance(error, UpstreamRejected):
-            await tools.fail(obj, task, Reason.GENERATION_FAILED, error.message)
-            return True
-        if isinstance(error, Unacceptable):
-            await tools.fail(obj, task, error.reason, str(error))
-            return True
-        if isinstance(error, InputDamaged | ObjectMissing):
-            await tools.fail(obj, task, Reason.INVALID_REQUEST, "The input can no longer be read.")
-            return True
-        attempt.failures += 1
-        delay = min(LONGEST_PAUSE, 2.0 ** min(attempt.failures - 1, 8))
-        if isinstance(error, UpstreamDenied):
+            failure = Reason.GENERATION_FAILED, error.message
+        elif isinstance(error, Refusal):
+            failure = error.reason, str(error)
+        elif isinstance(error, InputDamaged | ObjectMissing):
+            failure = Reason.INVALID_REQUEST, "The input can no longer be read."
+        elif isinstance(error, UpstreamDenied):
             attempt.denied_since = now if attempt.denied_since is None else attempt.denied_since
-            await tools.alarms.report_denial(task, error)
+            await self.events.report_denial(task, error)
             if now - attempt.denied_since > DENIED_SECONDS:
                 message = "The provider is not available to the gateway."
-                await tools.fail(obj, task, Reason.PROVIDER_UNAVAILABLE, message)
-                return True
+                failure = Reason.PROVIDER_UNAVAILABLE, message
         else:
             attempt.denied_since = None
+        if failure is not None:
+            await self.writer.fail(task, *failure)
+            return AT_ONCE
+        attempt.failures += 1
+        delay = min(LONGEST_PAUSE, 2.0 ** min(attempt.failures - 1, 8))
         if isinstance(error, UpstreamBusy) and error.retry_after is not None:
             delay = error.retry_after
         attempt.due = now + delay
-        tools.look_again(task, delay)
-        await self._show_intent(obj, attempt)
-        return False
+        await self._show_intent(task, attempt)
+        return after(delay)
 
 
 def is_keyed(upstream: Upstream) -> bool:
-    """Whether a repeated submission is the same job."""
+    """Whether a repeated submission returns the same job."""
     return upstream.guarantee is SubmissionGuarantee.IDEMPOTENCY_KEY

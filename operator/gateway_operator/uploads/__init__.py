@@ -1,1 +1,1 @@
-"""Uploads: ended by the clock, and settled once their outcome stands."""
+"""Uploads: expired by the clock, and settled once they have an outcome."""

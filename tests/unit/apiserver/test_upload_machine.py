@@ -1,4 +1,4 @@
-"""`/v1/uploads` and the operator's keepers in any order, killed anywhere, against a model (§4)."""
+"""`/v1/uploads` and the operator in any order, killed anywhere, against a model (§4)."""
 
 import asyncio
 import hashlib
@@ -20,7 +20,6 @@ from hypothesis.stateful import (
 from gateway_core.api.ids import id_to_name
 from gateway_core.files.quota import rebuild_pool
 from gateway_core.files.quota_counters import StorageStale
-from gateway_operator.files.orphans import OrphanRemoval
 from tests.crash.shares import IS_WHOLE
 from tests.fakes.storage import REBUILD_SECONDS
 from tests.unit.apiserver.gateway import Answer
@@ -66,7 +65,7 @@ class Uploading(RuleBasedStateMachine):
         self.bench = UploadBench()
         self.gateway, self.uploader = self.bench.gateway, self.bench.uploader
         self.kube, self.storage = self.bench.kube, self.bench.storage
-        self.fate, self.tools = self.bench.fate, self.bench.tools
+        self.fate = self.bench.fate
         self.uploads: list[Known] = []
 
     def pick(self, number: int) -> Known:
@@ -307,7 +306,7 @@ class Uploading(RuleBasedStateMachine):
             known.unsure = False
             self.check(known)
             assert known.outcome != "Pending"
-        self.run(OrphanRemoval(self.tools, 0).sweep())
+        self.run(self.bench.orphans.sweep())
         segments = {
             segment["key"]
             for file in self.kube.list_objects(FILES)

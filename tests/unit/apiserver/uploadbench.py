@@ -16,10 +16,17 @@ import pytest
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.times import format_time
 from gateway_core.files.files import FileRecorder
+from gateway_operator.context import Context
 from gateway_operator.failpoints import Failpoints
-from gateway_operator.files.assembly import Keepers
+from gateway_operator.files.controller import FileController
+from gateway_operator.files.intake import Intake
+from gateway_operator.files.orphans import OrphanRemoval
+from gateway_operator.files.removal import Removal
 from gateway_operator.files.storage import FileStorage
 from gateway_operator.metrics import Metrics
+from gateway_operator.shards import Shards
+from gateway_operator.uploads.controller import UploadController
+from gateway_operator.uploads.settlement import Settlement
 from tests.fakes.informer import FakeInformer
 from tests.unit.apiserver.gateway import Answer, Gateway, call, clear_environment
 from tests.unit.apiserver.uploads import Uploader
@@ -122,18 +129,22 @@ class UploadBench:
         for account in self.kube.list_objects("gatewayaccounts"):
             # the reconciliation of bytes leaves those of unknown accounts alone
             accounts.upsert(account)
-        self.tools = FileStorage(
+        context = Context(
             kube=self.kube,
             store=self.gateway.store,
-            ledger=self.storage,
-            files=FileRecorder(self.kube, self.storage),
-            accounts=accounts,
+            shards=Shards(),
             mint=self.gateway.mint,
             failpoints=Failpoints(),
             metrics=Metrics(),
             now=self.tell_now,
         )
-        self.keepers = Keepers(self.tools, grace_seconds=0)
+        storage = FileStorage(context, self.storage)
+        intake = Intake(storage, accounts)
+        settlement = Settlement(storage, FileRecorder(self.kube, self.storage))
+        removal = Removal(storage, settlement, grace_seconds=0)
+        self.files = FileController(storage, intake, removal)
+        self.uploads = UploadController(storage, settlement)
+        self.orphans = OrphanRemoval(storage, intake, accounts, 0)
 
     def tell_time(self) -> float:
         """Unix seconds, of every process."""
@@ -145,11 +156,11 @@ class UploadBench:
 
     async def settle(self, name: str) -> None:
         """The operator reconciles the Upload once."""
-        await self.keepers.uploads._look(name)
+        await self.uploads.reconcile(name)
 
     async def remove_file(self, name: str) -> None:
         """The operator reconciles a File once, which removes one that is being deleted."""
-        await self.keepers.files._look(name)
+        await self.files.reconcile(name)
 
     async def delete_file(self, name: str) -> Answer:
         """A client's DELETE of a File."""

@@ -38,8 +38,8 @@ from gateway_core.kube.errors import (
     WriteOutcomeUnknown,
 )
 from gateway_core.storage.objects import Entry
-from gateway_operator.billing.dayclosing import Closing
-from gateway_operator.retention.deletions import Rules
+from gateway_operator.retention.deletions import RetentionRules
+from gateway_operator.retention.usage import DayClosing
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.objects import FakeObjects
@@ -273,7 +273,7 @@ async def test_a_day_is_not_closed_while_the_journal_has_something_of_it() -> No
     await store_object(store, "p", 1, make_record(1))
     [part] = divide_objects(await JournalStore(store).read_all())
     await aggregate_calls(kube, JournalStore(store), part, lambda _: False, NOW)
-    closing = Closing(kube, store, Rules(), lambda: NOW + timedelta(days=20))
+    closing = DayClosing(kube, store, RetentionRules(), lambda: NOW + timedelta(days=20))
     assert await closing.sweep() == 0
     await fold_round(kube, store)
     assert await closing.sweep() == 1

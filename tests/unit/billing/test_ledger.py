@@ -24,8 +24,8 @@ from gateway_core.billing.journal import CallRecord, JournalObject, name_object
 from gateway_core.billing.journal_store import JournalStore, aggregate_calls, divide_objects
 from gateway_core.billing.ledger import Entry, read_entry, read_ledger, rebuild_ledger
 from gateway_core.billing.usage_store import AggregationDeferred, aggregate_runs
-from gateway_operator.billing.dayclosing import Closing
-from gateway_operator.retention.deletions import Rules
+from gateway_operator.retention.deletions import RetentionRules
+from gateway_operator.retention.usage import DayClosing
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import FakeCounters
 from tests.fakes.kubernetes import FakeKubernetes
@@ -164,7 +164,7 @@ class Town:
                     await self.kube.patch(TASKS, newest, {"metadata": labels})
 
     async def move_days(self) -> None:
-        await Closing(self.kube, self.store, Rules(), lambda: self.now).sweep()
+        await DayClosing(self.kube, self.store, RetentionRules(), lambda: self.now).sweep()
 
     async def figures(self) -> tuple[Spending, list[BudgetState]]:
         budgets = [Budget(subject, 10**9, window) for subject in SUBJECTS for window in WINDOWS]  # type: ignore[arg-type]

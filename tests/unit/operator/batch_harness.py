@@ -26,10 +26,8 @@ from gateway_core.files.files import FileRecorder, NewFile, build_file
 from gateway_core.kube.client import WatchEvent
 from gateway_core.providers.registry import Providers
 from gateway_core.providers.upstream import ModerationUpstream, UpstreamError
-from gateway_operator.batches.assembly import assemble_batches
 from gateway_operator.batches.controller import BatchController
 from gateway_operator.shards import Shards
-from gateway_operator.tasks.tools import Tools
 from tests.fakes.informer import FakeInformer
 from tests.fakes.moderation import FakeModeration
 from tests.fakes.storage import FakeStorage
@@ -75,17 +73,26 @@ class Judge(FakeModeration):
 
 
 def build_batches(
-    tools: Tools,
+    operator: Operator,
     upstream: ModerationUpstream,
     storage: FakeStorage | None = None,
     providers: Any = None,
 ) -> BatchController:
     """The controller of batches beside that of tasks, one provider serving all models."""
-    ledger = storage or FakeStorage()
-    table = providers or FakeInformer(tools.kube, "gatewayproviders", lambda obj: obj)  # type: ignore[arg-type]
-
-    moderations = Providers(table, tools.kube, lambda _spec, _secret: upstream, lambda _: None)
-    return assemble_batches(tools, moderations, ledger, FileRecorder(tools.kube, ledger))
+    ledger, kube = storage or FakeStorage(), operator.context.kube
+    table = providers or FakeInformer(kube, "gatewayproviders", lambda obj: obj)  # type: ignore[arg-type]
+    return BatchController(
+        operator.context,
+        reservations=operator.reservations,
+        credentials=operator.credentials,
+        calls=operator.calls,
+        catalog=operator.catalog,
+        providers=Providers(table, kube, lambda _spec, _secret: upstream, lambda _: None),
+        ledger=ledger,
+        files=FileRecorder(kube, ledger),
+        aggregator=operator.aggregator,
+        events=operator.events,
+    )
 
 
 class BatchOperator(Operator):
@@ -93,7 +100,7 @@ class BatchOperator(Operator):
 
     def __init__(self, stage: "BatchStage", lag: float, shards: Shards = ALL_SHARDS) -> None:
         super().__init__(stage, lag, shards)
-        self.batches = build_batches(self.tools, stage.judge, stage.storage, stage.providers)
+        self.batches = build_batches(self, stage.judge, stage.storage, stage.providers)
         self.batch_feed = Feed(stage.kube, self.batches, lag, shards, BATCHES)
         self._parts.append(asyncio.create_task(self.batches.queue.run()))
 

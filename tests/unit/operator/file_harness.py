@@ -1,4 +1,4 @@
-"""The keepers of files and uploads on fakes, in virtual time; they can be killed and started anew.
+"""The controllers of files and uploads on fakes, in virtual time; they can be killed and restarted.
 
 The record, the object store and the storage ledger outlive them, as they do in earnest.
 """
@@ -29,13 +29,19 @@ from gateway_core.api.times import format_time
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.files import FileRecorder
 from gateway_core.kube.client import WatchEvent
+from gateway_core.tasks.lifecycle import OPEN_SELECTOR
+from gateway_operator.context import Context
 from gateway_operator.failpoints import Failpoints
-from gateway_operator.files.assembly import Keepers
+from gateway_operator.files.controller import FileController
+from gateway_operator.files.intake import Intake
 from gateway_operator.files.orphans import OrphanRemoval
 from gateway_operator.files.quotacheck import QuotaCheck
+from gateway_operator.files.removal import Removal
 from gateway_operator.files.storage import FileStorage
-from gateway_operator.handlers import Followed
 from gateway_operator.metrics import Metrics
+from gateway_operator.shards import Shards
+from gateway_operator.uploads.controller import UploadController
+from gateway_operator.uploads.settlement import Settlement
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import has_fields
 from tests.fakes.objects import FakeObjects
@@ -79,8 +85,23 @@ class Ledger(FakeStorage):
         """The loop's time is the only one."""
 
 
+class Controllers:
+    """The controllers of files and uploads of one process."""
+
+    def __init__(self, stage: "Stage") -> None:
+        self.storage = FileStorage(stage.context, stage.ledger)
+        self.intake = Intake(self.storage, stage.accounts)
+        settlement = Settlement(self.storage, FileRecorder(stage.kube, stage.ledger))
+        self.files = FileController(self.storage, self.intake, Removal(self.storage, settlement))
+        self.uploads = UploadController(self.storage, settlement)
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        await asyncio.gather(self.files.queue.run(), self.uploads.queue.run())
+
+
 class Stage:
-    """Everything around the keepers."""
+    """Everything around the controllers."""
 
     def __init__(self) -> None:
         self.kube = RemoteRecords(clock=lambda: format_time(read_now()))
@@ -89,25 +110,21 @@ class Stage:
         self.ledger = Ledger()
         self.accounts = FakeInformer(self.kube, "gatewayaccounts", GatewayAccount.model_validate)
         self.failpoints = Failpoints()
-        # ids are ordered, and virtual time begins anew with each test
-        self._mint = IdMint(b"i" * 32)
         self.metrics = Metrics()
-        self.keepers: Keepers | None = None
+        self.controllers: Controllers | None = None
         self._running: asyncio.Task[None] | None = None
-        self._followed: list[tuple[Followed, dict[str, Object]]] = []
+        self._shown: dict[str, dict[str, Object]] = {}
         self.put_account("demo")
         for kind in (FILES, UPLOADS):
             self.kube.listen(kind, lambda change, kind=kind: self._follow(kind, change))  # type: ignore[misc]
 
     @property
-    def tools(self) -> FileStorage:
-        """What the keepers are given."""
-        return FileStorage(
+    def context(self) -> Context:
+        """What the controllers have in common."""
+        return Context(
             kube=self.kube,
             store=self.store,
-            ledger=self.ledger,
-            files=FileRecorder(self.kube, self.ledger),
-            accounts=self.accounts,
+            shards=Shards(),
             mint=MINT,
             failpoints=self.failpoints,
             metrics=self.metrics,
@@ -120,8 +137,8 @@ class Stage:
         spec = {"displayName": name, "owner": owner, "funds": {"paidMicros": 0}}
         self.kube.put("gatewayaccounts", {"metadata": {"name": name}, "spec": spec})
 
-    async def boot(self) -> Keepers:
-        """Starts the keepers, the ledger being known."""
+    async def boot(self) -> Controllers:
+        """Starts the controllers, the ledger being known."""
         for account in ("demo", "other"):
             for pool in ("files", "temporary"):
                 await self.ledger.mark_stale(account, pool)  # type: ignore[arg-type]
@@ -130,41 +147,54 @@ class Stage:
                 await self.ledger.finish_rebuild(account, pool, token, {})  # type: ignore[arg-type]
         return await self.start()
 
-    async def start(self) -> Keepers:
-        """Starts keepers on what is there."""
-        keepers = self.keepers = Keepers(self.tools)
-        self._running = asyncio.create_task(keepers.run())
-        self._followed = [(followed, {}) for followed in keepers.followed]
-        for followed, shown in self._followed:
-            for obj in self.kube.list_objects(followed.kind.plural):
-                if has_fields(obj, followed.fields):
+    async def start(self) -> Controllers:
+        """Starts controllers on what is there."""
+        controllers = self.controllers = Controllers(self)
+        self._running = asyncio.create_task(controllers.run())
+        self._shown = {FILES: {}, UPLOADS: {}}
+        for plural, shown in self._shown.items():
+            for obj in self.kube.list_objects(plural):
+                if self._selects(plural, obj):
                     shown[obj["metadata"]["name"]] = copy.deepcopy(obj)
-                    followed.observe(None, copy.deepcopy(obj))
-        return keepers
+                    self._observe(plural, None, copy.deepcopy(obj))
+        return controllers
 
     async def kill(self) -> None:
-        """Ends the keepers wherever they are."""
-        self._followed = []
+        """Ends the controllers wherever they are."""
+        self.deafen()
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
-        self.keepers = self._running = None
+        self.controllers = self._running = None
+
+    def deafen(self) -> None:
+        """Shows the controllers no further events."""
+        self._shown = {}
 
     def _follow(self, plural: str, change: WatchEvent) -> None:
-        for followed, shown in self._followed:
-            if followed.kind.plural != plural:
-                continue
-            obj, name = copy.deepcopy(change.object), change.object["metadata"]["name"]
-            if change.type != "DELETED" and has_fields(obj, followed.fields):
-                shown[name] = copy.deepcopy(obj)
-                followed.observe("MODIFIED", obj)
-            elif shown.pop(name, None) is not None:
-                followed.observe("DELETED", obj)
+        shown = self._shown.get(plural)
+        if shown is None:
+            return
+        obj, name = copy.deepcopy(change.object), change.object["metadata"]["name"]
+        if change.type != "DELETED" and self._selects(plural, obj):
+            shown[name] = copy.deepcopy(obj)
+            self._observe(plural, "MODIFIED", obj)
+        elif shown.pop(name, None) is not None:
+            self._observe(plural, "DELETED", obj)
+
+    def _selects(self, plural: str, obj: Object) -> bool:
+        return plural == FILES or has_fields(obj, OPEN_SELECTOR)
+
+    def _observe(self, plural: str, kind: str | None, obj: Object) -> None:
+        assert self.controllers is not None
+        parts = self.controllers
+        controller = parts.files if plural == FILES else parts.uploads
+        controller.observe(kind, obj)
 
     def name_file(self, account: str = "demo") -> str:
         """A name as the gateway mints it."""
         moment = int(read_now().timestamp() * 1000)
-        return self._mint.mint_ordered(FILE_PREFIX, account, moment)
+        return MINT.mint_ordered(FILE_PREFIX, account, moment)
 
     async def add_file(
         self,
@@ -300,21 +330,26 @@ class Stage:
 
     async def reconcile(self, orphan_seconds: float = DAY) -> int:
         """One pass over the store; how many orphans it removed."""
-        return await OrphanRemoval(self.tools, orphan_seconds).sweep()
+        parts = self.controllers or Controllers(self)
+        return await OrphanRemoval(
+            parts.storage, parts.intake, self.accounts, orphan_seconds
+        ).sweep()
 
     async def prove(self, claim_seconds: float = 120.0) -> int:
-        """One pass over the ledger; how many differences it mended."""
-        assert self.keepers is not None
-        proof = QuotaCheck(
-            self.tools,
-            self.keepers.files.take_up,
-            self.keepers.uploads.take_up,
+        """One pass over the ledger; how many differences it repaired."""
+        assert self.controllers is not None
+        parts = self.controllers
+        check = QuotaCheck(
+            parts.storage,
+            self.accounts,
+            parts.files.recheck,
+            parts.uploads.queue.add,
             claim_seconds=claim_seconds,
         )
-        return await proof.sweep()
+        return await check.sweep()
 
     def count(self, name: str, **labels: str) -> float:
-        """A counter of the keepers."""
+        """A counter of the controllers."""
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 

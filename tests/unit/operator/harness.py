@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from gateway_core.api.account import GatewayAccount, GatewayUser
+from gateway_core.api.account import AccountDefaults, GatewayAccount, GatewayUser
 from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     SHARD_LABEL,
@@ -38,29 +38,25 @@ from gateway_core.providers.catalog import build_catalog
 from gateway_core.providers.registry import Providers
 from gateway_core.providers.upstream import Upstream
 from gateway_core.tasks.archive import read_archived, store_input
+from gateway_operator.accounts.credentials import Credentials
 from gateway_operator.accounts.guardrails import project_guardrail
 from gateway_operator.accounts.keys import project_key
 from gateway_operator.billing.aggregator import UsageAggregator
+from gateway_operator.billing.reservations import Reservations
 from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.callbacks.signing import Keyring
+from gateway_operator.context import Context
 from gateway_operator.events import AdminEvents
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.metrics import Metrics
+from gateway_operator.schedule import Schedule
 from gateway_operator.shards import Shards
-from gateway_operator.tasks.cache import TaskCache
-from gateway_operator.tasks.calls import TaskTraces
+from gateway_operator.tasks.calls import ProviderCalls, TaskTraces
 from gateway_operator.tasks.controller import TaskController
-from gateway_operator.tasks.credentials import follow_policies
-from gateway_operator.tasks.delivery import (
-    SELECTOR,
-    Redeliveries,
-    project_wanted,
-)
+from gateway_operator.tasks.delivery import REDELIVERY_SELECTOR, read_wanted
+from gateway_operator.tasks.inputs import Inputs
 from gateway_operator.tasks.outputs import Outputs
 from gateway_operator.tasks.resync import Resync
-from gateway_operator.tasks.statuswriter import StatusWriter
-from gateway_operator.tasks.tools import Tools
-from gateway_operator.workqueue import WorkQueue
 from tests.fakes.callbacks import FakeSender
 from tests.fakes.clock import START
 from tests.fakes.counters import FakeCounters
@@ -92,54 +88,67 @@ class Operator:
     """One process's worth of the operator; `kill` leaves nothing of it."""
 
     def __init__(self, stage: "Stage", lag: float, shards: Shards = ALL_SHARDS) -> None:
-        self.live = TaskCache()
-        self.queue = WorkQueue(lambda name: self.controller.reconcile(name))
+        self.metrics = Metrics()
+        self.context = Context(
+            kube=stage.kube,
+            store=stage.store,
+            shards=shards,
+            mint=MINT,
+            failpoints=stage.failpoints,
+            metrics=self.metrics,
+            now=read_now,
+        )
         self.providers = Providers(
             stage.providers, stage.kube, stage.build_upstream, lambda _: None
         )
-        metrics = Metrics()
-        self.tools = Tools(
-            shards=shards,
-            kube=stage.kube,
-            store=stage.store,
-            counters=stage.counters,
-            rebuilder=Rebuilder(stage.kube, JournalStore(stage.store), stage.counters),
-            accounts=stage.accounts,
-            users=stage.users,
-            keys=stage.keys,
-            policies=follow_policies(stage.keys, stage.guardrails),
-            catalog=lambda: build_catalog(model for _, model in stage.models.items())[0],
-            providers=self.providers,
-            outputs=Outputs(stage.store, SIGNER, "https://media.example"),
-            journal=StatusWriter(stage.kube, self.live),
-            folding=UsageAggregator(stage.kube, metrics, read_now, pause_seconds=1.0),
-            live=self.live,
-            queue=self.queue,
-            alarms=AdminEvents(stage.kube),
-            courier=CallbackClient(
-                stage.receivers, Keyring(stage.accounts, stage.kube, read_now), read_now
-            ),
-            callback_schedule=stage.callback_schedule,
-            mint=MINT,
-            failpoints=stage.failpoints,
-            metrics=metrics,
-            now=read_now,
-            traces=TaskTraces(stage.tracer),
-            notify_address=lambda notice: stage.notify_url and stage.notify_url + notice.name,
+        self.reservations = Reservations(
+            stage.counters,
+            Rebuilder(stage.kube, JournalStore(stage.store), stage.counters),
+            AccountDefaults(),
+            read_now,
         )
-        self.controller = TaskController(self.tools)
+        self.credentials = Credentials(
+            stage.accounts, stage.users, stage.keys, stage.guardrails, read_now
+        )
+        self.calls = ProviderCalls(
+            self.providers,
+            self.metrics,
+            TaskTraces(stage.tracer, tells_providers=stage.tells_providers),
+            lambda notice: stage.notify_url and stage.notify_url + notice.name,
+        )
+        self.outputs = Outputs(stage.store, SIGNER, "https://media.example")
+        self.aggregator = UsageAggregator(stage.kube, self.metrics, read_now, pause_seconds=1.0)
+        keyring = Keyring(stage.accounts, stage.kube, read_now)
+        self.callbacks = CallbackClient(stage.receivers, keyring, read_now, stage.callback_schedule)
+        self.events = AdminEvents(stage.kube)
+        self.catalog = lambda: build_catalog(model for _, model in stage.models.items())[0]
+        self.controller = TaskController(
+            self.context,
+            reservations=self.reservations,
+            credentials=self.credentials,
+            calls=self.calls,
+            inputs=Inputs(stage.store, self.catalog),
+            outputs=self.outputs,
+            aggregator=self.aggregator,
+            callbacks=self.callbacks,
+            events=self.events,
+        )
+        self.cache, self.queue = self.controller.cache, self.controller.queue
         wanted = FakeInformer(
             stage.kube,
             TASKS,
-            partial(project_wanted, shards=shards),
-            field_selector=SELECTOR,
+            partial(read_wanted, shards=shards),
+            field_selector=REDELIVERY_SELECTOR,
         )
-        Redeliveries(wanted, self.live, self.queue)
+        self.controller.follow_redeliveries(wanted)
         for obj in stage.kube.list_objects(TASKS):
             wanted.upsert(copy.deepcopy(obj))
-        self.janitor = Resync(self.tools, 60)
+        self.resync = Resync(self.context, self.controller, stage.counters)
         self.feed = Feed(stage.kube, self.controller, lag, shards)
-        self._parts = [asyncio.create_task(part()) for part in (self.queue.run, self.janitor.run)]
+        schedule = Schedule(
+            lambda name: self.metrics.note_sweep(name, read_now()), *self.resync.plan(60)
+        )
+        self._parts = [asyncio.create_task(part()) for part in (self.queue.run, schedule.run)]
 
     @property
     def failure(self) -> BaseException | None:
@@ -173,6 +182,7 @@ class Stage:
         self.upstream = upstream or FakeUpstream()
         self.notify_url: str | None = None
         self.tracer: Tracer = NO_TRACER
+        self.tells_providers = False
         self.annotations: dict[str, str] = {}
         """What the tasks of `admit` have."""
         self.kube = RemoteRecords(clock=lambda: format_time(read_now()))

@@ -10,9 +10,10 @@ import pytest
 
 from gateway_core.batches.lines import Line, read_custom_id
 from gateway_core.batches.results import STEP_LINES, LineResult, merge
+from gateway_core.concurrency import FairSemaphore
 from gateway_operator.batches import finalizing
-from gateway_operator.batches.limiter import Allowance, Lane
-from gateway_operator.batches.window import Budget, Window
+from gateway_operator.batches.limiter import Allowance, ProviderLimiter
+from gateway_operator.batches.window import MOST_BYTES, Share, Window
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.batch_harness import (
     BATCHES,
@@ -87,7 +88,7 @@ async def test_a_line_that_nobody_expected_ends_alone() -> None:
     assert error["response"]["body"]["error"]["code"] == "internal_error"
     assert judge.asked["text 3"] <= 3
     assert max(judge.asked[f"text {n}"] for n in range(500) if n != 3) == 1
-    [lane] = stage.operator.batches._tools.lanes._lanes.values()  # type: ignore[attr-defined]
+    [lane] = stage.operator.batches.runner.limiters._limiters.values()  # type: ignore[attr-defined]
     assert lane.under_way == 0
 
 
@@ -227,7 +228,7 @@ async def test_lines_that_were_never_run_are_told_in_small_steps() -> None:
 
 @pytest.mark.parametrize("gives", ["a place that is left", "a provider that takes more"])
 async def test_who_gives_up_in_the_instant_of_his_turn_holds_up_nobody(gives: str) -> None:
-    lane = Lane(Allowance(calls=1))
+    lane = ProviderLimiter(Allowance(calls=1))
     await lane.enter("demo", "batch-1")
     given_up, waiting = (
         asyncio.create_task(lane.enter("demo", name)) for name in ("batch-1", "batch-2")
@@ -248,7 +249,7 @@ async def test_who_gives_up_in_the_instant_of_his_turn_holds_up_nobody(gives: st
 
 
 def test_a_run_has_only_so_many_bytes_under_way() -> None:
-    window, size = Window(Budget().open("demo")), 1024 * 1024
+    window, size = Window(Share(FairSemaphore(MOST_BYTES), "demo")), 1024 * 1024
     for place in range(16):
         assert window.has_room()
         window.begin(place, size)

@@ -8,9 +8,10 @@ from unittest.mock import patch
 
 import pytest
 
+from gateway_core.concurrency import FairSemaphore
 from gateway_operator.batches import slots as slots_module
 from gateway_operator.batches.slots import SLICE_SECONDS, Slots
-from gateway_operator.batches.window import Budget, Window
+from gateway_operator.batches.window import Share, Window
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.batch_harness import BatchOperator, BatchStage, Judge, make_lines
 
@@ -119,6 +120,11 @@ async def test_the_oldest_of_who_has_most_makes_way_where_others_wait() -> None:
         assert not any(map(crowd.turns.is_due, crowd.inside)), "two wait, and two go"
 
 
+def shrink(slots: Slots) -> None:
+    """Leaves two slots, of which one account gets one."""
+    slots._places = FairSemaphore(2)
+
+
 @pytest.fixture
 def one_place() -> Iterator[Callable[[BatchStage], Awaitable[None]]]:
     """Boots a stage whose account has one run at a time, for a few seconds where others wait."""
@@ -126,7 +132,7 @@ def one_place() -> Iterator[Callable[[BatchStage], Awaitable[None]]]:
     async def boot(stage: BatchStage) -> None:
         operator = await stage.boot()
         assert isinstance(operator, BatchOperator)
-        operator.batches._tools.runs = Slots(2)
+        shrink(operator.batches.slots.runs)
 
     with patch.object(slots_module, "SLICE_SECONDS", 4.0):
         yield boot
@@ -157,7 +163,7 @@ def test_runs_take_turns_and_ask_for_nothing_twice(one_place: Boot) -> None:
         assert set(stage.judge.asked.values()) == {1}
         begun = [int(body["input"].split()[1]) for body in stage.judge.bodies]
         assert begun != sorted(begun), "none is run to its end before the next"
-        assert stage.operator.batches._tools.budget.held == 0  # type: ignore[attr-defined]
+        assert stage.operator.batches.runner.budget.held == 0  # type: ignore[attr-defined]
         await stage.kill()
 
     run()
@@ -188,14 +194,14 @@ def test_one_that_waits_is_cancelled_at_once(one_place: Boot) -> None:
 
 
 def test_accounts_share_the_bytes_and_each_run_goes_on_with_one_line() -> None:
-    budget, line = Budget(16), 1
-    many = [Window(budget.open("many")) for _ in range(4)]
+    budget, line = FairSemaphore(16), 1
+    many = [Window(Share(budget, "many")) for _ in range(4)]
     for window in many:
         for place in range(20):
             if window.has_room():
                 window.begin(place, line)
     assert budget.held == 8 + 3, "half of it, and a line of each that has none"
-    few = Window(budget.open("few"))
+    few = Window(Share(budget, "few"))
     for place in range(20):
         if few.has_room():
             few.begin(place, line)
@@ -209,18 +215,18 @@ async def test_results_that_wait_for_the_store_are_of_the_same_bytes() -> None:
     stage = BatchStage(Judge(latency=0.05))
     operator = await stage.boot()
     assert isinstance(operator, BatchOperator)
-    tools = operator.batches._tools
-    tools.budget = Budget(100_000)
+    budget = operator.batches.runner.budget
+    budget.resize(100_000)
     name = await stage.submit(make_lines(2000))
-    await stage.wait(lambda: tools.budget.held > 10_000)
+    await stage.wait(lambda: budget.held > 10_000)
     stage.store.away = True
     await stage.pass_time(60)
-    waiting = tools.budget.held
+    waiting = budget.held
     assert waiting < 60_000
     assert 0 < len(stage.judge.bodies) < 1000
     stage.store.away = False
     await stage.finish_batch(name, seconds=300)
-    assert tools.budget.held == 0
+    assert budget.held == 0
     assert set(stage.judge.asked.values()) == {1}
     await stage.kill()
 
@@ -230,16 +236,17 @@ async def test_checks_and_ends_wait_for_a_place_and_hear_of_a_cancel() -> None:
     stage = BatchStage()
     operator = await stage.boot()
     assert isinstance(operator, BatchOperator)
-    tools = operator.batches._tools
-    tools.checks, tools.endings = Slots(2), Slots(2)
-    async with tools.checks.take("demo", "batch-another"):
+    slots = operator.batches.slots
+    shrink(slots.checks)
+    shrink(slots.endings)
+    async with slots.checks.take("demo", "batch-another"):
         cancelled, checked = [await stage.submit(make_lines(5)) for _ in range(2)]
         await stage.pass_time(30)
         assert not any(stage.batch_status(name) for name in (cancelled, checked))
         await stage.cancel_batch(cancelled)
         assert (await stage.finish_batch(cancelled, seconds=5))["phase"] == "Cancelled"
         assert not stage.batch_status(checked)
-    async with tools.endings.take("demo", "batch-another"):
+    async with slots.endings.take("demo", "batch-another"):
         await stage.wait(lambda: stage.batch_status(checked).get("phase") == "Finalizing")
         await stage.pass_time(30)
         assert stage.batch_status(checked)["phase"] == "Finalizing"

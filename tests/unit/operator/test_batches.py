@@ -96,7 +96,7 @@ async def test_a_hold_is_nobodys_to_end_while_its_batch_is_open() -> None:
     operator = await stage.boot()
     name = await stage.submit(make_lines(3))
     await stage.pass_time(600)
-    await operator.janitor.sweep_holds()
+    await operator.resync.sweep_holds()
     assert await stage.balance() == (0, 3 * PRICE)
     judge.errors_of = lambda _text, _times: None
     await stage.finish_batch(name)

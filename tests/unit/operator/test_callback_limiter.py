@@ -13,8 +13,7 @@ from gateway_operator.callbacks.limiter import (
     PER_ACCOUNT_SLOW,
     PER_HOST,
     PER_LATE_HOST,
-    Gate,
-    Lanes,
+    CallbackLimiter,
 )
 
 
@@ -50,7 +49,7 @@ class Crowd:
 
 @pytest.fixture
 async def crowd():
-    made = Crowd(Lanes())
+    made = Crowd(CallbackLimiter())
     yield made
     await made.let_go()
 
@@ -117,26 +116,25 @@ async def test_hosts_that_answer_late_get_a_few_and_hold_up_none_that_are_quick(
     assert max(Counter(crowd.inside).values()) == PER_LATE_HOST
 
 
-async def test_accounts_that_wait_for_the_process_take_turns():
-    gate, begun = Gate(1), []
-    await gate.enter("a")
+async def test_waiting_accounts_take_turns_at_the_bound_of_the_process():
+    semaphore, begun = limiter._bound(1), []
+    await semaphore.acquire("a")
 
     async def pass_through(account):
-        await gate.enter(account)
-        begun.append(account)
-        gate.leave()
+        async with semaphore.take(account):
+            begun.append(account)
 
     crowd = [asyncio.create_task(pass_through(account)) for account in "aaaaabbbc"]
     await asyncio.sleep(0)
-    gate.leave()
+    semaphore.release("a")
     await asyncio.gather(*crowd)
     assert "".join(begun) == "abcababaa"
-    assert gate.idle
+    assert limiter._is_idle(semaphore)
 
 
 async def test_hosts_remembered_as_slow_are_bounded_though_the_oldest_is_busy(monkeypatch):
     monkeypatch.setattr(limiter, "MOST_IDLE_HOSTS", 10)
-    lanes = Lanes()
+    lanes = CallbackLimiter()
     async with lanes.take("a", "dead") as dead:
         for number in range(50):
             async with lanes.take("a", f"h{number}") as lane:
@@ -155,24 +153,8 @@ async def test_all_together_have_a_bound(crowd):
     assert len(crowd.inside) == IN_ALL
 
 
-async def test_who_goes_away_leaves_no_place_taken():
-    gate = Gate(1)
-    await gate.enter()
-    waiting = [asyncio.create_task(gate.enter()) for _ in range(3)]
-    await asyncio.sleep(0)
-    waiting[0].cancel()
-    await asyncio.sleep(0)
-    gate.leave()
-    waiting[1].cancel()  # its turn has come and it has not noticed yet
-    await asyncio.wait(waiting[:2])
-    await waiting[2]
-    assert gate.inside == 1
-    gate.leave()
-    assert gate.idle
-
-
 async def test_nothing_is_kept_of_hosts_that_are_well():
-    lanes = Lanes()
+    lanes = CallbackLimiter()
     async with AsyncExitStack() as stack:
         for number in range(50):
             lane = await stack.enter_async_context(lanes.take("a", f"h{number}"))

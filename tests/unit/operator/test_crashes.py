@@ -189,7 +189,7 @@ def check_tasks(stage: Stage, names: Iterable[str]) -> None:
             assert status["chargedMicros"] == QUOTE, "I7: what completed costs its price"
     for operator in filter(None, (stage.operator, stage.twin)):
         assert operator.is_running, operator.failure
-        assert len(operator.live) == 0
+        assert len(operator.cache) == 0
 
 
 async def check_money(stage: Stage) -> None:

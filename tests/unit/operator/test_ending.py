@@ -288,7 +288,7 @@ class TestClosing:
         stage.check_history()
         assert await stage.balance() == (0, 0)
         assert stage.operator is not None
-        assert len(stage.operator.live) == 0
+        assert len(stage.operator.cache) == 0
 
     @in_virtual_time
     async def test_a_task_that_ended_before_a_death_is_closed_after_it(self) -> None:
@@ -308,11 +308,11 @@ class TestClosing:
         for _ in range(20):
             await stage.finish(await stage.admit(reserved=1))
         await stage.pass_time(30)
-        assert len(operator.live) == 0
+        assert len(operator.cache) == 0
         assert len(operator.queue) == 0
         controller: Any = operator.controller
         assert controller._submission._attempts == {}
-        assert controller._polling._watches == {}
+        assert controller._polling._polls == {}
         assert controller._ending._stopping == {}
 
 

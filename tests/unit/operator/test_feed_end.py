@@ -22,8 +22,7 @@ async def run(monkeypatch: pytest.MonkeyPatch, *, becomes_ready: bool, stop: asy
         ready.set()
 
     monkeypatch.setattr(handlers.kopf, "operator", operate)
-    registry, settings = kopf.OperatorRegistry(), kopf.OperatorSettings()
-    await run_feed(registry, settings, namespace="n", ready=mark_ready, stop=stop)
+    await run_feed(kopf.OperatorRegistry(), namespace="n", ready=mark_ready, stop=stop)
 
 
 async def test_return_of_kopf_after_ready_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,26 +173,26 @@ async def test_a_file_goes_when_its_life_is_over_within_seconds_and_across_resta
     await stage.wait(lambda: stage.find(FILES, short) is None, seconds=4)
     await stage.kill()
     await asyncio.sleep(30 * 86_400 - 3700)
-    keepers = await stage.start()
+    controllers = await stage.start()
     await asyncio.sleep(10)
-    assert keepers.files.expiring == 1
+    assert len(controllers.files._expiries) == 1
     assert stage.find(FILES, long) is not None
     await stage.wait(lambda: stage.find(FILES, long) is None)
     assert stage.find(FILES, forever) is not None
-    assert keepers.files.expiring == 0
+    assert len(controllers.files._expiries) == 0
     await stage.kill()
 
 
 @in_virtual_time
 async def test_files_with_no_end_leave_nothing_in_memory():
     stage = Stage()
-    keepers = await stage.boot()
+    controllers = await stage.boot()
     names = [await stage.add_file() for _ in range(20)]
     await stage.wait(lambda: all(stage.ready(name)[0] == "True" for name in names))
     await asyncio.sleep(1)
-    assert not keepers.files._news
-    assert keepers.files.expiring == 0
-    assert keepers.files._queue.scheduled == 0
+    assert not controllers.files._news
+    assert len(controllers.files._expiries) == 0
+    assert controllers.files.queue.scheduled == 0
     await stage.kill()
 
 

@@ -1,30 +1,39 @@
 """What kopf is told to watch: live work of the own shards only."""
 
+from collections.abc import Callable
+
 import kopf
 import pytest
 
-from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import SHARD_LABEL, SHARDS
 from gateway_core.api.resource import Object
-from gateway_core.api.task import GatewayTask
 from gateway_core.concurrency import Supervisor
-from gateway_core.tasks.lifecycle import OPEN_SELECTOR
-from gateway_operator.handlers import LEASE_RESOURCE, Followed, build_registry, build_settings
+from gateway_operator.handlers import (
+    BATCHES,
+    FILES,
+    LEASES,
+    TASKS,
+    UPLOADS,
+    Observe,
+    build_registry,
+    configure,
+)
 from gateway_operator.shards import Shards
 
-TASKS = ("modelgateway.dev", "v1alpha1", "gatewaytasks")
-FILES = ("modelgateway.dev", "v1alpha1", "gatewayfiles")
-FOLLOWED = (
-    Followed(GatewayTask, lambda _kind, _obj: None, OPEN_SELECTOR),
-    Followed(GatewayFile, lambda _kind, _obj: None),
-)
+LEASE = "lease"
+
+
+def configured(shards: Shards) -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    configure(settings, shards, LEASE)
+    return settings
 
 
 def labels(shards: Shards) -> str:
-    settings = build_settings(FOLLOWED, shards, "lease")
-    selectors: dict[object, str] = settings.watching.label_selectors
-    assert selectors.get(TASKS) == selectors.get(FILES)
-    return selectors.get(TASKS, "")
+    selectors: dict[object, str] = configured(shards).watching.label_selectors
+    found = {selectors.get(resource, "") for resource in (TASKS, BATCHES, FILES, UPLOADS)}
+    [selector] = found
+    return selector
 
 
 def is_selected(selector: str, shard: str | None) -> bool:
@@ -38,10 +47,11 @@ def is_selected(selector: str, shard: str | None) -> bool:
 
 
 def test_finished_work_is_left_out() -> None:
-    settings = build_settings(FOLLOWED, Shards(), "lease")
-    assert settings.watching.field_selectors[TASKS] == "status.work!=Settled"
+    settings = configured(Shards())
+    for resource in (TASKS, BATCHES, UPLOADS):
+        assert settings.watching.field_selectors[resource] == "status.work!=Settled"
     assert FILES not in settings.watching.field_selectors
-    assert settings.watching.field_selectors[LEASE_RESOURCE] == "metadata.name=lease"
+    assert settings.watching.field_selectors[LEASES] == "metadata.name=lease"
 
 
 def test_one_replica_watches_everything() -> None:
@@ -60,31 +70,40 @@ def test_every_task_has_one_owner(replicas: int) -> None:
 
 
 def test_kopf_writes_nothing() -> None:
-    settings = build_settings(FOLLOWED, Shards(), "lease")
+    settings = configured(Shards())
     assert settings.posting.enabled is False
     assert settings.peering.standalone is True
     assert isinstance(settings, kopf.OperatorSettings)
 
 
-async def test_each_kind_has_its_own_receiver() -> None:
-    seen: list[tuple[str, str | None, Object]] = []
-
-    def receive(plural: str) -> Followed:
-        kind = {"gatewaytasks": GatewayTask, "gatewayfiles": GatewayFile}[plural]
-        return Followed(kind, lambda event, obj: seen.append((plural, event, obj)))
-
-    registry = build_registry(
-        [receive("gatewaytasks"), receive("gatewayfiles")],
-        lambda _: None,
-        lambda: kopf.ConnectionInfo(server="https://localhost"),
-        Supervisor(),
+def build(observe: Callable[[str], Observe]) -> kopf.OperatorRegistry:
+    return build_registry(
+        tasks=observe("gatewaytasks"),
+        batches=observe("gatewaybatches"),
+        files=observe("gatewayfiles"),
+        uploads=observe("gatewayuploads"),
+        heartbeat=lambda _: None,
+        login=lambda: kopf.ConnectionInfo(server="https://localhost"),
+        shards=Shards(),
+        lease=LEASE,
+        supervisor=Supervisor(),
     )
+
+
+async def test_each_kind_has_its_own_observer() -> None:
+    seen: list[tuple[str, str | None, Object]] = []
+    registry = build(lambda plural: lambda event, obj: seen.append((plural, event, obj)))
     handlers = {str(h.selector): h for h in registry._watching.get_all_handlers()}
-    for plural in ("gatewaytasks", "gatewayfiles"):
+    kinds = ("gatewaytasks", "gatewaybatches", "gatewayfiles", "gatewayuploads")
+    for plural in kinds:
         (handler,) = (h for text, h in handlers.items() if plural in text)
-        body = {"metadata": {"name": plural}}
-        await handler.fn(event={"type": None, "object": body})
-    assert seen == [
-        (plural, None, {"metadata": {"name": plural}})
-        for plural in ("gatewaytasks", "gatewayfiles")
-    ]
+        await handler.fn(event={"type": None, "object": {"metadata": {"name": plural}}})
+    assert seen == [(plural, None, {"metadata": {"name": plural}}) for plural in kinds]
+
+
+async def test_startup_configures_kopf() -> None:
+    registry = build(lambda _plural: lambda _event, _obj: None)
+    [handler] = [h for h in registry._activities._handlers if h.activity.value == "startup"]
+    settings = kopf.OperatorSettings()
+    await handler.fn(settings=settings)
+    assert settings.watching.field_selectors[LEASES] == "metadata.name=lease"

@@ -223,9 +223,8 @@ async def test_a_late_hold_whose_owner_is_killed_is_ended_without_a_charge() -> 
 @in_virtual_time
 async def test_a_late_adoption_takes_no_hold() -> None:
     stage = Stage()
-    operator = await stage.boot()
     slow = stage.slow_store(0.0)
-    operator.tools.store = slow
+    operator = await stage.boot()
     slow.seconds = 100.0
     name = await stage.apply()
     await stage.pass_time(1)

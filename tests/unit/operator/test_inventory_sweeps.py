@@ -318,11 +318,11 @@ async def test_a_reservation_that_is_being_settled_is_no_difference():
     await stage.complete(upload, *stage.list_parts(upload))
     await asyncio.sleep(300)
     stage.store.away = True
-    keepers = await stage.start()
+    controllers = await stage.start()
     assert await stage.prove() == 0
     assert await stage.used() == 5
     stage.store.away = False
-    await stage.wait(lambda: keepers.uploads.open == 0)
+    await stage.wait(lambda: not controllers.uploads._ends)
     assert await stage.used() == 5
     await stage.kill()
 
@@ -334,10 +334,10 @@ async def test_what_no_event_has_told_of_is_taken_up():
     name = await stage.add_file(expirationTime=later(600))
     upload = await stage.add_upload(b"12345")
     await asyncio.sleep(1)
-    stage._followed = []
-    assert stage.keepers is not None
-    stage.keepers.files._forget(name)
-    stage.keepers.uploads._queue.forget(upload)
+    stage.deafen()
+    assert stage.controllers is not None
+    stage.controllers.files.forget(name)
+    stage.controllers.uploads.queue.forget(upload)
     await asyncio.sleep(4000)
     assert stage.find(FILES, name) is not None
     for _ in range(2):  # the first deletes the file, the second removes its bytes

@@ -48,14 +48,14 @@ class Bench:
     ) -> None:
         self.store, self.kube = store or SlowObjects(), kube or SlowRecords()
         self.metrics, self.now = Metrics(), NOW
-        tools: Any = SimpleNamespace(
+        context: Any = SimpleNamespace(
             store=self.store,
             kube=self.kube,
             metrics=self.metrics,
             failpoints=Failpoints(),
             now=lambda: self.now,
         )
-        self.bookkeeping = JournalReader(tools, 0.5, most=most)
+        self.reader = JournalReader(context, 0.5, most=most)
         self.calls = 0
 
     async def add(self, process: str, sequence: int, *accounts: str) -> None:
@@ -84,7 +84,7 @@ class Bench:
         return self.metrics.registry.get_sample_value(name, labels)
 
     async def run_for(self, seconds: float) -> None:
-        running = asyncio.create_task(self.bookkeeping.run())
+        running = asyncio.create_task(self.reader.run())
         await asyncio.sleep(seconds)
         running.cancel()
         with suppress(asyncio.CancelledError):

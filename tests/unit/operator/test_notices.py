@@ -125,7 +125,7 @@ async def test_notices_of_other_uids_unknown_and_ended_tasks_do_nothing() -> Non
     notify(stage, name)
     await asyncio.sleep(30)
     assert stage.upstream.count("poll") == after
-    assert not stage.operator or len(stage.operator.live) == 0
+    assert not stage.operator or len(stage.operator.cache) == 0
 
 
 @pytest.mark.parametrize(

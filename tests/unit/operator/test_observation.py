@@ -1,7 +1,8 @@
 """What the operator shows of its work: counts and times, how much there is, traces, log lines."""
 
 import asyncio
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -26,10 +27,10 @@ from gateway_core.providers.upstream import (
     UpstreamRejected,
     UpstreamUnclear,
 )
-from gateway_operator.gauges import Counted, Gauges
+from gateway_operator.gauges import Gauges
 from gateway_operator.heartbeat import Heartbeat
 from gateway_operator.metrics import Metrics
-from gateway_operator.tasks.calls import TaskTraces, UpstreamCalls, name_outcome
+from gateway_operator.tasks.calls import ProviderCalls, TaskTraces, name_outcome
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.moderation import FakeModeration
 from tests.fakes.tracing import FakeSpan, FakeTracer
@@ -68,25 +69,25 @@ class Shown:
 
 
 def show(operator: Operator) -> Shown:
-    census = CollectorRegistry()
-    census.register(Gauges(list_parts(operator), read_now))
-    return Shown(operator.tools.metrics.registry, census)
+    registry = CollectorRegistry()
+    registry.register(build_gauges(operator, read_now))
+    return Shown(operator.metrics.registry, registry)
 
 
-def list_parts(operator: Operator) -> Counted:
-    tools = operator.tools
-
+def build_gauges(operator: Operator, now: Callable[[], datetime]) -> Gauges:
     async def renew() -> None:
-        """Nothing beats here."""
+        """No heartbeat comes."""
 
-    return Counted(
-        live=tools.live,
-        queue=tools.queue,
-        folding=tools.folding,
-        copies=tools.outputs.places,
-        lanes=tools.courier.lanes,
-        heartbeat=Heartbeat(renew, 10),
-        batches=build_batches(operator.tools, FakeModeration()),
+    batches = build_batches(operator, FakeModeration())
+    heartbeat = Heartbeat(renew, 10)
+    return Gauges(
+        operator.controller,
+        batches,
+        operator.aggregator,
+        operator.outputs,
+        operator.callbacks,
+        heartbeat,
+        now,
     )
 
 
@@ -220,7 +221,8 @@ def test_each_failure_has_a_word(error: UpstreamError, word: str) -> None:
 
 def test_a_call_that_is_cut_short_is_counted_as_such() -> None:
     metrics = Metrics()
-    calls = UpstreamCalls(metrics, TaskTraces())
+    providers: Any = None
+    calls = ProviderCalls(providers, metrics, TaskTraces(), lambda _notice: None)
 
     def cut() -> None:
         with calls.time("p", "poll"):
@@ -233,7 +235,7 @@ def test_a_call_that_is_cut_short_is_counted_as_such() -> None:
 
 
 @in_virtual_time
-async def test_the_census_tells_of_tasks_by_phase_and_of_those_overdue() -> None:
+async def test_gauges_count_tasks_by_phase_and_overdue_ones() -> None:
     stage = Stage(FakeUpstream(seconds=500))
     operator = await stage.boot()
     shown = show(operator)
@@ -248,9 +250,9 @@ async def test_the_census_tells_of_tasks_by_phase_and_of_those_overdue() -> None
     assert 30 <= age < 32
     assert shown.read("gateway_tasks_overdue") == 0
     assert shown.read("gateway_work_queue_tasks", state="scheduled") == 3
-    # the controller would end them; a census of the same tasks an hour later
+    # the controller would end them; gauges of the same tasks an hour later
     late = CollectorRegistry()
-    late.register(Gauges(list_parts(operator), lambda: read_now() + timedelta(hours=1)))
+    late.register(build_gauges(operator, lambda: read_now() + timedelta(hours=1)))
     assert late.get_sample_value("gateway_tasks_overdue") == 3
     await stage.kill()
 
@@ -328,9 +330,8 @@ async def test_providers_are_told_of_the_trace_only_where_that_is_wanted(tells: 
     upstream = NotingUpstream()
     stage = Stage(upstream)
     stage.tracer = tracer
-    operator = await stage.boot()
-    operator.tools.traces = TaskTraces(tracer, tells_providers=tells)
-    operator.tools.calls = UpstreamCalls(operator.tools.metrics, operator.tools.traces)
+    stage.tells_providers = tells
+    await stage.boot()
     await stage.finish(await stage.admit())
     [span] = spans_of(tracer, "submit")
     told = [job.traceparent for job in upstream.inputs]

@@ -1,5 +1,7 @@
 """Repairs: what the watch did not show, what ended and was not closed, holds without a task."""
 
+from dataclasses import replace
+
 import pytest
 
 from gateway_core.api.ids import SHARD_LABEL, SHARDS, shard_of
@@ -12,7 +14,12 @@ from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import Fault
 from tests.fakes.upstream import FakeUpstream
 from tests.unit.billing.journal_harness import make_record, store_object
-from tests.unit.operator.harness import QUOTE, TASKS, Stage, read_now
+from tests.unit.operator.harness import QUOTE, TASKS, Operator, Stage, read_now
+
+
+def build_resync(stage: Stage, operator: Operator, shards: Shards) -> Resync:
+    context = replace(operator.context, shards=shards)
+    return Resync(context, operator.controller, stage.counters)
 
 
 class TestOpenTasks:
@@ -24,7 +31,7 @@ class TestOpenTasks:
         name = await stage.admit()
         await stage.finish(name, seconds=200)
         assert stage.status(name)["phase"] == "Completed"
-        assert operator.janitor.missed == 1
+        assert operator.resync.missed == 1
 
     @in_virtual_time
     async def test_a_change_the_watch_never_showed_is_found(self) -> None:
@@ -45,7 +52,7 @@ class TestOpenTasks:
         await stage.wait(lambda: stage.status(name).get("phase") == "Running")
         operator.feed.deaf = True
         stage.kube.remove(TASKS, name)
-        await stage.wait(lambda: len(operator.live) == 0, seconds=200)
+        await stage.wait(lambda: len(operator.cache) == 0, seconds=200)
 
     @in_virtual_time
     async def test_events_that_are_under_way_are_no_repair(self) -> None:
@@ -55,8 +62,8 @@ class TestOpenTasks:
             await stage.admit(reserved=1)
             await stage.pass_time(7)
         await stage.pass_time(200)
-        assert operator.janitor.missed == 0
-        assert operator.tools.metrics.repairs._value.get() == 0
+        assert operator.resync.missed == 0
+        assert operator.metrics.repairs._value.get() == 0
 
 
 class TestEndedTasks:
@@ -154,8 +161,8 @@ class TestHolds:
         await self.stray(stage, "task-never-made")
         await stage.pass_time(HOLD_SECONDS + 5)
         for shard in range(SHARDS):
-            operator.tools.shards = Shards(frozenset({shard}))
-            ended = await Resync(operator.tools, 60).sweep_holds()
+            resync = build_resync(stage, operator, Shards(frozenset({shard})))
+            ended = await resync.sweep_holds()
             assert ended == (shard == shard_of("task-never-made"))
 
 
@@ -173,9 +180,8 @@ class TestShards:
             metadata = {"name": "task-odd", "labels": labels}
             await stage.kube.create(TASKS, {"metadata": metadata, "spec": stage.spec()})
             for shard in range(16):
-                operator.tools.shards = Shards(frozenset({shard}))
-                janitor = Resync(operator.tools, 60)
-                found = [meta["name"] async for meta in janitor._list("")]
+                resync = build_resync(stage, operator, Shards(frozenset({shard})))
+                found = [meta["name"] async for meta in resync._list("")]
                 assert found == (["task-odd"] if shard == owner else [])
 
         run()

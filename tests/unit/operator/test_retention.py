@@ -19,12 +19,12 @@ from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import read_ledger
 from gateway_core.kube.client import Page
 from gateway_core.kube.errors import KubernetesUnavailable, VersionExpired, WriteOutcomeUnknown
-from gateway_operator.billing.dayclosing import Closing
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.metrics import Metrics
 from gateway_operator.retention.bytes import Expiry
-from gateway_operator.retention.deletions import PER_SECOND, Deletions, Rules
-from gateway_operator.retention.tasks import MOST_CANDIDATES, Removal
+from gateway_operator.retention.deletions import PER_SECOND, Deletions, RetentionRules
+from gateway_operator.retention.tasks import MOST_CANDIDATES, TaskRemoval
+from gateway_operator.retention.usage import DayClosing
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.objects import FakeObjects
@@ -48,10 +48,10 @@ def put_task(
 
 def build_removal(
     kube: FakeKubernetes, most_candidates: int = MOST_CANDIDATES, **rules: Any
-) -> Removal:
-    return Removal(
+) -> TaskRemoval:
+    return TaskRemoval(
         kube,
-        Rules(**rules),
+        RetentionRules(**rules),
         Metrics(),
         Deletions(kube, Failpoints()),
         lambda: NOW,
@@ -226,14 +226,14 @@ class TestDaysOfUsage:
         for day in range(1, 22):
             put_usage(kube, f"2026-11-{day:02}", day)
         before = (await read_ledger(kube, JournalStore(store), "demo")).charged
-        assert await Closing(kube, store, Rules(), lambda: NOW).sweep() == 12
+        assert await DayClosing(kube, store, RetentionRules(), lambda: NOW).sweep() == 12
         ledger = await read_ledger(kube, JournalStore(store), "demo")
         assert ledger.charged == before == sum(range(1, 22))
         assert set(ledger.by_day) == {f"2026-11-{day}" for day in range(13, 22)}
         assert len(store.contents) == 12
         [key] = [key for key in store.contents if key.startswith("usage/demo/2026-11-05.")]
         assert orjson.loads(store.contents[key])["status"]["chargedMicros"] == 5
-        assert await Closing(kube, store, Rules(), lambda: NOW).sweep() == 0
+        assert await DayClosing(kube, store, RetentionRules(), lambda: NOW).sweep() == 0
 
     @pytest.mark.parametrize("method", ["patch_status", "delete", "create"])
     @pytest.mark.parametrize("applied", [True, False])
@@ -250,7 +250,7 @@ class TestDaysOfUsage:
             kube.order_faults(method, *[None] * number, fault)
             for _ in range(3):
                 try:
-                    await Closing(kube, store, Rules(), lambda: NOW).sweep()
+                    await DayClosing(kube, store, RetentionRules(), lambda: NOW).sweep()
                 except KubernetesUnavailable:
                     assert (await read_ledger(kube, JournalStore(store), "demo")).charged == 12
             assert (await read_ledger(kube, JournalStore(store), "demo")).charged == 12
@@ -269,7 +269,7 @@ class TestDaysOfUsage:
             day = {"accountName": f"demo-{account}", "day": "2026-11-01"}
             metadata = {"name": f"demo-{account}-2026-11-01"}
             kube.put(USAGES, {"metadata": metadata, "spec": day, "status": {"chargedMicros": 1}})
-        assert await Closing(kube, FakeObjects(), Rules(), lambda: NOW).sweep() == 450
+        assert await DayClosing(kube, FakeObjects(), RetentionRules(), lambda: NOW).sweep() == 450
         assert kube.most_held <= 200
 
     @in_virtual_time
@@ -281,7 +281,7 @@ class TestDaysOfUsage:
             status = {"chargedMicros": 1}
             kube.put(USAGES, {"metadata": metadata, "spec": spec, "status": status})
         with pytest.raises(KubernetesUnavailable, match="too large"):
-            await Closing(kube, FakeObjects(), Rules(), lambda: NOW).sweep()
+            await DayClosing(kube, FakeObjects(), RetentionRules(), lambda: NOW).sweep()
         left = {obj["metadata"]["name"]: obj for obj in kube.list_objects(USAGES)}
         assert left["demo-1-before"]["status"]["throughDay"] == "2026-11-02"
         assert "demo-1-2026-11-02" not in left
@@ -293,7 +293,7 @@ class TestDaysOfUsage:
         task = put_task(kube, 0, None)
         pending = [{"name": "task-0", "uid": task["metadata"]["uid"]}]
         put_usage(kube, "2026-11-01", 5, pending=pending)
-        closing = Closing(kube, store, Rules(), lambda: NOW)
+        closing = DayClosing(kube, store, RetentionRules(), lambda: NOW)
         assert await closing.sweep() == 0
         kube.remove(TASKS, "task-0")
         assert await closing.sweep() == 1
@@ -308,9 +308,9 @@ class TestBytesOfThePast:
             await store.put(key, b"x")
         entries = [entry async for entry in store.list_entries("")]
         written = entries[0].modified
-        young = Expiry(store, Rules(), lambda: written + timedelta(days=30))
+        young = Expiry(store, RetentionRules(), lambda: written + timedelta(days=30))
         assert await young.sweep() == 0
-        old = Expiry(store, Rules(), lambda: written + timedelta(days=31, seconds=60))
+        old = Expiry(store, RetentionRules(), lambda: written + timedelta(days=31, seconds=60))
         assert await old.sweep() == 3
         assert set(store.contents) == {"usage/demo/2026-11-01.u.json", "files/demo/a"}
         assert await old.sweep() == 0

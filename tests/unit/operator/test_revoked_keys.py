@@ -14,7 +14,7 @@ from gateway_operator.accounts.guardrails import project_guardrail
 from gateway_operator.accounts.keys import project_key
 from gateway_operator.failpoints import Failpoints
 from gateway_operator.retention.bytes import Expiry, RemovedTrim
-from gateway_operator.retention.deletions import Deletions, Rules
+from gateway_operator.retention.deletions import Deletions, RetentionRules
 from gateway_operator.retention.revokedkeys import RevokedKeys
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes, Fault
@@ -193,5 +193,5 @@ async def test_remains_go_after_their_time() -> None:
             key = f"{folder}/demo/{days}.json"
             await store.put(key, b"{}")
             store.modified[key] = NOW - timedelta(days=days)
-    assert await Expiry(store, Rules(), lambda: NOW).sweep() == 2
+    assert await Expiry(store, RetentionRules(), lambda: NOW).sweep() == 2
     assert sorted(store.contents) == ["guardrails/demo/30.json", "keys/demo/30.json"]

@@ -10,7 +10,7 @@ from gateway_core.files.quota_counters import StorageUnavailable
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.redis.link import CountersUnavailable
 from gateway_core.storage.objects import StoreUnavailable
-from gateway_operator.retention.schedule import Schedule, Sweep
+from gateway_operator.schedule import Schedule, Sweep
 from tests.fakes.clock import in_virtual_time
 
 

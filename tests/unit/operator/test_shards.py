@@ -59,7 +59,9 @@ def test_tasks_made_by_hand_reach_the_owners_of_their_shards(replicas: int) -> N
         made = [await stage.apply(f"task-by-hand-{number}") for number in range(12)]
         await stage.wait(lambda: all(stage.status(n).get("phase") == "Running" for n in made))
         for owner in owners:
-            assert set(owner.live.names()) == {n for n in made if owner.tools.shards.owns_name(n)}
+            assert set(owner.cache.names()) == {
+                n for n in made if owner.context.shards.owns_name(n)
+            }
         for name in made:
             assert (await stage.finish(name))["phase"] == "Completed"
             assert stage.count_jobs(name) == 1

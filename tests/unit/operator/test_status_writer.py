@@ -1,35 +1,56 @@
-"""Writes of the steps: compare-and-set, and a fresh look where one did not land."""
+"""Writes of the steps: compare-and-set, and a fresh read where one did not land."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from gateway_core.api.ids import IdMint
+from gateway_core.api.task import GatewayTask
 from gateway_core.kube.errors import (
     KubernetesUnavailable,
     ObjectNotFound,
     WriteConflict,
     WriteOutcomeUnknown,
 )
-from gateway_operator.tasks.cache import TaskCache
-from gateway_operator.tasks.statuswriter import StatusWriter, Superseded
+from gateway_operator.context import Context
+from gateway_operator.failpoints import Failpoints
+from gateway_operator.metrics import Metrics
+from gateway_operator.reconciler import Superseded
+from gateway_operator.shards import Shards
+from gateway_operator.tasks.cache import TaskCache, TaskWriter
 from tests.fakes.kubernetes import FakeKubernetes, Fault
+from tests.fakes.objects import FakeObjects
 
 TASKS = "gatewaytasks"
+REQUEST = {"accountName": "demo", "service": "sim", "action": "a", "modelId": "m"}
 
 
 class Scene:
-    """A journal on a record that holds one task."""
+    """A writer on a record that holds one task."""
 
     def __init__(self) -> None:
         self.kube = FakeKubernetes()
-        self.live = TaskCache()
-        self.journal = StatusWriter(self.kube, self.live)
-        self.obj = self.kube.put(TASKS, {"metadata": {"name": "task-a"}, "spec": {}})
-        self.live.upsert(self.obj)
+        context = Context(
+            kube=self.kube,
+            store=FakeObjects(),
+            shards=Shards(),
+            mint=IdMint(b"i" * 32),
+            failpoints=Failpoints(),
+            metrics=Metrics(),
+            now=lambda: datetime(2030, 1, 1, tzinfo=UTC),
+        )
+        self.cache = TaskCache()
+        self.writer = TaskWriter(context, self.cache)
+        metadata = {"name": "task-a"}
+        self.obj = self.kube.put(TASKS, {"metadata": metadata, "spec": {"request": REQUEST}})
+        self.cache.upsert(self.obj)
+        self.task = GatewayTask.load(self.obj)
 
     @property
     def known(self) -> dict[str, Any] | None:
-        return self.live.get("task-a")
+        task = self.cache.get("task-a")
+        return None if task is None else task.source
 
 
 @pytest.fixture
@@ -37,46 +58,59 @@ async def scene() -> Scene:
     return Scene()
 
 
-async def test_what_was_written_is_known_at_once(scene: Scene) -> None:
-    new = await scene.journal.commit(scene.obj, {"phase": "Running"})
-    assert scene.known == new
-    assert new["status"] == {"phase": "Running"}
+async def test_written_status_is_known_at_once(scene: Scene) -> None:
+    await scene.writer.commit(scene.task, {"phase": "Running"})
+    assert scene.known is not None
+    assert scene.known["status"] == {"phase": "Running"}
 
 
-async def test_a_change_by_another_is_read_and_told(scene: Scene) -> None:
+async def test_change_by_another_writer_is_read_and_raised(scene: Scene) -> None:
     other = await scene.kube.patch(TASKS, scene.obj, {"metadata": {"labels": {"a": "b"}}})
     with pytest.raises(Superseded):
-        await scene.journal.commit(scene.obj, {"phase": "Running"})
+        await scene.writer.commit(scene.task, {"phase": "Running"})
     assert scene.known == other
 
 
-async def test_what_is_gone_is_forgotten(scene: Scene) -> None:
+async def test_missing_object_is_forgotten(scene: Scene) -> None:
     scene.kube.remove(TASKS, "task-a")
     with pytest.raises(Superseded):
-        await scene.journal.commit(scene.obj, {"phase": "Running"})
+        await scene.writer.commit(scene.task, {"phase": "Running"})
     assert scene.known is None
 
 
 @pytest.mark.parametrize("applied", [True, False])
-async def test_an_unknown_outcome_is_looked_up(scene: Scene, applied: bool) -> None:
+async def test_unknown_outcome_is_looked_up(scene: Scene, applied: bool) -> None:
     scene.kube.order_faults("replace_status", Fault(WriteOutcomeUnknown("cut"), applied))
     with pytest.raises(Superseded):
-        await scene.journal.commit(scene.obj, {"phase": "Running"})
+        await scene.writer.commit(scene.task, {"phase": "Running"})
     assert scene.known is not None
     assert ("status" in scene.known) is applied
 
 
-async def test_nothing_written_is_told_as_such(scene: Scene) -> None:
+async def test_unavailable_record_leaves_the_known_object(scene: Scene) -> None:
     scene.kube.away = True
     with pytest.raises(KubernetesUnavailable):
-        await scene.journal.commit(scene.obj, {"phase": "Running"})
+        await scene.writer.commit(scene.task, {"phase": "Running"})
     assert scene.known == scene.obj
 
 
 @pytest.mark.parametrize(
     "error", [WriteConflict("x"), ObjectNotFound("x"), WriteOutcomeUnknown("x")]
 )
-async def test_amending_is_the_same(scene: Scene, error: Exception) -> None:
+async def test_failed_amendment_is_superseded(scene: Scene, error: Exception) -> None:
     scene.kube.order_faults("patch", Fault(error))
     with pytest.raises(Superseded):
-        await scene.journal.amend(scene.obj, {"metadata": {"finalizers": []}})
+        await scene.writer.amend(scene.task, {"metadata": {"finalizers": []}})
+
+
+async def test_held_back_status_is_written_with_the_next_commit(scene: Scene) -> None:
+    scene.writer.hold_back(scene.task, {"phase": "Submitting"})
+    assert scene.cache.is_unwritten("task-a")
+    held = scene.cache.get("task-a")
+    assert held is not None
+    await scene.writer.commit(held, {"startTime": "2030-01-01T00:00:00Z"})
+    obj = scene.kube.find(TASKS, "task-a")
+    assert obj is not None
+    assert obj["status"] == {"phase": "Submitting", "startTime": "2030-01-01T00:00:00Z"}
+    with pytest.raises(Superseded):
+        scene.writer.hold_back(scene.task, {"phase": "Submitting"})

@@ -9,7 +9,7 @@ import pytest
 from gateway_core.api.resource import Object
 from gateway_core.kube.errors import WriteOutcomeUnknown
 from gateway_core.providers.upstream import JobReport, JobState, SubmissionGuarantee
-from gateway_operator.tasks.controller import MOST_TAKEN_IN
+from gateway_operator.tasks.controller import MOST_ADOPTIONS
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import Fault
 from tests.fakes.upstream import FakeUpstream
@@ -137,7 +137,7 @@ class TestFromRest:
         stage.counters.away = False
         assert await stage.balance() == (0, QUOTE)
         assert stage.operator
-        await stage.wait(lambda: stage.operator.tools.metrics.stray_holds._value.get(), seconds=400)
+        await stage.wait(lambda: stage.operator.metrics.stray_holds._value.get(), seconds=400)
         assert await stage.balance() == (QUOTE, 0)
 
     @in_virtual_time
@@ -274,14 +274,14 @@ async def test_a_burst_of_new_tasks_keeps_no_end_waiting() -> None:
         return await write(plural, obj, status)
 
     stage.kube.replace_status = halt_intents  # type: ignore[method-assign]
-    burst = [await stage.admit() for _ in range(3 * MOST_TAKEN_IN)]
+    burst = [await stage.admit() for _ in range(3 * MOST_ADOPTIONS)]
     await stage.finish(running)
-    assert most == len(under_way) == MOST_TAKEN_IN
+    assert most == len(under_way) == MOST_ADOPTIONS
     cancelled = burst[-1]
     await stage.cancel(cancelled)
     going_on.set()
     for name in burst:
         ended = await stage.finish(name)
         assert ended["phase"] == ("Failed" if name == cancelled else "Completed")
-    assert most == MOST_TAKEN_IN
+    assert most == MOST_ADOPTIONS
     assert stage.upstream.count("submit") == len(burst), "the one that was cancelled was not"

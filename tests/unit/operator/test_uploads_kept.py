@@ -7,12 +7,12 @@ import pytest
 
 from gateway_core.api.ids import STORED_FINALIZER
 from gateway_core.api.resource import part_key
+from gateway_core.files.files import FileRecorder
 from gateway_core.files.uploads import compose_file
 from gateway_operator.failpoints import Failpoints
-from gateway_operator.files.assembly import Keepers
-from gateway_operator.retention.deletions import Deletions
-from gateway_operator.retention.ended import UPLOAD_SECONDS, EndedRemoval
+from gateway_operator.retention.deletions import Deletions, RetentionRules
 from gateway_operator.retention.ended import UPLOADS as KIND
+from gateway_operator.retention.ended import EndedRemoval
 from gateway_operator.uploads.settlement import Settlement
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.environment import read_now
@@ -21,6 +21,7 @@ from tests.unit.operator.file_harness import (
     DAY,
     FILES,
     UPLOADS,
+    Controllers,
     Stage,
     TrippedFailpoints,
 )
@@ -29,15 +30,15 @@ ENDINGS = ("after-upload-parts", "after-upload-finalizer", "after-upload-settled
 COMPLETIONS = ("after-upload-file", "after-upload-move", *ENDINGS)
 
 
-def build_removal(stage: Stage, keepers: Keepers) -> EndedRemoval:
+def build_removal(stage: Stage, controllers: Controllers) -> EndedRemoval:
     return EndedRemoval(
         stage.kube,
         Deletions(stage.kube, Failpoints()),
         KIND,
         read_now,
-        kept_seconds=UPLOAD_SECONDS,
+        kept_seconds=RetentionRules().uploads,
         most=1000,
-        resume=keepers.uploads.take_up,
+        resume=controllers.uploads.queue.add,
     )
 
 
@@ -192,8 +193,7 @@ async def test_two_owners_settle_an_upload_with_one_file():
     stage = Stage()
     await stage.boot()
     name = await stage.add_upload(b"12345")
-    tools = stage.tools
-    twin = Settlement(tools)
+    twin = Settlement(Controllers(stage).storage, FileRecorder(stage.kube, stage.ledger))
     create = stage.kube.create
     raced = False
 
@@ -248,12 +248,12 @@ async def test_a_settlement_waits_for_the_store():
 @in_virtual_time
 async def test_the_object_of_a_settled_upload_goes_after_a_day_and_its_file_stays():
     stage = Stage()
-    keepers = await stage.boot()
+    controllers = await stage.boot()
     name = await stage.add_upload(b"12345")
     file = await stage.complete(name, *stage.list_parts(name))
     open_one = await stage.add_upload(b"1")
     await stage.wait(lambda: stage.is_settled(name))
-    removal = build_removal(stage, keepers)
+    removal = build_removal(stage, controllers)
     await asyncio.sleep(DAY)
     assert await removal.sweep() == 0
     await asyncio.sleep(3600)
@@ -272,12 +272,12 @@ def test_a_name_used_again_leaves_the_earlier_ones_file_its_bytes(end: str) -> N
     @in_virtual_time
     async def run() -> None:
         stage = Stage()
-        keepers = await stage.boot()
+        controllers = await stage.boot()
         name = await stage.add_upload(b"12345")
         (part,) = stage.list_parts(name)
         file = await stage.complete(name, part)
         await stage.wait(lambda: stage.is_settled(name))
-        removal = build_removal(stage, keepers)
+        removal = build_removal(stage, controllers)
         await asyncio.sleep(DAY + 3600)
         assert await removal.sweep() == 1
         # the same Idempotency-Key a day later
@@ -310,11 +310,11 @@ async def test_a_batch_keeps_the_bytes_of_a_file_whose_upload_is_not_settled():
     await stage.kube.create(BATCHES, batch)
     await stage.kube.delete(FILES, file)
     before = dict(stage.store.contents)
-    keepers = await stage.start()
+    controllers = await stage.start()
     await asyncio.sleep(300)
     assert stage.store.contents == before
     assert await stage.used() == 0
-    assert list(keepers.files.leaving) == [], "it waits for the batch, and is not stuck"
+    assert controllers.files._leaving == {}, "it waits for the batch, and is not stuck"
     found = await stage.kube.get(BATCHES, "batch-a")
     await stage.kube.patch_status(BATCHES, found, {"work": "Settled"})
     await stage.wait(lambda: stage.find(FILES, file) is None)

@@ -25,8 +25,8 @@ from gateway_core.billing.ledger import read_ledger
 from gateway_core.billing.usage import list_pending
 from gateway_core.billing.usage_store import AggregationDeferred, aggregate_runs, is_aggregated
 from gateway_core.kube.errors import ObjectNotFound, WriteConflict, WriteOutcomeUnknown
-from gateway_operator.billing.dayclosing import Closing
-from gateway_operator.retention.deletions import Rules
+from gateway_operator.retention.deletions import RetentionRules
+from gateway_operator.retention.usage import DayClosing
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.objects import FakeObjects
@@ -107,7 +107,7 @@ async def close_all(kube: Any, tasks: list[Object], batch: int, *, remove: bool)
 
 async def move_days(kube: Any, store: FakeObjects) -> None:
     """The janitor of ten days later."""
-    closing = Closing(kube, store, Rules(), lambda: NOW + timedelta(days=10))
+    closing = DayClosing(kube, store, RetentionRules(), lambda: NOW + timedelta(days=10))
     with suppress(WriteConflict, ObjectNotFound):
         await closing.sweep()
 

@@ -1,11 +1,10 @@
 """Moves days of usage that are long past into the sum of past days, oldest first.
 
-First the day is closed: nothing can be added from then on. That waits for runs that are not marked
-yet, and until nothing of the usage journal is left for the day, since only the day's object tells
-how far that is in it. Then it is kept whole in the object store, for reports. Then its sums and its
-name go into the account's `…-before` object in one compare-and-set, and last its own object is
-deleted. Whoever is killed in between, or does the same again, finds the step that is due from what
-is there.
+First the day is closed, and takes no more charges. That waits for runs that are not marked yet, and
+until the usage journal has no entries for the day, since only the day's object knows which of them
+it contains. Then it is archived in the object store, for reports. Then its sums and its name go
+into the account's `…-before` object in one compare-and-set, and last its own object is deleted.
+After a kill at any point the next run continues with the step that is due.
 """
 
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from gateway_core.api.usage import MOST_PENDING, GatewayUsage, usage_name
 from gateway_core.billing.journal_store import JournalStore, divide_objects
 from gateway_core.billing.usage import drop_pending, list_pending, roll_up_day
 from gateway_core.billing.usage_store import archive_day, find_marked, open_usage
-from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.client import KubernetesClient, list_pages
 from gateway_core.kube.errors import (
     KubernetesError,
     ObjectNotFound,
@@ -26,16 +25,20 @@ from gateway_core.kube.errors import (
     WriteOutcomeUnknown,
 )
 from gateway_core.storage.objects import ObjectStore
-from gateway_operator.retention.deletions import Rules
+from gateway_operator.retention.deletions import RetentionRules
 
 _log = structlog.get_logger(__name__)
 
 
-class Closing:
-    """Sweeps over the usage objects of all accounts."""
+class DayClosing:
+    """Sweep over the usage objects of all accounts."""
 
     def __init__(
-        self, kube: KubernetesClient, store: ObjectStore, rules: Rules, now: Callable[[], datetime]
+        self,
+        kube: KubernetesClient,
+        store: ObjectStore,
+        rules: RetentionRules,
+        now: Callable[[], datetime],
     ) -> None:
         self._kube = kube
         self._store = store
@@ -44,9 +47,9 @@ class Closing:
         self._now = now
 
     async def sweep(self) -> int:
-        """Moves the days that are due; how many. Raises what the ports raise.
+        """Move the days that are due; how many.
 
-        What fails for one account is raised after all the others have been seen to.
+        What fails for one account is raised after all others are done.
         """
         last = self._now().astimezone(UTC).date() - timedelta(days=self._rules.usage_days + 1)
         moved = 0
@@ -70,26 +73,22 @@ class Closing:
         return moved
 
     async def _list_waiting(self) -> set[str]:
-        """Names of the usage objects of which something is in the journal, folded or not."""
-        # one that cannot be read is folded nowhere, so it is in no day's mark
+        """Names of the usage objects that have entries in the journal, folded or not."""
+        # an entry that cannot be read is folded nowhere, so it is in no day's mark
         found = await self._backlog.read_whole()
         return {usage_name(part.account, part.day) for part in divide_objects(found.objects)}
 
     async def _list_days(self, last: str) -> list[tuple[str, str, str]]:
-        """Days up to `last`, the names of their objects, and of whom they are, oldest first.
+        """Days up to `last`, with the names of their objects and accounts, oldest first.
 
-        No objects: those of all accounts fall due at the same midnight.
+        Without the objects: those of all accounts become due at the same midnight.
         """
         found: list[tuple[str, str, str]] = []
-        token = None
-        while True:
-            page = await self._kube.list_page(GatewayUsage.plural, limit=100, token=token)
-            specs = ((obj["spec"], obj["metadata"]["name"]) for obj in page.items)
+        async for page in list_pages(self._kube, GatewayUsage.plural, limit=100):
+            specs = ((obj["spec"], obj["metadata"]["name"]) for obj in page)
             days = ((spec.get("day"), name, spec["accountName"]) for spec, name in specs)
             found += [entry for entry in days if entry[0] and entry[0] <= last]
-            token = page.next_token
-            if token is None:
-                return sorted(found)
+        return sorted(found)
 
     async def _move(self, day: Object) -> bool:
         closed = await self._close(day)
@@ -102,7 +101,7 @@ class Closing:
         return True
 
     async def _close(self, day: Object) -> Object | None:
-        """The day with nothing to be added any more; None while a run named in it is not marked."""
+        """Close the day; None while a run named in it is not marked."""
         status = day.get("status") or {}
         if status.get("closed"):
             return day
@@ -114,10 +113,10 @@ class Closing:
         return await self._kube.patch_status(GatewayUsage.plural, day, change)
 
     async def _absorb(self, day: Object) -> None:
-        """Adds a closed day to the sum of past days, unless that names it or the day has gone.
+        """Add a closed day to the sum of past days, unless that names it or the day is gone.
 
-        The day is looked for after the sum has been read: one that is there and not named in the
-        sum has never been added, since a name goes only after the day's object.
+        The day is read after the sum: if it exists and the sum does not name it, it was never
+        added, since a name is dropped only after the day's object is deleted.
         """
         before = await open_usage(self._kube, day["spec"]["accountName"], None)
         meta = day["metadata"]
