@@ -27,15 +27,15 @@ from gateway_apiserver.settings import ApiSettings, MediaSettings
 async def _serve_api() -> None:
     settings = ApiSettings()  # pyright: ignore[reportCallIssue]
     configure_logging(settings.log_level, settings.log_format)
-    departure = Drain()
+    drain = Drain()
     async with open_api(settings) as parts:
-        app, health = create_app(parts, departure), create_health_app(parts, departure)
+        app, health = create_app(parts, drain), create_health_app(parts, drain)
         async with serve_health(health, settings.health_host, settings.health_port):
             await serve(
                 app,
                 settings.api_host,
                 settings.api_port,
-                departure,
+                drain,
                 settings.linger_seconds,
                 parts.connections,
             )
@@ -44,15 +44,15 @@ async def _serve_api() -> None:
 async def _serve_media() -> None:
     settings = MediaSettings()  # pyright: ignore[reportCallIssue]
     configure_logging(settings.log_level, settings.log_format)
-    departure = Drain()
+    drain = Drain()
     async with open_media(settings) as parts:
-        app, health = create_media_app(parts), create_media_health_app(parts, departure)
+        app, health = create_media_app(parts), create_media_health_app(parts, drain)
         async with serve_health(health, settings.health_host, settings.health_port):
             await serve(
                 app,
                 settings.media_host,
                 settings.media_port,
-                departure,
+                drain,
                 settings.linger_seconds,
                 parts.connections,
             )

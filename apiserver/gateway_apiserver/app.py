@@ -28,6 +28,7 @@ from gateway_apiserver.admission.rates import RateLimiter
 from gateway_apiserver.admission.read_through import ReadThrough
 from gateway_apiserver.catalog import CatalogView
 from gateway_apiserver.concurrency import ListLimiter, StreamLimiter
+from gateway_apiserver.content import ContentSender
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.health import HealthApp
 from gateway_apiserver.middleware.access_log import AccessLog
@@ -45,7 +46,6 @@ from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.surfaces.account import AccountRoutes
 from gateway_apiserver.surfaces.batches.creation import BatchCreation
 from gateway_apiserver.surfaces.batches.routes import BatchRoutes
-from gateway_apiserver.surfaces.files.content import ContentSender
 from gateway_apiserver.surfaces.files.creation import FileCreation
 from gateway_apiserver.surfaces.files.finder import FileFinder
 from gateway_apiserver.surfaces.files.routes import FileRoutes
@@ -55,8 +55,8 @@ from gateway_apiserver.surfaces.management.guardrails import GuardrailRoutes
 from gateway_apiserver.surfaces.management.keys import KeyRoutes
 from gateway_apiserver.surfaces.management.members import MemberRoutes
 from gateway_apiserver.surfaces.management.quotas import KeyQuota
+from gateway_apiserver.surfaces.management.replays import RemovedObjects
 from gateway_apiserver.surfaces.management.routes import add_management_routes
-from gateway_apiserver.surfaces.management.tombstones import RemovedObjects
 from gateway_apiserver.surfaces.management.usage import UsageRoutes
 from gateway_apiserver.surfaces.moderations.routes import ModerationRoutes
 from gateway_apiserver.surfaces.notices import NoticeReceiver
@@ -108,7 +108,7 @@ PUBLIC_BOUNDS = DownloadBounds(downloads=256, per_address=128, per_link=256)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiParts:
-    """What the API is made of, apart from its own code. Tables are kept up by whoever made them.
+    """Dependencies of the API. The composition root keeps the caches up to date.
 
     `notices` is None where providers are not to push, `intake` where only maintenance can stop
     creates; `usable_providers` are those the API calls.
@@ -228,13 +228,13 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
         default_model=settings.moderation_default_model,
     ).add_to(table)
     files = FileFinder(kube, parts.files, parts.storage, mint)
+    repository = Repository(parts.kube, mint, {}, ListLimiter())
     _add_storage(table, parts, files, mint, metrics, failpoints, downloads)
-    batches = Repository(kube, mint, {}, ListLimiter())
     BatchRoutes(
         BatchCreation(
-            admission, batches, files.find, mint, most_open=settings.open_batches_per_account
+            admission, repository, files.find, mint, most_open=settings.open_batches_per_account
         ),
-        batches,
+        repository,
     ).add_to(table)
     AccountRoutes(OwnerIndex(parts.users), parts.counters, limiter).add_to(table)
     public = PublicSender(Downloads(PUBLIC_BOUNDS))
@@ -258,10 +258,10 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
     return RequestMiddleware(table.build_app(), observers, settings.connection_bounds)
 
 
-def create_health_app(parts: ApiParts, departure: Drain) -> ASGIApp:
+def create_health_app(parts: ApiParts, drain: Drain) -> ASGIApp:
     """Probes and metrics of the API process, for a port that clients do not reach."""
     return HealthApp(
-        lambda: not departure.begun and _is_ready(parts),
+        lambda: not drain.begun and _is_ready(parts),
         parts.registry if parts.settings.metrics_enabled else None,
     )
 
@@ -289,7 +289,8 @@ def _add_storage(
         FileCreation(store, quota, recorder, mint, failpoints, streams),
         recorder,
         quota,
-        ContentSender(store, partial(metrics.count_bytes, "files", "out"), downloads),
+        store,
+        ContentSender(downloads, partial(metrics.count_bytes, "files", "out")),
         metrics,
     ).add_to(table)
     outcomes = UploadOutcomes(kube, quota, recorder, failpoints)

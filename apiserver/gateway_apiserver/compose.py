@@ -64,7 +64,7 @@ from gateway_core.storage.choice import open_store
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 
 PREPARE_SECONDS = 10.0
-"""How long a new process waits for Redis: one that is away keeps nobody from being polled."""
+"""How long a new process waits for Redis: polls do not need it."""
 
 
 @asynccontextmanager

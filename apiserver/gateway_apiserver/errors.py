@@ -162,7 +162,7 @@ def render_error(error: GatewayError, dialect: Dialect) -> Response:
 
 
 def to_gateway_error(error: Exception, request_id: str) -> GatewayError:
-    """`error` as one of the tree; whatever is unknown is a defect of ours and tells no detail."""
+    """`error` as one of the tree; an unknown one is a defect of the gateway and shows no detail."""
     if isinstance(error, GatewayError):
         return error
     if isinstance(error, HTTPException):

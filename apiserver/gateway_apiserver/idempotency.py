@@ -1,4 +1,4 @@
-"""Idempotency-Keys on creates (contract §2.2): errors, attempts, and which call made an object."""
+"""Idempotency-Keys on creates (contract §2.2): errors, and attempts while others write."""
 
 import asyncio
 import random
@@ -6,8 +6,6 @@ import time
 from collections.abc import AsyncIterator
 
 from gateway_core.api.errors import Conflict, Unavailable
-from gateway_core.api.ids import REQUEST_ID_ANNOTATION
-from gateway_core.api.resource import Object
 
 GIVE_UP_SECONDS = 10.0
 """How long a request goes on where others write the same object, or an answer was lost."""
@@ -31,17 +29,6 @@ class WinnerUndecided(Unavailable):
         super().__init__(
             "Another request with this Idempotency-Key is being decided.", retry_after=1
         )
-
-
-def is_of_same_call(found: Object, obj: Object) -> bool:
-    """Whether one call has sent both: an earlier attempt of its create had arrived after all."""
-    return read_request_id(found) == read_request_id(obj)
-
-
-def read_request_id(obj: Object) -> str | None:
-    """The id of the request that made the object."""
-    value: str | None = (obj["metadata"].get("annotations") or {}).get(REQUEST_ID_ANNOTATION)
-    return value
 
 
 async def attempt() -> AsyncIterator[float]:

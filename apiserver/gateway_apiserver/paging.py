@@ -21,7 +21,7 @@ def find_position(obj: Object) -> Position:
     """Where an object stands; it never moves."""
     meta = obj["metadata"]
     text = (meta.get("annotations") or {}).get(SEQUENCE_ANNOTATION, "")
-    # an admin may write there whatever he likes
+    # an admin may have written any text there
     is_number = text.isascii() and text.isdigit() and len(text) <= 20
     return meta["creationTimestamp"], int(text) if is_number else 0, meta["name"]
 

@@ -1,4 +1,4 @@
-"""An account's keys, guardrails and batches in the record: found, listed, made and changed.
+"""Repository of an account's keys, guardrails and Batches in the Kubernetes API.
 
 Everything is read from the Kubernetes API, consistently, and written with compare-and-set: another
 replica's last write is never overwritten and never missed. What was written is put into this
@@ -102,12 +102,12 @@ class Repository:
         kube: KubernetesClient,
         mint: IdMint,
         tables: Mapping[str, Cache[Any]],
-        turns: ListLimiter,
+        lists: ListLimiter,
     ) -> None:
         self._kube = kube
         self._mint = mint
         self._tables = tables
-        self._turns = turns
+        self._lists = lists
         self._reads = asyncio.Semaphore(READS_AT_ONCE)
 
     async def find(self, kind: Kind, account: str, wire_id: str) -> Object:
@@ -122,7 +122,7 @@ class Repository:
         return obj
 
     def check_id(self, kind: Kind, account: str, wire_id: str) -> str | None:
-        """The object's name, None where an id cannot be the account's, whatever there is."""
+        """The object's name; None where the id cannot be the account's."""
         rest = wire_id.removeprefix(kind.prefix + "_")
         shaped = rest != wire_id and len(rest) <= 58 and rest.replace("-", "a").isalnum()
         if not (shaped and rest.isascii() and rest == rest.lower() and rest[-1] != "-"):
@@ -160,7 +160,7 @@ class Repository:
                 obj = await self.look_up(kind, name)
                 return None if obj is None else render(obj)
 
-        async with _answering(kind), self._turns.take(account):
+        async with _answering(kind), self._lists.take(account):
             shown = await asyncio.gather(*map(show, names))
         return [each for each in shown if each is not None]
 
@@ -172,7 +172,7 @@ class Repository:
         Of each object its metadata and what of its spec the kind has `listed`; with `names_only`
         its metadata alone.
         """
-        async with _answering(kind), self._turns.take(account):
+        async with _answering(kind), self._lists.take(account):
             for _ in range(_MOST_LISTS):
                 try:
                     return await self._read_pages(kind, account, names_only, at_version)
@@ -188,7 +188,7 @@ class Repository:
         Objects whose deletion has begun are left out. Memory: one page of metadata and `limit`
         positions, however many objects there are.
         """
-        async with _answering(kind), self._turns.take(account):
+        async with _answering(kind), self._lists.take(account):
             for _ in range(_MOST_LISTS):
                 found: list[Position] = []
                 more = False
@@ -252,7 +252,7 @@ class Repository:
         return True
 
     async def retract(self, kind: Kind, obj: Object, is_kept: Callable[[Object], bool]) -> bool:
-        """Takes away what was just made, in whatever version it is; whether it is to be kept.
+        """Delete an object that was just made, in its current version; returns whether it is kept.
 
         `is_kept` is asked of each version before it is deleted. Unavailable.
         """

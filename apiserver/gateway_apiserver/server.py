@@ -34,15 +34,15 @@ class _Server(uvicorn.Server):
     After SIGTERM it first lingers; a second signal, like SIGINT, ends that.
     """
 
-    def __init__(self, config: uvicorn.Config, departure: Drain, linger_seconds: float) -> None:
+    def __init__(self, config: uvicorn.Config, drain: Drain, linger_seconds: float) -> None:
         super().__init__(config)
-        self._departure = departure
+        self._drain = drain
         self._linger_seconds = linger_seconds
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begins the departure, and ends it after the time to linger."""
-        lingers = sig == signal.SIGTERM and not self._departure.begun
-        self._departure.begun = True
+        """Begins the drain, and ends it after the time to linger."""
+        lingers = sig == signal.SIGTERM and not self._drain.begun
+        self._drain.begun = True
         if lingers and self._linger_seconds > 0:
             loop = asyncio.get_running_loop()
             loop.call_later(self._linger_seconds, super().handle_exit, sig, frame)
@@ -73,7 +73,7 @@ async def serve(
     app: ASGIApp,
     host: str,
     port: int,
-    departure: Drain,
+    drain: Drain,
     linger_seconds: float,
     table: ConnectionTable | None = None,
 ) -> None:
@@ -84,8 +84,8 @@ async def serve(
     # an empty table is false
     connections = ConnectionTable(ConnectionBounds()) if table is None else table
     _raise_descriptor_limit(connections.bounds.connections + _OTHER_DESCRIPTORS)
-    config = _configure(departure.wrap(app), host, port, connections, DRAIN_SECONDS)
-    await _Server(config, departure, linger_seconds).serve()
+    config = _configure(drain.wrap(app), host, port, connections, DRAIN_SECONDS)
+    await _Server(config, drain, linger_seconds).serve()
 
 
 @asynccontextmanager

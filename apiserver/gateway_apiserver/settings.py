@@ -49,7 +49,7 @@ class ProcessSettings(StoreSettings):
     secrets_dir: Path
     """Folder of the files `id-key`, `media-key` and `pepper-1`, `pepper-2`, …"""
     linger_seconds: Annotated[float, Field(ge=0, le=600)] = 0.0
-    """How long the process goes on serving after SIGTERM, until nobody is sent to it any more."""
+    """How long the process goes on serving after SIGTERM, until load balancers route around it."""
     health_host: str = "127.0.0.1"
     health_port: Port
     """Where probes and metrics are served: a port that clients do not reach."""
@@ -113,7 +113,7 @@ class ApiSettings(ProcessSettings):
     temporary_storage_bytes: Annotated[int, Field(ge=0, le=2**53 - 1)] = 1_073_741_824
     """Bytes of temporary files that an account may have at once."""
     files_per_account: Annotated[int, Field(ge=0, le=10_000_000)] = 100_000
-    """How many files and pending Uploads an account may have at once, whatever they take."""
+    """How many files and pending Uploads an account may have at once, of any size."""
     temporary_files_per_account: Annotated[int, Field(ge=0, le=10_000_000)] = 10_000
     callback_allowed_cidrs: Networks = ()
     """Private networks that receivers of callbacks may be in (§11.6)."""
@@ -138,7 +138,7 @@ class ApiSettings(ProcessSettings):
     open_batches_per_account: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Batches that have not ended which one account may have, at most."""
     pricing_anonymous: bool = True
-    """Whether prices are told to those who send no credential (§2.6)."""
+    """Whether prices are shown without a credential (§2.6)."""
     task_id_header: HeaderName = "X-Task-Id"
     moderation_default_model: Annotated[str, Field(max_length=253)] = ""
     """What judges a moderation that names no model; empty: it has to name one (§6)."""

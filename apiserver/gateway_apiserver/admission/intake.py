@@ -1,4 +1,4 @@
-"""Whether requests that create are let in at all (contract §0.9): the first check of each of them.
+"""Stop of all requests that create (contract §0.9): the first check of each of them.
 
 Intake stops under maintenance, while the operator's mark says that the record is near its quota,
 and for some seconds after the record has refused a write for lack of space. Reads, cancels, deletes
@@ -19,7 +19,7 @@ LOOK_SECONDS = 5.0
 TRUSTED_SECONDS = 90.0
 """How long the last look at the mark counts while the counter store is away."""
 FULL_SECONDS = 10.0
-"""From a refused write to the next create that is let in to try whether there is space again."""
+"""From a refused write to the next create that tries whether there is space again."""
 RETRY_SECONDS = 30
 
 _log = structlog.get_logger(__name__)

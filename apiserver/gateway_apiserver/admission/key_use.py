@@ -38,7 +38,7 @@ class KeyUse:
         self._seen.setdefault(account, {})[key] = self._clock()
 
     async def find(self, account: str, keys: Iterable[str]) -> Mapping[str, float]:
-        """Unix seconds of the last known use of those of the keys that were used of late."""
+        """Unix seconds of the last known use of each key that was used recently."""
         own, wanted = self._seen.get(account, {}), tuple(keys)
         try:
             found = dict(await self._counters.read_used(account, wanted))

@@ -1,4 +1,4 @@
-"""Calls that leave no object, from the hold that stands to the charge, whatever their clients do.
+"""Calls that leave no object: from their hold to their charge, also if their client has left.
 
 The work of a call goes on when its client has left, and what its provider has answered is charged
 all the same. At the end of the process what is still under way is given up and costs nothing; what
@@ -112,5 +112,5 @@ class LiveCalls:
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            # whoever waited has it; where nobody did any more it is no defect
+            # a waiting caller has raised it; without one it is no defect
             task.exception()

@@ -70,7 +70,7 @@ class PolicyView:
 
 
 class _Listings:
-    """Lists of single accounts' guardrails, shared by those who ask within a second."""
+    """Lists of single accounts' guardrails, shared by all requests within a second."""
 
     def __init__(self, kube: KubernetesClient, clock: Callable[[], float]) -> None:
         self._kube = kube
@@ -80,7 +80,7 @@ class _Listings:
         self._failed_at = float("-inf")
 
     async def list_account(self, account: str) -> tuple[Guardrail, ...] | None:
-        """The guardrails of the account as of the last second; None where nobody can tell."""
+        """The guardrails of the account as of the last second; None if they cannot be read."""
         now = self._clock()
         began, task = self._begun.get(account, (float("-inf"), None))
         if task is None or now - began >= INTERVAL_SECONDS:

@@ -35,7 +35,7 @@ class TokenRecord:
 class KeyRecord:
     """An API key. `usable` is false once disabled or revoked; `expires_at` is Unix seconds.
 
-    `creator` names the GatewayUser with whose role it acts; None for one that nobody made. `rules`
+    `creator` names the GatewayUser with whose role it acts; None for a declared key. `rules`
     are its own restrictions, beside those of its guardrails. One that is revoked, or beyond the
     bounds of contract §9.0, has neither tokens nor rules: it opens nothing, like an unknown one.
     """
@@ -206,7 +206,7 @@ class OwnerIndex:
         table.subscribe(self._follow)
 
     def find(self, account: str) -> UserRecord | None:
-        """The oldest user who owns the account now; None if nobody does."""
+        """The oldest user who owns the account now; None without an owner."""
         found = [self._table.get(name) for name in self._owners.get(account, ())]
         owners = [owner for owner in found if owner is not None]
         return min(owners, key=lambda owner: (owner.created_at, owner.name), default=None)

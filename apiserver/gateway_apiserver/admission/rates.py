@@ -1,4 +1,4 @@
-"""The counters at the door: one call to them, and what is done while they are lost or away.
+"""Rate limiter of paid calls: one call to the counters, and the fallback while they are down.
 
 Used by `admission` alone. Contract §12 gives the rules, §12.5 those without a counter store.
 """
@@ -34,7 +34,7 @@ from gateway_core.storage.objects import StoreUnavailable
 WINDOW_SECONDS = 60.0
 MOST_OUTAGE_SECONDS = 60.0
 OUTAGE_GAP_SECONDS = 30.0
-"""Failures further apart than this are not taken for one outage: nobody has asked in between."""
+"""Failures further apart than this are separate outages: no call has asked in between."""
 REBUILD_WAIT_SECONDS = 5.0
 REBUILD_PAUSE_SECONDS = 0.05
 MOST_REBUILD_PAUSE_SECONDS = 0.5
@@ -44,7 +44,12 @@ LAPSE_PAUSE_SECONDS = 2.0
 """After a rebuild that was too slow, the longer the more of them."""
 _RETRY_SECONDS = 5
 
+MOST_REJECTION_SECONDS = 60.0
+MOST_REJECTED = 10_000
+
 _log = structlog.get_logger(__name__)
+
+_Payer = tuple[str, tuple[Budget, ...]]
 
 Rebuild = Callable[[str], Awaitable[bool]]
 """Puts an account's ledger in place; False where another replica is at it. RebuildLapsed."""
@@ -61,12 +66,12 @@ class _Window:
 
     @property
     def left(self) -> int:
-        """Calls that it has room for; below 0 where its limit has been lowered."""
+        """Calls that still fit; below 0 after the limit was lowered."""
         return self.part - len(self.calls)
 
     @property
     def free_at(self) -> float:
-        """When one more has room than now."""
+        """Unix seconds at which one more call fits than now."""
         leaver = max(0, -self.left)
         return (self.calls[leaver] if self.calls else self.now) + WINDOW_SECONDS
 
@@ -105,7 +110,7 @@ class LocalWindows:
         )
 
     def count(self, account: str, rate: FreeRate, limit: int) -> int:
-        """As `ports.counters.Counters.count`, against this process's part of the limit."""
+        """As `Counters.count`, against this process's part of the limit."""
         now = self._clock()
         window = self._open(account, rate, limit, now)
         if window.left <= 0:
@@ -120,7 +125,7 @@ class LocalWindows:
         return _Window(limit, max(1, limit // self._replicas), calls, now)
 
     def clear(self) -> None:
-        """Forgets everything: the shared counters are back."""
+        """Forget everything: the shared counters are back."""
         self._calls.clear()
 
 
@@ -253,37 +258,35 @@ def _refuse() -> Unavailable:
     return Unavailable("The gateway cannot check limits now.", retry_after=_RETRY_SECONDS)
 
 
-MOST_SECONDS = 60.0
-MOST_PAYERS = 10_000
-
-Payer = tuple[str, tuple[Budget, ...]]
-
-
 class RecentRejections:
-    """Accounts, with the budgets that were asked for, whose rates are probably used up now."""
+    """Accounts that recently hit their rate limit, with the budgets that were asked for.
+
+    Admission rejects their calls before it reads the body. The counters decide on every call; this
+    only says which question comes first.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._until: dict[Payer, float] = {}
+        self._until: dict[_Payer, float] = {}
 
     def __len__(self) -> int:
         return len(self._until)
 
     def note(self, account: str, budgets: Sequence[Budget], seconds: float) -> None:
-        """A call was refused by its rate, for so many seconds as far as is known."""
+        """Note that a call was rejected for its rate, for about so many seconds."""
         payer = account, tuple(budgets)
         # the newest comes last, so that the oldest makes room
         self._until.pop(payer, None)
-        if len(self._until) >= MOST_PAYERS:
+        if len(self._until) >= MOST_REJECTED:
             del self._until[next(iter(self._until))]
-        self._until[payer] = self._clock() + min(seconds, MOST_SECONDS)
+        self._until[payer] = self._clock() + min(seconds, MOST_REJECTION_SECONDS)
 
     def forget(self, account: str, budgets: Sequence[Budget]) -> None:
-        """There is room again."""
+        """Forget a rejection: there is room again."""
         self._until.pop((account, tuple(budgets)), None)
 
     def contains(self, account: str, budgets: Sequence[Budget]) -> bool:
-        """Whether a call would probably be refused."""
+        """Whether a call would probably be rejected."""
         if not self._until:
             return False
         payer = account, tuple(budgets)

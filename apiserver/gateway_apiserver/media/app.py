@@ -1,19 +1,17 @@
 """The media host as one ASGI application: signed addresses in, bytes out, memory flat.
 
-It knows neither tasks nor accounts. Whoever has an address may read; there are no others to guess.
+It knows neither tasks nor accounts: an address is the permission to read, and cannot be guessed.
 """
 
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
-from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway_apiserver.concurrency import MEDIA_SECONDS, StoreTimeout
-from gateway_apiserver.context import Header, get_context
+from gateway_apiserver.context import get_context
 from gateway_apiserver.health import HealthApp
-from gateway_apiserver.media.sending import Sender
+from gateway_apiserver.media.store import MediaStore
 from gateway_apiserver.media.temporary import TemporaryHost
 from gateway_apiserver.middleware.access_log import AccessLog
 from gateway_apiserver.middleware.clients import ConnectionBounds
@@ -24,7 +22,7 @@ from gateway_apiserver.middleware.metrics import ConnectionMetrics
 from gateway_apiserver.middleware.requests import Observers, RequestMiddleware
 from gateway_apiserver.responses import Response, send_response
 from gateway_core.api.errors import MethodNotAllowed, NotFound
-from gateway_core.files.addresses import PATH, MediaItem, MediaSigner, TemporaryAddresses
+from gateway_core.files.addresses import PATH, MediaSigner, TemporaryAddresses
 from gateway_core.kube.clock import CLOCK
 from gateway_core.storage.objects import DOWNLOAD_CHUNK_BYTES, ObjectStore
 
@@ -59,16 +57,16 @@ def create_media_app(parts: MediaParts, clock: Callable[[], float] = CLOCK.time)
     return RequestMiddleware(host, Observers(parts.access), parts.connections.bounds)
 
 
-def create_media_health_app(parts: MediaParts, departure: Drain) -> ASGIApp:
+def create_media_health_app(parts: MediaParts, drain: Drain) -> ASGIApp:
     """Probes and metrics of the media host, for a port that clients do not reach."""
-    return HealthApp(lambda: not departure.begun, parts.registry)
+    return HealthApp(lambda: not drain.begun, parts.registry)
 
 
 class _MediaHost:
     def __init__(self, parts: MediaParts, clock: Callable[[], float], downloads: Downloads) -> None:
         self._store = parts.store
-        self._sender = Sender(parts.store, StoreTimeout(MEDIA_SECONDS), downloads)
-        self._temporary = TemporaryHost(parts.store, parts.addresses, self._sender, clock)
+        self._media = MediaStore(parts.store, downloads)
+        self._temporary = TemporaryHost(parts.store, parts.addresses, self._media, clock)
         self._signer = parts.signer
         self._clock = clock
 
@@ -79,27 +77,23 @@ class _MediaHost:
             return
         if scope["method"] not in _METHODS:
             raise MethodNotAllowed(", ".join(_METHODS))
+        context = get_context(scope)
         if path == "/healthz":
-            get_context(scope).route = "operations_health"
-            answer = Response(200, b'{"status":"ok"}')
-            await send_response(send, answer, with_body=scope["method"] == "GET")
+            context.route = "operations_health"
+            response = Response(200, b'{"status":"ok"}')
+            await send_response(send, response, with_body=scope["method"] == "GET")
             return
         item = self._signer.verify(path, self._clock())
         if item is None:
             raise NotFound("Not found.")
-        context = get_context(scope)
         context.route, context.template, context.task_uid = "media", _TEMPLATE, item.task_uid
-        await self._send_item(Request(scope, receive), send, item)
-
-    async def _send_item(self, request: Request, send: Send, item: MediaItem) -> None:
-        size = (await self._sender.measure(item.key)).bytes
-        extension = request.url.path.rpartition(".")[2]
-        headers: list[Header] = [(b"content-type", _TYPES.get(extension, _UNKNOWN_TYPE))]
+        size = (await self._media.measure(item.key)).bytes
+        kind = _TYPES.get(path.rpartition(".")[2], _UNKNOWN_TYPE)
 
         def stream(start: int, length: int) -> AsyncGenerator[bytes, None]:
             return self._store.stream(
                 item.key, start, length, chunk_bytes=DOWNLOAD_CHUNK_BYTES, read_ahead=False
             )
 
-        tag = f'"{item.task_uid}.{item.index}.{size}"'
-        await self._sender.send(request, send, size, tag, headers, stream)
+        tag = f'"{item.task_uid}.{item.index}.{size}"'.encode()
+        await self._media.send(scope, receive, send, size, tag, [(b"content-type", kind)], stream)

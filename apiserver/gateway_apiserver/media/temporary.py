@@ -1,20 +1,20 @@
 """Temporary files on the media host: read by address, and put with a ticket (contract §2.5).
 
-What a file is said to be is nobody's to trust: only types that no browser runs are told, and all
-are sent as attachments. A ticket is for one PUT: what is stored is not stored again.
+A client's media type is not trusted: only types that no browser executes are passed on, and all
+files are sent as attachments. A ticket is for one PUT: what is stored is not stored again.
 """
 
 import hashlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from gateway_apiserver.concurrency import StreamLimiter
+from gateway_apiserver.content import write_disposition
 from gateway_apiserver.context import Header, get_context
-from gateway_apiserver.media.sending import Sender
+from gateway_apiserver.media.store import MediaStore
 from gateway_apiserver.responses import Response, send_response
 from gateway_core.api.errors import (
     Conflict,
@@ -40,13 +40,13 @@ class TemporaryHost:
         self,
         store: ObjectStore,
         addresses: TemporaryAddresses,
-        sender: Sender,
+        media: MediaStore,
         clock: Callable[[], float],
     ) -> None:
         self._store = store
         self._addresses = addresses
-        self._sender = sender
-        self._places = StreamLimiter()
+        self._media = media
+        self._streams = StreamLimiter()
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,24 +68,24 @@ class TemporaryHost:
         address = self._addresses.find_address(scope["path"], self._clock())
         if address is None:
             raise NotFound("Not found.")
-        await self._send(Request(scope, receive), send, address)
+        await self._send(scope, receive, send, address)
 
-    async def _send(self, request: Request, send: Send, address: Address) -> None:
-        stored = await self._sender.measure(address.key)
+    async def _send(self, scope: Scope, receive: Receive, send: Send, address: Address) -> None:
+        stored = await self._media.measure(address.key)
         if stored.bytes != address.bytes:
             raise Unavailable("The file cannot be read now.")
-        name = request.scope["path"].rpartition("/")[2]
+        name = scope["path"].rpartition("/")[2]
         kind = address.media_type if _HARMLESS.fullmatch(address.media_type) else _UNKNOWN_TYPE
         headers: list[Header] = [
             (b"content-type", kind.encode()),
-            (b"content-disposition", _describe(name).encode()),
+            (b"content-disposition", write_disposition(name)),
         ]
 
         def stream(start: int, length: int) -> AsyncGenerator[bytes, None]:
             return stream_content(self._store, [address.segment], start, length)
 
-        tag = f'"{address.sha256[:40]}"'
-        await self._sender.send(request, send, address.bytes, tag, headers, stream)
+        tag = f'"{address.sha256[:40]}"'.encode()
+        await self._media.send(scope, receive, send, address.bytes, tag, headers, stream)
 
     async def _put(self, request: Request, receive: Receive, ticket: Ticket) -> None:
         """Stores the body, if it is what the ticket is for. InvalidRequest, Conflict."""
@@ -95,7 +95,7 @@ class TemporaryHost:
         if await self._is_there(ticket):
             raise Conflict("The upload was made already.")
         try:
-            async with self._places.take(ticket.account):
+            async with self._streams.take(ticket.account):
                 body = _check(receive, ticket)
                 await self._store.put_stream(ticket.key, body, max_bytes=ticket.bytes)
         except ObjectTooLarge:
@@ -105,7 +105,7 @@ class TemporaryHost:
 
     async def _is_there(self, ticket: Ticket) -> bool:
         try:
-            await self._sender.measure(ticket.key)
+            await self._media.measure(ticket.key)
         except NotFound:
             return False
         return True
@@ -129,9 +129,3 @@ async def _check(receive: Receive, ticket: Ticket) -> AsyncIterator[bytes]:
         raise InvalidRequest(f"The body must have {ticket.bytes} bytes.")
     if digest.hexdigest() != ticket.md5:
         raise InvalidRequest("The body's MD5 is not the one that was announced.")
-
-
-def _describe(name: str) -> str:
-    """`Content-Disposition` of a file with this name (RFC 6266)."""
-    plain = re.sub(r'[^ -~]|["\\%]', "_", name)
-    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"

@@ -62,7 +62,7 @@ class RequestBody:
         self._holder: str | None = None
 
     def close(self) -> None:
-        """Ends what is counted of the body, which nobody keeps any more."""
+        """End the count of the body, which is no longer in memory."""
         if self._counted:
             self._memory.give_back(self._holder or "", self._counted)
             self._counted = 0

@@ -1,9 +1,8 @@
-"""The end of a process that is still reached: what it says to clients until everybody knows.
+"""Graceful shutdown: the process serves on after SIGTERM and closes each connection it answers.
 
-After SIGTERM a pod is taken out of its Service, which every node hears of at its own time, and
-connections that stand stay with it anyway. So the process goes on serving for a while, and has each
-connection closed with the answer that it gives: the client comes back to another pod. One that was
-closed without a word would break the request that is just being sent on it.
+A pod that ends leaves its Service, but each node learns of that at its own time, and open
+connections stay with the pod. A response with `Connection: close` sends the client to another pod;
+a connection that is closed without one breaks the request that is just being sent on it.
 """
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -12,13 +11,13 @@ _CLOSE = (b"connection", b"close")
 
 
 class Drain:
-    """Whether the process is leaving; told to readiness and to every answer."""
+    """Whether the process is shutting down; readiness and every response depend on it."""
 
     def __init__(self) -> None:
         self.begun = False
 
     def wrap(self, app: ASGIApp) -> ASGIApp:
-        """`app`, each of whose answers closes its connection once the departure has begun."""
+        """`app`, each of whose responses closes its connection once the drain has begun."""
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             async def send_last(message: Message) -> None:

@@ -1,7 +1,7 @@
 """The outermost layer of every HTTP process: request id, errors as answers, log line, count, span.
 
-Pure ASGI. Whatever happens inside, a client gets one answer in its dialect with an `X-Request-Id`
-that is fresh and never copied from it (contract §0.8).
+Pure ASGI. A client always gets one response in its dialect, with a fresh `X-Request-Id` that is
+never copied from the request (contract §0.8).
 """
 
 import time
@@ -48,7 +48,7 @@ class RequestCounter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Who is told of each request."""
+    """What observes each request: access log, metrics, spans."""
 
     access: AccessLog
     counter: RequestCounter | None = None
@@ -61,17 +61,17 @@ class RequestMiddleware:
     def __init__(
         self,
         app: ASGIApp,
-        witnesses: Observers | None = None,
+        observers: Observers | None = None,
         bounds: ConnectionBounds | None = None,
     ) -> None:
-        told = witnesses or Observers(AccessLog())
+        chosen = observers or Observers(AccessLog())
         self._app = app
         self._clients = ProxiedClients(bounds or ConnectionBounds())
         self._memory = BodyMemory()
-        self._access, self._counter, self._spans = told.access, told.counter, told.spans
+        self._access, self._counter, self._spans = chosen.access, chosen.counter, chosen.spans
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request; other kinds of connection are let go."""
+        """Serve one request; connections that are not HTTP are ignored."""
         if scope["type"] != "http":
             return
         began = time.perf_counter()
@@ -79,7 +79,7 @@ class RequestMiddleware:
         scope[SCOPE_KEY] = context
         if may_be_read_by_any_origin(scope["path"]):
             context.headers.append(_ANY_ORIGIN)
-        # for whatever else is logged on the way
+        # so that every log line of this request has it
         bind_contextvars(request_id=context.request_id)
         status = 0
 
@@ -97,7 +97,7 @@ class RequestMiddleware:
             with self._clients.enter(scope):
                 await self._app(scope, body, send_marked)
         except ClientDisconnect:
-            # nobody is there to be answered
+            # the client has left: there is no response to send
             status = _CLIENT_GONE
         except Exception as error:
             known = to_gateway_error(error, context.request_id)

@@ -24,8 +24,8 @@ _PROBES = frozenset({"/healthz", "/readyz"})
 class RequestSpans:
     """Begins and ends the spans of requests.
 
-    A client's trace is linked to unless it is to be the parent: whoever sends `traceparent` could
-    otherwise decide what is recorded, and put what he likes into others' traces.
+    A client's trace is linked, unless the deployment makes it the parent: a client that sends
+    `traceparent` could otherwise decide what is recorded, and write into other clients' traces.
     """
 
     def __init__(self, tracer: Tracer, client_traces: ClientTraces = "link") -> None:

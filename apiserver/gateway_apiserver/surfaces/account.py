@@ -74,7 +74,7 @@ class AccountRoutes:
             table.add("GET", path, handler, "account", Access(), docs=docs, has_head=False)
 
     async def show_me(self, call: Call) -> Response:
-        """Who made the key; the account's owner for one that nobody made."""
+        """The creator of the key; the account's owner for a declared key."""
         return to_json(self._describe(call.caller))
 
     def _describe(self, caller: Principal) -> Me:

@@ -12,6 +12,8 @@ from gateway_core.api.errors import InvalidRequest, TooLarge, UnsupportedMediaTy
 from gateway_core.tasks.validation import parse_body
 
 JSON_TYPE = "application/json"
+MOST_BODY_BYTES = 1024 * 1024
+ANCHOR = "created_at"
 MOST_KEY_CHARACTERS = 512
 
 
@@ -64,10 +66,6 @@ def read_idempotency_key(headers: Iterable[Header]) -> str | None:
 
 def _too_large(max_bytes: int) -> TooLarge:
     return TooLarge(f"The body must have at most {max_bytes} bytes.")
-
-
-MOST_BODY_BYTES = 1024 * 1024
-ANCHOR = "created_at"
 
 
 async def read_object(call: Call, *, optional: bool = False) -> dict[str, Any]:

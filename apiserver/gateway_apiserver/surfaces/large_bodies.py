@@ -39,18 +39,18 @@ class LargeBodies:
     """Reads bodies; of all accounts' large ones a few are under way at once."""
 
     def __init__(self, most: int = MOST_AT_ONCE, wait_seconds: float = WAIT_SECONDS) -> None:
-        self._places = FairSemaphore(most, seconds=wait_seconds, error=_too_many)
+        self._semaphore = FairSemaphore(most, seconds=wait_seconds, error=_too_many)
 
     async def read(
         self,
         call: Call,
         account: str,
-        places: AsyncExitStack,
+        slots: AsyncExitStack,
         read: Callable[[dict[str, Any]], T],
     ) -> T:
         """What `read` makes of the JSON object that the call brings, of at most 8 MiB.
 
-        That of a large one runs in a thread, and a place is put into `places`, to be held for as
+        That of a large one runs in a thread, and a slot is put into `slots`, to be held for as
         long as the content is. Raises what `read` does, and
 
             UnsupportedMediaType, TooLarge, ClientDisconnect: as `read_json_body`.
@@ -66,7 +66,7 @@ class LargeBodies:
                     nonlocal received, has_place
                     if not has_place and max(received, declared) > LARGE_BYTES:
                         has_place = True
-                        await held.enter_async_context(self._places.take(account))
+                        await held.enter_async_context(self._semaphore.take(account))
                         patience.reschedule(asyncio.get_running_loop().time() + READ_SECONDS)
                     message = await call.receive()
                     received += len(message.get("body", b""))
@@ -75,11 +75,11 @@ class LargeBodies:
                 raw = await read_json_body(call.headers, receive, MOST_BYTES)
                 if len(raw) > LARGE_BYTES and not has_place:
                     # it was its last piece that made it large
-                    await held.enter_async_context(self._places.take(account))
+                    await held.enter_async_context(self._semaphore.take(account))
         except TimeoutError as error:
             raise Unavailable(f"The body did not come within {READ_SECONDS:g} s.") from error
         finally:
-            places.push_async_exit(held)
+            slots.push_async_exit(held)
         if len(raw) <= LARGE_BYTES:
             return read(parse_body(raw))
         return await asyncio.to_thread(_parse, raw, read)

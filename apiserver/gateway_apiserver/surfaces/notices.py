@@ -23,7 +23,7 @@ BODY_SECONDS = 10.0
 PAUSE_SECONDS = 0.5
 MOST_TASKS = 4096
 LONGEST_PAUSE = 15.0
-PATIENCE_SECONDS = 600.0
+RETRY_FOR_SECONDS = 600.0
 """How long one that was answered 204 is tried; an operator that is replaced is back in less."""
 RETRY_SECONDS = 5
 
@@ -61,7 +61,7 @@ class NoticeReceiver:
     async def receive(self, call: Call) -> None:
         """204 for an address of ours, 404 for any other; 413 and 503 as elsewhere."""
         notice = self._signer.verify(call.scope["path"]) if self._sink else None
-        # whoever knows the address may use it, so it is kept out of whatever reads the scope later
+        # the address is a secret: no later reader of the scope, such as a log, may see it
         call.scope["path"] = ROOT
         if notice is None or call.scope["method"] != "POST":
             raise NotFound("Not found.")
@@ -91,7 +91,7 @@ class NoticeReceiver:
         """Holds further notices up for a pause, and hands on one for all of them."""
         name, pause, waited = notice.name, PAUSE_SECONDS, 0.0
         try:
-            while waited < PATIENCE_SECONDS:
+            while waited < RETRY_FOR_SECONDS:
                 await asyncio.sleep(pause)
                 waited += pause
                 if not self._recent[name]:
@@ -101,7 +101,7 @@ class NoticeReceiver:
                     await self._deliver(notice)
                 except NoticeUndelivered as error:
                     _log.info("notice not delivered", object=name, error=str(error))
-                    # its sender has his answer, and will not send it again
+                    # its sender has a response, and will not send it again
                     self._recent[name] = True
                     pause = min(LONGEST_PAUSE, 2 * pause)
                 else:

@@ -37,7 +37,7 @@ READ_PATH = CREATE_PATH + "/{task_id}"
 class _TaskRoute(PathRoute):
     """A path that exists while some model of the catalog serves it.
 
-    Those who may read tasks of a model that has left the catalog find them still.
+    Tasks of a model that has left the catalog can still be read by their account.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from gateway_core.kube.informer import Cache, Listener
 MOST_ENDED = 20_000
 """Ended tasks kept, of about 1 kB each; what was not asked for the longest goes first."""
 KEPT_SECONDS = 3600.0
-"""How long one is kept without a look at the record: results are told for 30 days, not for ever."""
+"""How long one is kept without a read of its object: results expire after 30 days."""
 
 
 class TaskCache(Cache[TaskRecord]):

@@ -200,6 +200,6 @@ class TaskService:
 
 
 def _name_trace(context: RequestContext) -> dict[str, str]:
-    """The annotation by which whatever becomes of the task joins the request's trace."""
+    """The annotation by which the task's later spans join the request's trace."""
     trace = context.span.context
     return {} if trace is None else {TRACEPARENT_ANNOTATION: str(trace)}

@@ -36,14 +36,14 @@ class TaskFinder:
         kube: KubernetesClient,
         store: ObjectStore,
         mint: IdMint,
-        pulse: ApiHealth,
+        api_health: ApiHealth,
     ) -> None:
-        self._pulse = pulse
+        self._api_health = api_health
         self._table = table
         self._fresh = fresh
         self._kube = kube
         self._store = store
-        self._patience = StoreTimeout(ARCHIVE_SECONDS)
+        self._store_timeout = StoreTimeout(ARCHIVE_SECONDS)
         self._mint = mint
 
     async def find(self, account: str, wire_id: str) -> TaskRecord:
@@ -59,7 +59,7 @@ class TaskFinder:
             if current:
                 return known
         elif known is not None:
-            # somebody else's: takes the way of an unknown one, so that time tells nothing
+            # another account's: takes the path of an unknown one, so that timing reveals nothing
             known = None
         try:
             known = await self._fresh.read(name)
@@ -83,9 +83,9 @@ class TaskFinder:
 
         A consistent read: what another replica has created a moment ago is found.
         """
-        await self._pulse.check()
+        await self._api_health.check()
         try:
-            async with self._pulse.listen(gives_up=True):
+            async with self._api_health.listen(gives_up=True):
                 return await self._kube.get(GatewayTask.plural, name)
         except ObjectNotFound:
             return await self._find_archived(account, name)
@@ -94,7 +94,7 @@ class TaskFinder:
 
     async def _find_archived(self, account: str, name: str) -> Object | None:
         try:
-            async with self._patience.bound():
+            async with self._store_timeout.bound():
                 return await read_archived(self._store, account, name)
         except StoreUnavailable as error:
             _log.warning("the archive cannot be read", error=str(error))

@@ -37,9 +37,9 @@ class Recorded:
 class TaskRecorder:
     """Creates task objects."""
 
-    def __init__(self, kube: KubernetesClient, pulse: ApiHealth) -> None:
+    def __init__(self, kube: KubernetesClient, api_health: ApiHealth) -> None:
         self._kube = kube
-        self._pulse = pulse
+        self._api_health = api_health
 
     async def record(self, obj: Object) -> Recorded:
         """Create `obj`, or get the object of its name that an equal call created.
@@ -59,7 +59,7 @@ class TaskRecorder:
             if unsent:
                 await self._check()
             try:
-                async with self._pulse.listen():
+                async with self._api_health.listen():
                     yield
             except KubernetesUnavailable:
                 raise
@@ -90,7 +90,7 @@ class TaskRecorder:
     async def _check(self) -> None:
         """Keeps the outcome known where the API does not answer: nothing is sent then."""
         try:
-            await self._pulse.check()
+            await self._api_health.check()
         except Unavailable as error:
             raise KubernetesUnavailable(str(error)) from error
 

@@ -201,9 +201,9 @@ class Gateway:
             tracer=tracer,
             clock=lambda: self.clock(),
         )
-        self.departure = Drain()
-        self.app = self.departure.wrap(create_app(parts, self.departure))
-        self.health = create_health_app(parts, self.departure)
+        self.drain = Drain()
+        self.app = self.drain.wrap(create_app(parts, self.drain))
+        self.health = create_health_app(parts, self.drain)
         self.put_model()
         self.put_account("demo")
         self.put_account("guest")

@@ -13,7 +13,7 @@ from gateway_apiserver.routing import RouteTable
 from gateway_apiserver.surfaces.notices import (
     LONGEST_PAUSE,
     MOST_BYTES,
-    PATIENCE_SECONDS,
+    RETRY_FOR_SECONDS,
     NoticeReceiver,
 )
 from gateway_core.providers.notices import Notice, NoticeSigner, NoticeUndelivered
@@ -178,7 +178,7 @@ async def test_an_operator_that_stays_away_is_not_waited_for_without_end() -> No
     await post(receiver)
     sink.away = True
     await post(receiver)
-    await asyncio.sleep(PATIENCE_SECONDS + LONGEST_PAUSE)
+    await asyncio.sleep(RETRY_FOR_SECONDS + LONGEST_PAUSE)
     sink.away = False
     await asyncio.sleep(60)
     assert sink.taken == [NOTICE], "given up"

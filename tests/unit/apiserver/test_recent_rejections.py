@@ -1,15 +1,15 @@
-"""What is remembered of who has used up his rate: for a minute at most, and of so many."""
+"""Recent rate rejections: remembered for a minute at most, and a bounded number of them."""
 
 import pytest
 
-from gateway_apiserver.admission import rates as fullrates
+from gateway_apiserver.admission import rates
 from gateway_apiserver.admission.rates import RecentRejections
 from gateway_core.billing.counters import Budget
 
 BUDGETS = (Budget("key/a", requests_per_minute=1),)
 
 
-def test_it_is_remembered_until_the_rate_is_free_again_and_no_longer_than_a_minute() -> None:
+def test_rejection_lasts_until_the_rate_is_free_and_a_minute_at_most() -> None:
     now = 100.0
     full = RecentRejections(lambda: now)
     full.note("short", BUDGETS, 5)
@@ -25,7 +25,7 @@ def test_it_is_remembered_until_the_rate_is_free_again_and_no_longer_than_a_minu
 
 
 def test_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fullrates, "MOST_PAYERS", 3)
+    monkeypatch.setattr(rates, "MOST_REJECTED", 3)
     full = RecentRejections(lambda: 0.0)
     for name in ("a", "b", "c", "a", "d"):
         full.note(name, (), 60)

@@ -12,8 +12,8 @@ from tests.servers.world import wait_for
 
 async def test_sigterm_that_comes_again_does_not_cut_short_what_follows_the_server() -> None:
     loop = asyncio.get_running_loop()
-    departure = Drain()
-    server = _Server(uvicorn.Config(departure.wrap(None)), departure, 0)  # type: ignore[arg-type]
+    drain = Drain()
+    server = _Server(uvicorn.Config(drain.wrap(None)), drain, 0)  # type: ignore[arg-type]
     try:
         with server.capture_signals():
             signal.raise_signal(signal.SIGTERM)
@@ -23,4 +23,4 @@ async def test_sigterm_that_comes_again_does_not_cut_short_what_follows_the_serv
         await asyncio.sleep(0)
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
-    assert departure.begun
+    assert drain.begun

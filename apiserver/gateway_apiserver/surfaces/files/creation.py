@@ -2,7 +2,7 @@
 
 The order is bytes, then claim, then object, so that no object is without bytes or claim; a create
 that fails takes back what came before. The form may say what the file is for after its bytes: so it
-is read to its end before the store is told that the bytes are all there.
+is read to its end before the store completes the object.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -80,7 +80,7 @@ class FileCreation:
         recorder: FileRecorder,
         mint: IdMint,
         failpoints: Failpoints,
-        places: StreamLimiter,
+        streams: StreamLimiter,
         *,
         clock: Callable[[], float] = CLOCK.time,
     ) -> None:
@@ -89,7 +89,7 @@ class FileCreation:
         self._recorder = recorder
         self._mint = mint
         self._failpoints = failpoints
-        self._places = places
+        self._streams = streams
         self._clock = clock
 
     async def create(self, call: Call, caller: Principal) -> Object:
@@ -110,7 +110,7 @@ class FileCreation:
             raise missing(FIELD)
         minted = self._mint.mint_ordered(FILE_PREFIX, account.name, int(self._clock() * 1000))
         name = id_to_name(minted)
-        async with self._places.take(account.name):
+        async with self._streams.take(account.name):
             stored = await self._store_bytes(form, file_key(account.name, name))
         self._failpoints.reach("after-file-bytes")
         wishes = read_wishes(form.fields)

@@ -53,7 +53,7 @@ class FileFinder:
         self._clock = clock
 
     async def find(self, account: str, wire_id: str, *, param: str | None = None) -> Object:
-        """The GatewayFile of that id. NotFound where it is nobody's, another's or gone.
+        """The GatewayFile of that id. NotFound if it is unknown, another account's or deleted.
 
         Raises Unavailable where the record cannot be read.
         """
@@ -142,8 +142,8 @@ class FileFinder:
 
         Told before the rest is read: if that takes too long, the next list has a table to look in.
         """
-        # where it cannot be told, the next list asks the record as well; where versions are known,
-        # this one is of no file of the account's, and others would wait for it in vain
+        # If it cannot be stored, the next list reads the Kubernetes API as well. If versions are
+        # known, this one belongs to no file of the account, and lists would wait for it forever.
         with suppress(StorageUnavailable):
             if await self._ledger.read_version(account) is None:
                 await self._ledger.establish_versions(account, int(version))

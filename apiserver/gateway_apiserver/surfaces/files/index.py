@@ -20,9 +20,9 @@ class FileOrder:
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        places = sorted((read_order(name), name) for name in names)
-        self._orders = [order for order, _ in places]
-        self._names = [name for _, name in places]
+        ordered = sorted((read_order(name), name) for name in names)
+        self._orders = [order for order, _ in ordered]
+        self._names = [name for _, name in ordered]
 
     def __len__(self) -> int:
         return len(self._names)

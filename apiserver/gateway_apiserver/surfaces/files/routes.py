@@ -1,13 +1,16 @@
 """The endpoints of `/v1/files` (contract §3). None is counted in the rate (§12.1)."""
 
+from collections.abc import Sequence
+from functools import partial
+
 import structlog
 
 from gateway_apiserver.admission.authorization import Access
+from gateway_apiserver.content import Content, ContentSender, write_disposition
 from gateway_apiserver.middleware.metrics import ApiMetrics
 from gateway_apiserver.paging import wrap_page
 from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable
-from gateway_apiserver.surfaces.files.content import Content, ContentSender
 from gateway_apiserver.surfaces.files.creation import FileCreation
 from gateway_apiserver.surfaces.files.finder import FileFinder
 from gateway_apiserver.surfaces.files.models import FORM, DeletedFile, File, FileQuery
@@ -17,7 +20,7 @@ from gateway_apiserver.surfaces.validation import read_openai_query
 from gateway_core.accounts.roles import Act
 from gateway_core.api.errors import Internal, NotFound, OutcomeUnknown, Unavailable
 from gateway_core.api.ids import FILE_PREFIX
-from gateway_core.api.resource import Object
+from gateway_core.api.resource import Object, ObjectRef
 from gateway_core.files.files import (
     FileRecord,
     FileRecorder,
@@ -26,8 +29,8 @@ from gateway_core.files.files import (
 )
 from gateway_core.files.quota import StorageGate
 from gateway_core.kube.errors import KubernetesError, WriteConflict, WriteOutcomeUnknown
-from gateway_core.storage.content import read_segments
-from gateway_core.storage.objects import ObjectMissing
+from gateway_core.storage.content import read_segments, stream_content
+from gateway_core.storage.objects import ObjectMissing, ObjectStore
 
 PATH = "/v1/files"
 _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
@@ -45,6 +48,7 @@ class FileRoutes:
         creation: FileCreation,
         recorder: FileRecorder,
         gate: StorageGate,
+        store: ObjectStore,
         sender: ContentSender,
         metrics: ApiMetrics,
     ) -> None:
@@ -52,6 +56,7 @@ class FileRoutes:
         self._creation = creation
         self._recorder = recorder
         self._gate = gate
+        self._store = store
         self._sender = sender
         self._metrics = metrics
 
@@ -111,12 +116,28 @@ class FileRoutes:
         account, wire_id = call.account, call.wire_id
         obj = await self._finder.find(account, wire_id)
         try:
-            await self._sender.send(call, Content(_read(obj), read_segments(obj)))
+            content = self._open(_read(obj), read_segments(obj))
+            await self._sender.send(call.scope, call.receive, call.send, content)
         except ObjectMissing as error:
             # deleted since it was found, or lost
             await self._finder.find(account, wire_id)
             _log.error("a file's bytes are missing", file=obj["metadata"]["name"])
             raise Internal("The file's bytes are missing.") from error
+
+    def _open(self, record: FileRecord, segments: Sequence[ObjectRef]) -> Content:
+        """A File's bytes; its name is never given again, so that it is the version too."""
+        return Content(
+            size=record.bytes,
+            tag=b'"%s"' % record.name.encode(),
+            cache_control=b"private, no-cache",
+            headers=[
+                (b"content-type", b"application/octet-stream"),
+                (b"content-disposition", write_disposition(record.filename)),
+            ],
+            holder=record.account,
+            link=record.name,
+            open=partial(stream_content, self._store, segments),
+        )
 
     async def delete(self, call: Call) -> Response:
         """Delete a file."""

@@ -1,4 +1,4 @@
 """`/api/v1/management`: keys, guardrails, usage and members of one account (contract §9).
 
-It has no state of its own: whatever it makes is a resource, written with compare-and-set.
+It has no state of its own: everything is a resource, written with compare-and-set.
 """

@@ -39,19 +39,19 @@ Merge = Callable[[str, list[str], list[str], Iterable[Object]], list[str]]
 
 
 class AssignmentRoutes:
-    """The handlers; whoever calls them may."""
+    """The handlers; their routes have authorized the caller."""
 
-    def __init__(self, holdings: Repository) -> None:
-        self._holdings = holdings
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
 
     async def list_assignments(self, call: Call) -> Response:
         """A page of the keys that the guardrail holds for, in the order they were made in."""
         query = read_query(ListQuery, call.query)
-        guardrail = await self._holdings.find(GUARDRAILS, call.account, call.wire_id)
-        keys = (await self._holdings.list_all(KEYS, call.account)).objects
+        guardrail = await self._repository.find(GUARDRAILS, call.account, call.wire_id)
+        keys = (await self._repository.list_all(KEYS, call.account)).objects
         after = None
         if query.after is not None:
-            name = self._holdings.check_id(KEYS, call.account, query.after)
+            name = self._repository.check_id(KEYS, call.account, query.after)
             cursor = None if name is None else keys.get(name)
             if cursor is None:
                 raise unknown(KEYS)
@@ -84,7 +84,7 @@ class AssignmentRoutes:
     async def _change(self, call: Call, merge: Merge) -> tuple[int, bool]:
         body = await read_body(call, KeyIds)
         idempotency_key = read_idempotency_key(call.headers)
-        guardrails = (await self._holdings.list_all(GUARDRAILS, call.account)).objects
+        guardrails = (await self._repository.list_all(GUARDRAILS, call.account)).objects
         intent = None
         if idempotency_key is not None:
             values = {"id": call.wire_id, "key_ids": sorted(body.key_ids)}
@@ -104,7 +104,7 @@ class AssignmentRoutes:
                 return None
             return {"metadata": {"annotations": note(obj, intent)}, "spec": {"keyNames": merged}}
 
-        changed = await self._holdings.change(GUARDRAILS, call.account, call.wire_id, decide)
+        changed = await self._repository.change(GUARDRAILS, call.account, call.wire_id, decide)
         noted = None if intent is None else find_note(changed, intent)
         replayed = noted not in (None, call.context.request_id)
         if merge is _add and not replayed:
@@ -120,7 +120,7 @@ class AssignmentRoutes:
         What counts is the record as it was when `changed` was written: of those who want the last
         place at once the first one has it. Conflict.
         """
-        then = await self._holdings.list_all(
+        then = await self._repository.list_all(
             GUARDRAILS, call.account, at_version=changed["metadata"]["resourceVersion"]
         )
         own = changed["metadata"]["name"]
@@ -141,14 +141,14 @@ class AssignmentRoutes:
                     "spec": {"keyNames": left},
                 }
 
-            await self._holdings.change(GUARDRAILS, call.account, call.wire_id, give_back)
+            await self._repository.change(GUARDRAILS, call.account, call.wire_id, give_back)
             raise
 
     async def _check_keys(self, call: Call, wire_ids: Iterable[str]) -> list[str]:
         """The keys' object names. NotFound if one is not the account's."""
-        await self._holdings.find(GUARDRAILS, call.account, call.wire_id)
-        keys = (await self._holdings.list_all(KEYS, call.account, names_only=True)).objects
-        names = [self._holdings.check_id(KEYS, call.account, wire_id) for wire_id in wire_ids]
+        await self._repository.find(GUARDRAILS, call.account, call.wire_id)
+        keys = (await self._repository.list_all(KEYS, call.account, names_only=True)).objects
+        names = [self._repository.check_id(KEYS, call.account, wire_id) for wire_id in wire_ids]
         known = [name for name in names if name is not None and name in keys]
         if len(known) < len(names):
             raise unknown(KEYS)

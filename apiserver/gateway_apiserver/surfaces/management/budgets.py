@@ -1,4 +1,4 @@
-"""What keys and guardrails have spent, for those who look: from the counters, else as last seen."""
+"""Spending of keys and guardrails: from the counters, else as the operator last saw it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

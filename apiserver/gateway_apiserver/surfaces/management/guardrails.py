@@ -10,7 +10,7 @@ from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.bodies import read_idempotency_key
 from gateway_apiserver.surfaces.management.budgets import BudgetReader, view_unused
-from gateway_apiserver.surfaces.management.replays import check_made, make_intent
+from gateway_apiserver.surfaces.management.replays import RemovedObjects, check_made, make_intent
 from gateway_apiserver.surfaces.management.requests import (
     DeleteQuery,
     GuardrailCreate,
@@ -23,7 +23,6 @@ from gateway_apiserver.surfaces.management.responses import (
     render_guardrail,
 )
 from gateway_apiserver.surfaces.management.specs import write_patch, write_spec
-from gateway_apiserver.surfaces.management.tombstones import RemovedObjects
 from gateway_apiserver.surfaces.validation import read_body, read_query
 from gateway_core.api.errors import Conflict, NotFound, Unavailable
 from gateway_core.api.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
@@ -44,18 +43,18 @@ _ATTEMPTS = 8
 
 
 class GuardrailRoutes:
-    """The handlers; whoever calls them may."""
+    """The handlers; their routes have authorized the caller."""
 
     def __init__(
         self,
-        holdings: Repository,
-        tombstones: RemovedObjects,
+        repository: Repository,
+        removed: RemovedObjects,
         budgets: BudgetReader,
         mint: IdMint,
         most: int,
     ) -> None:
-        self._holdings = holdings
-        self._tombstones = tombstones
+        self._repository = repository
+        self._removed = removed
         self._budgets = budgets
         self._mint = mint
         self._most = most
@@ -80,12 +79,12 @@ class GuardrailRoutes:
                 GUARDRAIL_PREFIX, call.account, "POST", "guardrails", idempotency_key
             )
             name = id_to_name(wire_id)
-            found = await self._holdings.look_up(GUARDRAILS, name)
-            found = found or await self._tombstones.find(GUARDRAILS, call.account, name)
+            found = await self._repository.look_up(GUARDRAILS, name)
+            found = found or await self._removed.find(GUARDRAILS, call.account, name)
             if found is not None:
                 check_made(found, intent)
                 return await self._conclude(found, spec, replayed=True)
-        listing = await self._holdings.list_all(GUARDRAILS, call.account)
+        listing = await self._repository.list_all(GUARDRAILS, call.account)
         _check_name(listing.objects.values(), spec["displayName"])
         if len(listing.objects) >= self._most:
             raise Conflict(
@@ -98,7 +97,7 @@ class GuardrailRoutes:
             GatewayGuardrail, id_to_name(wire_id), labels=labels, annotations=annotations
         )
         obj = {**head, "spec": {"accountName": call.account, **spec}}
-        stands, is_new = await self._holdings.create(GUARDRAILS, obj)
+        stands, is_new = await self._repository.create(GUARDRAILS, obj)
         if not is_new and intent is not None:
             check_made(stands, intent)
         return await self._conclude(stands, spec, replayed=not is_new)
@@ -106,12 +105,12 @@ class GuardrailRoutes:
     async def _conclude(self, obj: Object, spec: Mapping[str, Any], *, replayed: bool) -> Response:
         """The answer to the call that has made `obj` of `spec`, which goes if its name is taken.
 
-        One that was checked stays, whatever it and others are called by now. Conflict.
+        A checked one stays, even if names have changed since. Raises Conflict.
         """
         if not _is_checked(obj):
             # what stood there may have been written since it was made: then it gives way to all
             is_first = await self._is_first(obj, now=replayed)
-            if not is_first and not await self._holdings.retract(GUARDRAILS, obj, _is_checked):
+            if not is_first and not await self._repository.retract(GUARDRAILS, obj, _is_checked):
                 raise _taken(spec["displayName"])
             if is_first and not await self._keep(obj):
                 raise _taken(spec["displayName"])
@@ -127,7 +126,7 @@ class GuardrailRoutes:
 
         account, wire_id = obj["spec"]["accountName"], name_to_id(obj["metadata"]["name"])
         try:
-            await self._holdings.change(GUARDRAILS, account, wire_id, decide)
+            await self._repository.change(GUARDRAILS, account, wire_id, decide)
         except NotFound:
             return False
         return True
@@ -135,7 +134,7 @@ class GuardrailRoutes:
     async def list_guardrails(self, call: Call) -> Response:
         """A page of the account's guardrails."""
         query = read_query(ListQuery, call.query)
-        listing = await self._holdings.list_all(GUARDRAILS, call.account)
+        listing = await self._repository.list_all(GUARDRAILS, call.account)
         after = None
         if query.after is not None:
             after = find_position(await self._find_cursor(call, query.after, listing.objects))
@@ -147,38 +146,38 @@ class GuardrailRoutes:
             order=query.order,
         )
         names = [obj["metadata"]["name"] for obj in page]
-        whole = await self._holdings.show_each(GUARDRAILS, call.account, names, lambda obj: obj)
+        whole = await self._repository.show_each(GUARDRAILS, call.account, names, lambda obj: obj)
         shown = await self._render_all(call.account, whole)
         return to_json(wrap_page([guardrail.model_dump() for guardrail in shown], more))
 
     async def show_guardrail(self, call: Call) -> Response:
         """One guardrail."""
-        obj = await self._holdings.find(GUARDRAILS, call.account, call.wire_id)
+        obj = await self._repository.find(GUARDRAILS, call.account, call.wire_id)
         return to_json(await self._render(obj))
 
     async def change(self, call: Call) -> Response:
         """A guardrail after a merge patch."""
         body = await read_body(call, GuardrailPatch)
         values = body.model_dump(exclude_unset=True)
-        before = await self._holdings.find(GUARDRAILS, call.account, call.wire_id)
+        before = await self._repository.find(GUARDRAILS, call.account, call.wire_id)
         name = before["spec"]["displayName"]
         renamed = values.get("name", name) != name
         if renamed:
-            listing = await self._holdings.list_all(GUARDRAILS, call.account)
+            listing = await self._repository.list_all(GUARDRAILS, call.account)
             _check_name(listing.objects.values(), values["name"])
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
             patch = write_patch(obj["spec"], values)
             return {"spec": patch} if patch else None
 
-        changed = await self._holdings.change(GUARDRAILS, call.account, call.wire_id, decide)
+        changed = await self._repository.change(GUARDRAILS, call.account, call.wire_id, decide)
         if renamed and not await self._is_first(changed):
 
             def give_back(obj: Object) -> Mapping[str, Any] | None:
                 is_ours = obj["spec"]["displayName"] == values["name"]
                 return {"spec": {"displayName": name}} if is_ours else None
 
-            await self._holdings.change(GUARDRAILS, call.account, call.wire_id, give_back)
+            await self._repository.change(GUARDRAILS, call.account, call.wire_id, give_back)
             raise _taken(values["name"])
         return to_json(await self._render(changed))
 
@@ -186,31 +185,31 @@ class GuardrailRoutes:
         """That the guardrail is gone; one that keys are under goes with `force` only."""
         force = read_query(DeleteQuery, call.query).force == "true"
         for _ in range(_ATTEMPTS):
-            obj = await self._holdings.find(GUARDRAILS, call.account, call.wire_id)
+            obj = await self._repository.find(GUARDRAILS, call.account, call.wire_id)
             (assigned,) = await self._count_keys(call.account, [obj])
             if assigned and not force:
                 raise Conflict(
                     f"The guardrail holds for keys ({assigned}): take them out, or add ?force=true."
                 )
-            await self._tombstones.put(GUARDRAILS, call.account, obj)
-            if await self._holdings.remove(GUARDRAILS, obj):
+            await self._removed.put(GUARDRAILS, call.account, obj)
+            if await self._repository.remove(GUARDRAILS, obj):
                 return to_json(DeletedGuardrail(id=call.wire_id))
         raise Unavailable("The guardrail is being changed by others.", retry_after=1)
 
     async def _find_cursor(self, call: Call, wire_id: str, objects: Mapping[str, Object]) -> Object:
-        name = self._holdings.check_id(GUARDRAILS, call.account, wire_id)
+        name = self._repository.check_id(GUARDRAILS, call.account, wire_id)
         if name is None:
             raise unknown(GUARDRAILS)
-        found = objects.get(name) or await self._tombstones.find(GUARDRAILS, call.account, name)
+        found = objects.get(name) or await self._removed.find(GUARDRAILS, call.account, name)
         if found is None:
             raise unknown(GUARDRAILS)
         return found
 
     async def _is_first(self, obj: Object, *, now: bool = False) -> bool:
-        """Whether nobody else had its name when this version of it was written, or has it now."""
+        """Whether its name was unique when this version was written, or is now."""
         account, meta = obj["spec"]["accountName"], obj["metadata"]
         version = "" if now else meta["resourceVersion"]
-        then = await self._holdings.list_all(GUARDRAILS, account, at_version=version)
+        then = await self._repository.list_all(GUARDRAILS, account, at_version=version)
         return not any(
             other["spec"]["displayName"] == obj["spec"]["displayName"]
             for name, other in then.objects.items()
@@ -234,12 +233,12 @@ class GuardrailRoutes:
         named = [set(obj["spec"].get("keyNames") or ()) for obj in objects]
         if not any(named):
             return [0 for _ in named]
-        keys = await self._holdings.list_all(KEYS, account, names_only=True)
+        keys = await self._repository.list_all(KEYS, account, names_only=True)
         return [len(names & keys.objects.keys()) for names in named]
 
 
 def _render_new(obj: Object, spec: Mapping[str, Any]) -> Guardrail:
-    """The guardrail as it was when it was made of `spec`, whatever has become of it."""
+    """The guardrail as it was made of `spec`."""
     meta = obj["metadata"]
     first = {
         "metadata": {"name": meta["name"], "creationTimestamp": meta["creationTimestamp"]},
@@ -254,7 +253,7 @@ def _is_marked(obj: Object) -> bool:
 
 
 def _is_checked(obj: Object) -> bool:
-    """Whether a guardrail stays: its maker was told of it, or somebody has put keys under it."""
+    """Whether a guardrail stays: its create was answered, or keys are assigned to it."""
     return not _is_marked(obj) or bool(obj["spec"].get("keyNames"))
 
 

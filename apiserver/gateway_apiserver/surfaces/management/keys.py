@@ -15,6 +15,7 @@ from gateway_apiserver.surfaces.management.budgets import BudgetReader, BudgetVi
 from gateway_apiserver.surfaces.management.quotas import KeyQuota
 from gateway_apiserver.surfaces.management.replays import (
     Intent,
+    RemovedObjects,
     check_made,
     check_others,
     find_note,
@@ -30,7 +31,6 @@ from gateway_apiserver.surfaces.management.responses import (
     tell_status,
 )
 from gateway_apiserver.surfaces.management.specs import write_patch, write_spec
-from gateway_apiserver.surfaces.management.tombstones import RemovedObjects
 from gateway_apiserver.surfaces.validation import read_body, read_query
 from gateway_core.api.errors import Conflict
 from gateway_core.api.ids import (
@@ -53,12 +53,12 @@ _DEFAULTS: Mapping[str, Any] = {"disabled": False, "metadata": {}}
 
 
 class KeyRoutes:
-    """The handlers; whoever calls them may."""
+    """The handlers; their routes have authorized the caller."""
 
     def __init__(
         self,
-        holdings: Repository,
-        tombstones: RemovedObjects,
+        repository: Repository,
+        removed: RemovedObjects,
         users: Cache[UserRecord],
         uses: KeyUse,
         budgets: BudgetReader,
@@ -66,8 +66,8 @@ class KeyRoutes:
         mint: IdMint,
         peppers: Mapping[int, bytes],
     ) -> None:
-        self._holdings = holdings
-        self._tombstones = tombstones
+        self._repository = repository
+        self._removed = removed
         self._users = users
         self._uses = uses
         self._budgets = budgets
@@ -91,14 +91,14 @@ class KeyRoutes:
                 KEY_PREFIX, call.account, "POST", "keys", idempotency_key
             )
             name = id_to_name(wire_id)
-            found = await self._holdings.look_up(KEYS, name)
-            found = found or await self._tombstones.find(KEYS, call.account, name)
+            found = await self._repository.look_up(KEYS, name)
+            found = found or await self._removed.find(KEYS, call.account, name)
             if found is not None:
                 return self._replay(found, intent, spec)
         self._quota.check_room(call.account)
         minted = mint_key()
         obj = await self._compose(call, id_to_name(wire_id), spec, minted, intent)
-        stands, is_new = await self._holdings.create(KEYS, obj)
+        stands, is_new = await self._repository.create(KEYS, obj)
         if not is_new and intent is not None:
             return self._replay(stands, intent, spec)
         return to_json(_add_secret(self._render_new(stands, spec), minted.plaintext), 201)
@@ -106,13 +106,13 @@ class KeyRoutes:
     async def list_keys(self, call: Call) -> Response:
         """A page of the account's keys, revoked ones among them."""
         query = read_query(KeyQuery, call.query)
-        listing = await self._holdings.list_all(KEYS, call.account)
+        listing = await self._repository.list_all(KEYS, call.account)
         after = None
         if query.after is not None:
-            name = self._holdings.check_id(KEYS, call.account, query.after)
+            name = self._repository.check_id(KEYS, call.account, query.after)
             cursor = None if name is None else listing.objects.get(name)
             if cursor is None and name is not None:
-                cursor = await self._tombstones.find(KEYS, call.account, name)
+                cursor = await self._removed.find(KEYS, call.account, name)
             if cursor is None:
                 raise unknown(KEYS)
             after = find_position(cursor)
@@ -127,13 +127,13 @@ class KeyRoutes:
             chosen, find_position, after=after, limit=query.limit, order=query.order
         )
         names = [obj["metadata"]["name"] for obj in page]
-        whole = await self._holdings.show_each(KEYS, call.account, names, lambda obj: obj)
+        whole = await self._repository.show_each(KEYS, call.account, names, lambda obj: obj)
         shown = await self._render_all(call.account, whole)
         return to_json(wrap_page([key.model_dump(by_alias=True) for key in shown], more))
 
     async def show_key(self, call: Call) -> Response:
         """One key."""
-        obj = await self._holdings.find(KEYS, call.account, call.wire_id)
+        obj = await self._repository.find(KEYS, call.account, call.wire_id)
         return to_json(await self._render(obj))
 
     async def change(self, call: Call) -> Response:
@@ -146,7 +146,7 @@ class KeyRoutes:
             patch = write_patch(obj["spec"], values)
             return {"spec": patch} if patch else None
 
-        changed = await self._holdings.change(KEYS, call.account, call.wire_id, decide)
+        changed = await self._repository.change(KEYS, call.account, call.wire_id, decide)
         return to_json(await self._render(changed))
 
     async def rotate(self, call: Call) -> Response:
@@ -157,7 +157,7 @@ class KeyRoutes:
         if idempotency_key is not None:
             values = {"id": call.wire_id, **body.model_dump()}
             intent = make_intent(call, idempotency_key, values)
-            listing = await self._holdings.list_all(KEYS, call.account)
+            listing = await self._repository.list_all(KEYS, call.account)
             check_others(listing.objects.values(), id_to_name(call.wire_id), intent)
         minted = mint_key()
         token = self._describe_token(minted)
@@ -180,7 +180,7 @@ class KeyRoutes:
                 "spec": {"tokens": [token, *left]},
             }
 
-        changed = await self._holdings.change(KEYS, call.account, call.wire_id, decide)
+        changed = await self._repository.change(KEYS, call.account, call.wire_id, decide)
         is_ours = any(known["id"] == minted.id for known in changed["spec"].get("tokens") or ())
         key = _add_secret(await self._render(changed), minted.plaintext if is_ours else None)
         return to_json(key, replayed=not is_ours)
@@ -195,7 +195,7 @@ class KeyRoutes:
             annotations = {REVOKED_AT_ANNOTATION: noted}
             return {"metadata": {"annotations": annotations}, "spec": {"revoked": True}}
 
-        await self._holdings.change(KEYS, call.account, call.wire_id, decide)
+        await self._repository.change(KEYS, call.account, call.wire_id, decide)
         return to_json(DeletedKey(id=call.wire_id))
 
     def _describe_token(self, minted: MintedKey) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class KeyRoutes:
     ) -> Object:
         annotations = {
             REQUEST_ID_ANNOTATION: call.context.request_id,
-            SEQUENCE_ANNOTATION: await self._holdings.read_version(KEYS),
+            SEQUENCE_ANNOTATION: await self._repository.read_version(KEYS),
         }
         if intent is not None:
             annotations[FINGERPRINT_ANNOTATION] = intent.input
@@ -235,12 +235,12 @@ class KeyRoutes:
         }
 
     def _replay(self, obj: Object, intent: Intent, spec: Mapping[str, Any]) -> Response:
-        """What the call that made it was told, without the secret. KeyReused."""
+        """The response of the call that made it, without the secret. Raises KeyReused."""
         check_made(obj, intent)
         return to_json(_add_secret(self._render_new(obj, spec), None), 201, replayed=True)
 
     def _render_new(self, obj: Object, spec: Mapping[str, Any]) -> Key:
-        """The key as it was when it was made of `spec`, whatever has become of it."""
+        """The key as it was made of `spec`."""
         meta = obj["metadata"]
         hint = (meta.get("annotations") or {}).get(FIRST_HINT_ANNOTATION)
         tokens = [{"hint": hint}] if hint else obj["spec"]["tokens"]
@@ -263,7 +263,7 @@ class KeyRoutes:
     async def _render_all(self, account: str, objects: Sequence[Object]) -> list[Key]:
         if not objects:
             return []
-        guardrails = (await self._holdings.list_all(GUARDRAILS, account)).objects
+        guardrails = (await self._repository.list_all(GUARDRAILS, account)).objects
         order = sorted(guardrails.values(), key=find_position)
         subjects = {subject_of_key(obj["metadata"]["name"]): obj for obj in objects}
         budgets: Mapping[str, BudgetView] = await self._budgets.read(account, subjects)

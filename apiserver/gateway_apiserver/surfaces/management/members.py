@@ -13,7 +13,7 @@ from gateway_core.kube.informer import Cache
 
 
 class MemberRoutes:
-    """The handler; whoever calls it may."""
+    """The handler; its route has authorized the caller."""
 
     def __init__(self, users: Cache[UserRecord]) -> None:
         self._users = users

@@ -1,8 +1,8 @@
 """Idempotency-Key on calls that change what is there: noted on the object in the same write.
 
-So the note is there exactly where the change is, whoever is killed when. Digests alone are kept,
-of the last calls of each object. Calls that make something need none: the object's name is made of
-the key (`contract.ids`), and the object carries the digest of its input. Contract §2.2, §9.
+So the note exists exactly where the change does, even if a process is killed. Only digests of the
+last calls of each object are kept. Creates need no note: the object's name is derived from the key
+(`api.ids`), and the object carries the digest of its input. Contract §2.2, §9.
 """
 
 import hashlib
@@ -14,9 +14,13 @@ from typing import Any
 import orjson
 
 from gateway_apiserver.idempotency import KeyReused
+from gateway_apiserver.repository import Kind
 from gateway_apiserver.routing import Call
+from gateway_core.api.errors import Unavailable
 from gateway_core.api.ids import FINGERPRINT_ANNOTATION, REPLAYS_ANNOTATION
 from gateway_core.api.resource import Object
+from gateway_core.storage.objects import ObjectStore, StoreUnavailable
+from gateway_core.tasks.archive import archive_removed, read_removed
 from gateway_core.tasks.validation import fingerprint
 
 MOST_NOTES = 64
@@ -90,3 +94,32 @@ def _read_notes(obj: Object) -> list[tuple[str, str, str]]:
         return [(str(call), str(given), str(by)) for call, given, by in orjson.loads(text)]
     except (ValueError, TypeError):
         return []  # an admin has written something else there
+
+
+class RemovedObjects:
+    """Removed keys and guardrails, as far as cursors and replays need them.
+
+    The operator deletes what is left of them after 30 days, and of each account beyond a number.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    async def put(self, kind: Kind, account: str, obj: Object) -> None:
+        """Keeps what is needed of the object, before it goes. Unavailable."""
+        try:
+            await archive_removed(self._store, kind.plural, account, obj)
+        except StoreUnavailable as error:
+            raise _unavailable(kind) from error
+
+    async def find(self, kind: Kind, account: str, name: str) -> Object | None:
+        """What is left of an object of the account; None if it was not removed. Unavailable."""
+        try:
+            return await read_removed(self._store, kind.plural, account, name)
+        except StoreUnavailable as error:
+            raise _unavailable(kind) from error
+
+
+def _unavailable(kind: Kind) -> Unavailable:
+    title = kind.title.lower()
+    return Unavailable(f"Removed {title}s cannot be looked up now.", retry_after=1)

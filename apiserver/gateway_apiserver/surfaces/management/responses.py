@@ -149,7 +149,7 @@ def render_key(
     budget: BudgetView,
     used: float | None = None,
 ) -> Key:
-    """The key of an object. `guardrails` are names of those that hold for it.
+    """The key of an object. `guardrails` are the names of its guardrails.
 
     `used` is the last use in Unix seconds where that is known; the status may tell of it too.
     """
@@ -238,7 +238,7 @@ def _find_hint(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
 
 
 def _find_change(meta: Mapping[str, Any]) -> str:
-    """When somebody last changed it: what is seen of it is the operator's part, which is none."""
+    """Time of the last change of the spec; the operator's writes of the status do not count."""
     times = [
         entry["time"]
         for entry in meta.get("managedFields") or ()
@@ -267,7 +267,7 @@ def _find_use(status: Mapping[str, Any], used: float | None) -> str | None:
 
 
 def _to_wire_time(text: str | None) -> str | None:
-    """RFC 3339 in UTC with whole seconds, whatever was declared (contract §0.3)."""
+    """RFC 3339 in UTC with whole seconds (contract §0.3)."""
     if not text:
         return None
     return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

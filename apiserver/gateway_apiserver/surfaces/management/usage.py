@@ -92,19 +92,19 @@ REPORT = close_schema(
 
 
 class UsageRoutes:
-    """The handler; whoever calls it may."""
+    """The handler; its route has authorized the caller."""
 
     def __init__(
         self,
         kube: KubernetesClient,
         store: ObjectStore,
-        turns: ListLimiter,
+        lists: ListLimiter,
         clock: Callable[[], datetime] = CLOCK.now,
     ) -> None:
         self._kube = kube
         self._store = store
-        self._turns = turns
-        self._patience = StoreTimeout(REPORT_SECONDS)
+        self._lists = lists
+        self._store_timeout = StoreTimeout(REPORT_SECONDS)
         self._clock = clock
 
     async def report(self, call: Call) -> Response:
@@ -112,7 +112,7 @@ class UsageRoutes:
         query = read_query(UsageQuery, call.query, frozenset({"group_by"}))
         first, last = self._choose_days(query)
         try:
-            async with self._patience.bound(), self._turns.take(call.account):
+            async with self._store_timeout.bound(), self._lists.take(call.account):
                 lines = await read_lines(
                     self._kube, self._store, call.account, first.isoformat(), last.isoformat()
                 )

@@ -71,35 +71,35 @@ class ModerationRoutes:
 
     async def judge(self, call: Call) -> Response:
         """Judge texts and images by the model's provider."""
-        async with AsyncExitStack() as places:
+        async with AsyncExitStack() as slots:
             # its charge is in the usage journal, so it writes no object
             payer = await self._admission.authenticate(call.headers, call.context, writes=False)
-            judging, problem = await capture(self._prepare(call, payer, places))
+            judging, problem = await capture(self._prepare(call, payer, slots))
             hold = None if judging is None else judging.hold
             await self._admission.reserve(payer, call.context, hold, problem)
             assert judging is not None, "its problem was raised"
             # the work goes on when its client has left, and the body's place is its
-            return to_json(await self._judge(call, payer, judging, places.pop_all()))
+            return to_json(await self._judge(call, payer, judging, slots.pop_all()))
 
     def _describe_body(self, catalog: Catalog) -> Schema | None:
         served = (found for (_, action), found in catalog.models.items() if action == ACTION)
         models = sorted({model for found in served for model in found})
         return describe_body(models, needs_model=not self._default_model) if models else None
 
-    async def _prepare(self, call: Call, payer: Payer, places: AsyncExitStack) -> _Judging:
+    async def _prepare(self, call: Call, payer: Payer, slots: AsyncExitStack) -> _Judging:
         read = partial(read_call, default_model=self._default_model)
-        asked = await self._bodies.read(call, payer.account.name, places, read)
+        asked = await self._bodies.read(call, payer.account.name, slots, read)
         model = self._moderators.find_model(asked.model_id, payer.policy)
         micros = price_values(model, {}, {}, self._clock())
         return _Judging(asked, model, payer.make_hold(self._calls.name_call(), micros))
 
     async def _judge(
-        self, call: Call, payer: Payer, judging: _Judging, places: AsyncExitStack
+        self, call: Call, payer: Payer, judging: _Judging, slots: AsyncExitStack
     ) -> dict[str, Any]:
         asked, model = judging.asked, judging.model
 
         async def work() -> dict[str, Any]:
-            async with places:
+            async with slots:
                 moderator = await self._moderators.find(model)
                 route, upstream = moderator.route, moderator.upstream
                 body = asked.to_upstream(route.upstream_model)

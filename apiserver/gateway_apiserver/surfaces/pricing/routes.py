@@ -1,7 +1,7 @@
 """`/api/v1/price_schedules` and `/api/v1/price_quotes` (contract §2.6, §2.7). Neither is counted.
 
 Anybody may ask where the deployment says so; a credential that is sent has to be good all the same.
-Prices are told in micro-dollars, which is what is charged by, and in whole cents, rounded up. One
+Prices are in micro-dollars, which is what is charged, and in whole cents, rounded up. One
 below a cent has no cents: 1 for a hundredth of a cent would be read as a hundred times the price.
 """
 

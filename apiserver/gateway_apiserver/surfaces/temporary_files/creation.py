@@ -53,12 +53,12 @@ class TemporaryCreation:
     """`POST /api/v1/files`."""
 
     def __init__(
-        self, files: TemporaryFiles, store: ObjectStore, fetcher: Fetcher, places: StreamLimiter
+        self, files: TemporaryFiles, store: ObjectStore, fetcher: Fetcher, streams: StreamLimiter
     ) -> None:
         self._files = files
         self._store = store
         self._fetcher = fetcher
-        self._places = places
+        self._streams = streams
 
     async def create(self, call: Call, caller: Principal, key: str | None) -> dict[str, Any]:
         """The answer for the file that the call's body describes.
@@ -80,7 +80,7 @@ class TemporaryCreation:
         head = Head()
         if source is None or source.data is not None:
             texts = body.stream() if source is None else _give(source)
-            async with self._places.take(account):
+            async with self._streams.take(account):
                 stored = await self._store_bytes(place, _decode(texts, body, source, head))
             source = source or read_source(parse_body(body.kept))
             values = {"sha256": stored.sha256, "file_name": source.filename}
@@ -90,7 +90,7 @@ class TemporaryCreation:
             found = await self._files.find(name) if key is not None else None
             if found is not None:
                 return self._files.replay(found, fingerprint(values))
-            async with self._places.take(account):
+            async with self._streams.take(account):
                 stored = await self._fetch(place, source.url, account, head)
         return await self._files.make(
             caller,
@@ -139,11 +139,11 @@ class Head:
 
 def _check_head(call: Call) -> int:
     """The declared length of the body, 0 where there is none. UnsupportedMediaType, TooLarge."""
-    told = dict(call.headers)
-    kind = told.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    given = dict(call.headers)
+    kind = given.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if kind != JSON_TYPE.encode():
         raise UnsupportedMediaType(JSON_TYPE)
-    text = told.get(b"content-length", b"")
+    text = given.get(b"content-length", b"")
     declared = int(text) if text.isdigit() else 0
     if declared > MOST_BODY_BYTES:
         raise FileTooLarge

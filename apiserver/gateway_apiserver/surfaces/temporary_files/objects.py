@@ -168,7 +168,7 @@ class TemporaryFiles:
             if owns_bytes:
                 await self.remove(segment.key)
                 if "fingerprint" not in obj["spec"]["request"]:
-                    # with a key it may be another call's: the operator ends what is nobody's
+                    # with a key the claim may be another call's: the operator ends unused ones
                     await self._gate.release(account, POOL, name)
             if isinstance(error, KubernetesUnavailable):
                 raise Unavailable("The file could not be recorded.", retry_after=1) from error
@@ -186,14 +186,14 @@ class TemporaryFiles:
         return made.object, made.is_new
 
     async def remove(self, key: str) -> None:
-        """Removes bytes that nothing came of; the operator finds those that are left even so."""
+        """Remove bytes of a failed create; the operator removes those that remain."""
         try:
             await self._store.delete(key)
         except StoreUnavailable as error:
             _log.warning("bytes of a temporary file were left", error=str(error))
 
     def show(self, obj: Object) -> dict[str, Any]:
-        """What clients are told: the same of one file each time."""
+        """The response body, the same for one file each time."""
         request = obj["spec"]["request"]
         [segment] = read_segments(obj)
         media_type = request.get("mediaType", _UNTYPED)

@@ -98,7 +98,7 @@ class UploadCreate(Lenient):
     @property
     def fingerprint(self) -> str:
         """Digest of what was asked for, to tell a replay (§2.2)."""
-        # a life that is told and is the purpose's own is the same as none
+        # an explicit life equal to the purpose's default is the same as none
         life = find_life(self.purpose, self.life)
         values = [self.purpose, self.stored_name, self.mime_type, self.bytes, life]
         return hashlib.sha256(orjson.dumps(values)).hexdigest()

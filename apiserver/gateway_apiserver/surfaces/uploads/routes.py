@@ -48,7 +48,7 @@ class _CreateRoute(PathRoute):
 class UploadRoutes:
     """Everything below `/v1/uploads`; there is no list and no GET (§4.6).
 
-    `count` is told the bytes of each part that was stored.
+    `count` gets the size of each stored part.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class UploadRoutes:
         service: UploadService,
         parts: UploadParts,
         count: Callable[[int], None],
-        places: StreamLimiter,
+        streams: StreamLimiter,
         *,
         clock: Callable[[], float] = CLOCK.time,
     ) -> None:
@@ -65,7 +65,7 @@ class UploadRoutes:
         self._service = service
         self._parts = parts
         self._count = count
-        self._places = places
+        self._streams = streams
         self._clock = clock
 
     def add_to(self, table: RouteTable) -> None:
@@ -137,7 +137,7 @@ class UploadRoutes:
                     await _drain(source)
                     raise
                 try:
-                    async with self._places.take(account):
+                    async with self._streams.take(account):
                         part = await self._parts.add(obj, source, expected)
                 except StoreUnavailable:
                     # the folder of an Upload that has ended meanwhile may be gone
@@ -177,7 +177,7 @@ def _answering() -> Iterator[None]:
 
 
 async def _drain(source: AsyncIterator[bytes]) -> None:
-    """Reads a body that nobody wants. InvalidRequest, TooLarge for what is wrong with it."""
+    """Read a body to its end and drop it. Raises InvalidRequest, TooLarge."""
     size = 0
     async for chunk in source:
         size += len(chunk)

@@ -85,7 +85,7 @@ class UploadService:
     async def complete(
         self, account: str, wire_id: str, wanted: UploadComplete
     ) -> tuple[Object, FileRecord]:
-        """The Upload, completed by these parts now or before, and what is told of its File.
+        """The Upload, completed by these parts now or before, and the record of its File.
 
         Raises further InvalidRequest, after which it is still pending, NotFound for a part, and
         StoreUnavailable.

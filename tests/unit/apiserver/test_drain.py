@@ -17,7 +17,7 @@ def gateway() -> Gateway:
 
 async def test_it_is_not_ready_and_still_alive(gateway: Gateway) -> None:
     assert (await call(gateway.app, "GET", "/readyz")).status == 200
-    gateway.departure.begun = True
+    gateway.drain.begun = True
     assert (await call(gateway.app, "GET", "/readyz")).status == 503
     assert (await call(gateway.app, "GET", "/healthz")).status == 200
 
@@ -26,7 +26,7 @@ async def test_creates_are_taken_and_every_answer_closes_its_connection(gateway:
     before = await gateway.create()
     assert before.status == 202
     assert not closes(before.headers)
-    gateway.departure.begun = True
+    gateway.drain.begun = True
     for answer in (
         await gateway.create(),
         await call(gateway.app, "GET", "/api/v1/nothing"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver import concurrency as patience
+from gateway_apiserver import concurrency
 from gateway_apiserver.concurrency import (
     ARCHIVE_SECONDS,
     INPUT_SECONDS,
@@ -100,7 +100,7 @@ async def test_a_video_that_cannot_be_read_is_503_in_time() -> None:
 
 @in_virtual_time
 async def test_a_crowd_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "MOST_STORE_WAITERS", 2)
+    monkeypatch.setattr(concurrency, "MOST_STORE_WAITERS", 2)
     bound = StoreTimeout(2.0)
 
     async def wait() -> None:
