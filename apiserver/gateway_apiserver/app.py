@@ -89,7 +89,7 @@ from gateway_core.files.addresses import Sealer, TemporaryAddresses
 from gateway_core.files.fetching import Fetcher
 from gateway_core.files.files import FileRecord, FileRecorder
 from gateway_core.files.parts import PartLedger, UploadParts
-from gateway_core.files.quota import StorageGate
+from gateway_core.files.quota import StorageQuota
 from gateway_core.files.quota_counters import Pool, StorageLedger
 from gateway_core.files.uploads import UploadOutcomes
 from gateway_core.kube.client import KubernetesClient
@@ -283,7 +283,7 @@ def _add_storage(
         "files": settings.files_per_account,
         "temporary": settings.temporary_files_per_account,
     }
-    quota = StorageGate(kube, parts.storage, most)
+    quota = StorageQuota(kube, parts.storage, most)
     FileRoutes(
         finder,
         FileCreation(store, quota, recorder, mint, failpoints, streams),

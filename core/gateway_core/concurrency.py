@@ -4,11 +4,11 @@ import asyncio
 import random
 import sys
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import structlog
 
@@ -194,6 +194,21 @@ async def map_bounded(
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return [results[place] for place in range(len(wanted))]
+
+
+class SingleFlight(Generic[T]):
+    """Lets concurrent calls for one key share a run, which outlives cancelled callers."""
+
+    def __init__(self) -> None:
+        self._running: dict[object, asyncio.Task[T]] = {}
+
+    async def run(self, key: object, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of the current run for `key`, or of a new one."""
+        task = self._running.get(key)
+        if task is None:
+            task = self._running[key] = asyncio.create_task(function())
+            task.add_done_callback(lambda _: self._running.pop(key, None))
+        return await asyncio.shield(task)
 
 
 class AcquireTimeout(Exception):

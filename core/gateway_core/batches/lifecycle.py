@@ -1,6 +1,6 @@
-"""A Batch's life: which step comes next, and the status each step records (contract §5.3).
+"""State machine of a Batch: the next step, and the status that each step records (contract §5.3).
 
-Pure and level-triggered, as a task's is (`lifecycle`): who goes on after a kill reads the object.
+Pure and level-triggered, as a task's (`tasks.lifecycle`).
 
     (none) ── VALIDATE ──▶ InProgress ── RUN ──▶ (runEnd) ── FINALIZE ──▶ Completed | Expired
        └──▶ Failed              └─ MARK ──▶ Cancelling ── … ──▶ Cancelled       ── CLOSE ──▶ Settled
@@ -17,7 +17,7 @@ from gateway_core.api.ids import BATCH_FINALIZER
 from gateway_core.api.money import to_decimal_text
 from gateway_core.api.task import SETTLED
 from gateway_core.api.times import format_time, parse_time
-from gateway_core.batches.lines import Problem, tell_problems
+from gateway_core.batches.lines import Problem, render_problems
 
 
 class Phase:
@@ -34,14 +34,14 @@ class Phase:
 
 
 class Step(Enum):
-    """What is to be done with a batch next."""
+    """Next step of a batch."""
 
     VALIDATE = "validate"  # check its lines, hold its money, record that it is in progress
-    RUN = "run"  # run what is left of its lines
-    MARK = "mark"  # it is to be cancelled: record that
-    ABANDON = "abandon"  # it is cancelled before it ran: it ends without Files
+    RUN = "run"  # run the remaining lines
+    MARK = "mark"  # cancellation is requested: record that
+    ABANDON = "abandon"  # cancelled before it ran: end it without Files
     FINALIZE = "finalize"  # its run is over: write its Files, then end it
-    CLOSE = "close"  # it has ended: settle, fold its charge, remove its results, let go of it
+    CLOSE = "close"  # it has ended: settle, aggregate its charge, remove results and finalizer
     NOTHING = "nothing"
 
 
@@ -53,7 +53,7 @@ _REASONS: Mapping[str, Reason] = {
 
 
 def next_step(batch: GatewayBatch) -> Step:
-    """The step that the batch is due for."""
+    """The next step of the batch."""
     status = batch.status
     if status.phase in TERMINAL_PHASES:
         settled = status.work == SETTLED and BATCH_FINALIZER not in batch.metadata.finalizers
@@ -68,25 +68,25 @@ def next_step(batch: GatewayBatch) -> Step:
 
 
 def is_unwanted(batch: GatewayBatch) -> bool:
-    """Whether the batch is to end early."""
+    """Whether the batch is deleted or cancelled."""
     deleted = batch.metadata.deletion_timestamp is not None
     return deleted or batch.spec.desired_state == "Cancelled"
 
 
 def is_running(batch: GatewayBatch) -> bool:
-    """Whether its lines are run: it has begun, and nobody has fixed how its run ended."""
+    """Whether its lines are being run."""
     status = batch.status
     over = status.run_end is not None or status.phase in TERMINAL_PHASES
     return status.start_time is not None and not over
 
 
 def find_deadline(batch: GatewayBatch) -> datetime:
-    """When lines are run no more (`expires_at`)."""
+    """The end of its window (`expires_at`), after which no line is run."""
     return parse_time(batch.metadata.creation_timestamp) + timedelta(seconds=WINDOW_SECONDS)
 
 
 def charge_lines(batch: GatewayBatch, completed: int) -> int:
-    """Micro-dollars for so many lines with an answer of 2xx: each its part of what was held."""
+    """Micro-dollars for so many lines with a 2xx response: each an equal part of the hold."""
     total = batch.status.counts.total if batch.status.counts else 0
     return (batch.status.reserved_micros or 0) // total * completed if total else 0
 
@@ -100,7 +100,7 @@ def record_start(
     reserved: int,
     now: datetime,
 ) -> dict[str, Any]:
-    """The status of a batch whose lines are good and whose money is held."""
+    """The status of a batch whose lines are valid and whose money is held."""
     text = f"{total} requests are run"
     return {
         **_head(batch, Phase.IN_PROGRESS, "Unknown", Reason.RUNNING, text, now),
@@ -121,7 +121,7 @@ def record_failure(
     model_id: str | None = None,
 ) -> dict[str, Any]:
     """The terminal status of a batch whose input cannot be run; it costs nothing."""
-    errors = tell_problems(problems)
+    errors = render_problems(problems)
     text = errors[0]["message"] if errors else "the input cannot be run"
     if len(errors) > 1:
         text += f" ({len(errors)} problems in all)"
@@ -144,7 +144,7 @@ def record_progress(
     waits: tuple[Reason, str] | None,
     now: datetime,
 ) -> dict[str, Any]:
-    """The status of a batch under way; `waits` is what holds it up, if something does."""
+    """The status of a running batch; `waits` is the reason why it makes no progress, if any."""
     total = batch.status.counts.total if batch.status.counts else 0
     reason, text = waits or (Reason.RUNNING, f"{total} requests are run")
     if batch.status.cancelling_time is not None:
@@ -154,7 +154,7 @@ def record_progress(
 
 
 def record_cancelling(batch: GatewayBatch, now: datetime) -> dict[str, Any]:
-    """The status of a batch that is to be cancelled."""
+    """The status of a batch whose cancellation has begun."""
     text = "requests under way are brought to an end"
     return {
         **_head(batch, Phase.CANCELLING, "Unknown", Reason.CANCELLING, text, now),
@@ -171,9 +171,9 @@ def record_run_end(
     error_name: str,
     now: datetime,
 ) -> dict[str, Any]:
-    """The status as the last line has ended, or no more are run: from here on nothing changes it.
+    """The status after the last line has ended, or the run was stopped; the results are final.
 
-    `results` refers to the list of what the Files are made of.
+    `results` refers to the list of stored results that the Files are made from.
     """
     common = {
         "runEnd": run_end,
@@ -201,9 +201,9 @@ def record_end(
     error_name: str | None,
     now: datetime,
 ) -> dict[str, Any]:
-    """The terminal status of a batch that has run; a File without lines is not there.
+    """The terminal status of a batch that has run; a File without lines is not created.
 
-    `sent` are the lines that were sent; where a run is cut short, `failed` has others too.
+    `sent` is the number of lines sent; `failed` includes lines that a stopped run never sent.
     """
     status = batch.status
     phase = status.run_end or Phase.CANCELLED

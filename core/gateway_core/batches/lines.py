@@ -1,7 +1,7 @@
-"""The lines of a Batch's input: how bytes divide into them, and what is wrong with them (§5.4).
+"""Lines of a Batch's input: splitting and validation (contract §5.4). Pure.
 
-Pure, and fed piece by piece, so that memory does not grow with the file. Used by the operator,
-which checks all lines before it runs the first, and reads them again as it runs them.
+Both are fed piece by piece, so that memory does not grow with the file. The operator validates all
+lines before it runs the first, and reads them again as it runs them.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from gateway_core.providers.moderation import is_text
 ENDPOINT = "/v1/moderations"
 MOST_LINE_BYTES = 1024 * 1024
 LONG_BYTES = 64 * 1024
-"""From this length on a line is parsed beside an event loop: some take a tenth of a second."""
+"""Longer lines are parsed in a thread: some take a tenth of a second."""
 MOST_ID_CHARACTERS = 64
 MOST_DEPTH = 100
 _BOM = b"\xef\xbb\xbf"
@@ -28,9 +28,9 @@ _MOST_NAMED_CHARACTERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line that is not blank: its physical number from 1, and its bytes without the ending.
+    """A line that is not blank: its physical number from 1, and its bytes without line ending.
 
-    `data` is None where the line is longer than `MOST_LINE_BYTES`.
+    `data` is None for a line of more than `MOST_LINE_BYTES`.
     """
 
     number: int
@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with the file, at a line if it has one."""
+    """A problem of the file, mostly at a line."""
 
     code: str
     message: str
@@ -47,40 +47,36 @@ class Problem:
     line: int | None = None
 
     def to_status(self) -> dict[str, Any]:
-        """As the batch's status has it; what is unknown is left out.
-
-        The message is cut at a character, to at most `MOST_MESSAGE_BYTES` of UTF-8.
-        """
-        # what a client wrote may be quoted, and may be no text: that is written by nobody
+        """The problem as in the batch's status, its message cut to `MOST_MESSAGE_BYTES`."""
+        # the message may quote the client's input, which may be unprintable
         start = self.message[:MOST_MESSAGE_BYTES]
         shown = "".join(c if c.isprintable() else "\ufffd" for c in start)
         text = shown.encode(errors="replace")[:MOST_MESSAGE_BYTES].decode(errors="ignore")
-        told: dict[str, Any] = {"code": self.code, "message": text}
-        told |= {"param": self.param, "line": self.line}
-        return {name: value for name, value in told.items() if value is not None}
+        fields = {"code": self.code, "message": text, "param": self.param, "line": self.line}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A line that was read: what it is called by, and the body of its call."""
+    """The request of a line: its id from the client, and the body of its call."""
 
     custom_id: str
     body: dict[str, Any]
 
 
-def tell_problems(problems: Iterable[Problem]) -> list[dict[str, Any]]:
-    """The first `MOST_ERRORS` of them, as the batch's status has them."""
+def render_problems(problems: Iterable[Problem]) -> list[dict[str, Any]]:
+    """The first `MOST_ERRORS` problems as in the batch's status."""
     return [problem.to_status() for problem in islice(problems, MOST_ERRORS)]
 
 
 CheckBody = Callable[[Mapping[str, Any]], tuple[str, str, str] | None]
-"""What is wrong with a call's body: code, message, and parameter of the body; None if nothing."""
+"""Validates a call's body: code, message and parameter of its first problem, or None."""
 
 
 class LineSplitter:
-    """Divides bytes into lines at LF; CR before it and a byte order mark at the start are dropped.
+    """Splits bytes into lines at LF; drops CR before it, and a byte order mark at the start.
 
-    Blank lines count and are not told. What is kept is less than a line of `MOST_LINE_BYTES`.
+    Blank lines count but are not returned. It buffers at most `MOST_LINE_BYTES`.
     """
 
     def __init__(self) -> None:
@@ -91,7 +87,7 @@ class LineSplitter:
         self._begun = False
 
     def feed(self, data: bytes) -> Iterator[Line]:
-        """The lines that end in `data`; to be exhausted before the next call."""
+        """The lines that end in `data`; exhaust them before the next call."""
         if not self._begun:
             self._head += data
             if len(self._head) < len(_BOM) and _BOM.startswith(self._head):
@@ -111,20 +107,20 @@ class LineSplitter:
 
     @property
     def kept(self) -> int:
-        """Bytes of the line that has not ended yet."""
+        """Bytes of the incomplete line."""
         return len(self._rest)
 
     def end(self) -> Iterator[Line]:
-        """The last line, where it has no LF."""
+        """The last line, if it has no LF."""
         if self._head:
-            # a part of a byte order mark, and nothing else
+            # the file is a part of a byte order mark, and nothing else
             self._keep(self._head)
         if self._rest or self._too_long:
             yield from self._take()
 
     def _skip_blank(self, data: bytes, start: int) -> int:
-        """Counts the blank lines from `start` on, all at once; where the next line begins."""
-        # as far as no line that is only blank can be too long
+        """Count blank lines from `start` on, all at once; the start of the next line."""
+        # bounded, so that a blank line beyond the longest line is still found to be too long
         run = _BLANK.match(data, start, min(len(data), start + MOST_LINE_BYTES))
         end = data.rfind(b"\n", start, run.end() if run else start) + 1
         if not end:
@@ -136,7 +132,7 @@ class LineSplitter:
         if self._too_long:
             return
         self._rest = self._rest + part if self._rest else part
-        # one more may be the CR that is no part of the line
+        # one more byte may be the CR, which does not count
         if len(self._rest) > MOST_LINE_BYTES + 1:
             self._rest, self._too_long = b"", True
 
@@ -151,21 +147,20 @@ class LineSplitter:
 
 
 def read_request(data: bytes) -> Request:
-    """The request of a line that was found to be good. ValueError for another."""
+    """The request of a valid line. ValueError."""
     value = _parse(data)
     return Request(value["custom_id"], value["body"])
 
 
 def read_custom_id(data: bytes) -> str:
-    """What a line that was found to be good is called by. ValueError for another."""
+    """The `custom_id` of a valid line. ValueError."""
     return str(_parse(data)["custom_id"])
 
 
 class Validation:
-    """The check of all lines, as far as `MOST_ERRORS`. `is_over` says that no more need be fed.
+    """Validation of all lines, until there are `MOST_ERRORS` problems (`is_over`).
 
-    `total` are the lines seen that are not blank, `model` what all of them name; None where they
-    do not agree or name none.
+    `total` counts lines that are not blank, `model` is the one that all of them name, if any.
     """
 
     def __init__(self, check_body: CheckBody) -> None:
@@ -180,23 +175,23 @@ class Validation:
 
     @property
     def model(self) -> str | None:
-        """The model that all lines name."""
+        """The model that all lines name; None if they name several or none."""
         return self._models[0] if len(self._models) == 1 else None
 
     @property
     def kept(self) -> int:
-        """Bytes of the line that has not ended yet: so much is parsed with the next that end."""
+        """Bytes of the incomplete line, which are parsed with the next piece."""
         return self._splitter.kept
 
     def feed(self, data: bytes) -> None:
-        """Checks the lines that end in `data`."""
+        """Check the lines that end in `data`."""
         for line in self._splitter.feed(data):
             self._check(line)
             if self.is_over:
                 return
 
     def end(self) -> None:
-        """Checks the last line, and what can be told of the file as a whole."""
+        """Check the last line, and the file as a whole."""
         if not self.is_over:
             for line in self._splitter.end():
                 self._check(line)
@@ -225,9 +220,8 @@ class Validation:
             self._report(Problem("invalid_json_line", text, None, line.number))
             return
         for code, message, param in self._find_faults(line.number, value):
-            text = f"Line {line.number}: {message}"
-            if code == "duplicate_custom_id":
-                text = message
+            is_whole = code == "duplicate_custom_id"
+            text = message if is_whole else f"Line {line.number}: {message}"
             self._report(Problem(code, text, param, line.number))
 
     def _find_faults(self, number: int, value: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -310,8 +304,11 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _parse(data: bytes) -> Any:
-    """ValueError, also for what is nested too deep: how deep a parser goes depends on its caller's
-    depth, and a line that was found to be good is to be read at every place."""
+    """The JSON value. ValueError, also beyond a fixed depth.
+
+    The depth at which the decoder fails depends on the caller's stack, and a line that validation
+    accepts must be readable everywhere.
+    """
     value = _DECODER.decode(data.decode())
     if data.count(b"[") + data.count(b"{") > MOST_DEPTH:
         _check_depth(value)

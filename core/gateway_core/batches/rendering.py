@@ -1,7 +1,4 @@
-"""What clients are told of a Batch: the wire's form, from the object alone (contract §5, B.2).
-
-Pure. Used by the API; `batchlife` has how a Batch comes from one status to the next.
-"""
+"""The Batch on the wire, rendered from the object alone (contract §5, annex B.2). Pure."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -29,31 +26,31 @@ _WORDS: Mapping[str, str] = {
 
 
 def has_ended(obj: Mapping[str, Any]) -> bool:
-    """Whether nothing becomes of the Batch any more."""
+    """Whether the Batch has a terminal phase."""
     return _read_phase(obj) in TERMINAL_PHASES
 
 
 def read_status(obj: Mapping[str, Any]) -> str:
-    """The status in the wire's words; one that is to be cancelled is `cancelling` at once."""
+    """The status on the wire; `cancelling` as soon as cancellation is requested."""
     if not has_ended(obj) and obj["spec"].get("desiredState") == "Cancelled":
         return "cancelling"
     return _WORDS[_read_phase(obj)]
 
 
 def render_batch(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """The Batch with all its keys."""
+    """The Batch object with all keys."""
     meta, request = obj["metadata"], obj["spec"]["request"]
     status: Mapping[str, Any] = obj.get("status") or {}
     phase, ended = _read_phase(obj), has_ended(obj)
     created = _to_seconds(meta["creationTimestamp"])
     annotations = meta.get("annotations") or {}
-    # the API writes when it was asked to cancel, the operator when it found out
+    # the API notes the time of the request, the operator when it noticed the cancellation
     cancelling = annotations.get(CANCELLED_AT_ANNOTATION) or status.get("cancellingTime")
     ends = dict.fromkeys(_ENDS.values())
     if ended:
         ends[_ENDS[phase]] = _read_time(status.get("completionTime"))
     counts = status.get("counts") or {}
-    # their names stand before they do
+    # the names of its Files are recorded before the Files exist
     names = status if ended else {}
     return {
         "id": name_to_id(meta["name"]),
@@ -82,7 +79,7 @@ def render_batch(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_phase(obj: Mapping[str, Any]) -> str:
-    """The phase; what a later release may have written and nobody here knows counts as running."""
+    """The phase; an unknown one, from a later release, counts as running."""
     phase = str((obj.get("status") or {}).get("phase") or "Validating")
     return phase if phase in _WORDS else "InProgress"
 
@@ -106,7 +103,7 @@ def _read_time(text: str | None) -> int | None:
     try:
         return _to_seconds(text)
     except ValueError:
-        return None  # an admin may annotate whatever he likes
+        return None  # annotations can be edited by hand
 
 
 def _to_seconds(text: str) -> int:

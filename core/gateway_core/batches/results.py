@@ -1,4 +1,4 @@
-"""Results of a Batch's lines in the object store, merged in order at its end."""
+"""Results of a Batch's lines: stored while it runs, merged in the input's order at its end."""
 
 import asyncio
 import hashlib
@@ -23,25 +23,25 @@ _MESSAGES: Mapping[Unrun, str] = {
 
 
 class RecordsDamaged(Exception):
-    """What was kept of a batch's results cannot be read."""
+    """Stored results of a batch cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineResult:
-    """One line that has ended. `text` is its line of the file, without LF."""
+    """Result of one input line. `text` is its line of the output file, without LF."""
 
     number: int
     succeeded: bool
     text: bytes
 
     def encode(self) -> bytes:
-        """The record, a line of its own."""
+        """The record, with LF."""
         kind = OUTPUT if self.succeeded else ERROR
         return b"%d\t%b\t%b\n" % (self.number, kind, self.text)
 
 
 def decode_result(record: bytes) -> LineResult:
-    """The result of a record without its LF. RecordsDamaged."""
+    """The result of a record, without LF. RecordsDamaged."""
     number, tab, rest = record.partition(b"\t")
     kind, other_tab, text = rest.partition(b"\t")
     if not (tab and other_tab) or kind not in (OUTPUT, ERROR) or not number.isdigit():
@@ -49,24 +49,24 @@ def decode_result(record: bytes) -> LineResult:
     return LineResult(int(number), kind == OUTPUT, text)
 
 
-def tell_answer(
+def render_answer(
     number: int, *, request: str, custom_id: str, call: str, status: int, body: Mapping[str, Any]
 ) -> LineResult:
-    """The result of a line that was answered with an HTTP status; `request`, `call` are its ids."""
+    """The result of a line with an HTTP response; `request` and `call` are ids."""
     response = {"status_code": status, "request_id": call, "body": body}
     text = _write({"id": request, "custom_id": custom_id, "response": response, "error": None})
     return LineResult(number, 200 <= status < 300, text)
 
 
-def tell_unrun(number: int, *, request: str, custom_id: str, code: Unrun) -> LineResult:
-    """The result of a line that was never run."""
+def render_unrun(number: int, *, request: str, custom_id: str, code: Unrun) -> LineResult:
+    """The result of a line that was not run."""
     error = {"code": code, "message": _MESSAGES[code]}
     text = _write({"id": request, "custom_id": custom_id, "response": None, "error": error})
     return LineResult(number, False, text)
 
 
 def _write(value: Mapping[str, Any]) -> bytes:
-    # ASCII, so that what is no text (half a surrogate pair) goes out as it came in
+    # ASCII, so that half a surrogate pair, which is no valid UTF-8, is returned as it was received
     return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -74,7 +74,7 @@ CHUNK_BYTES = 256 * 1024
 PIECE_BYTES = 1024 * 1024
 STEP_BYTES = 32 * 1024
 STEP_LINES = 64
-"""Looked through at a time, in a millisecond or two."""
+"""Processed between two turns of the event loop, in a millisecond or two."""
 _LIST_NAME = "list"
 _RECORDS_FOLDER = "lines/"
 
@@ -82,7 +82,7 @@ Wait = Callable[[StoreUnavailable], Awaitable[None]]
 
 
 class ResultsFolder:
-    """Where one batch's results are kept; `owner` is a word that no other process has."""
+    """Stored results of one batch; `owner` is a name that is unique to this process."""
 
     def __init__(self, store: ObjectStore, account: str, batch_name: str, owner: str) -> None:
         self._store = store
@@ -90,19 +90,19 @@ class ResultsFolder:
         self._owner = owner
 
     async def write(self, sequence: int, results: Sequence[LineResult]) -> None:
-        """Stores results as the object of that number. StoreUnavailable."""
+        """Store results as the object of that sequence number. StoreUnavailable."""
         data = b"".join(result.encode() for result in results)
         await self._store.put(self._key(sequence), data)
 
     async def list_keys(self) -> list[str]:
-        """All objects of results, in the order in which they count. StoreUnavailable."""
+        """Keys of all result objects, in their order. StoreUnavailable."""
         prefix = self._folder + _RECORDS_FOLDER
         return [entry.key async for entry in self._store.list_entries(prefix)]
 
     async def write_list(self, keys: Sequence[str]) -> ObjectRef:
-        """Stores the list of what the Files are made of. StoreUnavailable.
+        """Store the list of keys that the Files are made from. StoreUnavailable.
 
-        It is named by what it says: none that a status may name is ever written over.
+        Its key contains its digest, so that a list that a status refers to is never overwritten.
         """
         data = "\n".join(keys).encode()
         digest = hashlib.sha256(data).hexdigest()
@@ -111,17 +111,14 @@ class ResultsFolder:
         return ObjectRef(key=key, bytes=len(data), sha256=digest)
 
     async def read_list(self, ref: ObjectRef) -> list[str]:
-        """The keys that a list names. ObjectMissing, StoreUnavailable, RecordsDamaged."""
+        """The keys in a list. ObjectMissing, StoreUnavailable, RecordsDamaged."""
         data = await self._store.get(ref.key)
         if hashlib.sha256(data).hexdigest() != ref.sha256:
             raise RecordsDamaged("the list of results is not the one that was stored")
         return data.decode().split("\n") if data else []
 
     async def read(self, keys: Sequence[str]) -> AsyncGenerator[LineResult, None]:
-        """All records of these objects, streamed.
-
-        ObjectMissing, StoreUnavailable, RecordsDamaged.
-        """
+        """Stream all results. ObjectMissing, StoreUnavailable, RecordsDamaged."""
         for key in keys:
             rest = b""
             async with aclosing(self._store.stream(key)) as chunks:
@@ -134,7 +131,7 @@ class ResultsFolder:
                 raise RecordsDamaged("an object of results ends within a record")
 
     async def remove(self) -> None:
-        """Removes all of it. StoreUnavailable: some may be left."""
+        """Remove all results. StoreUnavailable: some may be left."""
         keys = [entry.key async for entry in self._store.list_entries(self._folder)]
         await self._store.delete_many(keys)
 
@@ -143,18 +140,18 @@ class ResultsFolder:
 
 
 def read_sequence(key: str) -> int:
-    """The number of an object of results."""
+    """The sequence number of a result object."""
     return int(key.rpartition("/")[2].partition("-")[0])
 
 
 async def read_pieces(
     store: ObjectStore, segments: Sequence[ObjectRef], wait: Wait | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """The bytes of an input, piece by piece.
+    """Stream an input in pieces, verified: the last piece of a segment follows its digest check.
 
-    No connection is held from one to the next, since hours may pass between them. With `wait` a
-    piece is asked for again after it where the store is away. A segment's last piece comes once all
-    of it agrees with its digest. ContentDamaged, ObjectMissing, StoreUnavailable.
+    No connection stays open between pieces, since hours may pass. With `wait`, a piece is requested
+    again after `wait` where the store is unavailable. ContentDamaged, ObjectMissing,
+    StoreUnavailable.
     """
     for place, segment in enumerate(segments):
         start, check = 0, Check(segment)
@@ -179,14 +176,14 @@ async def read_pieces(
 async def read_lines(
     store: ObjectStore, segments: Sequence[ObjectRef], wait: Wait | None = None
 ) -> AsyncGenerator[Line, None]:
-    """The lines of an input that are not blank, as `read_pieces` reads it."""
+    """Stream the lines of an input that are not blank; as `read_pieces`."""
     splitter = LineSplitter()
     async with aclosing(read_pieces(store, segments, wait)) as pieces:
         async for piece in pieces:
             for start in range(0, len(piece), STEP_BYTES):
                 for line in splitter.feed(piece[start : start + STEP_BYTES]):
                     yield line
-                # whoever takes the lines may never have to wait: everything else has its turn here
+                # a consumer that never waits would block the event loop
                 await asyncio.sleep(0)
     for line in splitter.end():
         yield line
@@ -195,12 +192,12 @@ async def read_lines(
 async def merge(
     lines: AsyncIterator[Line],
     results: AsyncIterator[LineResult],
-    tell_unrun: Callable[[Line], Awaitable[LineResult]],
+    render_unrun: Callable[[Line], Awaitable[LineResult]],
 ) -> AsyncGenerator[LineResult, None]:
-    """One result for each line, in their order; `tell_unrun` makes that of one that has none.
+    """One result for each line, in order; `render_unrun` makes those of lines without one.
 
-    What waits for an earlier line is in memory: as much as a run lets lines get ahead of the oldest
-    one under way.
+    Results that wait for an earlier line are in memory: at most as many as the run lets get ahead
+    of its oldest line.
     """
     waiting: dict[int, LineResult] = {}
     is_more, unrun = True, 0
@@ -215,14 +212,14 @@ async def merge(
             unrun += 1
             if unrun % STEP_LINES == 0:
                 await asyncio.sleep(0)
-            found = await tell_unrun(line)
+            found = await render_unrun(line)
         yield found
 
 
 async def join_results(
     results: AsyncIterator[LineResult], *, succeeded: bool, count: Callable[[], None]
 ) -> AsyncGenerator[bytes, None]:
-    """The bytes of the output or the error file; `count` is called for each of its lines."""
+    """Stream the output or the error file; `count` is called for each of its lines."""
     parts: list[bytes] = []
     size = 0
     async for result in results:

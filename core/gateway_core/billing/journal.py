@@ -69,6 +69,24 @@ class CallRecord:
         )
 
 
+_AMOUNTS = ("micros", "input_tokens", "output_tokens", "cached_tokens")
+_NAMES = {
+    "call": "call",
+    "account": "accountName",
+    "time": "time",
+    "key_name": "keyName",
+    "guardrail_names": "guardrailNames",
+    "model_id": "modelId",
+    "operation": "operation",
+    "micros": "micros",
+    "failed": "failed",
+    "input_tokens": "inputTokens",
+    "output_tokens": "outputTokens",
+    "cached_tokens": "cachedTokens",
+}
+"""Fields of a record and their names in the JSON; `reached` is stored inverted, as `unreached`."""
+
+
 @dataclass(frozen=True, slots=True)
 class JournalObject:
     """The records that one process wrote at one time."""
@@ -124,51 +142,22 @@ def find_missing(sequences: Sequence[int], most: int) -> list[int]:
 
 
 def _encode(record: CallRecord) -> dict[str, Any]:
-    part = {
-        "call": record.call,
-        "accountName": record.account,
-        "time": record.time.astimezone(UTC).isoformat(),
-        "keyName": record.key_name,
-        "guardrailNames": list(record.guardrail_names),
-        "modelId": record.model_id,
-        "operation": record.operation,
-        "micros": record.micros,
-        "failed": record.failed,
-        "unreached": not record.reached,
-        "inputTokens": record.input_tokens,
-        "outputTokens": record.output_tokens,
-        "cachedTokens": record.cached_tokens,
-    }
+    part = {name: getattr(record, field) for field, name in _NAMES.items()}
+    part["time"] = record.time.astimezone(UTC).isoformat()
+    part["unreached"] = not record.reached
     return {name: value for name, value in part.items() if value}
 
 
 def _decode(part: Any) -> CallRecord:
-    amounts = {
-        field: part.get(name, 0)
-        for field, name in (
-            ("micros", "micros"),
-            ("input_tokens", "inputTokens"),
-            ("output_tokens", "outputTokens"),
-            ("cached_tokens", "cachedTokens"),
-        )
-    }
-    if any(type(amount) is not int or amount < 0 for amount in amounts.values()):
+    values = {field: part[name] for field, name in _NAMES.items() if name in part}
+    amounts = [values[field] for field in _AMOUNTS if field in values]
+    if any(type(amount) is not int or amount < 0 for amount in amounts):
         raise ValueError("an amount is not a number")
-    time = datetime.fromisoformat(part["time"])
-    if time.tzinfo is None:
+    values["time"] = datetime.fromisoformat(part["time"])
+    if values["time"].tzinfo is None:
         raise ValueError("a time has no zone")
-    return CallRecord(
-        call=part["call"],
-        account=part["accountName"],
-        time=time,
-        key_name=part.get("keyName"),
-        guardrail_names=tuple(part.get("guardrailNames", ())),
-        model_id=part["modelId"],
-        operation=part["operation"],
-        failed=part.get("failed", False),
-        reached=not part.get("unreached", False),
-        **amounts,
-    )
+    values["guardrail_names"] = tuple(part.get("guardrailNames", ()))
+    return CallRecord(**values, reached=not part.get("unreached", False))
 
 
 PAUSE_SECONDS = 0.75

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from typing import Any
 
 from gateway_core.api.batch import GatewayBatch
@@ -22,6 +23,7 @@ from gateway_core.billing.spending import SpentSum, shares_entries
 from gateway_core.billing.usage import Balance, sum_usage
 from gateway_core.billing.usage_store import list_usage, select_unaggregated
 from gateway_core.billing.windows import number_day
+from gateway_core.concurrency import SingleFlight
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesUnavailable, VersionExpired
 from gateway_core.kube.lists import list_all
@@ -73,19 +75,14 @@ class Rebuilder:
         self._journal = journal
         self._counters = counters
         self._slots = asyncio.Semaphore(MOST_AT_ONCE)
-        self._running: dict[str, asyncio.Task[bool]] = {}
+        self._running = SingleFlight[bool]()
 
     async def rebuild(self, account: str) -> bool:
         """Rebuild as `rebuild_ledger` does; concurrent calls for an account share one rebuild.
 
         It continues if its caller is cancelled.
         """
-        task = self._running.get(account)
-        if task is None:
-            task = asyncio.create_task(self._run(account))
-            self._running[account] = task
-            task.add_done_callback(lambda _: self._running.pop(account, None))
-        return await asyncio.shield(task)
+        return await self._running.run(account, partial(self._run, account))
 
     async def _run(self, account: str) -> bool:
         waited = self._slots.locked()

@@ -17,7 +17,7 @@ _MILLION = 1_000_000
 
 
 class Unit(StrEnum):
-    """What a price can be of."""
+    """Units that a price can be for."""
 
     CALL = "call"
     SECOND = "second"
@@ -27,9 +27,9 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a call has made, or in a bound what it may make at most; None where nobody says.
+    """Amounts that a call has used, or may use at most (a bound); None where unknown.
 
-    `cached_tokens` are those of `input_tokens` that were read from the provider's cache.
+    `cached_tokens` are the part of `input_tokens` read from the provider's cache.
     """
 
     resolution: str = ANY_RESOLUTION
@@ -41,7 +41,7 @@ class Usage:
 
 
 def bound_task(values: Mapping[str, Any]) -> Usage:
-    """The most that a task with these values (defaults applied) makes."""
+    """The bound of a task with these values (defaults applied)."""
     seconds = values.get("duration_seconds")
     return Usage(
         resolution=str(values.get("output_resolution", ANY_RESOLUTION)),
@@ -50,25 +50,25 @@ def bound_task(values: Mapping[str, Any]) -> Usage:
 
 
 def floor_moment(now: datetime) -> datetime:
-    """The whole second that a call's price is looked up by, which is also what clients are told."""
+    """The whole second at which a call's price is looked up, which clients also see."""
     return now.astimezone(UTC).replace(microsecond=0)
 
 
 def select_price(prices: Iterable[Price], at: datetime) -> Price | None:
-    """The price in force at `at` (aware): the one that took effect last."""
+    """The price in force at `at` (aware): the latest that has taken effect."""
     in_force = [price for price in prices if effective_time(price) <= at]
     return max(in_force, key=effective_time, default=None)
 
 
 def effective_time(price: Price) -> datetime:
-    """When a price takes effect; the epoch for one that has always been in force."""
+    """When a price takes effect; the epoch for one without a time."""
     if price.effective_time is None:
         return datetime.fromtimestamp(0, UTC)
     return datetime.fromisoformat(price.effective_time)
 
 
 def list_units(price: Price) -> tuple[Unit, ...]:
-    """What a price is of, in the order of `Unit`."""
+    """Units of a price, in the order of `Unit`."""
     tokens = (
         price.input_per_million_micros,
         price.output_per_million_micros,
@@ -84,7 +84,7 @@ def list_units(price: Price) -> tuple[Unit, ...]:
 
 
 def find_second_price(price: Price, resolution: str) -> int | None:
-    """Micro-dollars a second at a resolution; None where the price says nothing of it."""
+    """Micro-dollars a second at a resolution; None where the price has none."""
     rates = {rate.resolution: rate.micros for rate in price.per_second or ()}
     return rates.get(resolution, rates.get(ANY_RESOLUTION))
 
@@ -97,28 +97,26 @@ def find_cached_price(price: Price) -> int | None:
 
 
 def quote(price: Price, bound: Usage) -> int:
-    """Micro-dollars that a call within `bound` cannot exceed: what is quoted and reserved.
+    """The most micro-dollars of a call within `bound`: the amount quoted and reserved.
 
-    Raises:
-        LookupError: the price is of something that the bound says nothing of, or has no rate for
-            the bound's resolution.
+    LookupError where the price has a unit that the bound lacks, or no rate for its resolution.
     """
-    # nobody knows yet how much of the input comes from a cache: whatever is dearer is assumed
+    # how much of the input comes from a cache is unknown before the call: assume the dearer case
     dearer = (find_cached_price(price) or 0) > (price.input_per_million_micros or 0)
     cached = (bound.input_tokens or 0) if dearer else 0
     return _sum_up(price, replace(bound, cached_tokens=cached))
 
 
 def charge(price: Price | None, bound: Usage, used: Usage, *, reserved: int) -> int:
-    """Micro-dollars for what was made: `reserved` for all of `bound`, less for less, never more.
+    """Micro-dollars for `used`: `reserved` for all of `bound`, less for less, never more.
 
-    `price` is the one of the time of the call, `bound` what it was reserved by. What `used` does
-    not tell, or cannot be, counts as the bound. Where the price is not the one it was reserved at
-    (it was edited, the model is gone), the reservation is due in the proportion of what was made.
+    `price` is that of the call's time, `bound` the one that `reserved` was quoted for. Unknown or
+    impossible amounts of `used` count as the bound's. Where the price has changed since (it was
+    edited, the model is gone), the reservation is charged in proportion to the use.
     """
     made = _complete(used, bound)
     if _is_whole(made, bound):
-        # a price that has been edited since changes nothing for a call that made all it promised
+        # a call that used its whole bound costs its reservation, whatever the price is by now
         return reserved
     try:
         if price is not None and quote(price, bound) == reserved:
@@ -129,9 +127,9 @@ def charge(price: Price | None, bound: Usage, used: Usage, *, reserved: int) -> 
 
 
 def _find_share(made: Usage, bound: Usage) -> Fraction:
-    """How much of `bound` was made, 0 to 1: the largest share of any of its amounts.
+    """The used part of `bound`, 0 to 1: the largest of its amounts' parts.
 
-    How the reservation was divided among them nobody knows any more; no division makes it more.
+    How the reservation was divided among the amounts is unknown, and no division gives more.
     """
     amounts = (
         (made.seconds, bound.seconds),
@@ -144,7 +142,7 @@ def _find_share(made: Usage, bound: Usage) -> Fraction:
 
 
 def _sum_up(price: Price, usage: Usage) -> int:
-    """The whole of a call, rounded up."""
+    """Total micro-dollars, rounded up."""
     total = Fraction(price.per_call_micros or 0)
     if price.per_second:
         rate = find_second_price(price, usage.resolution)
@@ -172,18 +170,18 @@ def _need(amount: T | None, what: str) -> T:
 
 
 def _complete(used: Usage, bound: Usage) -> Usage:
-    """`used`, with what it does not tell from `bound`. It was made at the resolution asked for."""
-    told = {}
+    """`used` with unknown amounts from `bound`, at the requested resolution."""
+    amounts = {}
     for name in ("seconds", "images", "input_tokens", "output_tokens"):
         amount = getattr(used, name)
-        told[name] = getattr(bound, name) if amount is None or amount < 0 else amount
-    return replace(bound, **told, cached_tokens=max(0, used.cached_tokens))
+        amounts[name] = getattr(bound, name) if amount is None or amount < 0 else amount
+    return replace(bound, **amounts, cached_tokens=max(0, used.cached_tokens))
 
 
 def _is_whole(made: Usage, bound: Usage) -> bool:
-    """Whether there is nothing to charge less for. Of tokens nobody knows before: they are bounds.
+    """Whether the call used its whole bound. Never for tokens, whose bounds are estimates.
 
-    Seconds and images are exact: a call is asked for so many.
+    Seconds and images are exact: the request asks for that many.
     """
     if bound.input_tokens is not None or bound.output_tokens is not None:
         return False

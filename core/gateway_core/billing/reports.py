@@ -34,7 +34,7 @@ def read_day(usage: Mapping[str, Any]) -> Iterator[Amounts]:
     key shows it; their requests are unknown, and stay in the line without names.
     """
     status = usage.get("status") or {}
-    told, others = Counter[str](), list[Amounts]()
+    assigned, others = Counter[str](), list[Amounts]()
     for row in status.get("rows") or ():
         line = Amounts(
             day=usage["spec"]["day"],
@@ -49,13 +49,13 @@ def read_day(usage: Mapping[str, Any]) -> Iterator[Amounts]:
         if line.key_name is None and line.model_id is None:
             others.append(line)
             continue
-        told[line.key_name or ""] += line.micros
+        assigned[line.key_name or ""] += line.micros
         yield line
     for line in others:
         left = line.micros
         for entry in status.get("spent") or ():
             kind, _, name = entry["subject"].partition("/")
-            micros = min(entry.get("chargedMicros", 0) - told[name], left)
+            micros = min(entry.get("chargedMicros", 0) - assigned[name], left)
             if kind == "key" and name != "*" and micros > 0:
                 left -= micros
                 yield Amounts(day=line.day, key_name=name, micros=micros)

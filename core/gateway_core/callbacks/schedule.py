@@ -1,4 +1,4 @@
-"""When a callback is attempted, and what an answer means (contract §11.3, §11.4). Pure."""
+"""Schedule of callback attempts and meaning of responses (contract §11.3, §11.4). Pure."""
 
 from collections.abc import Sequence
 from datetime import UTC
@@ -6,9 +6,9 @@ from email.utils import parsedate_to_datetime
 from enum import Enum
 
 SCHEDULE = (0.0, 5.0, 30.0, 120.0, 600.0, 1800.0, 7200.0, 18000.0, 36000.0)
-"""Seconds after the terminal state, and then after each attempt: about 18 hours in all."""
+"""Seconds after the terminal state, then after each attempt: about 18 hours in total."""
 JITTER = 0.1
-"""Share by which a delay is longer or shorter, so that a receiver's return is no stampede."""
+"""Random part of a delay, so that callbacks do not all return to a receiver at once."""
 MOST_RETRY_AFTER = 3600.0
 
 
@@ -21,17 +21,17 @@ class State:
 
 
 class Verdict(Enum):
-    """What an attempt came to."""
+    """Result of an attempt."""
 
     DELIVERED = "delivered"
-    FAILED = "failed"  # again, while the schedule lasts
-    REFUSED = "refused"  # the receiver wants no more of this task
+    FAILED = "failed"  # to be repeated while the schedule lasts
+    REFUSED = "refused"  # the receiver wants no further attempts for this task
 
 
 def judge(status: int | None) -> Verdict:
-    """The verdict on an answer's HTTP status; None where there was no answer.
+    """The verdict on a response's HTTP status; None without a response.
 
-    Only 2xx is success: a redirect is a failure like any other, and never followed.
+    Only 2xx is success; redirects are failures and never followed.
     """
     if status is not None and 200 <= status <= 299:
         return Verdict.DELIVERED
@@ -41,9 +41,9 @@ def judge(status: int | None) -> Verdict:
 def find_delay(
     schedule: Sequence[float], attempts: int, *, retry_after: float | None, jitter: float
 ) -> float | None:
-    """Seconds to the attempt after `attempts` have been made; None if there is none left.
+    """Seconds from attempt number `attempts` to the next; None after the last.
 
-    A `retry_after` replaces a shorter delay. `jitter` is between -1 and 1.
+    `retry_after` replaces a shorter delay. `jitter` is between -1 and 1.
     """
     if attempts >= len(schedule):
         return None
@@ -52,9 +52,9 @@ def find_delay(
 
 
 def read_retry_after(status: int | None, header: str | None, now: float) -> float | None:
-    """The seconds a receiver asks for with a 429 or 503, at most an hour; None if it does not.
+    """Seconds of a `Retry-After` header on a 429 or 503, at most an hour; None without one.
 
-    `header` is whole seconds or an HTTP date, `now` Unix seconds. What is neither counts as absent.
+    `header` is whole seconds or an HTTP date, else it counts as absent; `now` is Unix seconds.
     """
     if status not in (429, 503) or header is None:
         return None

@@ -1,7 +1,7 @@
-"""Standard Webhooks: a message's id, its signature, and the secrets it is made with (§11.2).
+"""Standard Webhooks: message ids, signatures and their secrets (contract §11.2). Pure.
 
-Pure. Receivers check what is made here with `standardwebhooks` or an OpenAI SDK. No text of an
-error shows anything of a secret.
+Receivers verify with `standardwebhooks` or an OpenAI SDK. Error texts never show any part of a
+secret.
 """
 
 import base64
@@ -10,9 +10,9 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 
-SECRET_PREFIX = "whsec_"  # noqa: S105 - what every secret begins with
+SECRET_PREFIX = "whsec_"  # noqa: S105 - a prefix, not a secret
 LEAST_SECRET, MOST_SECRET = 24, 64
-"""Bytes of a secret, by the standard."""
+"""Bytes of a secret according to the standard."""
 
 
 class BadSecret(ValueError):
@@ -25,7 +25,7 @@ class BadSecret(ValueError):
 
 
 def read_secret(text: str) -> bytes:
-    """The key in `whsec_…`. BadSecret."""
+    """The key of a `whsec_…` secret. BadSecret."""
     text = text.strip()
     if not text.startswith(SECRET_PREFIX):
         raise BadSecret
@@ -39,10 +39,10 @@ def read_secret(text: str) -> bytes:
 
 
 def make_message_id(task_uid: str) -> str:
-    """`msg_…` of a task's one terminal event: the same at every attempt and redelivery.
+    """The `msg_…` id of a task's terminal event, the same in every attempt and redelivery.
 
-    Made of the uid, so that it needs no write before the first attempt; the uid itself, which
-    providers are given, cannot be read from it.
+    Derived from the uid, so that no write is needed before the first attempt; hashed, since
+    providers know the uid.
     """
     digest = hashlib.sha256(b"terminal event\0" + task_uid.encode()).digest()
     return "msg_" + base64.b32encode(digest)[:26].decode().lower()
@@ -51,7 +51,7 @@ def make_message_id(task_uid: str) -> str:
 def sign(keys: Sequence[bytes], message_id: str, timestamp: int, body: bytes) -> str:
     """The value of `webhook-signature`: one signature for each key, newest first.
 
-    Separated by one space, each with exactly one comma: verifiers split naïvely.
+    Separated by one space, with exactly one comma each: verifiers split on these.
     """
     signed = f"{message_id}.{timestamp}.".encode() + body
     digests = (hmac.digest(key, signed, hashlib.sha256) for key in keys)
@@ -61,7 +61,7 @@ def sign(keys: Sequence[bytes], message_id: str, timestamp: int, body: bytes) ->
 def make_headers(
     keys: Sequence[bytes], message_id: str, timestamp: int, body: bytes
 ) -> dict[str, str]:
-    """All headers of an attempt; `timestamp` is Unix seconds of this one."""
+    """Headers of an attempt; `timestamp` is its time in Unix seconds."""
     return {
         "Content-Type": "application/json",
         "User-Agent": "gateway-callback/1",

@@ -1,4 +1,4 @@
-"""Files: limits, names, expiry and rendering (pure), and creating and deleting their objects."""
+"""Files: limits, names, expiry and rendering (pure), creation and deletion of their objects."""
 
 import asyncio
 import unicodedata
@@ -40,19 +40,19 @@ MOST_NAME_BYTES = 255
 
 Purpose = Literal["user_data", "batch"]
 PURPOSES: tuple[Purpose, ...] = ("user_data", "batch")
-"""What a client may make; `batch_output` is the gateway's alone."""
+"""Purposes that clients may set; `batch_output` is reserved for the gateway."""
 SHOWN_PURPOSES = (*PURPOSES, "batch_output")
 DIRECT_LIMITS: Mapping[Purpose, int] = {
     "user_data": USER_DATA_BYTES,
     "batch": DIRECT_BATCH_BYTES,
 }
-"""Bytes of one that is made by one request (§3.2)."""
+"""Most bytes of a file that is created by one request (§3.2)."""
 _DEFAULT_SECONDS: Mapping[Purpose, int] = {"batch": LONGEST_SECONDS}
 
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """What is told of a file. Times are Unix seconds; `expires_at` None for never."""
+    """Fields of a file on the wire. Times are Unix seconds; `expires_at` None for never."""
 
     name: str
     account: str
@@ -63,18 +63,18 @@ class FileRecord:
     expires_at: int | None
 
     def is_gone(self, now: float) -> bool:
-        """Whether its life is over by the clock; the operator removes it when it comes to it."""
+        """Whether the file has expired; the operator removes it some time later."""
         return self.expires_at is not None and now >= self.expires_at
 
 
 def read_file(obj: Mapping[str, Any]) -> FileRecord | None:
-    """The record of a GatewayFile; None of one that is being deleted."""
+    """The record of a GatewayFile; None while it is being deleted."""
     meta, request = obj["metadata"], obj["spec"]["request"]
     if meta.get("deletionTimestamp"):
         return None
     return FileRecord(
         name=meta["name"],
-        # a process holds one of these for every file: what is alike is held once
+        # interned: a process keeps a record of every file
         account=intern(request["accountName"]),
         purpose=intern(request["purpose"]),
         filename=request["filename"],
@@ -85,9 +85,9 @@ def read_file(obj: Mapping[str, Any]) -> FileRecord | None:
 
 
 def find_expiry(obj: Mapping[str, Any]) -> int | None:
-    """From when on a GatewayFile is gone, in Unix seconds; None for never.
+    """Expiry of a GatewayFile in Unix seconds; None for never.
 
-    Counted from the creation where a life was asked for, so that it is that life exactly (§3.1).
+    A requested lifetime counts from the creation, so that it is exact (§3.1).
     """
     request = obj["spec"]["request"]
     life = request.get("expiresAfterSeconds")
@@ -98,12 +98,12 @@ def find_expiry(obj: Mapping[str, Any]) -> int | None:
 
 
 def find_life(purpose: Purpose, asked: int | None) -> int | None:
-    """Seconds that a file lives: as asked for, else by its purpose; None for ever (§3.1)."""
+    """Lifetime of a file in seconds, as requested or by its purpose; None for ever (§3.1)."""
     return _DEFAULT_SECONDS.get(purpose) if asked is None else asked
 
 
 def render_file(record: FileRecord) -> dict[str, Any]:
-    """The File object (§3, annex B.1). Nothing is processed later, so it always is `processed`."""
+    """The File object (§3, annex B.1). Files need no processing: the status is constant."""
     return {
         "id": name_to_id(record.name),
         "object": "file",
@@ -118,9 +118,9 @@ def render_file(record: FileRecord) -> dict[str, Any]:
 
 
 def clean_filename(text: str) -> str:
-    """The last part of a path, without control characters, of at most 255 bytes (§3.3).
+    """The last part of a path without control characters, at most 255 bytes (§3.3).
 
-    `file` where nothing is left of it.
+    `file` if that is empty.
     """
     last = text.replace("\\", "/").rpartition("/")[2]
     kept = "".join(c for c in last if unicodedata.category(c) not in ("Cc", "Cs")).strip()
@@ -139,7 +139,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFile:
-    """A file that is to be: its bytes are stored. `life` is seconds, None for ever."""
+    """A file to create, whose bytes are stored. `life` is seconds, None for ever."""
 
     name: str
     account: str
@@ -156,7 +156,7 @@ class NewFile:
 
 
 def build_file(new: NewFile, now: float) -> Object:
-    """The object to be created; `now` is Unix seconds."""
+    """The GatewayFile to create; `now` is Unix seconds."""
     notes = {REQUEST_ID_ANNOTATION: new.request_id} if new.request_id else {}
     optional = {
         "keyName": new.key_name,
@@ -213,13 +213,9 @@ class FileRecorder:
         return made
 
     async def delete(self, obj: Object, *, exact: bool = True) -> None:
-        """Deletes the very version that was read, and is sure of it when it returns.
+        """Delete the version that was read; without `exact`, any version of that object (uid).
 
-        Without `exact` it deletes any version of that very object.
-
-        Raises:
-            WriteConflict: it has changed since; read it anew.
-            KubernetesUnavailable, WriteOutcomeUnknown: as the port has them.
+        Raises WriteConflict where it has changed since, KubernetesUnavailable, WriteOutcomeUnknown.
         """
         meta = obj["metadata"]
         version = meta["resourceVersion"] if exact else ""
@@ -227,16 +223,13 @@ class FileRecorder:
             GatewayFile.plural, meta["name"], uid=meta["uid"], version=version
         )
         if left is None:
-            # without a finalizer it was gone at once, and the answer tells no version
+            # without a finalizer it is gone at once, and the response has no version
             await self.note_gone(obj)
         else:
             await self._note(left)
 
     async def note_gone(self, obj: Object) -> None:
-        """Tells the lists of other processes that `obj` is gone, in whatever version that was.
-
-        Raises KubernetesUnavailable.
-        """
+        """Note for other processes' lists that `obj` is gone. KubernetesUnavailable."""
         page = await self._kube.list_page(GatewayFile.plural, limit=1, metadata_only=True)
         meta = {**obj["metadata"], "resourceVersion": page.resource_version}
         await self._note({**obj, "metadata": meta})
@@ -269,10 +262,7 @@ class FileRecorder:
             ) from error
 
     async def _note(self, obj: Object) -> None:
-        """Tells the lists of other processes, of what is in lists.
-
-        What cannot be told they learn by their watches.
-        """
+        """Note the version for lists of other processes, whose watches may be behind."""
         request, version = obj["spec"]["request"], obj["metadata"]["resourceVersion"]
         if request["purpose"] == "temporary":
             return

@@ -16,7 +16,7 @@ from gateway_core.api.errors import InvalidRequest, NotFound, TooLarge
 from gateway_core.api.ids import PART_PREFIX, IdMint, Ownership
 from gateway_core.api.resource import Object, part_key, receipt_key, upload_folder
 from gateway_core.api.upload import MOST_PARTS, PartRef
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.concurrency import FairSemaphore, map_bounded
 from gateway_core.failpoints import NO_FAILPOINTS, Failpoints
 from gateway_core.files.quota_counters import StorageStale, StorageUnavailable
 from gateway_core.files.uploads import MOST_PART_BYTES, count_room
@@ -29,54 +29,51 @@ from gateway_core.storage.objects import (
 
 
 class PartsStale(StorageStale):
-    """What the Upload's parts take is not known and has to be established; nothing was changed."""
+    """The counts of the Upload's parts are lost and have to be established; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartCaps:
-    """The most parts, and the most bytes of all of them."""
+    """The most parts of an Upload, and their most bytes in total."""
 
     parts: int
     bytes: int
 
 
 class PartLedger(Protocol):
-    """Every method is one atomic step, and raises StorageUnavailable.
+    """Counts of parts and bytes by GatewayUpload, kept for ten minutes after the last change.
 
-    Names are those of GatewayUploads. All is forgotten ten minutes after the last change.
+    Every method is atomic and raises StorageUnavailable.
     """
 
     async def claim(self, account: str, upload: str, part: str, size: int, caps: PartCaps) -> bool:
-        """Counts `size` bytes for `part`, in place of what it had.
-
-        False where a cap would be passed; then it has what it had before. PartsStale.
-        """
+        """Set the bytes of `part`; False, without a change, beyond a cap. PartsStale."""
         ...
 
     async def release(self, account: str, upload: str, part: str) -> None:
-        """Frees what a part has that was not stored; nothing happens where it has nothing."""
+        """Free the bytes of a part that was not stored, if any."""
         ...
 
     async def establish(self, account: str, upload: str, parts: Mapping[str, int]) -> None:
-        """Has the figures be known: `parts` (id -> bytes) are what a listing shows.
+        """Set the counts from a listing, `parts` (id -> bytes).
 
-        Those claimed meanwhile stay, where another process established them first.
+        Claims made meanwhile stay, where another process established the counts first.
         """
         ...
 
     async def forget(self, account: str, upload: str) -> None:
-        """Drops the figures of an Upload that has ended."""
+        """Drop the counts of an Upload that has ended."""
         ...
 
 
 MOST_AT_ONCE = 2
 WAIT_SECONDS = 120.0
-"""How long one waits for a place, and for the same that was asked before it."""
+"""How long a caller waits for a slot, and for an equal earlier call."""
 MOST_KEPT = 1000
 
 
 class PartDigests:
-    """Reads parts through, for one process."""
+    """MD5 of parts in an order, for one process: a few reads at a time, results cached."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -93,7 +90,7 @@ class PartDigests:
             known = self._kept.get(place)
             if known is not None:
                 for part_id in part_ids[:1]:
-                    # they go together, and may have by now
+                    # parts are deleted together, maybe since the result was cached
                     await self._store.head(part_key(account, upload, part_id))
                 return known
             keys = [part_key(account, upload, part_id) for part_id in part_ids]
@@ -131,13 +128,13 @@ def _too_many() -> StoreUnavailable:
 
 
 MOST_READS = 16
-"""How many receipts one completion reads at once."""
+"""Receipts that one completion reads concurrently."""
 _RECEIPT = ".json"
 _log = structlog.get_logger(__name__)
 
 
 class UploadParts:
-    """Parts of all Uploads; whose they are is checked by whoever calls."""
+    """Parts of all Uploads; callers check whose Upload it is."""
 
     def __init__(
         self,
@@ -153,15 +150,15 @@ class UploadParts:
         self._digests = PartDigests(store)
 
     async def add(self, obj: Object, source: AsyncIterator[bytes], expected: int = 0) -> PartRef:
-        """Stores a part of the pending Upload `obj`.
+        """Store a part of the pending Upload `obj`.
 
-        `expected` is what is known of its bytes beforehand, so that nothing is streamed in vain.
+        `expected` is its size as far as known, so that a part without room is refused at once.
 
         Raises:
-            InvalidRequest: `empty_part`, or `too_many_part_bytes` where the Upload has had enough.
+            InvalidRequest: `empty_part`, or `too_many_part_bytes` beyond the Upload's caps.
             TooLarge: it has more than 64 MiB.
             StorageUnavailable, StoreUnavailable: nothing is known to be stored.
-            And whatever `source` raises.
+            Exceptions of `source`.
         """
         part_id = self._mint.mint_random(PART_PREFIX, _whose(obj)[0])
         await self._claim(obj, part_id, min(expected, MOST_PART_BYTES))
@@ -172,7 +169,7 @@ class UploadParts:
             raise
 
     async def discard(self, obj: Object, part_id: str) -> None:
-        """Takes back a part that no client was told of; what cannot be is left to the operator."""
+        """Remove a part that no client knows; where that fails, the operator does so later."""
         account, upload = _whose(obj)
         keys = [receipt_key(account, upload, part_id), part_key(account, upload, part_id)]
         try:
@@ -182,31 +179,24 @@ class UploadParts:
             _log.warning("a part could not be taken back", upload=upload, error=str(error))
 
     async def weigh(self, obj: Object, part_ids: Sequence[str]) -> list[PartRef]:
-        """The parts of these ids, in their order, as their receipts have them.
+        """Read the receipts of these parts, in their order.
 
-        Raises NotFound, `part_not_found`, where one of them is no part of this Upload;
-        StoreUnavailable.
+        Raises NotFound, `part_not_found`, where one is no part of this Upload; StoreUnavailable.
         """
         account, upload = _whose(obj)
         for part_id in part_ids:
-            # before it becomes a place in the store
+            # before it becomes a part of a store key
             if self._mint.check(PART_PREFIX, account, part_id) is not Ownership.MINTED:
                 raise _unknown_part()
-        slots = asyncio.Semaphore(MOST_READS)
 
         async def read(part_id: str) -> PartRef:
-            async with slots:
-                raw = await self._store.get(receipt_key(account, upload, part_id))
+            raw = await self._store.get(receipt_key(account, upload, part_id))
             return PartRef(id=part_id, **orjson.loads(raw))
 
         try:
-            async with asyncio.TaskGroup() as group:
-                reads = [group.create_task(read(part_id)) for part_id in part_ids]
-        except* ObjectMissing:
+            return await map_bounded(MOST_READS, read, part_ids)
+        except ObjectMissing:
             raise _unknown_part() from None
-        except* StoreUnavailable as errors:
-            raise StoreUnavailable(str(errors.exceptions[0])) from errors
-        return [task.result() for task in reads]
 
     async def digest_md5(self, obj: Object, part_ids: Sequence[str]) -> bytes:
         """The MD5 of the parts in this order. ObjectMissing, StoreUnavailable."""
@@ -264,7 +254,7 @@ class UploadParts:
 
 
 async def _read_first(source: AsyncIterator[bytes]) -> bytes:
-    """The first bytes of a part, before anything is stored. InvalidRequest if there are none."""
+    """The first bytes of a part. InvalidRequest if there are none."""
     async for chunk in source:
         if chunk:
             return chunk

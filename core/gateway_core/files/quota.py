@@ -1,13 +1,14 @@
-"""What an account stores, claimed within its limits, and made again from the record when lost.
+"""Storage quota of accounts: claims within their limits, rebuilt from the objects when lost.
 
-Used by whoever makes files and uploads: claim what is about to be recorded, write the object, then
-confirm it. Limits are bytes of the pool (contract §3.2, §2.5).
+To create a file or upload: claim its bytes, create the object, confirm the claim. Limits are bytes
+of a pool (contract §3.2, §2.5).
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 
 import structlog
@@ -16,6 +17,7 @@ from gateway_core.api.errors import TooLarge, Unavailable
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.resource import Object
 from gateway_core.api.upload import GatewayUpload
+from gateway_core.concurrency import SingleFlight
 from gateway_core.files.quota_counters import (
     Pool,
     StorageLedger,
@@ -25,19 +27,21 @@ from gateway_core.files.quota_counters import (
 )
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesError, VersionExpired
+from gateway_core.kube.lists import list_all
 
 WAIT_SECONDS = 5.0
-"""How long a caller waits for a pool to be made again."""
+"""How long a caller waits for the rebuild of a pool."""
 PAUSE_SECONDS = 0.1
 MOST_AT_ONCE = 4
 _ATTEMPTS = 4
 _RETRY_SECONDS = 5
+_PURPOSE = "spec.request.purpose"
 
 _log = structlog.get_logger(__name__)
 
 
 class StorageFull(TooLarge):
-    """The account's storage does not hold it (contract §3.2); `most` files, if that is why."""
+    """The storage limit would be exceeded (contract §3.2), or the number of files, `most`."""
 
     code = "storage_limit_exceeded"
 
@@ -49,11 +53,11 @@ class StorageFull(TooLarge):
         )
 
 
-class StorageGate:
-    """Claims for one process and event loop; rebuilds a few pools at a time.
+class StorageQuota:
+    """Claims of one process and event loop; rebuilds a few pools at a time.
 
-    `most` is how many files and uploads an account may have in a pool, whatever they take.
-    Raises Unavailable where what an account stores is not known and cannot be made again in time.
+    `most` is the number of files and uploads that an account may have in a pool. Raises Unavailable
+    where the pool is unknown and cannot be rebuilt in time.
     """
 
     def __init__(
@@ -66,10 +70,10 @@ class StorageGate:
         self._ledger = ledger
         self._most = most
         self._slots = asyncio.Semaphore(MOST_AT_ONCE)
-        self._running: dict[tuple[str, Pool], asyncio.Task[None]] = {}
+        self._running = SingleFlight[None]()
 
     async def claim(self, account: str, pool: Pool, member: str, size: int, limit: int) -> None:
-        """Counts `size` bytes for `member`, once however often it is claimed. StorageFull."""
+        """Claim `size` bytes for `member`, idempotently. StorageFull."""
         deadline, most = time.monotonic() + WAIT_SECONDS, self._most.get(pool)
         while True:
             try:
@@ -83,14 +87,14 @@ class StorageGate:
                 raise StorageFull(await self._read_reached(account, pool))
 
     async def check_room(self, account: str, pool: Pool, size: int, limit: int) -> None:
-        """Whether a file of `size` bytes more would fit, before they are read. StorageFull."""
+        """Check room for `size` bytes before they are received. StorageFull."""
         used = await self.read_used(account, pool)
         reached = self._find_reached(pool, used)
         if reached is not None or used.bytes + size > limit:
             raise StorageFull(reached)
 
     async def read_used(self, account: str, pool: Pool) -> Used:
-        """What the pool has."""
+        """Bytes and members of the pool."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             try:
@@ -101,78 +105,72 @@ class StorageGate:
                 raise _refuse(account, error) from error
 
     async def confirm(self, account: str, pool: Pool, member: str, size: int, limit: int) -> None:
-        """Makes sure of a claim after its object was created.
+        """Confirm a claim after its object was created.
 
-        StorageFull where it was lost and nothing is left: then the object has to be deleted again.
+        StorageFull where the claim was lost and there is no room: then delete the object again.
         """
         try:
             if not await self._ledger.confirm(account, pool, member, size, limit):
                 raise StorageFull
         except StorageUnavailable as error:
-            # what is lost with it is made again from the record, where the object is by now
+            # a rebuild finds the object, which exists by now
             _log.warning("a claim was not confirmed", account=account, error=str(error))
 
     async def release(self, account: str, pool: Pool, member: str) -> None:
-        """Frees a claim whose object was not made or is deleted; the operator does what fails."""
+        """Free a claim without an object; where that fails, the operator does so later."""
         try:
             await self._ledger.release(account, pool, member)
         except StorageUnavailable as error:
             _log.warning("a claim was not released", account=account, error=str(error))
 
     async def move(self, account: str, pool: Pool, member: str, to: str) -> None:
-        """Has a claim stand under another name; the operator does what fails."""
+        """Rename a claim; where that fails, the operator does so later."""
         try:
             await self._ledger.move(account, pool, member, to)
         except StorageUnavailable as error:
             _log.warning("a claim was not moved", account=account, error=str(error))
 
     def _find_reached(self, pool: Pool, used: Used) -> int | None:
-        """How many members the pool may have, if it has as many."""
+        """The pool's most members, if it has as many."""
         most = self._most.get(pool)
         return most if most is not None and used.members >= most else None
 
     async def _read_reached(self, account: str, pool: Pool) -> int | None:
-        """The same of a pool that has refused a claim, as far as can be told now."""
+        """The pool's most members if that is why it refused a claim, as far as known."""
         try:
             return self._find_reached(pool, await self._ledger.read_used(account, pool))
         except (StorageStale, StorageUnavailable):
             return None
 
     async def _wait_for(self, account: str, pool: Pool, deadline: float) -> None:
-        """Returns when there was a rebuild that this process made or waited for. Unavailable."""
-        task = self._running.get((account, pool))
-        if task is None:
-            task = asyncio.create_task(self._run(account, pool))
-            self._running[account, pool] = task
-            task.add_done_callback(lambda _: self._running.pop((account, pool), None))
+        """Wait for one rebuild, by this or another process. Unavailable."""
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
-                # it goes on if its caller gives up
-                await asyncio.shield(task)
+                await self._running.run((account, pool), partial(self._run, account, pool))
         except (TimeoutError, KubernetesError, StorageUnavailable) as error:
             raise _refuse(account, error) from error
 
     async def _run(self, account: str, pool: Pool) -> None:
         async with self._slots:
             if not await rebuild_pool(self._kube, self._ledger, account, pool):
-                # another process is at it, or it is there
+                # another process rebuilds the pool, or has just done so
                 await asyncio.sleep(PAUSE_SECONDS)
 
 
 async def rebuild_pool(
     kube: KubernetesClient, ledger: StorageLedger, account: str, pool: Pool
 ) -> bool:
-    """Makes the pool again from the record; False where another process is at it or it is there.
+    """Rebuild the pool from the objects; False if another process does so, or it is not stale.
 
-    What is created, moved or deleted while the record is read is told to the rebuild by whoever
-    does that (`StorageLedger.confirm`, `move`, `release`). Raises what the ports raise.
+    Changes while the objects are listed reach the rebuild through `StorageLedger.confirm`, `move`
+    and `release`. Raises what `kube` and `ledger` raise.
     """
     token = await ledger.begin_rebuild(account, pool)
     if token is None:
         return False
 
     async def renew() -> None:
-        # many files take longer to read than a rebuild lives on its own
+        # to list many files takes longer than the lease of a rebuild
         if not await ledger.renew_rebuild(account, pool, token):
             raise _Lapsed
 
@@ -181,7 +179,7 @@ async def rebuild_pool(
     except _Lapsed:
         return False
     except BaseException:
-        # a process that cannot read the record must not keep one that can from it
+        # a process that cannot list the objects must not block one that can
         with suppress(StorageUnavailable):
             await ledger.abandon_rebuild(account, pool, token)
         raise
@@ -189,11 +187,7 @@ async def rebuild_pool(
 
 
 class _Lapsed(Exception):
-    """The rebuild is no more this process's."""
-
-
-async def _do_nothing() -> None:
-    pass
+    """The lease of the rebuild has expired."""
 
 
 async def read_members(
@@ -201,28 +195,34 @@ async def read_members(
     account: str,
     pool: Pool,
     *,
-    after_page: Callable[[], Awaitable[None]] = _do_nothing,
+    after_page: Callable[[], Awaitable[None]] | None = None,
 ) -> dict[str, int]:
-    """The members that the record says, as it was at one moment: object name -> bytes.
+    """Members of the pool according to the objects of one version: object name -> bytes.
 
-    Objects count until they are being deleted; an Upload by its declared bytes while it is pending,
-    and under its File's name from its completion on. KubernetesUnavailable, VersionExpired.
+    Objects count until their deletion begins; an Upload with its declared bytes while it is
+    pending, and under its File's name once it is completed. KubernetesUnavailable, VersionExpired.
     """
     for attempt in range(_ATTEMPTS):
         with suppress(*(() if attempt + 1 == _ATTEMPTS else (VersionExpired,))):
-            return await _read_moment(_Reading(kube, after_page), account, pool)
+            return await _read_moment(kube, account, pool, after_page)
     raise AssertionError("unreachable")
 
 
-async def _read_moment(reading: "_Reading", account: str, pool: Pool) -> dict[str, int]:
+async def _read_moment(
+    kube: KubernetesClient,
+    account: str,
+    pool: Pool,
+    after_page: Callable[[], Awaitable[None]] | None,
+) -> dict[str, int]:
+    read = partial(list_all, kube, shorten=_drop_segments, after_page=after_page)
     owned = f"spec.request.accountName={account}"
     if pool == "temporary":
-        kind, _ = await reading.list_all(GatewayFile.plural, f"{owned},{_TEMPORARY}", "")
-        return {name: size for name, size in map(_measure, kind) if size is not None}
+        files, _ = await read(GatewayFile.plural, field_selector=f"{owned},{_PURPOSE}=temporary")
+        return {name: size for name, size in map(_measure, files) if size is not None}
     unsettled = f"{owned},status.work!=Settled"
-    uploads, version = await reading.list_all(GatewayUpload.plural, unsettled, "")
-    others = f"{owned},{_TEMPORARY.replace('=', '!=')}"
-    files, _ = await reading.list_all(GatewayFile.plural, others, version)
+    uploads, version = await read(GatewayUpload.plural, field_selector=unsettled)
+    others = f"{owned},{_PURPOSE}!=temporary"
+    files, _ = await read(GatewayFile.plural, field_selector=others, at_version=version)
     members: dict[str, int | None] = {}
     for upload in uploads:
         spec = upload["spec"]
@@ -232,48 +232,21 @@ async def _read_moment(reading: "_Reading", account: str, pool: Pool) -> dict[st
             members[name] = size
         elif outcome == "Completed":
             members[spec["completion"]["fileName"]] = spec["request"]["bytes"]
-    # a File that is being deleted is none, whatever its Upload says
+    # last: a File that is being deleted does not count, even if its Upload is still unsettled
     members.update(map(_measure, files))
     return {name: size for name, size in members.items() if size is not None}
 
 
-_TEMPORARY = "spec.request.purpose=temporary"
-
-
 def _measure(obj: Object) -> tuple[str, int | None]:
-    """The name, and the bytes if it is not being deleted."""
+    """Name and bytes of an object; None for one that is being deleted."""
     meta = obj["metadata"]
     return meta["name"], None if "deletionTimestamp" in meta else obj["spec"]["request"]["bytes"]
 
 
-class _Reading:
-    """Lists of the record; `after_page` is awaited after each page."""
-
-    def __init__(self, kube: KubernetesClient, after_page: Callable[[], Awaitable[None]]) -> None:
-        self._kube = kube
-        self._after_page = after_page
-
-    async def list_all(
-        self, plural: str, field_selector: str, version: str
-    ) -> tuple[list[Object], str]:
-        """All objects, as of `version` or of now, and which that is. Of specs, no segments."""
-        found: list[Object] = []
-        token: str | None = None
-        while True:
-            page = await self._kube.list_page(
-                plural,
-                token=token,
-                field_selector=field_selector,
-                at_version=version if not token else "",
-            )
-            await self._after_page()
-            for obj in page.items:
-                obj["spec"]["request"].pop("segments", None)
-                found.append(obj)
-            version = version or page.resource_version
-            token = page.next_token
-            if token is None:
-                return found, version
+def _drop_segments(obj: Object) -> Object:
+    """The object without its longest field, which is not needed here."""
+    obj["spec"]["request"].pop("segments", None)
+    return obj
 
 
 def _refuse(account: str, error: Exception) -> Unavailable:

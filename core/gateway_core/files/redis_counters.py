@@ -35,14 +35,14 @@ class RedisParts(RedisAdapter):
     """`PartLedger` on Redis."""
 
     async def claim(self, account: str, upload: str, part: str, size: int, caps: PartCaps) -> bool:
-        told = (part, check_size(size), caps.parts, caps.bytes)
-        return bool(await self._call(CLAIM_PART, account, upload, *told))
+        arguments = (part, check_size(size), caps.parts, caps.bytes)
+        return bool(await self._call(CLAIM_PART, account, upload, *arguments))
 
     async def release(self, account: str, upload: str, part: str) -> None:
         await self._call(RELEASE_PART, account, upload, part)
 
     async def establish(self, account: str, upload: str, parts: Mapping[str, int]) -> None:
-        flat = (told for part, size in parts.items() for told in (part, check_size(size)))
+        flat = (one for part, size in parts.items() for one in (part, check_size(size)))
         await self._call(ESTABLISH, account, upload, *flat)
 
     async def forget(self, account: str, upload: str) -> None:
@@ -51,9 +51,9 @@ class RedisParts(RedisAdapter):
     def _name_key(self, account: str, upload: str) -> str:
         return f"{self._head}{account}}}:parts:{upload}"
 
-    async def _call(self, script: Script, account: str, upload: str, *told: Argument) -> Reply:
+    async def _call(self, script: Script, account: str, upload: str, *arguments: Argument) -> Reply:
         key = self._name_key(account, upload)
-        return await self._run(ScriptCall(script, (key,), (KEPT_SECONDS, *told)))
+        return await self._run(ScriptCall(script, (key,), (KEPT_SECONDS, *arguments)))
 
     async def _run(self, command: ScriptCall | tuple[Argument, ...]) -> Reply:
         try:

@@ -18,16 +18,13 @@ from gateway_core.files.files import (
     build_file,
     find_life,
 )
-from gateway_core.files.quota import StorageGate
+from gateway_core.files.quota import StorageQuota
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import ObjectNotFound
 
 MOST_BYTES: Final[Mapping[str, int]] = {"user_data": USER_DATA_BYTES, "batch": 209_715_200}
-"""The most bytes of a File that comes by an Upload, by its purpose (specification, Limits)."""
+"""Most bytes of a File from an Upload, by purpose (specification, Limits)."""
 MOST_PART_BYTES = 67_108_864
-
-
-"""A GatewayUpload as the Kubernetes API has it."""
 
 _WORDS: Final = {
     "Pending": "pending",
@@ -38,83 +35,83 @@ _WORDS: Final = {
 
 
 class UploadConflict(Conflict):
-    """Another outcome has won (§4.4)."""
+    """Another outcome has been written (§4.4)."""
 
     code = "upload_state_conflict"
 
     def __init__(self, obj: Mapping[str, Any]) -> None:
-        told = _WORDS[obj["spec"].get("outcome", "Pending")]
-        super().__init__(f"Upload {name_to_id(obj['metadata']['name'])} is already {told}.")
+        word = _WORDS[_outcome(obj)]
+        super().__init__(f"Upload {name_to_id(obj['metadata']['name'])} is already {word}.")
 
 
 class Step(Enum):
-    """What a request is to do next."""
+    """Next step of a request."""
 
-    GO_ON = "it is pending: the outcome is the request's to write"
-    EXPIRE = "its hour is over: that is written first, and the request is judged anew"
-    REPEAT = "the outcome that is asked for stands"
+    GO_ON = "the Upload is pending: write the outcome"
+    EXPIRE = "its hour is over: write that first, then judge the request again"
+    REPEAT = "the requested outcome is written already"
 
 
 def read_creation(obj: Mapping[str, Any]) -> int:
-    """When the object was made, in Unix seconds."""
+    """Creation time in Unix seconds."""
     return int(datetime.fromisoformat(obj["metadata"]["creationTimestamp"]).timestamp())
 
 
 def read_expiry(obj: Mapping[str, Any]) -> int:
-    """From when on it can no longer be completed, in Unix seconds (§4)."""
+    """End of the time in which it can be completed, in Unix seconds (§4)."""
     return read_creation(obj) + LIFETIME_SECONDS
 
 
 def is_pending(obj: Mapping[str, Any]) -> bool:
-    """Whether no outcome is written yet; its hour may be over."""
+    """Whether no outcome is written, even if its hour is over."""
     return _outcome(obj) == "Pending"
 
 
 def is_overdue(obj: Mapping[str, Any], now: float) -> bool:
-    """Whether it is pending although its hour is over; `now` in Unix seconds (§4.5)."""
+    """Whether it is pending beyond its hour; `now` in Unix seconds (§4.5)."""
     return is_pending(obj) and now >= read_expiry(obj)
 
 
 def judge_part(obj: Mapping[str, Any], now: float) -> Step:
-    """What a part is to do; UploadConflict where it comes too late (§4.2)."""
+    """Next step of a request to add a part. UploadConflict after an outcome (§4.2)."""
     return _judge(obj, now, wanted=None)
 
 
 def judge_cancellation(obj: Mapping[str, Any], now: float) -> Step:
-    """What a cancellation is to do; UploadConflict where another outcome stands (§4.4)."""
+    """Next step of a cancellation. UploadConflict after another outcome (§4.4)."""
     return _judge(obj, now, wanted="Cancelled")
 
 
 def judge_completion(obj: Mapping[str, Any], part_ids: Sequence[str], now: float) -> Step:
-    """What a completion by these parts is to do; UploadConflict, also after other parts (§4.4)."""
+    """Next step of a completion. UploadConflict after another outcome or other parts (§4.4)."""
     step = _judge(obj, now, wanted="Completed")
     if step is Step.REPEAT:
-        stands = [part["id"] for part in obj["spec"]["completion"]["parts"]]
-        if stands != list(part_ids):
+        written = [part["id"] for part in obj["spec"]["completion"]["parts"]]
+        if written != list(part_ids):
             raise UploadConflict(obj)
     return step
 
 
 def count_room(obj: Mapping[str, Any]) -> int:
-    """How many bytes may arrive in parts: more than the File's, as clients repeat them (§4.2)."""
+    """Bytes that all parts may have: more than the File, since clients repeat parts (§4.2)."""
     return 2 * int(obj["spec"]["request"]["bytes"]) + MOST_PART_BYTES
 
 
 def is_settled(obj: Mapping[str, Any]) -> bool:
-    """Whether the operator has seen to all that follows from the outcome."""
+    """Whether the operator has completed the work that follows the outcome."""
     return (obj.get("status") or {}).get("work") == "Settled"
 
 
 def is_withdrawn(obj: Mapping[str, Any]) -> bool:
-    """Whether its create was refused after all: there was no room when it was recorded."""
+    """Whether its creation was refused: there was no room once the object was created."""
     return WITHDRAWN_ANNOTATION in (obj["metadata"].get("annotations") or {})
 
 
 def read_member(obj: Mapping[str, Any]) -> tuple[str, int] | None:
-    """What the account's storage holds for the Upload: the member's name and its bytes.
+    """The Upload's member in the account's storage: name and bytes; None without one.
 
-    Its own while it is pending. Once it is completed its File's, which the File's object stands for
-    as well, from when the Upload is settled on alone. None where nothing is held.
+    Its own while it is pending, its File's once it is completed. The File's object is the same
+    member, and the only one once the Upload is settled.
     """
     spec = obj["spec"]
     size = int(spec["request"]["bytes"])
@@ -127,7 +124,7 @@ def read_member(obj: Mapping[str, Any]) -> tuple[str, int] | None:
 
 
 def render_upload(obj: Mapping[str, Any], file: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The Upload as clients see it (annex B.1), with its File once it is completed."""
+    """The Upload on the wire (annex B.1), with its File once it is completed."""
     request = obj["spec"]["request"]
     return {
         "id": name_to_id(obj["metadata"]["name"]),
@@ -143,7 +140,7 @@ def render_upload(obj: Mapping[str, Any], file: Mapping[str, Any] | None = None)
 
 
 def render_part(part_id: str, upload_name: str, now: float) -> dict[str, Any]:
-    """A part as clients see it (annex B.1)."""
+    """A part on the wire (annex B.1)."""
     return {
         "id": part_id,
         "object": "upload.part",
@@ -153,7 +150,7 @@ def render_part(part_id: str, upload_name: str, now: float) -> dict[str, Any]:
 
 
 def write_time(unix: float) -> str:
-    """A time as resources carry it, in whole seconds."""
+    """A time in the format of resources, in whole seconds."""
     return datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -171,12 +168,12 @@ def _outcome(obj: Mapping[str, Any]) -> str:
 
 
 class UploadOutcomes:
-    """Writes outcomes, and sees to what follows from one that stands."""
+    """Writes outcomes, and carries out what follows from them."""
 
     def __init__(
         self,
         kube: KubernetesClient,
-        storage: StorageGate,
+        storage: StorageQuota,
         files: FileRecorder,
         failpoints: Failpoints = NO_FAILPOINTS,
     ) -> None:
@@ -188,43 +185,34 @@ class UploadOutcomes:
     async def complete(
         self, obj: Object, parts: Sequence[PartRef], file_name: str, now: float
     ) -> Object:
-        """Has these parts, in their order, be the File `file_name`; as the Upload then stands.
+        """Complete the Upload with these parts as the File `file_name`; the new object.
 
-        Compare-and-set, and raises the errors of `KubernetesClient.patch_status`; so do the others.
+        Compare-and-set, as all methods that write; raises the errors of `KubernetesClient.patch`.
         """
         manifest = {
             "fileName": file_name,
             "parts": [part.model_dump(by_alias=True, exclude_none=True) for part in parts],
             "time": write_time(now),
         }
-        decided = await self._write(obj, {"outcome": "Completed", "completion": manifest})
-        await self.end_reservation(decided)
-        return decided
+        return await self._write(obj, {"outcome": "Completed", "completion": manifest})
 
     async def cancel(self, obj: Object) -> Object:
-        """Has nothing come of it; as `complete`."""
-        decided = await self._write(obj, {"outcome": "Cancelled"})
-        await self.end_reservation(decided)
-        return decided
+        """Cancel the Upload."""
+        return await self._write(obj, {"outcome": "Cancelled"})
 
     async def withdraw(self, obj: Object) -> Object:
-        """Cancels one whose create is refused after all, which its mark tells; as `complete`."""
-        marks = {WITHDRAWN_ANNOTATION: "true"}
-        decided = await self._write(obj, {"outcome": "Cancelled"}, marks)
-        await self.end_reservation(decided)
-        return decided
+        """Cancel an Upload whose creation is refused, and mark it so."""
+        return await self._write(obj, {"outcome": "Cancelled"}, {WITHDRAWN_ANNOTATION: "true"})
 
     async def expire(self, obj: Object) -> Object:
-        """Has its hour be over; the caller has looked at the clock. As `complete`."""
-        decided = await self._write(obj, {"outcome": "Expired"})
-        await self.end_reservation(decided)
-        return decided
+        """Expire the Upload; the caller has checked the time."""
+        return await self._write(obj, {"outcome": "Expired"})
 
     async def end_reservation(self, obj: Object) -> None:
-        """Has the storage that an ended Upload has reserved be its File's, or free.
+        """Transfer an ended Upload's reservation to its File, or free it.
 
-        Before the File's object is made, so that the bytes count once at every moment. Where the
-        figures are away it is left to who does this next, or to their rebuild.
+        It happens before the File is created, so that the bytes always count once. Where the
+        counters are unavailable, the next caller does it, or their rebuild.
         """
         account, upload = obj["spec"]["request"]["accountName"], obj["metadata"]["name"]
         if obj["spec"]["outcome"] == "Completed":
@@ -234,23 +222,23 @@ class UploadOutcomes:
             await self._storage.release(account, "files", upload)
 
     async def describe_file(self, obj: Object) -> FileRecord:
-        """What clients are told of the File of a completed Upload, made where it is not there.
+        """The File of a completed Upload, created if needed; the same after it was deleted.
 
-        The same before and after the File was deleted; a deleted one does not come back.
-
-        Raises KubernetesUnavailable and WriteOutcomeUnknown: it may be there or not, ask again;
-        ObjectNotFound where the Upload is gone meanwhile.
+        A deleted File is not created again. Raises KubernetesUnavailable and WriteOutcomeUnknown,
+        after which the call can be repeated; ObjectNotFound where the Upload is gone meanwhile.
         """
         if is_settled(obj):
-            return tell_file(obj)
+            return read_upload_file(obj)
         await self.end_reservation(obj)
         self._failpoints.reach("before-upload-file")
         file = await make_file(self._kube, self._files, obj)
         self._failpoints.reach("after-upload-file")
         if file is None:
-            # settled meanwhile, with an object that has been deleted since
-            return tell_file(await self._kube.get(GatewayUpload.plural, obj["metadata"]["name"]))
-        return tell_file(obj, file)
+            # settled meanwhile with another object, which has been deleted since
+            return read_upload_file(
+                await self._kube.get(GatewayUpload.plural, obj["metadata"]["name"])
+            )
+        return read_upload_file(obj, file)
 
     async def _write(
         self, obj: Object, spec: dict[str, Any], marks: Mapping[str, str] | None = None
@@ -259,17 +247,18 @@ class UploadOutcomes:
         patch = {"spec": spec, **({"metadata": {"annotations": dict(marks)}} if marks else {})}
         decided = await self._kube.patch(GatewayUpload.plural, obj, patch)
         self._failpoints.reach("after-upload-outcome")
+        await self.end_reservation(decided)
         return decided
 
 
 async def make_file(kube: KubernetesClient, files: FileRecorder, obj: Object) -> Object | None:
-    """The File of the completed Upload `obj`, made from its manifest where it is not there.
+    """The File of the completed Upload `obj`, created from its manifest if needed.
 
-    It may be being deleted. None where it was made too late: the operator sees a File before it
-    marks the Upload Settled, and marks it before it lets the File go. So one that was made although
-    the mark names another is one that was deleted, and is taken away.
+    It may be in deletion. None where it was created too late: the operator marks the Upload Settled
+    with the File's uid before it lets that File go. So a File created although the mark has another
+    uid repeats a deleted one, and is deleted.
 
-    Raises what `FileRecorder.create` and the port of records do: ask again.
+    Raises what `FileRecorder.create` and `kube` raise; the call can be repeated.
     """
     made = await files.create(compose_file(obj))
     if made.is_new and await _is_too_late(kube, obj, made.object):
@@ -279,14 +268,14 @@ async def make_file(kube: KubernetesClient, files: FileRecorder, obj: Object) ->
 
 
 def compose_file(obj: Object) -> Object:
-    """The GatewayFile of a completed Upload; the same whoever makes it, and however often."""
+    """The GatewayFile of a completed Upload; always the same."""
     return build_file(_describe_file(obj), _read_end(obj))
 
 
-def tell_file(obj: Object, file: Object | None = None) -> FileRecord:
-    """What clients are told of the File of a completed Upload.
+def read_upload_file(obj: Object, file: Object | None = None) -> FileRecord:
+    """The record of a completed Upload's File.
 
-    `file` is its object, perhaps being deleted; without it the Upload is settled or gone.
+    `file` is its object, maybe in deletion; without it the Upload is settled.
     """
     new = _describe_file(obj)
     if file is None:
@@ -306,7 +295,7 @@ def tell_file(obj: Object, file: Object | None = None) -> FileRecord:
 
 
 async def _is_too_late(kube: KubernetesClient, obj: Object, file: Object) -> bool:
-    """Whether the Upload was settled with another object of the File's name by now."""
+    """Whether the Upload is settled with another object of the File's name."""
     try:
         current = await kube.get(GatewayUpload.plural, obj["metadata"]["name"])
     except ObjectNotFound:
@@ -339,5 +328,5 @@ def _describe_file(obj: Object) -> NewFile:
 
 
 def _read_end(obj: Object) -> float:
-    """When it was completed, in Unix seconds."""
+    """Completion time in Unix seconds."""
     return datetime.fromisoformat(obj["spec"]["completion"]["time"]).timestamp()

@@ -18,14 +18,14 @@ from gateway_core.storage.objects import ObjectMissing, ObjectStore
 from gateway_core.tasks.operations import MAX_BODY_BYTES
 
 RETENTION = timedelta(days=30)
-"""How long a result can be read after its end (contract §2.3)."""
+"""How long a result can be read after the task's end (contract §2.3)."""
 
 
 async def archive_task(store: ObjectStore, obj: Object) -> None:
-    """Puts a terminal task into the archive. StoreUnavailable.
+    """Archive a terminal task. StoreUnavailable.
 
-    Not in place of another of its name, made anew by an admin: what the first one's client was told
-    and what it cost stays.
+    It does not replace another task of its name that an admin has created anew: the result and cost
+    that the first task's client has seen stay.
     """
     meta = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
     account = obj["spec"]["request"]["accountName"]
@@ -36,7 +36,7 @@ async def archive_task(store: ObjectStore, obj: Object) -> None:
 
 
 async def read_archived(store: ObjectStore, account: str, name: str) -> Object | None:
-    """The archived task, None if there is none or its time is over. StoreUnavailable."""
+    """The archived task; None if there is none or it has expired. StoreUnavailable."""
     try:
         obj: Object = orjson.loads(await store.get(_key(account, name)))
     except ObjectMissing:
@@ -51,11 +51,11 @@ REMOVED_PREFIXES: Mapping[str, str] = {
     GatewayGuardrail.plural: "guardrails/",
     GatewayKey.plural: "keys/",
 }
-"""Where the remains of removed objects are, by kind; below it a folder for each account."""
+"""Folders of the remains of removed objects, by kind; below them one for each account."""
 
 
 async def archive_removed(store: ObjectStore, plural: str, account: str, obj: Object) -> None:
-    """Puts what is to stay of a key or guardrail, some hundred bytes. StoreUnavailable."""
+    """Archive the remains of a key or guardrail, some hundred bytes. StoreUnavailable."""
     meta, spec = obj["metadata"], obj["spec"]
     annotations = dict(meta.get("annotations") or {})
     annotations.pop(REPLAYS_ANNOTATION, None)
@@ -74,7 +74,7 @@ async def archive_removed(store: ObjectStore, plural: str, account: str, obj: Ob
 
 
 async def read_removed(store: ObjectStore, plural: str, account: str, name: str) -> Object | None:
-    """What is left of an object of the account; None if it was not removed. StoreUnavailable."""
+    """The remains of an object of the account; None if it was not removed. StoreUnavailable."""
     try:
         obj: Object = orjson.loads(await store.get(_removed_key(plural, account, name)))
     except ObjectMissing:
@@ -91,18 +91,18 @@ def _key(account: str, name: str) -> str:
 
 
 _NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-"""Characters that YAML has no place for, or reads as line breaks: with one of the former in an
-object, kubectl can print no list that it is in."""
+"""Characters that YAML cannot contain, or reads as line breaks: kubectl cannot print a list with an
+object that has one of the former."""
 
 
 class InputDamaged(Exception):
-    """The stored input is not what the task refers to."""
+    """The stored input is not the one that the task refers to."""
 
 
 async def store_input(
     store: ObjectStore, account: str, name: str, canonical: bytes
 ) -> dict[str, Any]:
-    """The member of `spec.request` that carries this input: `input` or `inputRef`."""
+    """The member of `spec.request` for this input: `input`, or `inputRef` after storing it."""
     text = _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", canonical.decode())
     if len(text.encode()) <= MAX_INLINE_INPUT:
         return {"input": text}
@@ -115,7 +115,7 @@ async def load_input(store: ObjectStore, request: TaskRequest) -> dict[str, Any]
     """The input as an object.
 
     Raises:
-        InputDamaged: it is no JSON object, or not the bytes that were stored.
+        InputDamaged: not a JSON object, or not the bytes that were stored.
         ObjectMissing, StoreUnavailable: from the store.
     """
     if request.input_ref is None:

@@ -1,7 +1,7 @@
-"""The status that each step of a callback's delivery records. Pure; used by the operator.
+"""Status of a callback's delivery after each step. Pure.
 
-The state of the schedule is in the task's status alone, written after each attempt: a process that
-is killed can repeat an attempt, but neither skip one nor begin the schedule anew (contract §11.5).
+The schedule's state is in the task's status alone, written after each attempt: a killed process can
+repeat an attempt, but neither skip one nor restart the schedule (contract §11.5).
 
     Pending ── attempt ──▶ Pending … ──▶ Delivered | Undelivered (and work: Settled)
        ▲                                        │
@@ -21,16 +21,17 @@ from gateway_core.callbacks.schedule import State, Verdict, find_delay, judge
 from gateway_core.tasks.lifecycle import open_callback
 
 DELETED_GRACE = timedelta(seconds=30)
-"""How long the object of a deleted task waits for its callback."""
+"""How long the object of a deleted task is kept for its callback."""
 SECRET_PATIENCE = timedelta(hours=24)
-"""How long a due attempt waits for its account to have a secret."""
+"""How long a due attempt waits for its account's secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One attempt: when it ended, the HTTP status if there was an answer, and what it came to.
+    """One attempt: when it ended, and the HTTP status of the response, if any.
 
-    `answer` is for people and holds nothing of what the receiver wrote. `retry_after` is seconds.
+    `answer` describes the result for people, without anything that the receiver wrote.
+    `retry_after` is seconds.
     """
 
     time: datetime
@@ -40,7 +41,7 @@ class Outcome:
 
 
 def callback_of(task: GatewayTask) -> Callback:
-    """The delivery as recorded; of a task that ended without one, as it would have begun."""
+    """The recorded delivery, or its initial state."""
     if task.status.callback is not None:
         return task.status.callback
     ended = parse_time(task.status.completion_time)
@@ -54,7 +55,7 @@ def due_time(task: GatewayTask) -> datetime:
 
 
 def given_up_time(task: GatewayTask) -> datetime | None:
-    """When a deleted task's callback is given up: its object must not stay for hours."""
+    """When a deleted task's callback is given up, since its object must not stay for hours."""
     deleted = task.metadata.deletion_timestamp
     if deleted is None:
         return None
@@ -64,7 +65,7 @@ def given_up_time(task: GatewayTask) -> datetime | None:
 def record_outcome(
     task: GatewayTask, outcome: Outcome, schedule: Sequence[float], jitter: float
 ) -> dict[str, Any]:
-    """The status after an attempt: when the next one is due, or that it was the last."""
+    """The status after an attempt: the time of the next one, or the end."""
     attempts = callback_of(task).attempts + 1
     change: dict[str, Any] = {
         "attempts": attempts,
@@ -88,26 +89,26 @@ def record_outcome(
 
 
 def record_obstacle(task: GatewayTask, problem: str, now: datetime) -> dict[str, Any] | None:
-    """The status of a due attempt that cannot be made; None if that is recorded already."""
+    """The status of a due attempt that cannot be made; None if already recorded."""
     if callback_of(task).last_answer == _shorten(problem):
         return None
     return _describe(task, State.PENDING, problem, now, {"lastAnswer": problem})
 
 
 def record_surrender(task: GatewayTask, problem: str, now: datetime) -> dict[str, Any]:
-    """The status of a callback that is given up before its schedule is over."""
+    """The status of a callback that is given up before the end of its schedule."""
     return _settle(task, State.UNDELIVERED, problem, now, {"lastAnswer": problem})
 
 
 def record_new_series(task: GatewayTask, now: datetime) -> dict[str, Any]:
-    """The status of a callback whose schedule begins anew, because an admin wants it so."""
+    """The status of a callback whose schedule an admin has restarted."""
     opened = open_callback(task, now)
     text = f"redelivery {task.spec.redeliveries} is due"
     return {"work": None, **_describe(task, State.PENDING, text, now, opened)}
 
 
 def keep_finalizer(task: GatewayTask) -> list[str] | None:
-    """The finalizers of a task that is reopened; None if they are as they must be."""
+    """The finalizers of a reopened task; None if they need no change."""
     if TASK_FINALIZER in task.metadata.finalizers:
         return None
     return sorted({*task.metadata.finalizers, TASK_FINALIZER})
@@ -123,7 +124,7 @@ def _settle(
 def _describe(
     task: GatewayTask, state: str, text: str, now: datetime, change: dict[str, Any]
 ) -> dict[str, Any]:
-    """The whole `status.callback` with `change`, and the condition that says so."""
+    """The whole `status.callback` with `change`, and its condition."""
     before = callback_of(task).model_dump(by_alias=True, exclude_none=True)
     status, reason = {
         State.PENDING: ("Unknown", Reason.DELIVERY_PENDING),
@@ -133,7 +134,7 @@ def _describe(
     changes = [(ConditionType.CALLBACK_DELIVERED, status, reason, text)]
     callback = {**before, **change, "state": state}
     if callback.get("lastAnswer") is not None:
-        # the one place that everything passes: what the schema refuses would be tried for ever
+        # every text passes here: a write that the schema refuses would be retried for ever
         callback["lastAnswer"] = _shorten(callback["lastAnswer"])
     return {
         "observedGeneration": task.metadata.generation,
@@ -143,5 +144,5 @@ def _describe(
 
 
 def _shorten(text: str) -> str:
-    """As much of a text as the record takes."""
+    """The text, cut to the length that the schema allows."""
     return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…"

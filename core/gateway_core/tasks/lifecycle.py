@@ -1,9 +1,9 @@
-"""A task's life: which step comes next, and the status each step records.
+"""State machine of a task: the next step, and the status that each step records.
 
-Pure and level-triggered: the next step follows from the object as it is, so that a process that
-was killed anywhere goes on from the record. A terminal phase has no way out (I3).
+Pure and level-triggered: the next step follows from the object alone, so that reconciliation can
+resume after a kill at any point. A terminal phase is final (I3).
 
-    (none) ── TAKE_IN ──▶ Submitting ── SUBMIT ──▶ Running ── POLL ──▶ Completed | Failed
+    (none) ── ADOPT ──▶ Submitting ── SUBMIT ──▶ Running ── POLL ──▶ Completed | Failed
                                                         ── DELIVER ──▶ Settled ── CLOSE
 """
 
@@ -21,7 +21,7 @@ from gateway_core.callbacks.schedule import State
 from gateway_core.callbacks.signing import make_message_id
 
 OPEN_SELECTOR = f"status.work!={SETTLED}"
-"""Field selector of tasks with work left; it matches an absent status too."""
+"""Field selector of tasks with work left; it also matches an absent status."""
 
 
 class Phase:
@@ -34,33 +34,33 @@ class Phase:
 
 
 class Step(Enum):
-    """What is to be done with a task next."""
+    """Next step of a task."""
 
-    UNMARK = "unmark"  # it has not ended and says that it is folded: take that label away
-    TAKE_IN = "take in"  # check it, hold its money, record the intent to submit
+    UNMARK = "unmark"  # it has the label of aggregated tasks but has not ended: remove the label
+    ADOPT = "take in"  # validate it, hold its money, record the intent to submit
     SUBMIT = "submit"  # start the job, or find out whether it was started
-    POLL = "poll"  # ask after the job
-    STOP = "stop"  # an admin wants it ended: stop the job, then fail
-    EXPIRE = "expire"  # its deadline is over: fail
-    DELIVER = "deliver"  # it has ended, and its callback is to be sent
-    REOPEN = "reopen"  # its callback is settled, and an admin wants it sent once more
-    CLOSE = "close"  # it has ended: archive, settle, fold its charge, let go of the object
+    POLL = "poll"  # query the job
+    STOP = "stop"  # an admin cancels it: stop the job, then fail
+    EXPIRE = "expire"  # its deadline has passed: fail
+    DELIVER = "deliver"  # it has ended: send its callback
+    REOPEN = "reopen"  # an admin wants its settled callback sent again
+    CLOSE = "close"  # it has ended: archive, settle, aggregate its charge, remove the finalizer
     NOTHING = "nothing"
 
 
 def next_step(task: GatewayTask, now: datetime) -> Step:
-    """The step that `task` is due for at `now` (aware)."""
+    """The next step of `task` at `now` (aware)."""
     status = task.status
     if is_terminal(task):
         return _next_step_at_end(task)
     if FOLDED_LABEL in task.metadata.labels:
-        return Step.UNMARK  # whatever it ends by, its charge has still to be folded
+        return Step.UNMARK  # the label would hide its charge from aggregation
     if task.metadata.deletion_timestamp or task.spec.desired_state == "Cancelled":
         return Step.STOP
     if now >= deadline(task):
         return Step.EXPIRE
     if status.phase is None or status.upstream is None:
-        return Step.TAKE_IN
+        return Step.ADOPT
     if status.upstream.job_id is None:
         return Step.SUBMIT
     return Step.POLL
@@ -76,7 +76,7 @@ def _next_step_at_end(task: GatewayTask) -> Step:
 
 
 def wants_redelivery(task: GatewayTask) -> bool:
-    """Whether an admin has asked for a delivery that has not been begun."""
+    """Whether an admin has requested a redelivery that has not begun."""
     done = task.status.callback.redeliveries if task.status.callback else 0
     return task.spec.redeliveries > done
 
@@ -87,16 +87,16 @@ def is_terminal(task: GatewayTask) -> bool:
 
 
 def is_closed(task: GatewayTask) -> bool:
-    """Whether a task that has ended is archived and folded, and nothing holds its object.
+    """Whether an ended task is archived and aggregated, without a finalizer.
 
-    One whose finalizer somebody took away by hand is not closed before its charge is folded.
+    If the finalizer was removed by hand, the task is not closed before its charge is aggregated.
     """
     meta = task.metadata
     return FOLDED_LABEL in meta.labels and TASK_FINALIZER not in meta.finalizers
 
 
 def deadline(task: GatewayTask) -> datetime:
-    """When an unfinished task fails."""
+    """When an unfinished task fails with a timeout."""
     created = parse_time(task.metadata.creation_timestamp)
     return created + timedelta(seconds=task.spec.deadline_seconds)
 
@@ -111,7 +111,7 @@ def reserved_micros(task: GatewayTask) -> int:
 def record_intent(
     task: GatewayTask, *, provider: str, upstream_model: str, reserved: int, now: datetime
 ) -> dict[str, Any]:
-    """The status before a call that may start a job; written again before one is repeated."""
+    """The status before a call that may start a job; also written before each retry."""
     message = f"the job is being submitted to {provider}"
     submitted = (ConditionType.SUBMITTED, "False", Reason.SUBMITTING, message)
     return {
@@ -127,12 +127,12 @@ def record_intent(
 
 
 def withdraw_intent() -> dict[str, Any]:
-    """The change of a status whose intent has certainly made no job: as if it were just created."""
+    """The status change after an intent that certainly started no job."""
     return {"upstream": None}
 
 
 def record_job(task: GatewayTask, job_id: str, now: datetime) -> dict[str, Any]:
-    """The status once the provider has named the job."""
+    """The status once the provider has returned the job's id."""
     provider = task.status.upstream.provider_name if task.status.upstream else "the provider"
     message = f"{provider} runs the job"
     submitted = (ConditionType.SUBMITTED, "True", Reason.RUNNING, f"{provider} took the job")
@@ -145,7 +145,7 @@ def record_job(task: GatewayTask, job_id: str, now: datetime) -> dict[str, Any]:
 def record_completion(
     task: GatewayTask, videos: Sequence[Mapping[str, Any]], charged: int, now: datetime
 ) -> dict[str, Any]:
-    """The terminal status of a task whose outputs are stored."""
+    """The terminal status of a task with stored outputs."""
     message = "the outputs are stored"
     return {
         **_head(task, Phase.COMPLETED, "True", Reason.COMPLETED, message, now),
@@ -162,10 +162,10 @@ def record_failure(
     *,
     limit: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The terminal status of a task that failed; its hold is released, so it costs nothing.
+    """The terminal status of a failed task, which costs nothing.
 
-    `message` is what the client reads (contract §2.3): a sentence, at most 1024 characters. `limit`
-    is the credit limit that it failed by, as `status.failure.limit` has it (§11.1).
+    `message` is the client's (contract §2.3): a sentence, cut to 1024 characters. `limit` is the
+    exceeded credit limit as in `status.failure.limit` (§11.1).
     """
     message = message[:1024]
     failure = {"code": reason.code, "message": message}
@@ -212,7 +212,7 @@ def _head(
 
 
 def _ending(task: GatewayTask, charged: int, now: datetime) -> dict[str, Any]:
-    """What both ends have. A task with a callback stays open until that is settled (§11.5)."""
+    """Fields of both ends. A task with a callback stays open until that is settled (§11.5)."""
     callback = task.spec.request.callback_url is not None
     after = {"callback": open_callback(task, now)} if callback else {"work": SETTLED}
     return {

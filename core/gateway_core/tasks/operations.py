@@ -1,8 +1,7 @@
-"""What models do, as data: the operations of the Task API with their fields, rules and defaults.
+"""Operations of the Task API as data: fields, rules and defaults.
 
-The specification's table, and nothing about a single model; `validation` reads it, and so do the
-OpenAPI document and the catalog. Operations that other surfaces serve have no fields here: their
-bodies are those of the dialect they are called in.
+This is the specification's table, without anything about a single model; `validation`, the OpenAPI
+document and the catalog read it. Operations of other surfaces have no fields here.
 """
 
 from dataclasses import dataclass
@@ -35,9 +34,9 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An action. `units` is what its calls can be priced by.
+    """An action. `units` are those that its calls can be priced by.
 
-    Calls of those that `makes_tasks` come at `/api/v1/{service}/{action}`.
+    An operation that `makes_tasks` is served at `/api/v1/{service}/{action}`.
     """
 
     action: str

@@ -1,8 +1,8 @@
-"""The bodies that tell a client of its task: what GET answers, and what a callback carries.
+"""JSON bodies of tasks: responses of GET, and callbacks.
 
-One source for both (contract §2.3, §11.1): those properties and no others, compact JSON in this
-order. They are made of fields that never change once a task has ended, so that every reading and
-every attempt has the same bytes. Used by the API and the operator.
+One source for both (contract §2.3, §11.1): exactly these properties, compact, in this order. They
+depend only on fields that never change once a task has ended, so that every response and every
+attempt has the same bytes.
 """
 
 from collections.abc import Mapping
@@ -17,19 +17,19 @@ _NO_MESSAGE = "The task failed."
 
 
 def render_processing(task_id: str) -> bytes:
-    """The Processing representation; `task_id` is the wire's (`task_…`)."""
+    """The Processing representation; `task_id` is the public id (`task_…`)."""
     return b'{"id":"%b","status":"processing"}' % task_id.encode()
 
 
 def render_terminal(task_id: str, status: Mapping[str, Any]) -> bytes:
-    """The Completed or Failed (polling) representation of a task with this terminal status."""
+    """The Completed or Failed representation for polling, of a terminal status."""
     if status["phase"] == "Completed":
         return _render_completed(task_id, status)
     return _render_failed(task_id, _read_failure(status)["message"])
 
 
 def render_callback(task_id: str, status: Mapping[str, Any]) -> bytes:
-    """The body of the callback: Completed as above, Failed with the object form of `error`."""
+    """The callback's body: Completed as in polling, Failed with an object as `error`."""
     if status["phase"] == "Completed":
         return _render_completed(task_id, status)
     failure = _read_failure(status)
@@ -57,7 +57,7 @@ def _render_failed(task_id: str, error: Any) -> bytes:
 
 
 def _read_failure(status: Mapping[str, Any]) -> dict[str, Any]:
-    """The failure with a code and a message, also where an admin's hand left one out."""
+    """The failure with a code and a message, even if an admin has removed one by hand."""
     failure = dict(status.get("failure") or {})
     failure["code"] = failure.get("code") or _NO_CODE
     failure["message"] = failure.get("message") or _NO_MESSAGE

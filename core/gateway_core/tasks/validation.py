@@ -1,6 +1,6 @@
-"""Whether a request body fits its operation (400) and the selected model (409): contract §2.1.
+"""Validation of request bodies by operation (400) and by model (409): contract §2.1. Pure.
 
-Pure. Used by the API's admission, and by the operator for tasks made with kubectl.
+Used by the API's admission, and by the operator for tasks created with kubectl.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from gateway_core.tasks.operations import MAX_URL, Field, Operation
 
 _NOT_IN_URL = re.compile(r"[\x00-\x20\x7f-\x9f\\\ufffe\uffff]")
 _BRACKETED = re.compile(r"\[[^\[\]]*\](:[0-9]*)?")
-"""An IPv6 host with or without a port; `urlsplit` lets anything stand around the brackets."""
+"""An IPv6 host with or without a port; `urlsplit` accepts any text around the brackets."""
 
 
 _LARGE_NUMBER = re.compile(rb"[0-9]{309}|[0-9.][eE]\+?[0-9]{3}")
@@ -32,17 +32,17 @@ _UP_TO_LARGE_NUMBER = re.compile(
     (?: ([0-9]++ (?: \.[0-9]*+ )? (?: [eE][+-]?[0-9]*+ )?) | \Z )
     """
 )
-"""Text before a number and the number. Possessive, so that the effort is linear in the body."""
+"""Text before a number, and the number. Possessive quantifiers keep the effort linear."""
 _NUMBER = re.compile(rb"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _MOST_LARGE_NUMBERS = 1000
 _MOST_BYTES_BOUNDED = 256 * 1024
-"""What the fields of an operation may take. In a longer body such numbers are no valid JSON: to
-replace them takes 0.1 ms a KiB."""
+"""Longest body in which large numbers are replaced, at 0.1 ms a KiB. More than the fields of an
+operation can need; in longer bodies such numbers are invalid JSON."""
 _LARGEST = b"1e308"
 
 
 class _Bad(ValueError):
-    """One thing wrong with one field."""
+    """Problems of one field."""
 
 
 def parse_body(raw: bytes) -> dict[str, Any]:
@@ -57,9 +57,9 @@ def parse_body(raw: bytes) -> dict[str, Any]:
 
 
 def _parse(raw: bytes) -> Any:
-    """The JSON value in `raw`; a number beyond a double is the largest, which no field takes.
+    """The JSON value in `raw`; numbers beyond a double become the largest, which no field accepts.
 
-    orjson refuses such numbers, though JSON has them: the client is to be told which field it is.
+    orjson rejects such valid JSON as a whole, but the client should learn which field is wrong.
     """
     try:
         return orjson.loads(raw)
@@ -73,7 +73,7 @@ def _bound(found: re.Match[bytes]) -> bytes:
     before, number = found.groups()
     if number is None:
         return bytes(before)
-    # what is no number, e.g. `01e999` and `1.e999`, stays for orjson to refuse
+    # invalid numbers such as `01e999` and `1.e999` stay, for orjson to reject
     is_large = _NUMBER.fullmatch(number) and isinf(float(number))
     return bytes(before + (_LARGEST if is_large else number))
 
@@ -81,8 +81,7 @@ def _bound(found: re.Match[bytes]) -> bytes:
 def check_shape(operation: Operation, body: Mapping[str, Any]) -> dict[str, Any]:
     """The body's values, normalised, without defaults; null counts as absent.
 
-    Raises:
-        InvalidRequest: with every problem of every field, by public field name.
+    InvalidRequest with all problems of all fields, by public field name.
     """
     errors: dict[str, list[str]] = {}
     values: dict[str, Any] = {}
@@ -109,7 +108,7 @@ def check_shape(operation: Operation, body: Mapping[str, Any]) -> dict[str, Any]
 def apply_defaults(
     operation: Operation, values: Mapping[str, Any], rules: Mapping[str, FieldRule]
 ) -> dict[str, Any]:
-    """`values` with the model's defaults, else the operation's, for what is absent."""
+    """`values`, with the model's or else the operation's defaults for absent fields."""
     complete = dict(values)
     for field in operation.fields:
         if field.name in complete:
@@ -131,12 +130,9 @@ def check_model(
     complete: Mapping[str, Any],
     rules: Mapping[str, FieldRule],
 ) -> None:
-    """Whether the selected model supports the values.
+    """Check that the model supports the values: `given` by the client, `complete` with defaults.
 
-    A field the client did not give is never held against him, only what comes of it.
-
-    Raises:
-        Conflict: in the simple form, naming the first field that the model does not support.
+    Conflict, naming the first field that the model does not support.
     """
     for name, rule in rules.items():
         if not rule.supported and name in given:
@@ -150,7 +146,7 @@ def check_model(
 
 
 def check_rule(operation: Operation, rule: FieldRule) -> str | None:
-    """What is wrong with a model's rule itself, for the model's `Ready` condition."""
+    """The problem of a model's rule itself, for the model's `Ready` condition."""
     field = operation.field(rule.name)
     if field is None or not field.goes_upstream:
         return f"{rule.name} is not a field of {operation.action} that a model may narrow"

@@ -21,7 +21,7 @@ from gateway_core.batches.lifecycle import (
 from gateway_core.batches.lines import Problem
 from gateway_core.batches.results import RecordsDamaged
 from gateway_core.files.files import FileRecorder
-from gateway_core.files.quota import StorageGate
+from gateway_core.files.quota import StorageQuota
 from gateway_core.files.quota_counters import StorageLedger
 from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.moderators import Moderators
@@ -91,7 +91,7 @@ class BatchController(Reconciler[GatewayBatch]):
             store,
             inputs,
             files,
-            StorageGate(context.kube, ledger),
+            StorageQuota(context.kube, ledger),
             slots.endings,
             reservations,
             aggregator,

@@ -27,10 +27,10 @@ from gateway_core.batches.results import (
     join_results,
     merge,
     read_lines,
-    tell_unrun,
+    render_unrun,
 )
 from gateway_core.files.files import FileRecorder, NewFile, build_file
-from gateway_core.files.quota import StorageGate
+from gateway_core.files.quota import StorageQuota
 from gateway_core.files.quota_counters import Pool
 from gateway_core.kube.errors import ObjectNotFound
 from gateway_operator.batches.inputs import BatchInputs
@@ -57,7 +57,7 @@ class Finalizing:
     store: BatchStore
     inputs: BatchInputs
     files: FileRecorder
-    storage: StorageGate
+    storage: StorageQuota
     slots: Slots
     reservations: Reservations
     aggregator: UsageAggregator
@@ -249,7 +249,7 @@ class Finalizing:
         )
 
         def write(line: Line) -> LineResult:
-            return tell_unrun(
+            return render_unrun(
                 line.number,
                 request=self.store.name_line(batch, line.number),
                 custom_id=read_custom_id(line.data or b""),

@@ -16,7 +16,7 @@ from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.conditions import Reason
 from gateway_core.api.ids import mint_request_id
 from gateway_core.batches.lines import LONG_BYTES, Line, Request, read_request
-from gateway_core.batches.results import LineResult, tell_answer
+from gateway_core.batches.results import LineResult, render_answer
 from gateway_core.providers.moderation import read_call
 from gateway_core.providers.moderators import Moderator
 from gateway_core.providers.upstream import (
@@ -145,7 +145,7 @@ class LineCalls:
     def _render(
         self, line: Line, request: Request, status: int, body: dict[str, object]
     ) -> LineResult:
-        return tell_answer(
+        return render_answer(
             line.number,
             request=self.store.name_line(self.batch, line.number),
             custom_id=request.custom_id,

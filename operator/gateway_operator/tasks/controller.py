@@ -40,7 +40,7 @@ CALL_SECONDS = 17.0
 """Together below the 30 s between SIGTERM and SIGKILL that Kubernetes grants."""
 
 _WAITING = frozenset({Step.SUBMIT, Step.POLL, Step.DELIVER})
-_BEFORE_DEADLINE = frozenset({Step.TAKE_IN, Step.SUBMIT, Step.POLL})
+_BEFORE_DEADLINE = frozenset({Step.ADOPT, Step.SUBMIT, Step.POLL})
 
 
 class TaskController(Reconciler[GatewayTask]):
@@ -89,7 +89,7 @@ class TaskController(Reconciler[GatewayTask]):
         self._adoptions = asyncio.Semaphore(MOST_ADOPTIONS)
         self._steps: dict[Step, Callable[[GatewayTask], Awaitable[Next]]] = {
             Step.UNMARK: self._adoption.unmark,
-            Step.TAKE_IN: self._adopt,
+            Step.ADOPT: self._adopt,
             Step.SUBMIT: self._submission.submit,
             Step.POLL: self._polling.poll,
             Step.STOP: self._ending.stop,

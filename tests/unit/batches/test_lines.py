@@ -18,7 +18,7 @@ from gateway_core.batches.lines import (
     Validation,
     read_custom_id,
     read_request,
-    tell_problems,
+    render_problems,
 )
 from tests.crash.shares import IS_WHOLE
 
@@ -205,7 +205,7 @@ def test_a_hundred_problems_are_told_and_no_more_is_read() -> None:
 def test_errors_of_a_file_are_small_in_the_object(character: str, count: int) -> None:
     model = {"model": character * 253, "input": "x"}
     problems = [Problem("invalid_value", character * 4000, "body.model", 2**31 - 1)] * count
-    told = tell_problems(problems)
+    told = render_problems(problems)
     assert len(told) == min(count, MOST_ERRORS)
     assert all(each["message"] and len(each["message"].encode()) <= 160 for each in told)
     # a quotation mark is two bytes in JSON
@@ -213,13 +213,13 @@ def test_errors_of_a_file_are_small_in_the_object(character: str, count: int) ->
     status = BatchStatus.model_validate({"errors": told})
     assert len(status.errors or ()) == len(told)
     lines = b"\n".join(line(n, body=model) for n in range(200))
-    assert len(json.dumps(tell_problems(check(lines).problems)).encode()) <= 32 * 1024
+    assert len(json.dumps(render_problems(check(lines).problems)).encode()) <= 32 * 1024
 
 
 def test_message_is_cut_at_a_character_to_160_bytes() -> None:
-    [told] = tell_problems([Problem("c", "é" * 80)])
+    [told] = render_problems([Problem("c", "é" * 80)])
     assert told == {"code": "c", "message": "é" * 80}
-    [told] = tell_problems([Problem("c", "x" + "é" * 80, "input", 3)])
+    [told] = render_problems([Problem("c", "x" + "é" * 80, "input", 3)])
     assert told == {"code": "c", "message": "x" + "é" * 79, "param": "input", "line": 3}
 
 
@@ -320,7 +320,7 @@ def test_each_line_of_a_broken_file_is_told_by_its_place(
         wanted = [("empty_file", None)]
     assert [(p.code, p.line) for p in validation.problems] == wanted
     assert validation.total == total
-    assert len(tell_problems(validation.problems)) == len(wanted)
+    assert len(render_problems(validation.problems)) == len(wanted)
     splitter = LineSplitter()
     for start in range(0, len(data), size):
         list(splitter.feed(data[start : start + size]))

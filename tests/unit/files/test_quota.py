@@ -8,7 +8,7 @@ import pytest
 from gateway_core.api.errors import Unavailable
 from gateway_core.files.quota import (
     StorageFull,
-    StorageGate,
+    StorageQuota,
     read_members,
     rebuild_pool,
 )
@@ -42,7 +42,7 @@ class Bench:
     def __init__(self) -> None:
         self.kube = FakeKubernetes()
         self.ledger = FakeStorage()
-        self.gate = StorageGate(self.kube, self.ledger)
+        self.gate = StorageQuota(self.kube, self.ledger)
 
     async def read_members(self) -> dict[str, int]:
         claims = await self.ledger.list_claims("demo", "files", 0)
@@ -90,7 +90,7 @@ async def test_a_pool_that_was_lost_is_made_again_by_who_needs_it(bench: Bench) 
 async def test_a_pool_of_as_many_files_as_it_may_have_takes_no_other_whatever_its_bytes(
     bench: Bench,
 ) -> None:
-    bench.gate = StorageGate(bench.kube, bench.ledger, {"files": 2})
+    bench.gate = StorageQuota(bench.kube, bench.ledger, {"files": 2})
     put_file(bench.kube, "file-a", 1)
     await bench.gate.check_room("demo", "files", 0, LIMIT)
     await bench.gate.claim("demo", "files", "file-b", 1, LIMIT)

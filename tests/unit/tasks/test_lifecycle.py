@@ -142,7 +142,7 @@ class TaskLife(RuleBasedStateMachine):
     def admin_deletes(self) -> None:
         self.obj["metadata"].setdefault("deletionTimestamp", format_time(self.now))
 
-    @precondition(lambda self: self.step is Step.TAKE_IN)
+    @precondition(lambda self: self.step is Step.ADOPT)
     @rule(reserved=st.integers(min_value=0, max_value=10**6))
     def intent_is_recorded(self, reserved: int) -> None:
         self.obj = intent(self.obj, self.now, reserved)
@@ -233,9 +233,9 @@ TestTaskLife = TaskLife.TestCase
 @pytest.mark.parametrize(
     ("obj", "step"),
     [
-        (make(), Step.TAKE_IN),
-        (make(finalizers=[]), Step.TAKE_IN),
-        (make({"phase": "Submitting"}), Step.TAKE_IN),
+        (make(), Step.ADOPT),
+        (make(finalizers=[]), Step.ADOPT),
+        (make({"phase": "Submitting"}), Step.ADOPT),
         (make({"phase": "Submitting", "upstream": {"providerName": "p"}}), Step.SUBMIT),
         (make({"phase": "Running", "upstream": {"providerName": "p", "jobId": "j"}}), Step.POLL),
         (make({"phase": "FromTheFuture", "upstream": {"providerName": "p"}}), Step.SUBMIT),

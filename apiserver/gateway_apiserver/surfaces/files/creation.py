@@ -33,7 +33,7 @@ from gateway_core.files.files import (
     clean_filename,
     find_life,
 )
-from gateway_core.files.quota import StorageFull, StorageGate
+from gateway_core.files.quota import StorageFull, StorageQuota
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesError, KubernetesUnavailable, WriteOutcomeUnknown
 from gateway_core.storage.objects import (
@@ -76,7 +76,7 @@ class FileCreation:
     def __init__(
         self,
         store: ObjectStore,
-        gate: StorageGate,
+        gate: StorageQuota,
         recorder: FileRecorder,
         mint: IdMint,
         failpoints: Failpoints,

@@ -27,7 +27,7 @@ from gateway_core.files.files import (
     read_file,
     render_file,
 )
-from gateway_core.files.quota import StorageGate
+from gateway_core.files.quota import StorageQuota
 from gateway_core.kube.errors import KubernetesError, WriteConflict, WriteOutcomeUnknown
 from gateway_core.storage.content import read_segments, stream_content
 from gateway_core.storage.objects import ObjectMissing, ObjectStore
@@ -47,7 +47,7 @@ class FileRoutes:
         finder: FileFinder,
         creation: FileCreation,
         recorder: FileRecorder,
-        gate: StorageGate,
+        gate: StorageQuota,
         store: ObjectStore,
         sender: ContentSender,
         metrics: ApiMetrics,

@@ -20,7 +20,7 @@ from gateway_core.api.resource import Object, ObjectRef, temporary_key
 from gateway_core.api.times import format_time
 from gateway_core.files.addresses import LIFE_SECONDS, Address, TemporaryAddresses
 from gateway_core.files.files import FileRecorder, NewFile, build_file, find_expiry
-from gateway_core.files.quota import StorageFull, StorageGate
+from gateway_core.files.quota import StorageFull, StorageQuota
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import (
@@ -46,7 +46,7 @@ class TemporaryFiles:
         self,
         kube: KubernetesClient,
         store: ObjectStore,
-        gate: StorageGate,
+        gate: StorageQuota,
         recorder: FileRecorder,
         addresses: TemporaryAddresses,
         mint: IdMint,

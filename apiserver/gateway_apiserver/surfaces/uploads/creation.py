@@ -24,7 +24,7 @@ from gateway_core.api.ids import (
 )
 from gateway_core.api.resource import Object, skeleton
 from gateway_core.api.upload import GatewayUpload
-from gateway_core.files.quota import StorageFull, StorageGate
+from gateway_core.files.quota import StorageFull, StorageQuota
 from gateway_core.files.uploads import UploadOutcomes, is_withdrawn
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import (
@@ -44,7 +44,7 @@ class UploadCreation:
     """Creates Uploads, or finds those that an equal call made."""
 
     def __init__(
-        self, kube: KubernetesClient, storage: StorageGate, outcomes: UploadOutcomes, mint: IdMint
+        self, kube: KubernetesClient, storage: StorageQuota, outcomes: UploadOutcomes, mint: IdMint
     ) -> None:
         self._kube = kube
         self._storage = storage

@@ -30,7 +30,7 @@ from gateway_core.files.uploads import (
     judge_cancellation,
     judge_completion,
     judge_part,
-    tell_file,
+    read_upload_file,
 )
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
@@ -195,7 +195,7 @@ class UploadService:
                 current = await self._kube.get(GatewayUpload.plural, obj["metadata"]["name"])
                 return await self._outcomes.describe_file(current)
         except ObjectNotFound:
-            return tell_file(obj)
+            return read_upload_file(obj)
         except KubernetesUnavailable as error:
             raise _unavailable() from error
         except (WriteOutcomeUnknown, WriteConflict) as error:
