@@ -1,6 +1,6 @@
 """`CallbackSender` without a network: receivers by URL, each with answers in an order it is told.
 
-Verified by the port's tests beside the real one.
+Verified by the tests of the real one.
 """
 
 import asyncio

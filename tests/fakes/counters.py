@@ -1,4 +1,4 @@
-"""`Counters` in memory, with a clock to set; verified by the port's tests beside the real one."""
+"""`Counters` in memory, with a clock to set; verified by the tests of the real one."""
 
 import math
 import secrets

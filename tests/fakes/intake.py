@@ -1,4 +1,4 @@
-"""`IntakeStop` in memory, with a clock to set; verified by the port's tests."""
+"""`IntakeStop` in memory, with a clock to set; verified by the tests of the real one."""
 
 from gateway_core.redis.link import CountersUnavailable
 

@@ -32,7 +32,7 @@ class FakeModeration(ModerationUpstream):
     async def moderate(
         self, body: Mapping[str, Any], *, traceparent: str | None = None
     ) -> dict[str, Any]:
-        """Judges; see the port."""
+        """See `ModerationUpstream`."""
         if self.closed:
             raise UpstreamBusy("The provider is being reconfigured.")
         self.bodies.append(dict(body))

@@ -1,4 +1,4 @@
-"""`ObjectStore` in memory; verified by the port's tests beside the real one."""
+"""`ObjectStore` in memory; verified by the tests of the real one."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""`Secrets` in memory. Verified by the port's tests beside the real one."""
+"""`SecretClient` in memory. Verified by the tests of the real one."""
 
 import itertools
 from collections import deque

@@ -1,4 +1,4 @@
-"""`StorageLedger` and `PartLedger` in memory, with a clock to set; verified by the port's tests."""
+"""`StorageLedger` and `PartLedger` in memory, with a clock to set; verified as the real ones."""
 
 import secrets
 from collections.abc import Mapping

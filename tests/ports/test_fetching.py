@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gateway_core.api.errors import Unavailable
 from gateway_core.egress.addresses import AddressPolicy
-from gateway_core.egress.connector import PER_SHARE
+from gateway_core.egress.connector import PER_HOLDER
 from gateway_core.files.fetching import MOST_AT_ONCE, Fetcher, FetchFailed
 from tests.servers.world import ROOT
 
@@ -156,9 +156,9 @@ def test_names_that_are_never_answered_harm_no_other_account() -> None:
         assert os.geteuid() != 0, done.stderr[-2000:]
         pytest.skip(f"no namespaces to be had: {done.stderr[-200:]}")
     found = json.loads(done.stdout)
-    assert found["swallowed"] >= PER_SHARE, "the hostile names were asked for"
+    assert found["swallowed"] >= PER_HOLDER, "the hostile names were asked for"
     assert found["slow"] == ["was not fetched within 3 s"] * (2 * MOST_AT_ONCE)
-    assert found["threads"] <= 2 * PER_SHARE
+    assert found["threads"] <= 2 * PER_HOLDER
     # at any time, also while the look-ups of fetches that have ended go on
     assert len(found["good"]) == 20
     assert max(found["good"]) < 1.5, "half of what a slow one has"

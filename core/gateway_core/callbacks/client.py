@@ -16,8 +16,8 @@ from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.egress.connector import (
     EgressRefused,
     PooledResolver,
+    count_lookups,
     guarded_connector,
-    run_errand,
 )
 from gateway_core.kube.clock import CLOCK
 
@@ -121,7 +121,7 @@ class CallbackSender:
         limit = asyncio.timeout(self._timeout)
         try:
             async with limit:
-                with run_errand(share, limit, self._timeout):
+                with count_lookups(share, limit, self._timeout):
                     response = await self._open().post(
                         address, data=body, headers=headers, allow_redirects=False
                     )

@@ -1,8 +1,8 @@
-"""Which network addresses the gateway may be sent to by others (contract §11.6).
+"""Policy of the addresses that URLs of clients and providers may lead to (contract §11.6).
 
-Used where clients or providers name URLs: callbacks, sources, outputs. `check_url_literal` refuses
-at once what is bad on its face; `check_ip` is asked again at connect time with the address that
-is really connected to, since a name may lead anywhere and change its mind.
+For callbacks, sources and outputs. `check_url_literal` rejects a URL with a forbidden literal
+address at once; `check_ip` checks the address of each connection, since a name may resolve to any
+address, and to another one each time (DNS rebinding).
 """
 
 import re
@@ -16,14 +16,14 @@ Network = IPv4Network | IPv6Network
 
 
 class AddressRefused(Exception):
-    """The address may not be connected to; `reason` says what it is, e.g. `a loopback address`."""
+    """The address is forbidden; `reason` says what it is, e.g. `a loopback address`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
 
 
-# Where clouds keep credentials and their control of machines: no configuration opens these.
+# credentials and instance metadata of clouds: no configuration allows these
 _METADATA = tuple(
     ip_network(network)
     for network in (
@@ -51,7 +51,7 @@ _REFUSED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("a benchmarking address", ("198.18.0.0/15",)),
     ("a reserved address", ("192.0.0.0/24", "240.0.0.0/4", "2001::/23", "5f00::/16")),
     ("a discarded address", ("100::/64", "100:0:0:1::/64")),
-    # What a relay would unwrap, out of sight of this check.
+    # a relay would unwrap these after this check
     ("a tunnelled address", ("192.88.99.0/24", "::/96", "::ffff:0:0:0/96", "2002::/16")),
     ("a translated address", ("64:ff9b:1::/48",)),
 )
@@ -72,26 +72,25 @@ _NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
-    """What may be connected to: the public internet and `allowed`, both less `denied`.
+    """Permitted addresses: the public internet and `allowed`, except `denied`.
 
-    `allowed` is for receivers in the cluster and for local runs, `denied` for the cluster's own
-    networks where those are public addresses, and for parts of allowed ones. Metadata addresses
-    are refused even if allowed.
+    `allowed` is for receivers in the cluster and local runs; `denied` for cluster networks with
+    public addresses, and for parts of allowed networks. Metadata addresses are always forbidden.
     """
 
     allowed: tuple[Network, ...] = ()
     denied: tuple[Network, ...] = ()
 
     def check_ip(self, ip: str | Address) -> None:
-        """Raises AddressRefused if `ip` may not be connected to, or is none."""
+        """Raise AddressRefused where `ip` is forbidden or no address."""
         address = _parse(ip)
         inner = _unwrap(address)
         forms = [form for form in (address, inner) if form is not None]
         forms += [_SAME[form] for form in forms if form in _SAME]
         if any(_is_in(form, _METADATA) for form in forms):
             raise AddressRefused("a metadata address")
-        # A mapped address and, where the cluster's network translates, a translated one reach
-        # what they carry; it is judged in their place.
+        # a mapped address, and a translated one where the cluster's network has NAT64, reach the
+        # IPv4 address inside, which is checked in their place
         judged, is_allowed = address, _is_in(address, self.allowed)
         if isinstance(address, IPv6Address) and inner is not None:
             if address.ipv4_mapped is not None:
@@ -104,7 +103,7 @@ class AddressPolicy:
             raise AddressRefused("an address of the cluster")
 
     def permits(self, ip: str | Address) -> bool:
-        """Whether `ip` may be connected to."""
+        """Whether `ip` is permitted."""
         try:
             self.check_ip(ip)
         except AddressRefused:
@@ -112,10 +111,9 @@ class AddressPolicy:
         return True
 
     def check_url_literal(self, url: str) -> None:
-        """Raises AddressRefused if the host of `url` is an address, or a name of this machine's,
-        that may not be connected to; every form in which resolvers read addresses is known.
+        """Raise AddressRefused where the host of `url` is a forbidden address or a local name.
 
-        Says nothing of other names, nor of the rest of the URL.
+        Covers every form that resolvers accept as an address; ignores other names and the rest.
         """
         host, is_bracketed = _read_host(url)
         if is_bracketed:
@@ -130,7 +128,7 @@ class AddressPolicy:
 
 
 DECLARED = AddressPolicy(allowed=(IPv4Network("0.0.0.0/0"), IPv6Network("::/0")))
-"""For what an admin declares, such as a provider's base: anything but metadata addresses."""
+"""For URLs that an admin declares, such as a provider's base: all but metadata addresses."""
 
 
 def _parse(ip: str | Address) -> Address:
@@ -157,7 +155,7 @@ def _is_in(address: Address, networks: tuple[Network, ...]) -> bool:
 
 
 def _unwrap(address: Address) -> IPv4Address | None:
-    """The IPv4 address that an IPv6 one carries, by whichever of the known schemes."""
+    """The IPv4 address inside an IPv6 one, by any of the known schemes."""
     if isinstance(address, IPv4Address):
         return None
     if address.ipv4_mapped is not None:
@@ -172,15 +170,13 @@ def _unwrap(address: Address) -> IPv4Address | None:
 
 
 def _read_host(url: str) -> tuple[str, bool]:
-    """The host as a resolver gets it (decoded, lower case, ASCII digits and dots), and whether it
-    stood in brackets, as IPv6 addresses do.
-    """
+    """The host as a resolver gets it (decoded, lower case), and whether it stood in brackets."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
     except ValueError:
         raise AddressRefused("not a host") from None
-    # A backslash ends the host for some readers and not for others.
+    # parsers disagree on whether a backslash ends the host
     if not host or "\\" in url:
         raise AddressRefused("not a host")
     if parts.netloc.rpartition("@")[2].startswith("["):
@@ -190,10 +186,10 @@ def _read_host(url: str) -> tuple[str, bool]:
 
 
 def _read_ipv4(host: str) -> IPv4Address | None:
-    """The address that `host` is to a C library, None if it is a name (WHATWG URL §3.5).
+    """The address that a C library reads `host` as, None for a name (WHATWG URL §3.5).
 
     One to four numbers, each decimal, octal (`0…`) or hexadecimal (`0x…`), the last filling the
-    bytes that are left. A host whose last part is a number is an address or nothing.
+    remaining bytes. A host whose last part is a number is an address or invalid.
     """
     parts = host.split(".")
     if not _NUMBER.fullmatch(parts[-1]):

@@ -1,6 +1,6 @@
-"""Connector of outgoing connections, which checks the address it really connects to.
+"""Connector for outgoing connections that checks each address it connects to, and a resolver.
 
-Name look-ups for clients' URLs are shared fairly by account.
+The resolver's threads are shared fairly between accounts.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ from gateway_core.egress.addresses import AddressPolicy, AddressRefused
 
 
 class EgressRefused(OSError):
-    """The policy refuses the address; the AddressRefused is its cause.
+    """The policy forbids the address; the AddressRefused is its cause.
 
-    aiohttp tells of it in a ClientConnectorError. The text is always the same: of a host's several
-    addresses aiohttp passes the error on only where they agree.
+    aiohttp wraps it in a ClientConnectorError. The text is constant, since of a host with several
+    addresses aiohttp passes an error on only where all errors are equal.
     """
 
     def __init__(self) -> None:
@@ -40,13 +40,13 @@ def guarded_connector(
     idle_seconds: float = 15.0,
     tls: ssl.SSLContext | None = None,
 ) -> aiohttp.TCPConnector:
-    """A connector of at most `limit` connections that opens none to what `policy` refuses.
+    """Connector of at most `limit` connections that opens none to an address `policy` forbids.
 
-    The check is in the making of the socket, after DNS and before the connection, once for each
-    address tried: a name that resolves differently the second time gains nothing. TLS still
+    It checks when the socket is made, after DNS and before the connection, for each address tried:
+    a name that resolves to another address the second time (DNS rebinding) gains nothing. TLS still
     verifies the name. `once` keeps neither connections nor addresses for a second request; other
-    connections are kept for `idle_seconds`. `tls` is whom to trust, in place of the system's. Call
-    it with an event loop running.
+    connections are kept for `idle_seconds`. `tls` replaces the system's trusted certificates. Needs
+    a running event loop.
     """
 
     def open_socket(
@@ -73,56 +73,55 @@ def guarded_connector(
 
 
 THREADS = 128
-PER_SHARE = 4
+PER_HOLDER = 4
 MOST_ADDRESSES = 8
-"""Addresses of one name that are tried: aiohttp's effort is the square of their number."""
+"""Addresses tried of one name: aiohttp's effort grows with the square of their number."""
 
 
 @dataclass(slots=True)
-class _Errand:
-    """Who pays for a look-up, and the time limit that stands still while it waits for a thread."""
+class _Lookup:
+    """Holder that a look-up counts for, and the time limit paused while it waits for a thread."""
 
-    share: Hashable
+    holder: Hashable
     limit: asyncio.Timeout | None
     seconds: float
 
 
-_errand: ContextVar[_Errand | None] = ContextVar("errand", default=None)
+_lookup: ContextVar[_Lookup | None] = ContextVar("lookup", default=None)
 
 
 @contextmanager
-def run_errand(
-    share: Hashable, limit: asyncio.Timeout | None = None, seconds: float = 0.0
+def count_lookups(
+    holder: Hashable, limit: asyncio.Timeout | None = None, seconds: float = 0.0
 ) -> Iterator[None]:
-    """Charges the look-ups within to `share`.
+    """Count the look-ups of the block for `holder`, such as an account.
 
-    While one waits for a thread `limit`, if given, stands still; it begins anew, with `seconds`,
-    once the look-up has one.
+    `limit` is paused while a look-up waits for a thread, and then restarted with `seconds`.
     """
-    token = _errand.set(_Errand(share, limit, seconds))
+    token = _lookup.set(_Lookup(holder, limit, seconds))
     try:
         yield
     finally:
-        _errand.reset(token)
+        _lookup.reset(token)
 
 
 class PooledResolver(AbstractResolver):
-    """Looks names up in threads of its own; outside an errand all are of one share."""
+    """Resolver on threads of its own, shared fairly between holders (see `count_lookups`)."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="lookup")
-        self._places = FairSemaphore(THREADS, per_holder=PER_SHARE)
+        self._slots = FairSemaphore(THREADS, per_holder=PER_HOLDER)
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         """The first addresses of `host`. OSError where there is none."""
-        errand = _errand.get() or _Errand(None, None, 0.0)
-        if errand.limit is not None:
-            errand.limit.reschedule(None)
-        work = await self._begin(errand.share, host, port, family)
-        if errand.limit is not None:
-            errand.limit.reschedule(asyncio.get_running_loop().time() + errand.seconds)
+        lookup = _lookup.get() or _Lookup(None, None, 0.0)
+        if lookup.limit is not None:
+            lookup.limit.reschedule(None)
+        work = await self._begin(lookup.holder, host, port, family)
+        if lookup.limit is not None:
+            lookup.limit.reschedule(asyncio.get_running_loop().time() + lookup.seconds)
         found = await asyncio.wrap_future(work)
         return [
             ResolveResult(
@@ -137,17 +136,17 @@ class PooledResolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Lets go of the threads; those in a look-up end by themselves."""
+        """Stop the threads; running look-ups end by themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _begin(self, share: Hashable, host: str, port: int, family: int) -> Future[Any]:
-        """A look-up that has a thread, which `share` holds until the look-up itself ends."""
-        await self._places.acquire(share)
+    async def _begin(self, holder: Hashable, host: str, port: int, family: int) -> Future[Any]:
+        """A look-up on a thread, which counts for `holder` until it ends: none can be cancelled."""
+        await self._slots.acquire(holder)
         loop = asyncio.get_running_loop()
 
         def free_thread(_: Future[Any]) -> None:
             with suppress(RuntimeError):  # the loop has ended before the thread
-                loop.call_soon_threadsafe(self._places.release, share)
+                loop.call_soon_threadsafe(self._slots.release, holder)
 
         work = self._threads.submit(_look_up, host, port, family)
         work.add_done_callback(free_thread)

@@ -15,8 +15,8 @@ from gateway_core.egress.addresses import AddressPolicy, AddressRefused
 from gateway_core.egress.connector import (
     EgressRefused,
     PooledResolver,
+    count_lookups,
     guarded_connector,
-    run_errand,
 )
 
 
@@ -69,7 +69,7 @@ class Fetcher:
             limit = asyncio.timeout(self._seconds)
             try:
                 async with limit:
-                    with run_errand(account):
+                    with count_lookups(account):
                         response = await self._follow(url)
             except TimeoutError as error:
                 if not limit.expired():

@@ -1,7 +1,4 @@
-"""The API server's clock, by which the times of resources are judged.
-
-A process learns it from the Date header of the responses that it receives anyway.
-"""
+"""Clock of the API server, which all stored times follow; read from Date headers of responses."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +10,7 @@ import aiohttp
 
 
 class ServerClock:
-    """Follows the API server's clock; every process has one, `CLOCK`. Of no use across threads."""
+    """Estimate of the API server's clock; a process has one, `CLOCK`. Not thread-safe."""
 
     def __init__(
         self,
@@ -30,23 +27,24 @@ class ServerClock:
         return self._wall() if self._zero is None else self._zero + self._monotonic()
 
     def now(self) -> datetime:
-        """The same, in UTC."""
+        """The time in UTC."""
         return datetime.fromtimestamp(self.time(), UTC)
 
     @property
     def skew(self) -> float:
-        """Seconds that the machine's clock is ahead of this one."""
+        """Seconds by which the machine's clock is ahead."""
         return self._wall() - self.time()
 
     def follow(self, date: str | None, sent: float) -> None:
-        """Takes an answer of the server into account.
+        """Correct the estimate by a response's `Date` header; None or a malformed one is ignored.
 
-        `date` is its `Date` header, None or malformed ones are ignored; `sent` is the moment on the
-        monotonic clock before the request was sent. To be called as soon as the head is read.
+        `sent` is the monotonic time before the request. Call it as soon as the head is read.
         """
         stamp = None if date is None else _read_date(date)
         if stamp is None:
             return
+        # the header has whole seconds: the true time lies between them, and between the moments
+        # of request and response, so each response narrows the estimate
         received = self._monotonic()
         zero = self._wall() - received if self._zero is None else self._zero
         self._zero = min(max(zero, stamp - received), stamp + 1 - sent)
@@ -54,7 +52,7 @@ class ServerClock:
 
 @lru_cache(maxsize=4)
 def _read_date(text: str) -> float | None:
-    """Unix seconds of an HTTP date, None where it is none."""
+    """Unix seconds of an HTTP date, None where it is malformed."""
     try:
         return parsedate_to_datetime(text).timestamp()
     except ValueError:
@@ -62,11 +60,11 @@ def _read_date(text: str) -> float | None:
 
 
 CLOCK = ServerClock()
-"""This process's."""
+"""The clock of this process."""
 
 
 def follow_clock(response: aiohttp.ClientResponse, sent: float) -> None:
-    """Has `CLOCK` take the answer into account; `sent` as for `ServerClock.follow`."""
-    # other answers may be a proxy's, whose clock dates no object
+    """Correct `CLOCK` by a response; `sent` as for `ServerClock.follow`."""
+    # other responses may be a proxy's, whose clock dates no object
     if response.status < 300 or response.status in (404, 409):
         CLOCK.follow(response.headers.get("Date"), sent)

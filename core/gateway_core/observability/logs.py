@@ -1,7 +1,6 @@
-"""Logs: structured lines on standard error, of the gateway and of its libraries alike.
+"""Structured logs on standard error, of the gateway and of its libraries.
 
-Called once by each process before anything else. Nothing that is logged holds a credential: the
-processes log names, ids and error texts that their adapters have cleaned.
+No line has a credential: the processes log names, ids and redacted error texts.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ _QUIET = ("kopf", "aiohttp", "asyncio", "urllib3", "httpx")
 
 
 def configure_logging(level: str, form: Literal["console", "json"]) -> None:
-    """Has everything at `level` (debug, info, warning, error) and above printed."""
+    """Print lines of `level` (debug, info, warning, error) and above; called first."""
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -70,7 +69,10 @@ _STANDARD_ERROR = 2
 
 
 class LineWriter:
-    """Writes lines of level info to standard error; for one event loop."""
+    """Buffered writer of info lines to standard error; for one event loop.
+
+    An access-log line through structlog costs ten times as much CPU.
+    """
 
     def __init__(self, form: Literal["console", "json"], logger: str, fd: int = _STANDARD_ERROR):
         self._render = _render_json if form == "json" else _render_text
@@ -81,7 +83,7 @@ class LineWriter:
         self._timer: asyncio.TimerHandle | None = None
 
     def write(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Takes in one line."""
+        """Add one line to the buffer."""
         line = self._render(event, self._logger, facts)
         self._lines.append(line)
         self._bytes += len(line)
@@ -91,7 +93,7 @@ class LineWriter:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
 
     def flush(self) -> None:
-        """Writes what was taken in. What cannot be written is lost, as with any log."""
+        """Write the buffer. Lines that cannot be written are lost."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -104,7 +106,7 @@ class LineWriter:
 
 @lru_cache(maxsize=2)
 def _format_second(second: int) -> str:
-    """A second as the others begin, which very many lines have in common."""
+    """The date and time of a second, which many lines share."""
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 

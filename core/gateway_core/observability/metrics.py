@@ -1,7 +1,4 @@
-"""Metrics that API and operator have alike: build, event loop, watches, exchanges with Redis.
-
-Made by the processes' `compose` modules, in the registry that holds their own metrics as well.
-"""
+"""Metrics that API and operator share: build, event loop, watches, round trips to Redis."""
 
 import asyncio
 import platform
@@ -23,14 +20,14 @@ from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.informer import Cache
 
 LAG_SECONDS = 0.5
-"""How often the event loop is looked at."""
+"""Interval of the measurements of the event loop's lag."""
 
 
 class ProcessMetrics:
-    """One process's own; `component` is `api` or `operator`."""
+    """Metrics of a process; `component` is `api` or `operator`."""
 
     def __init__(self, registry: CollectorRegistry, component: str) -> None:
-        # a time of creation for each series would double their number
+        # a creation time for each series would double their number
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry
         ProcessCollector(registry=registry)
@@ -75,22 +72,22 @@ class ProcessMetrics:
         )
 
     def count_failure(self, loop: str) -> None:
-        """Counts an unexpected exception of a loop."""
+        """Count an unexpected exception of a loop."""
         self._failures.labels(loop).inc()
 
     def note_round_trip(self, seconds: float, answered: bool) -> None:
-        """Takes in one exchange with Redis."""
+        """Observe one round trip to Redis."""
         if answered:
             self._round_trips.observe(seconds)
         else:
             self._lost_trips.inc()
 
-    def follow(self, tables: Mapping[str, Cache[object]]) -> None:
-        """Has the state of these tables shown, by kind."""
-        self._registry.register(_Watches(tables))
+    def follow(self, caches: Mapping[str, Cache[object]]) -> None:
+        """Export the state of these caches by kind."""
+        self._registry.register(_Watches(caches))
 
     async def watch_loop(self) -> None:
-        """Looks at the event loop until cancelled."""
+        """Measure the event loop's lag until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + LAG_SECONDS
@@ -99,16 +96,16 @@ class ProcessMetrics:
 
 
 class _Watches(Collector):
-    """What the tables know, asked when Prometheus asks."""
+    """State of the caches, read at each scrape."""
 
-    def __init__(self, tables: Mapping[str, Cache[object]]) -> None:
-        self._tables = tables
+    def __init__(self, caches: Mapping[str, Cache[object]]) -> None:
+        self._caches = caches
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         silence, entries = self.describe()
-        for kind, table in self._tables.items():
-            silence.add_metric((kind,), table.staleness)
-            entries.add_metric((kind,), len(table.items()))
+        for kind, cache in self._caches.items():
+            silence.add_metric((kind,), cache.staleness)
+            entries.add_metric((kind,), len(cache.items()))
         return silence, entries
 
     def describe(self) -> tuple[GaugeMetricFamily, GaugeMetricFamily]:

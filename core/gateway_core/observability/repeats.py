@@ -1,6 +1,6 @@
-"""A handler of log lines that writes one line for each cause and period.
+"""Log handler that writes one line for each cause and period.
 
-An outage makes every object and every attempt fail alike: 500 tasks wrote 46,000 lines in 30 s.
+In an outage every object and attempt fails alike: 500 tasks wrote 46,000 lines in 30 s.
 """
 
 import copy
@@ -15,16 +15,15 @@ from typing import Any, TextIO
 
 PERIOD_SECONDS = 10.0
 MOST_CAUSES = 200
-"""Causes that are told apart in one period; further ones share a line for each level."""
+"""Causes distinguished in one period; further ones share a line for each level."""
 
 CAUSE_FIELDS = ("error", "problem", "reason", "kind", "loop", "provider")
-"""Fields whose values tell one cause from another; the others name an object or an attempt."""
+"""Fields that distinguish causes; the others name an object or an attempt."""
 
 _NAME = re.compile(r"(?<!\S)[^\s\d]*+\d\S*+")
-"""A word with a digit. Tried at the beginning of each word and without backtracking: in one step
-for each character, however long a word of an error's text is."""
+"""A word with a digit. Possessive, without backtracking: linear time for any error text."""
 _MOST_CHARACTERS = 1000
-"""Of a line's text tell causes apart."""
+"""Characters of a line's text that distinguish causes."""
 
 
 @dataclass(slots=True)
@@ -35,10 +34,10 @@ class _Cause:
 
 
 class RepeatHandler(logging.StreamHandler[TextIO]):
-    """Writes the first line of a cause at once, and then one a period while it goes on.
+    """Writes the first line of a cause at once, and then the last one of each period.
 
-    That line is the last of the period, with `repeated`: how many lines it stands for. Warnings and
-    errors are treated so, and other lines that have an `error`. Two lines have one cause if they
+    The latter has `repeated`, the number of lines it stands for. This applies to warnings, errors
+    and other lines that have an `error`. Two lines have one cause if they
     come from the same logger with the same event, the same CAUSE_FIELDS and, where they have a
     traceback, an exception of the same class raised at the same place; words with digits (names,
     ids, numbers) count as equal. Thread-safe.
@@ -60,7 +59,7 @@ class RepeatHandler(logging.StreamHandler[TextIO]):
         self._timer: threading.Timer | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes the record, or counts it. Called with the handler's lock held."""
+        """Write the record, or count it. Called with the handler's lock held."""
         cause = _find_cause(record)
         if cause is None:
             super().emit(record)
@@ -76,8 +75,8 @@ class RepeatHandler(logging.StreamHandler[TextIO]):
             known.repeated += 1
             known.last = record
 
-    def tell_repeats(self) -> None:
-        """Writes what was counted in the periods that are over."""
+    def write_repeats(self) -> None:
+        """Write the counted lines of periods that have ended."""
         self.acquire()
         try:
             self._timer = None
@@ -95,7 +94,7 @@ class RepeatHandler(logging.StreamHandler[TextIO]):
             self.release()
 
     def close(self) -> None:
-        """Writes what was counted so far; called at the end of the process."""
+        """Write all counted lines; called at the exit of the process."""
         self.acquire()
         try:
             if self._timer is not None:
@@ -111,13 +110,13 @@ class RepeatHandler(logging.StreamHandler[TextIO]):
     def _set_timer(self) -> None:
         if self._timer is None and self._causes:
             due = min(cause.until for cause in self._causes.values())
-            self._timer = threading.Timer(max(0.0, due - self._clock()), self.tell_repeats)
+            self._timer = threading.Timer(max(0.0, due - self._clock()), self.write_repeats)
             self._timer.daemon = True
             self._timer.start()
 
 
 def _find_cause(record: logging.LogRecord) -> Hashable | None:
-    """What lines of one cause have in common; None for lines that are all written."""
+    """Key of a line's cause; None for lines that are always written."""
     line: object = record.msg
     if isinstance(line, Mapping):
         if record.levelno < logging.WARNING and "error" not in line:
@@ -139,7 +138,7 @@ def _find_cause(record: logging.LogRecord) -> Hashable | None:
 def _find_origin(record: logging.LogRecord) -> Hashable:
     """Class of a line's exception, and file and line that raised it; None without one.
 
-    Else the traceback of one defect would be dropped while another one recurs.
+    Part of the key, else the traceback of one defect would be lost while another one recurs.
     """
     info: Any = record.exc_info
     if isinstance(record.msg, Mapping):
@@ -157,7 +156,7 @@ def _find_origin(record: logging.LogRecord) -> Hashable:
 
 
 def _sum_up(record: logging.LogRecord, repeated: int) -> logging.LogRecord:
-    """The record with its count, and without a traceback, which the first line has had."""
+    """The record with its count and without a traceback, which the first line had."""
     told = copy.copy(record)
     line: Any = record.msg
     if isinstance(line, Mapping):

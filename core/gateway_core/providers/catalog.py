@@ -21,14 +21,13 @@ from gateway_core.tasks.operations import OPERATIONS, Operation
 from gateway_core.tasks.validation import check_rule
 
 MOST_CALL_MICROS = 10**12
-"""Micro-dollars (a million dollars) that one call may cost: thousands of them add up exactly in
-every place that counts, a double's 53 bits included."""
+"""Micro-dollars that one call may cost: sums of thousands stay exact in a double's 53 bits."""
 
 
 def check_prices(
     operation: Operation, rules: Mapping[str, FieldRule], prices: list[Price] | None
 ) -> tuple[Reason, str] | None:
-    """Why calls of a model cannot be priced by these, and what to mend; None if they can."""
+    """Why these prices cannot price the model's calls, and what to correct; None where they can."""
     if not prices:
         text = "spec.prices must be given; perCallMicros: 0 makes it free"
         return Reason.PRICE_MISSING, text
@@ -45,7 +44,7 @@ def check_prices(
 
 
 def list_resolutions(operation: Operation, rules: Mapping[str, FieldRule]) -> tuple[str, ...]:
-    """The resolutions that calls of a model can have; `*` alone where they have none."""
+    """Resolutions of a model's calls; `*` alone where they have none."""
     field, rule = operation.field("output_resolution"), rules.get("output_resolution")
     if field is None or (rule is not None and not rule.supported):
         return (ANY_RESOLUTION,)
@@ -84,7 +83,7 @@ def _check_price(
 
 
 def _bound_all(operation: Operation, rules: Mapping[str, FieldRule]) -> Usage:
-    """The most that any call makes, apart from its resolution."""
+    """The largest usage of a call, apart from its resolution."""
     field, rule = operation.field("duration_seconds"), rules.get("duration_seconds")
     if field is None or (rule is not None and not rule.supported):
         return Usage()
@@ -94,7 +93,7 @@ def _bound_all(operation: Operation, rules: Mapping[str, FieldRule]) -> Usage:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that can be called."""
+    """A callable model."""
 
     model_id: str
     operation: Operation
@@ -106,16 +105,16 @@ class Model:
     deprecated: bool = False
     name: str = ""
     ready: bool = False
-    """The object, and whether the operator has found that it can be used."""
+    """The object, and whether the operator reports it as usable."""
     keyed_route: KeyedRoute | None = None
-    """The route in use, if the operator has found that its provider honours idempotency keys."""
+    """The route in use, where the operator reports that its provider honours idempotency keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All models that can be called, by (service, action) and then by id.
+    """Callable models by (service, action) and then by id.
 
-    `withdrawn` are the others, of ids that nothing at their path is called by.
+    `withdrawn` are models that are not callable, of ids that no callable model at their path has.
     """
 
     models: Mapping[tuple[str, str], Mapping[str, Model]] = field(default_factory=dict)
@@ -127,12 +126,12 @@ class Catalog:
         return OPERATIONS[action] if entry else None
 
     def find_task_operation(self, service: str, action: str) -> Operation | None:
-        """The same, where its calls are tasks."""
+        """The operation, where its calls are tasks."""
         operation = self.find_operation(service, action)
         return operation if operation is not None and operation.makes_tasks else None
 
     def find_models(self, action: str, model_id: str) -> list[Model]:
-        """The models of that id, whatever their service: ready ones first, then by object name."""
+        """Models of an id, of any service: ready ones first, then by object name."""
         found = [
             models[model_id]
             for (_, served), models in self.models.items()
@@ -141,22 +140,22 @@ class Catalog:
         return sorted(found, key=lambda model: (not model.ready, model.name))
 
     def find_model(self, service: str, action: str, model_id: str) -> Model | None:
-        """The model of that id at that path."""
+        """The model of an id at a path."""
         return self.models.get((service, action), {}).get(model_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why an object cannot be used, and what mends it."""
+    """Why an object cannot be used, and how to correct it."""
 
     reason: Reason
     message: str
 
 
 def build_catalog(objects: Iterable[GatewayModel]) -> tuple[Catalog, dict[str, Problem]]:
-    """The catalog of the usable objects, and the problem of each other one by object name.
+    """The catalog of usable objects, and the problems of the others by object name.
 
-    Of two objects for one model id at one path the older stays.
+    Of two objects for one model id at one path the older is used.
     """
     models: dict[tuple[str, str], dict[str, Model]] = {}
     owners: dict[tuple[str, str, str], str] = {}
@@ -193,7 +192,7 @@ def build_catalog(objects: Iterable[GatewayModel]) -> tuple[Catalog, dict[str, P
 
 
 def check_model_object(obj: GatewayModel) -> Problem | None:
-    """What is wrong with one model by itself."""
+    """Problem of one model by itself."""
     spec = obj.spec
     if spec.disabled:
         return Problem(Reason.DISABLED, "the model is disabled by spec.disabled")
@@ -211,12 +210,12 @@ def check_model_object(obj: GatewayModel) -> Problem | None:
 
 
 def _identify(obj: GatewayModel) -> tuple[str, str, str]:
-    """What a model is called by: service, action and id."""
+    """Service, action and id of a model."""
     return obj.spec.service, obj.spec.action, obj.spec.model_id
 
 
 def _find_keyed_route(obj: GatewayModel) -> KeyedRoute | None:
-    """What the status says, unless the spec has lost that route since."""
+    """The route in the status, unless the spec no longer has it."""
     found = obj.status.keyed_route
     if found is None:
         return None

@@ -1,7 +1,6 @@
-"""What is wrong with a provider resource that its schema cannot see.
+"""Checks of a provider resource beyond its schema.
 
-Used by the operator, which shows it as `Ready=False` with what to mend, and by the adapter, which
-takes no resource that has problems.
+The operator shows problems as `Ready=False`; adapters reject a resource with problems.
 """
 
 import re
@@ -37,7 +36,7 @@ SUBMIT_BODY = SUBMIT_PATH | {"input", "notifyUrl"}
 JOB = frozenset({"jobId"})
 RESULT = JOB | {"resultId"}
 LOOKUP = frozenset({"reference"})
-"""Names that the paths and bodies of each call may use."""
+"""Variables that the paths and bodies of each call may use."""
 
 _OWN_HEADERS = frozenset(
     {
@@ -51,7 +50,7 @@ _OWN_HEADERS = frozenset(
         "upgrade",
     }
 )
-"""Headers that frame a request; the client alone sets them."""
+"""Headers of the message framing, which only the HTTP client sets."""
 
 _HOST = re.compile(
     r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
@@ -61,17 +60,14 @@ Request = SubmitRequest | PollRequest | ResultRequest | CancelRequest | LookupRe
 
 
 class Problem(NamedTuple):
-    """A reason for the `Ready` condition, and a text that names the field and says what to mend."""
+    """Reason for the `Ready` condition, and a text that says which field to correct, and how."""
 
     reason: Reason
     text: str
 
 
 def check_provider(spec: ProviderSpec) -> list[Problem]:
-    """All that has to be mended before the provider can be used; empty if nothing has.
-
-    A type without a declaration of its own here has nothing to check.
-    """
+    """Problems that prevent the use of the provider."""
     secret = spec.credentials_secret_ref is not None
     if spec.openai:
         return [
@@ -218,7 +214,7 @@ def _check_state_words(words: StateWords) -> Iterator[Problem]:
 
 
 def _check_words(field: str, lists: Mapping[str, list[str] | None]) -> Iterator[Problem]:
-    """A word has one meaning."""
+    """Problems of a word with two meanings."""
     for word in sorted({word for listed in lists.values() for word in listed or ()}):
         where = [name for name, listed in lists.items() if word in (listed or ())]
         if len(where) > 1:
@@ -227,14 +223,14 @@ def _check_words(field: str, lists: Mapping[str, list[str] | None]) -> Iterator[
 
 
 def _require(field: str, request: Request, name: str) -> Iterator[Problem]:
-    """A call about one job that names none would ask after, or stop, another."""
+    """Problem of a call about one job whose request does not name it."""
     if not _uses(request, name):
         text = f"{field}: must use {{{name}}} in its path or {name} in its body"
         yield Problem(Reason.INVALID_TEMPLATE, text)
 
 
 def _uses(request: Request, name: str) -> bool:
-    """Whether a call's path or body reads `name`; one that is broken is reported elsewhere."""
+    """Whether a call's path or body reads `name`; an invalid one is reported elsewhere."""
     try:
         body = Expression(request.body).roots if request.body else frozenset()
         return name in body or name in PathTemplate(request.path, SUBMIT_BODY | RESULT).names

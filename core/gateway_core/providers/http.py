@@ -1,7 +1,4 @@
-"""A provider that is spoken to over HTTP as its resource declares (`GatewayProvider`, type http).
-
-Made by `registry`. Whatever the provider sends ends in an answer or an error of the port.
-"""
+"""Upstream provider called over HTTP as its resource declares (`GatewayProvider`, type http)."""
 
 import asyncio
 from collections.abc import Mapping
@@ -56,16 +53,16 @@ from gateway_core.providers.upstream import (
 
 _MAX_ANSWER = 1024 * 1024
 _SUBMIT_MARGIN = 10
-"""Seconds beyond the time-out in which a request may still be on its way to the provider."""
+"""Seconds after the time-out in which a request may still be on its way to the provider."""
 _TURN_SECONDS = 10.0
 _CUT = "The connection to the provider broke off or timed out."
 
 
 class HttpUpstream(Upstream):
-    """Fulfils `ports.upstream.Upstream` for a resource of type http.
+    """Upstream for a resource of type http.
 
-    `credential` is the value of the resource's Secret, white space around it ignored. Raises
-    ValueError with what is to be mended if the resource or the credential cannot be used.
+    `credential` is the value of the resource's Secret. Raises ValueError, saying what to correct,
+    where the resource or the credential is invalid.
     """
 
     def __init__(
@@ -119,7 +116,7 @@ class HttpUpstream(Upstream):
             )
 
     async def submit(self, job: JobInput) -> str:
-        """Starts a job; its id. UpstreamRejected, Busy, Denied, Unclear."""
+        """Start a job; its id. UpstreamRejected, Busy, Denied, Unclear."""
         values = {"model": job.upstream_model, "reference": job.reference}
         extra = {self._key_header.lower(): job.reference} if self._key_header else {}
         if job.traceparent is not None:
@@ -152,7 +149,7 @@ class HttpUpstream(Upstream):
         return self._finder.find(answer.parse(), reference)
 
     async def poll(self, job_id: str) -> JobReport:
-        """What the job is doing. UpstreamGone, Busy, Denied, Unclear."""
+        """State of a job. UpstreamGone, Busy, Denied, Unclear."""
         values = {"jobId": job_id}
         answer = await self._ask(self._plans.poll, values)
         document = answer.parse()
@@ -166,7 +163,7 @@ class HttpUpstream(Upstream):
         return JobReport(state, message=message)
 
     async def cancel(self, job_id: str) -> None:
-        """Stops the job; one that has ended or is unknown is no error. Busy, Denied, Unclear.
+        """Stop a job; no error where it has ended or is unknown. Busy, Denied, Unclear.
 
         Raises UpstreamUnclear for a provider that cannot stop jobs.
         """
@@ -178,11 +175,11 @@ class HttpUpstream(Upstream):
             raise problem
 
     def fetch(self, url: str) -> AbstractAsyncContextManager[Download]:
-        """Opens an output for reading. OutputRejected, UpstreamGone, Busy, Unclear."""
+        """Open an output for reading. OutputRejected, UpstreamGone, Busy, Unclear."""
         return self._outputs.open(url)
 
     async def close(self) -> None:
-        """Frees connections."""
+        """Close connections."""
         await self._connections.close()
 
     async def _report_success(self, values: Mapping[str, str], document: Any) -> JobReport:
@@ -203,7 +200,7 @@ class HttpUpstream(Upstream):
         return answer
 
     def _find_problem(self, answer: Answer) -> UpstreamError | None:
-        """The error of a call that asks after a job or stops it; a refusal of one tells nothing."""
+        """Error of a poll, look-up or cancellation; a rejection of one is inconclusive."""
         problem = self._errors.find(answer)
         if isinstance(problem, UpstreamRejected):
             return UpstreamUnclear("The provider refused to tell.")
@@ -217,8 +214,8 @@ class HttpUpstream(Upstream):
         return await self._send(call, self._connections.calls)
 
     async def _send(self, call: Call, session: aiohttp.ClientSession) -> Answer:
-        """The whole answer to a call. UpstreamBusy if it was certainly not sent, else Unclear."""
-        await self._wait_for_turn()
+        """The whole response. UpstreamBusy where the call was certainly not sent, else Unclear."""
+        await self._wait_for_slot()
         try:
             async with session.request(
                 call.method,
@@ -237,8 +234,8 @@ class HttpUpstream(Upstream):
         finally:
             self._turns.release()
 
-    async def _wait_for_turn(self) -> None:
-        """Waits outside of a call's own time, so that what was never sent is never unclear."""
+    async def _wait_for_slot(self) -> None:
+        """Wait for a slot outside the call's time-out: a call never sent is never unclear."""
         if not self._turns.locked():
             await self._turns.acquire()
             return
@@ -249,7 +246,7 @@ class HttpUpstream(Upstream):
             raise UpstreamBusy("Too many calls to the provider are under way.") from error
 
     def _explain(self, answer: Answer) -> str:
-        """Why the provider refused the input, cleaned."""
+        """Why the provider rejected the input, redacted."""
         try:
             document = answer.parse()
         except UpstreamUnclear:

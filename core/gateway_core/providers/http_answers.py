@@ -1,4 +1,4 @@
-"""Meaning of a provider's responses: errors, values, and the job that a look-up asked for."""
+"""Meaning of a provider's responses: errors, values, and the job found by a look-up."""
 
 import math
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ _NONSENSE = "The provider answered with something else than it declares."
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer. `body` is None if it was longer than is read; `retry_after` is seconds."""
+    """A whole response. `body` is None where it was too long; `retry_after` is seconds."""
 
     status: int
     body: bytes | None
@@ -74,7 +74,7 @@ def limit_wait(seconds: float) -> float:
 
 
 def read_wait(value: Any) -> float | None:
-    """Seconds to wait, from a number in a body; None for anything else."""
+    """Seconds to wait from a number in a body; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return limit_wait(value)
@@ -86,15 +86,14 @@ def _seconds_until(date: str, now: float) -> float:
 
 
 def make_busy(retry_after: float | None) -> UpstreamBusy:
-    """The error for a provider that takes no more calls now."""
+    """The error of a provider that accepts no more calls now."""
     return UpstreamBusy("The provider is busy.", retry_after=retry_after or _USUAL_WAIT)
 
 
 def find_call_error(answer: Answer) -> UpstreamError | None:
-    """The error of a call that is answered at once and leaves nothing; None for a 2xx and for a
-    refusal of its input (contract §1.3).
+    """Error of a synchronous call; None for a 2xx and a rejected input (contract §1.3).
 
-    A wait that the provider has not named is not made up: callers know what they can wait for.
+    Has a `retry_after` only where the provider sent one.
     """
     match answer.status:
         case 400 | 404 | 413 | 422:
@@ -118,17 +117,17 @@ def find_call_error(answer: Answer) -> UpstreamError | None:
 
 
 def make_unclear(status: int, retry_after: float | None) -> UpstreamUnclear:
-    """The error for a status that tells nothing."""
+    """The error of an inconclusive status."""
     text = f"The provider answered with HTTP status {status}."
     return UpstreamUnclear(text, retry_after=retry_after)
 
 
 def find_submission_error(answer: Answer, *, keyed: bool) -> UpstreamError | None:
-    """The error of a submission that is not about its input, None for a 2xx and for a refusal.
+    """Error of a submission; None for a 2xx and a rejected input.
 
-    A proxy may answer 502 to 504 after the provider has taken the job: a 503 proves that it has
-    not only where it asks to come again. With an idempotency key (`keyed`) a 409 says that the
-    first submission is still at work (draft-ietf-httpapi-idempotency-key-header, 2.7).
+    A proxy may respond 502 to 504 after the provider accepted the job: only a 503 with Retry-After
+    proves that it did not. With an idempotency key (`keyed`) a 409 means that the first submission
+    is still running (draft-ietf-httpapi-idempotency-key-header, 2.7).
     """
     match answer.status:
         case 401 | 402 | 403:
@@ -148,7 +147,7 @@ def find_submission_error(answer: Answer, *, keyed: bool) -> UpstreamError | Non
 
 
 def find_question_error(answer: Answer) -> UpstreamError | None:
-    """The error of a poll, a look-up or a cancellation, None for a 2xx."""
+    """Error of a poll, look-up or cancellation; None for a 2xx."""
     match answer.status:
         case 404 | 410:
             return make_gone()
@@ -163,17 +162,17 @@ def find_question_error(answer: Answer) -> UpstreamError | None:
 
 
 def make_gone() -> UpstreamGone:
-    """The error for a job that there is not."""
+    """The error of an unknown job."""
     return UpstreamGone("The provider does not know the job.")
 
 
 def make_denied(status: int) -> UpstreamDenied:
-    """The error for refused credentials; the provider's own words stay out of it."""
+    """The error of rejected credentials, without the provider's text."""
     return UpstreamDenied(f"The provider refused the gateway's credentials (HTTP status {status}).")
 
 
 def read_job_id(value: Any) -> str:
-    """A job's id. Raises UpstreamUnclear for what cannot be one."""
+    """A job's id. Raises UpstreamUnclear for an invalid one."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or not 0 < len(value) <= MAX_JOB_ID or not value.isprintable():
@@ -202,13 +201,13 @@ def read_outputs(value: Any) -> tuple[str, ...]:
 
 
 def is_web_address(url: str) -> bool:
-    """Whether it is an absolute http or https URL that can be sent as it stands."""
+    """Whether it is an absolute http or https URL that needs no escaping."""
     whole = len(url) <= MAX_URL and url.isprintable() and " " not in url and "\\" not in url
     return whole and url.lower().startswith(("http://", "https://"))
 
 
 def read_seconds(value: Any) -> float | None:
-    """Seconds of output, None for what cannot be."""
+    """Seconds of output; None for an invalid value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) and 0 <= value <= 86400 else None
@@ -222,7 +221,7 @@ class _Meaning(Enum):
 
 
 class ErrorReader:
-    """Finds an answer's error by its code. Without a declaration it finds none."""
+    """Finds a response's error by its declared codes."""
 
     def __init__(self, words: ErrorWords | None) -> None:
         self._code = Expression(words.code) if words else None
@@ -237,10 +236,9 @@ class ErrorReader:
             }
 
     def find(self, answer: Answer) -> UpstreamError | None:
-        """The error that the body tells of, None where the status decides.
+        """The error that the body declares; None where the status decides.
 
-        A code that is not declared tells nothing more than the status, but no 2xx is then taken
-        for a success.
+        With an undeclared code the status decides, but a 2xx is no success.
         """
         if self._code is None:
             return None
@@ -279,7 +277,7 @@ _SHAPE = "The provider's answer has another shape than it declares."
 
 
 class JobFinder:
-    """Reads the answers to one provider's look-up."""
+    """Reads the responses to one provider's look-up."""
 
     def __init__(self, lookup: LookupRequest) -> None:
         self._jobs = Expression(lookup.jobs) if lookup.jobs else None
@@ -287,10 +285,10 @@ class JobFinder:
         self._reference = Expression(lookup.reference) if lookup.reference else None
 
     def find(self, document: Any, reference: str) -> str | None:
-        """The id of the job submitted under `reference`, None if there is none in the answer.
+        """The id of the job submitted under `reference`; None where the response has none.
 
-        Raises UpstreamUnclear for an answer of another shape, and for one that should hold this job
-        alone and holds another's.
+        Raises UpstreamUnclear for a response of another shape, and for another job in a response
+        about this one alone.
         """
         if self._jobs is None:
             job_id = _evaluate(self._job_id, document)

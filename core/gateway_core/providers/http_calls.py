@@ -19,7 +19,7 @@ from gateway_core.providers.upstream import UpstreamBusy
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request that is ready to be sent."""
+    """A request ready to send."""
 
     method: str
     url: URL
@@ -29,7 +29,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """A request as declared, its parts compiled."""
+    """A declared request, compiled."""
 
     method: str
     base: str
@@ -58,7 +58,7 @@ class CallPlan:
 
 @dataclass(frozen=True, slots=True)
 class CallPlans:
-    """All calls of one provider."""
+    """Calls of one provider."""
 
     submit: CallPlan
     poll: CallPlan
@@ -68,7 +68,7 @@ class CallPlans:
 
 
 def compile_calls(http: HttpProvider, credential: str | None) -> CallPlans:
-    """The provider's calls. Raises ValueError for an expression or template that is not good."""
+    """The provider's calls. Raises ValueError for an invalid expression or template."""
     base = http.base_url.rstrip("/")
     common = fill_headers(http.headers, credential)
 
@@ -96,7 +96,7 @@ def fill_headers(headers: list[Header] | None, credential: str | None) -> dict[s
 
 
 def decode_credential(credential: bytes | str | None) -> str | None:
-    """The credential as text. Raises ValueError for bytes that are none."""
+    """The credential as text. Raises ValueError for invalid UTF-8."""
     if isinstance(credential, bytes):
         try:
             credential = credential.decode()
@@ -111,9 +111,9 @@ _READ_BUFFER = 256 * 1024
 
 
 class Connections:
-    """Sessions made at their first use, since a connector needs the running loop.
+    """Sessions of a provider, created at their first use: a connector needs the running loop.
 
-    `limit` is the most connections of each kind, `timeout` the seconds a call may take.
+    `limit` bounds the connections of each kind, `timeout` the seconds of a call.
     """
 
     def __init__(self, policy: AddressPolicy, *, limit: int, timeout: float) -> None:
@@ -121,12 +121,12 @@ class Connections:
         read = aiohttp.ClientTimeout(
             total=None, sock_connect=_CONNECT_SECONDS, sock_read=_STALL_SECONDS
         )
-        # an admin has declared where it is, also inside; never where clouds keep credentials
+        # an admin declares the provider, also inside the cluster; metadata addresses stay forbidden
         declared = partial(guarded_connector, DECLARED, limit)
         self._makers: dict[str, Callable[[], aiohttp.ClientSession]] = {
             "calls": lambda: open_session(declared(), call),
-            # A connection that was idle may be closed by the other side just as a request is sent,
-            # and nobody knows then whether the job was made.
+            # the server may close an idle connection just as a request is sent, which leaves
+            # unknown whether a job was created
             "submissions": lambda: open_session(declared(once=True), call, once=True),
             "own outputs": lambda: open_session(declared(), read, decompress=False),
             "outputs": lambda: open_session(
@@ -138,26 +138,26 @@ class Connections:
 
     @property
     def calls(self) -> aiohttp.ClientSession:
-        """For calls that may be repeated."""
+        """Session for calls that may be repeated."""
         return self._get("calls")
 
     @property
     def submissions(self) -> aiohttp.ClientSession:
-        """For calls that start a job: each on a connection of its own."""
+        """Session for calls that start a job, each on a connection of its own."""
         return self._get("submissions")
 
     @property
     def own_outputs(self) -> aiohttp.ClientSession:
-        """For outputs at the provider's own address, which an admin has declared."""
+        """Session for outputs at the provider's own address, which an admin has declared."""
         return self._get("own outputs")
 
     @property
     def outputs(self) -> aiohttp.ClientSession:
-        """For outputs elsewhere: never to an address that the policy refuses."""
+        """Session for outputs elsewhere, guarded by the address policy."""
         return self._get("outputs")
 
     async def close(self) -> None:
-        """Closes all; later calls raise UpstreamBusy, since the provider may have a successor."""
+        """Close all sessions; later calls raise UpstreamBusy, as the resource may have changed."""
         self._closed = True
         while self._sessions:
             _, session = self._sessions.popitem()
@@ -178,7 +178,7 @@ def open_session(
     decompress: bool = True,
     once: bool = False,
 ) -> aiohttp.ClientSession:
-    """A session for a provider; with `once` nothing is ever sent a second time."""
+    """Session for a provider; with `once` no request is ever sent twice."""
     return aiohttp.ClientSession(
         connector=connector,
         timeout=timeout,
@@ -194,7 +194,7 @@ def open_session(
 async def _send_once(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Keeps aiohttp from repeating a PUT or GET that was cut off; it goes by the error's type."""
+    """Keep aiohttp from repeating an interrupted PUT or GET: it decides by the error's type."""
     try:
         return await handler(request)
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
@@ -204,7 +204,7 @@ async def _send_once(
 
 
 async def read_body(response: aiohttp.ClientResponse, most: int) -> bytes | None:
-    """The body of an answer, None if it has more bytes than are read."""
+    """The body of a response, None where it has more than `most` bytes."""
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk

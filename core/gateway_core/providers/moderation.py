@@ -1,8 +1,4 @@
-"""Moderations: what a call or a line of a Batch asks, and the whole answer to it (contract §6).
-
-Pure. Used by the API for single calls, by the operator for the lines of Batches, and by the
-adapter, which completes what a provider answers.
-"""
+"""Moderation requests, of single calls and Batch lines, and complete responses (contract §6)."""
 
 import math
 import re
@@ -29,7 +25,7 @@ CATEGORIES = (
     "violence/graphic",
 )
 MOST_INPUTS = 2048
-"""Texts or parts in one input: each text has a result of its own, which is longer than itself."""
+"""Texts or parts in one input: each text has a result, which is longer than the text."""
 _MOST_MODEL = 253
 _MOST_DEPTH = 100
 _IMAGE_SCHEMES = ("http://", "https://", "data:")
@@ -42,7 +38,7 @@ InputKind = Literal["text", "image"]
 
 @dataclass(frozen=True, slots=True)
 class ModerationCall:
-    """A body that has been checked. `input` is as it was sent, and `kinds` is what is in it."""
+    """A valid body: the `input` as sent, and the `kinds` of its parts."""
 
     model_id: str
     input: Any
@@ -50,21 +46,21 @@ class ModerationCall:
     kinds: frozenset[InputKind]
 
     def to_upstream(self, model: str) -> dict[str, Any]:
-        """The body for a provider that calls the model so."""
+        """The body for a provider whose name of the model is `model`."""
         return {"model": model, "input": self.input}
 
 
-class Nonsense(ValueError):
-    """A provider's answer that cannot be completed."""
+class InvalidResponse(ValueError):
+    """A provider's response that cannot be completed."""
 
 
 def read_call(
     body: Mapping[str, Any], *, default_model: str | None = None, within: str = ""
 ) -> ModerationCall:
-    """The call that a body asks for; keys that are not known mean nothing (contract §0.2).
+    """The call of a body; unknown keys are ignored (contract §0.2).
 
-    `default_model` is what a body without one is judged by; `within` stands before the names of the
-    fields, `body.` in a Batch. Raises InvalidRequest with its code and the field as its param.
+    `default_model` is for a body without one; `within` is the prefix of field names in errors,
+    `body.` in a Batch. Raises InvalidRequest with its code and the field as its param.
     """
     model_id = body.get("model")
     if model_id is None:
@@ -102,7 +98,7 @@ def read_call(
 
 
 def is_text(value: str) -> bool:
-    """Whether it can be written as UTF-8: JSON may have escapes that are half a character."""
+    """Whether it can be encoded as UTF-8: JSON escapes may be half of a surrogate pair."""
     if value.isascii():
         return True
     try:
@@ -113,13 +109,13 @@ def is_text(value: str) -> bool:
 
 
 def complete_answer(document: Any, call: ModerationCall) -> dict[str, Any]:
-    """A provider's answer with every key of the contract; scores and flags are the provider's.
+    """A provider's response with every key of the contract, and the client's name of the model.
 
-    The model is called as the client calls it. Raises Nonsense.
+    Raises InvalidResponse.
     """
     results = document.get("results") if isinstance(document, dict) else None
     if not isinstance(results, list) or len(results) != call.results:
-        raise Nonsense("not one result for each input")
+        raise InvalidResponse("not one result for each input")
     answer_id = document.get("id")
     if not isinstance(answer_id, str) or not _ID.fullmatch(answer_id):
         answer_id = f"modr-{secrets.token_hex(12)}"
@@ -129,7 +125,7 @@ def complete_answer(document: Any, call: ModerationCall) -> dict[str, Any]:
 
 def _complete_result(result: Any, kinds: frozenset[InputKind]) -> dict[str, Any]:
     if not isinstance(result, dict):
-        raise Nonsense("a result is no object")
+        raise InvalidResponse("a result is no object")
     categories = _read_object(result, "categories")
     scores = _read_object(result, "category_scores")
     flags = {name: _read_flag(categories.get(name)) for name in CATEGORIES}
@@ -150,16 +146,16 @@ def _complete_result(result: Any, kinds: frozenset[InputKind]) -> dict[str, Any]
 def _read_object(result: Mapping[str, Any], name: str) -> dict[str, Any]:
     value = result.get(name)
     if not isinstance(value, dict):
-        raise Nonsense(f"a result has no {name}")
+        raise InvalidResponse(f"a result has no {name}")
     return value
 
 
 def _read_flag(value: Any) -> bool:
-    """A flag; a category that the provider does not know is none that it flags."""
+    """A flag; false for a category that the provider does not know."""
     if value is None:
         return False
     if not isinstance(value, bool):
-        raise Nonsense("a flag is no boolean")
+        raise InvalidResponse("a flag is no boolean")
     return value
 
 
@@ -167,20 +163,19 @@ def _read_score(value: Any) -> float:
     if value is None:
         return 0.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise Nonsense("a score is no number")
+        raise InvalidResponse("a score is no number")
     return min(1.0, max(0.0, float(value)))
 
 
 def _read_types(value: Any, kinds: frozenset[InputKind], *, judged: bool) -> list[str]:
-    """What a score was made of; where the provider does not say, the texts that it was given."""
+    """Input types behind a score; text where the provider does not say."""
     if isinstance(value, list):
         return [kind for kind in ("text", "image") if kind in value]
     return ["text"] if judged and "text" in kinds else []
 
 
 def _check_sendable(name: str, given: list[Any]) -> None:
-    """Parts go to the provider with all that is in them: it has to be something that others can
-    write and read. InvalidRequest."""
+    """Raise InvalidRequest for parts that cannot be encoded: they go to the provider as sent."""
     level = given
     for _ in range(_MOST_DEPTH):
         inner: list[Any] = []
@@ -202,7 +197,7 @@ def _check_sendable(name: str, given: list[Any]) -> None:
 
 
 def _read_part(name: str, place: int, item: Any) -> InputKind:
-    """What a part of a multi-modal input is. InvalidRequest, its param the whole input."""
+    """Kind of a part of a multi-modal input. InvalidRequest, its param the whole input."""
     if not isinstance(item, dict):
         raise _mistyped(name, "must have only strings or only objects")
     at = f"at {place}"

@@ -1,8 +1,4 @@
-"""Who judges: the model that a client names, the route to take, and the provider's adapter.
-
-Used by the API for single calls and by the operator for the lines of Batches. A model of `/v1` is
-found by its id alone, whatever its service.
-"""
+"""Choice of the model, route and provider of a moderation call or a Batch's line."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +31,7 @@ from gateway_core.providers.upstream import (
 
 @dataclass(frozen=True, slots=True)
 class Moderator:
-    """Where the calls of a model go."""
+    """Target of a model's calls."""
 
     model: Model
     route: Route
@@ -43,7 +39,7 @@ class Moderator:
 
 
 class Moderators:
-    """Finds moderators by the catalog as it is, which `catalog` tells."""
+    """Finds moderators in the present catalog, which `catalog` returns."""
 
     def __init__(
         self, catalog: Callable[[], Catalog], providers: Providers[ModerationUpstream]
@@ -52,10 +48,13 @@ class Moderators:
         self._providers = providers
 
     def find_model(self, model_id: str, policy: Policy | None, *, param: str = "model") -> Model:
-        """The model that a client means: the first of that id which the key may call.
+        """The first model of the id, of any service, that the key may call.
 
-        `policy` is None where there is no key. Raises NotFound (`model_not_found`) where there is
-        none of that id, and Forbidden where the key may call none of them.
+        `policy` is None without a key.
+
+        Raises:
+            NotFound: no model has the id (`model_not_found`).
+            Forbidden: the key may call none of them.
         """
         found = self._catalog().find_models(ACTION, model_id)
         if not found:
@@ -70,7 +69,7 @@ class Moderators:
         return chosen
 
     async def find(self, model: Model) -> Moderator:
-        """The first route of a model whose provider can be used. Unavailable where none can."""
+        """The first route of a model whose provider is usable. Unavailable where none is."""
         for route in model.routes:
             try:
                 upstream = await self._providers.find(route.provider_name)
@@ -82,10 +81,10 @@ class Moderators:
 
 
 def explain(error: UpstreamError) -> GatewayError:
-    """What a client is told of a provider's failure (contract §1.3).
+    """The client's error for a provider's failure (contract §1.3).
 
-    That the provider refuses the gateway's own credentials, or knows no such model, concerns nobody
-    but the platform team.
+    It hides rejected credentials of the gateway and unknown upstream models: only the platform team
+    can correct those.
     """
     wait = ceil(error.retry_after or 5)
     if isinstance(error, UpstreamRejected):

@@ -17,15 +17,14 @@ _PATH = re.compile(r"/notices/([a-z0-9-]{1,63})/([0-9a-f-]{36})/([A-Za-z0-9_-]{4
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """That something has become of a task's job: the task's object name and uid."""
+    """Notice that a task's job has changed: the task's object name and uid."""
 
     name: str
     uid: str
 
 
 class NoticeSigner:
-    """Signs and verifies paths of notices. The key is derived from the id key (16 bytes or more),
-    which API and operator share."""
+    """Signs and verifies paths of notices with a key derived from the id key (16 bytes or more)."""
 
     def __init__(self, id_key: bytes) -> None:
         if len(id_key) < 16:
@@ -33,15 +32,15 @@ class NoticeSigner:
         self._key = hmac.digest(id_key, b"notices", hashlib.sha256)
 
     def sign(self, notice: Notice) -> str:
-        """The path that stands for `notice`."""
+        """The signed path of `notice`."""
         return f"{ROOT}{notice.name}/{notice.uid}/{self._signature(notice)}"
 
     def locate(self, base: str, notice: Notice) -> str | None:
-        """The address that a provider is given for `notice`; None without a base."""
+        """The address of `notice` for a provider; None without a base."""
         return base.rstrip("/") + self.sign(notice) if base else None
 
     def verify(self, path: str) -> Notice | None:
-        """What a path stands for, None if it is forged. Takes the same time for any signature."""
+        """The notice of a path, None where it is forged; in constant time."""
         found = _PATH.fullmatch(path)
         if found is None:
             return None
@@ -55,14 +54,14 @@ class NoticeSigner:
 
 
 class NoticeUndelivered(Exception):
-    """No replica has taken the notice; it may be sent again."""
+    """No replica accepted the notice; it may be sent again."""
 
 
 class NoticeSink(Protocol):
-    """Takes notices. May be told of one any number of times, and of tasks that have ended."""
+    """Receiver of notices, which may repeat, or be of ended tasks."""
 
     async def deliver(self, notice: Notice) -> None:
-        """Hands on a notice, within seconds. NoticeUndelivered."""
+        """Deliver a notice within seconds. NoticeUndelivered."""
         ...
 
 
@@ -72,10 +71,9 @@ ORDINAL = "{ordinal}"
 
 
 class OperatorLink:
-    """Fulfils `ports.notices.NoticeSink`. An async context manager.
+    """Sends notices to the replica that owns the task. An async context manager.
 
-    `url` is where a replica's inner port is, with `{ordinal}` for its number; `replicas` how many
-    there are.
+    `url` is the address of a replica's internal port, with `{ordinal}` for its number.
     """
 
     def __init__(self, url: str, replicas: int, signer: NoticeSigner) -> None:
@@ -96,12 +94,12 @@ class OperatorLink:
         await self._session.close()
 
     def find_owner(self, name: str) -> str:
-        """The address of the replica that works the task called `name`."""
+        """The address of the replica that owns the task `name`."""
         ordinal = shard_of(name) % min(self._replicas, SHARDS)
         return self._url.replace(ORDINAL, str(ordinal))
 
     async def deliver(self, notice: Notice) -> None:
-        """Hands on a notice. NoticeUndelivered."""
+        """Deliver a notice. NoticeUndelivered."""
         url = self.find_owner(notice.name) + self._signer.sign(notice)
         try:
             async with self._session.post(url, allow_redirects=False) as answer:

@@ -1,7 +1,4 @@
-"""A provider that answers at once in the OpenAI dialect (`GatewayProvider`, type openai).
-
-Made by `registry`. Whatever the provider sends ends in a whole answer or an error of the port.
-"""
+"""Moderation provider with OpenAI's API (`GatewayProvider`, type openai)."""
 
 import asyncio
 from collections.abc import Mapping
@@ -29,8 +26,8 @@ from gateway_core.providers.http_calls import (
     read_body,
 )
 from gateway_core.providers.moderation import (
+    InvalidResponse,
     ModerationCall,
-    Nonsense,
     complete_answer,
     read_call,
 )
@@ -47,23 +44,23 @@ from gateway_core.providers.upstream import (
 _CONNECT_SECONDS = 10.0
 _TURN_SECONDS = 10.0
 _IDLE_SECONDS = 4.0
-"""How long a connection is kept: less than the 5 s after which common servers close theirs, which
-would break the call that is just being sent on it."""
+"""Lifetime of an idle connection: common servers close theirs after 5 s, which would break a call
+just being sent."""
 _ANSWER_BYTES = 64 * 1024
 _RESULT_BYTES = 4 * 1024
-"""The most that is read of an answer: so much, and so much for each result."""
+"""Bytes read of a response, at most: a base, and an amount for each result."""
 _RESULTS_AT_ONCE = 128
-"""With more of them an answer is read in a thread: of 2,048 that takes a tenth of a second."""
+"""Results beyond which a response is parsed on a thread: 2,048 take a tenth of a second."""
 _LARGE_CHARACTERS = 256 * 1024
-"""A longer input is checked and written in a thread."""
+"""Characters beyond which an input is checked and encoded on a thread."""
 _CUT = "The connection to the provider broke off."
 
 
 class OpenAIUpstream(ModerationUpstream):
-    """Fulfils `ports.moderation.ModerationUpstream` for a resource of type openai.
+    """ModerationUpstream for a resource of type openai.
 
-    `credential` is the value of the resource's Secret, white space around it ignored. Raises
-    ValueError with what is to be mended if the resource or the credential cannot be used.
+    `credential` is the value of the resource's Secret. Raises ValueError, saying what to correct,
+    where the resource or the credential is invalid.
     """
 
     def __init__(self, spec: ProviderSpec, credential: bytes | str | None) -> None:
@@ -95,13 +92,13 @@ class OpenAIUpstream(ModerationUpstream):
 
     @property
     def limit(self) -> int:
-        """Calls at a time, as declared."""
+        """Concurrent calls, as declared."""
         return self._limit
 
     async def moderate(
         self, body: Mapping[str, Any], *, traceparent: str | None = None
     ) -> dict[str, Any]:
-        """The whole answer to a body; see the port."""
+        """The complete response to a body; see `ModerationUpstream`."""
         if _is_large(body.get("input")):
             call, content = await asyncio.to_thread(_prepare, body)
         else:
@@ -115,7 +112,7 @@ class OpenAIUpstream(ModerationUpstream):
         if problem is not None:
             raise problem
         if answer.status == 404:
-            # what is asked of it stands in resources: nothing that a client sends leads here
+            # model and URL come from resources, so this is no error of the client
             raise UpstreamDenied("The provider knows no such model or address (HTTP status 404).")
         if not answer.ok:
             raise UpstreamRejected(self._explain(answer, call.model_id))
@@ -123,17 +120,17 @@ class OpenAIUpstream(ModerationUpstream):
             if call.results > _RESULTS_AT_ONCE:
                 return await asyncio.to_thread(_complete, answer, call)
             return _complete(answer, call)
-        except Nonsense as error:
+        except InvalidResponse as error:
             raise UpstreamUnclear("The provider's answer is no moderation.") from error
 
     async def close(self) -> None:
-        """Frees connections; later calls raise UpstreamBusy, for there may be a successor."""
+        """Close connections; later calls raise UpstreamBusy, as the resource may have changed."""
         self._closed = True
         if self._session is not None:
             await self._session.close()
 
     async def _send(self, body: bytes, headers: Mapping[str, str], most: int) -> Answer:
-        await self._wait_for_turn()
+        await self._wait_for_slot()
         try:
             async with self._open().post(
                 self._url, data=body, headers=headers, allow_redirects=False
@@ -155,8 +152,8 @@ class OpenAIUpstream(ModerationUpstream):
         if self._closed:
             raise UpstreamBusy("The provider is being reconfigured.")
         if self._session is None:
-            # made at the first use, since a connector needs the running loop; an admin has declared
-            # where it is, also inside, though never where clouds keep credentials
+            # created at the first use: a connector needs the running loop. An admin declares the
+            # provider, also inside the cluster; metadata addresses stay forbidden.
             connector = guarded_connector(DECLARED, self._limit, idle_seconds=_IDLE_SECONDS)
             timeout = aiohttp.ClientTimeout(
                 total=self._timeout, connect=min(_CONNECT_SECONDS, self._timeout / 2)
@@ -164,8 +161,8 @@ class OpenAIUpstream(ModerationUpstream):
             self._session = open_session(connector, timeout)
         return self._session
 
-    async def _wait_for_turn(self) -> None:
-        """Waits outside of a call's own time, so that one that was never sent is never unclear."""
+    async def _wait_for_slot(self) -> None:
+        """Wait for a slot outside the call's time-out: a call never sent is never unclear."""
         if not self._turns.locked():
             await self._turns.acquire()
             return
@@ -176,7 +173,7 @@ class OpenAIUpstream(ModerationUpstream):
             raise UpstreamBusy("Too many calls to the provider are under way.") from error
 
     def _explain(self, answer: Answer, upstream_model: str) -> str:
-        """Why the provider refused the input, cleaned."""
+        """Why the provider rejected the input, redacted."""
         try:
             document = answer.parse()
         except UpstreamUnclear:
@@ -187,7 +184,7 @@ class OpenAIUpstream(ModerationUpstream):
 
 
 def _is_large(given: Any) -> bool:
-    """Whether an input, texts or parts, takes long to check and to write."""
+    """Whether an input, texts or parts, takes long to check and to encode."""
     if isinstance(given, str):
         return len(given) > _LARGE_CHARACTERS
     if not isinstance(given, list):

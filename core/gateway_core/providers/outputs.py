@@ -1,7 +1,6 @@
-"""Reads a job's outputs, from the provider's own address and from hosts its resource allows.
+"""Downloads of a job's outputs, from the provider and from hosts that its resource allows.
 
-Every address, also of a redirect, is held against the rules before anything is sent. Used by
-`http`.
+Every address, also of a redirect, is checked before a request is sent.
 """
 
 import re
@@ -38,7 +37,7 @@ _BYTE_TYPES = ("", _BYTES, "binary/octet-stream", "application/binary")
 
 
 class OutputRules:
-    """Where a provider's outputs may come from."""
+    """Addresses that a provider's outputs may come from."""
 
     def __init__(self, http: HttpProvider) -> None:
         self._base = URL(http.base_url)
@@ -54,11 +53,11 @@ class OutputRules:
         return [self._base.raw_host or "", *sorted(self._exact), *suffixes]
 
     def admit(self, url: str) -> URL:
-        """The address to ask. Raises OutputRejected for one outside the rules."""
+        """The parsed address. Raises OutputRejected for one that is not allowed."""
         if not is_web_address(url):
             raise _not_allowed()
         try:
-            # As it stands: a signed address is void once a character of it is written otherwise.
+            # unchanged: re-encoding one character would invalidate a signed address
             parsed = URL(url, encoded=url.isascii()).with_fragment(None)
             allowed = self._allows(parsed)
         except ValueError as error:
@@ -68,7 +67,7 @@ class OutputRules:
         return parsed
 
     def owns(self, url: URL) -> bool:
-        """Whether the address is of the provider's own origin: scheme, host and port."""
+        """Whether the address has the provider's origin: scheme, host and port."""
         return url.origin() == self._base.origin()
 
     def _allows(self, url: URL) -> bool:
@@ -82,7 +81,7 @@ class OutputRules:
 
 
 class OutputSource:
-    """Opens outputs. `headers` go to the provider's own origin alone."""
+    """Opens outputs. `headers` are sent to the provider's own origin alone."""
 
     def __init__(
         self, rules: OutputRules, connections: Connections, headers: Mapping[str, str]
@@ -102,7 +101,7 @@ class OutputSource:
             response.close()
 
     async def _follow(self, url: str) -> aiohttp.ClientResponse:
-        """The answer at the end of the redirects, each held against the rules."""
+        """The response at the end of the redirects, each checked."""
         for _ in range(_MAX_REDIRECTS + 1):
             address = self._rules.admit(url)
             response = await self._request(address)
@@ -119,7 +118,7 @@ class OutputSource:
     async def _request(self, address: URL) -> aiohttp.ClientResponse:
         own = self._rules.owns(address)
         session = self._connections.own_outputs if own else self._connections.outputs
-        # Encoded content would be stored as it comes, and its length is not the video's.
+        # compressed content would be stored as it is, and its length is not the video's
         headers = {"accept-encoding": "identity", **(self._headers if own else {})}
         try:
             return await session.get(address, headers=headers, allow_redirects=False)
@@ -131,7 +130,7 @@ class OutputSource:
             raise _broken() from error
 
     async def _read(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        """The bytes. A body that ends before its announced length is an error, never an end."""
+        """The bytes. A body that ends before its declared length is an error."""
         read = 0
         try:
             async for chunk in response.content.iter_chunked(_CHUNK):
@@ -146,7 +145,7 @@ class OutputSource:
 
 
 def _check(response: aiohttp.ClientResponse, max_bytes: int) -> str:
-    """The output's content type. Raises for an answer that is no output."""
+    """The output's content type. Raises for a response without an output."""
     wait = parse_retry_after(response.headers.get("Retry-After"), CLOCK.time())
     match response.status:
         case 200:

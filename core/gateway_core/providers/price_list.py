@@ -1,7 +1,6 @@
-"""What the price list shows of each model at one moment (contract §2.6). Pure.
+"""Price list of all models at one moment (contract §2.6); amounts are micro-dollars.
 
-Every model is in it, callable or not: a client that has one in its configuration reads here that it
-is going or gone. Amounts are micro-dollars.
+It includes models that are not callable: clients read here that a configured model is withdrawn.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,9 +28,9 @@ Strategy = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One model's entry. `seconds` are its resolutions in the operation's order, with their rates.
+    """Price of one model. `seconds` are rates by resolution, in the operation's order.
 
-    `unit` is None where the price is of several units, or there is none.
+    `unit` is None without a price, or with a price of several units.
     """
 
     service: str
@@ -43,17 +42,17 @@ class Schedule:
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """What the price is of."""
+        """Units of the price."""
         return () if self.price is None else list_units(self.price)
 
     @property
     def unit(self) -> Unit | None:
-        """What the price is of, where that is one thing."""
+        """The unit of the price, where there is one."""
         return self.units[0] if len(self.units) == 1 else None
 
     @property
     def unit_micros(self) -> int | None:
-        """The price of one unit, where there is one such price."""
+        """The price of a unit, where there is one."""
         if self.price is None or self.unit is None:
             return None
         rates = {rate for _, rate in self.seconds}
@@ -66,7 +65,7 @@ class Schedule:
 
     @property
     def strategy(self) -> Strategy | None:
-        """How a call's price comes about."""
+        """Calculation of a call's price."""
         if self.unit is None:
             return "combined" if self.units else None
         if self.unit is Unit.SECOND and self.unit_micros is None:
@@ -88,7 +87,7 @@ class Schedule:
 
 
 def is_free(price: Price) -> bool:
-    """Whether nothing that a call makes costs anything."""
+    """Whether all units of a call are free."""
     rates = [rate.micros for rate in price.per_second or ()]
     amounts = (
         price.per_call_micros,
@@ -102,7 +101,7 @@ def is_free(price: Price) -> bool:
 
 
 def list_schedules(catalog: Catalog, at: datetime) -> list[Schedule]:
-    """Every model's entry as of `at`, sorted by service, action and id."""
+    """All entries as of `at`, sorted by service, action and id."""
     entries = [*_list_callable(catalog, at), *_list_withdrawn(catalog, at)]
     return sorted(entries, key=lambda entry: (entry.service, entry.action, entry.model_id))
 

@@ -1,7 +1,7 @@
-"""Takes out of a provider's text what a client may not see (contract §1.3).
+"""Redaction of a provider's texts for clients (contract §1.3).
 
-Addresses, the provider's hosts, credentials, ids and mail addresses are the platform team's or the
-provider's; what is left is what was wrong with the input.
+Removes addresses, hosts, credentials, ids and mail addresses, and keeps what is wrong with the
+input.
 """
 
 import re
@@ -36,7 +36,7 @@ _PATTERNS = (_ADDRESS, _MAIL, _BEARER, _LABELLED, _PREFIXED, _NUMBERED_HOST)
 
 
 class MessageCleaner:
-    """Cleans texts of one provider, whose host names and secrets it knows."""
+    """Redacts texts of one provider, given its host names and secrets."""
 
     def __init__(self, hosts: Iterable[str], secrets: Iterable[str]) -> None:
         self._hosts = _host_pattern(hosts)
@@ -45,9 +45,9 @@ class MessageCleaner:
         )
 
     def clean(self, raw: Any, fallback: str, *ids: str) -> str:
-        """`raw` in one line of at most 500 characters, `fallback` where nothing is left of it.
+        """`raw` redacted, in one line of at most 500 characters; `fallback` where nothing is left.
 
-        `ids` are further texts to take out, such as the provider's id of the job.
+        `ids` are further texts to remove, such as the provider's id of the job.
         """
         if not isinstance(raw, str):
             return fallback
@@ -65,13 +65,13 @@ class MessageCleaner:
 
 
 def _forms(secret: str) -> set[str]:
-    """How a secret may be written: as it is, its words, and escaped as in a URL."""
+    """Forms of a secret: as it is, its words, and escaped as in a URL."""
     words = {secret, *(word for word in secret.split() if len(word) > 7)}
     return {form for word in words for form in (word, quote(word, safe="")) if len(form) > 3}
 
 
 def _drop_random(found: re.Match[str]) -> str:
-    """A long word stays if it reads as a name (`output_resolution_1080p`), not as a key."""
+    """Keep a long word that reads as a name (`output_resolution_1080p`), remove a random one."""
     pieces = re.split(r"[^A-Za-z0-9]+", found[0])
     random = any(
         len(piece) > 32 or (len(piece) > 7 and any(c.isdigit() for c in piece)) for piece in pieces
@@ -80,7 +80,7 @@ def _drop_random(found: re.Match[str]) -> str:
 
 
 def _host_pattern(hosts: Iterable[str]) -> re.Pattern[str]:
-    """The hosts, those beside them under the same last two labels, and a port and path behind."""
+    """Pattern of the hosts and their sibling hosts, with port and path."""
     names: set[str] = set()
     for host in hosts:
         name = host.lower().removeprefix("*.")
@@ -97,7 +97,7 @@ def _host_pattern(hosts: Iterable[str]) -> re.Pattern[str]:
 
 
 def _drop_invisible(text: str) -> str:
-    """Control characters end a word; formatting ones could hide a secret from a search."""
+    """Replace control characters; remove formatting ones, which could hide a secret."""
     kept = []
     for character in text[: 4 * _MAX_READ]:
         kind = unicodedata.category(character)

@@ -1,4 +1,4 @@
-"""Registry of the providers in use: one adapter per usable GatewayProvider."""
+"""Registry of providers: one adapter for each usable GatewayProvider."""
 
 import asyncio
 import time
@@ -32,10 +32,10 @@ OPENAI = "openai"
 def build_upstream(
     spec: ProviderSpec, credential: bytes | str | None, policy: AddressPolicy
 ) -> Upstream:
-    """The provider as its resource declares it; no I/O happens before its first call.
+    """The upstream of a resource; no I/O happens before its start.
 
-    Raises ValueError, with what is to be mended, for a resource or credential that cannot be used.
-    A type that is not known shows when it is started.
+    Raises ValueError, saying what to correct, for an invalid resource or credential. An unknown
+    type fails at the start.
     """
     if spec.type == OPENAI:
         raise ValueError("a provider of type openai has no jobs: it serves no tasks")
@@ -44,10 +44,7 @@ def build_upstream(
 
 
 def build_moderation(spec: ProviderSpec, credential: bytes | str | None) -> ModerationUpstream:
-    """The provider as its resource declares it; no I/O happens before its first call.
-
-    Raises ValueError, as above, also for a resource of another type.
-    """
+    """The moderation upstream of a resource; ValueError as above, also for another type."""
     if spec.type != OPENAI:
         raise ValueError(f"a provider of type {spec.type} serves no moderations")
     return OpenAIUpstream(spec, credential)
@@ -62,19 +59,19 @@ _log = structlog.get_logger(__name__)
 
 
 class Usable(Protocol):
-    """What adapters of every port have."""
+    """Interface that all adapters share."""
 
     @property
     def trouble(self) -> str | None:
-        """What keeps it from being used at present, for an admin; None if nothing does."""
+        """Why the provider cannot be used at present, for an admin; None where it can."""
         ...
 
     async def start(self) -> None:
-        """Called once; raises what `ports.upstream.Upstream.start` does."""
+        """Called once; raises as `Upstream.start`."""
         ...
 
     async def close(self) -> None:
-        """Frees connections."""
+        """Close connections."""
         ...
 
 
@@ -82,7 +79,7 @@ U = TypeVar("U", bound=Usable)
 
 
 def check_declaration(spec: ProviderSpec) -> Problem | None:
-    """All that is wrong with a resource by itself."""
+    """Problem of a resource by itself."""
     problems = check_provider(spec)
     if not problems:
         return None
@@ -97,16 +94,16 @@ class _Entry(Generic[U]):
     problem: Problem | None
     read_at: float
     pause: float = START_PAUSE
-    """Seconds from a start that failed to the next."""
+    """Seconds from a failed start to the next."""
     start_at: float = float("inf")
-    """When an adapter that could not be started is to be started again."""
+    """Time of the next start after a failed one."""
 
 
 class Providers(Generic[U]):
     """Upstreams by provider name.
 
-    `build` raises ValueError, saying what to mend, for a type or credential that cannot be used.
-    `reading` says where an installation lets this process read a Secret.
+    `build` raises ValueError, saying what to correct, for an invalid type or credential. `reading`
+    tells an admin where the installation grants this process the right to read a Secret.
     """
 
     def __init__(
@@ -129,9 +126,9 @@ class Providers(Generic[U]):
         self._closing: set[asyncio.Task[None]] = set()
 
     async def find(self, name: str) -> U | None:
-        """The provider's upstream, None if there is no such provider or it is unusable.
+        """The provider's upstream; None where it does not exist or is unusable.
 
-        Raises KubernetesUnavailable where its Secret cannot be read for now.
+        Raises KubernetesUnavailable where its Secret cannot be read now.
         """
         entry = await self._refresh(name)
         if entry is None or entry.upstream is None or entry.upstream.trouble is not None:
@@ -139,7 +136,7 @@ class Providers(Generic[U]):
         return entry.upstream
 
     async def check(self, name: str) -> Problem | None:
-        """What keeps the provider from being used; None if nothing does."""
+        """Why the provider is unusable; None where it is usable."""
         entry = await self._refresh(name)
         if entry is None:
             return Problem(Reason.PROVIDER_NOT_FOUND, f"no GatewayProvider is called {name}")
@@ -149,7 +146,7 @@ class Providers(Generic[U]):
         return entry.problem
 
     async def close(self) -> None:
-        """Frees all connections, also of those that were replaced a moment ago."""
+        """Close all upstreams, also those replaced a moment ago."""
         used = [entry.upstream for entry in self._entries.values() if entry.upstream is not None]
         replaced, self._replaced = self._replaced, []
         for upstream in used + replaced:
@@ -163,7 +160,7 @@ class Providers(Generic[U]):
             await self._retire(self._entries.pop(name, None))
             return None
         fresh = known is not None and _is_fresh(known)
-        # the same object, mostly: every poll comes by, and to compare a spec takes its time
+        # compared by identity first: every poll comes here, and comparing specs is slow
         if known is not None and fresh and (known.spec is obj.spec or known.spec == obj.spec):
             known.spec = obj.spec
             return known
@@ -177,7 +174,7 @@ class Providers(Generic[U]):
             except KubernetesUnavailable:
                 if known is None or known.spec != obj.spec:
                     raise
-                # what was known goes on while the API is away, and not every call asks for it
+                # while the API is away the known upstream stays in use, without a read at each call
                 now = time.monotonic()
                 known.read_at = now - SECRET_SECONDS + RETRY_SECONDS
                 known.start_at = max(known.start_at, now + RETRY_SECONDS)
@@ -201,9 +198,9 @@ class Providers(Generic[U]):
     async def _make(
         self, spec: ProviderSpec, credential: str | None
     ) -> tuple[U | None, Problem | None]:
-        """The upstream, or what keeps it from being made.
+        """The upstream, or the problem that prevents it.
 
-        Any exception is the resource's problem: one that nobody foresaw must not end the operator.
+        An unexpected exception is a problem of the resource too: it must not end the operator.
         """
         try:
             problem = self._check(spec)
@@ -242,7 +239,7 @@ class Providers(Generic[U]):
         return value.decode(errors="replace").strip(), None
 
     async def _retire(self, entry: _Entry[U] | None) -> None:
-        """Closes an upstream that was replaced, once calls under way have had time to end."""
+        """Close a replaced upstream once calls under way have had time to end."""
         if entry is None or entry.upstream is None:
             return
         declared = entry.spec.http or entry.spec.openai
@@ -255,12 +252,12 @@ class Providers(Generic[U]):
             return
         self._replaced.remove(upstream)
         task = asyncio.create_task(upstream.close())
-        # the loop itself holds no more than a weak reference
+        # the loop holds only a weak reference to the task
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
 
 def _is_fresh(entry: _Entry[Any]) -> bool:
-    """Whether there is nothing to look up or to start again."""
+    """Whether nothing has to be read or started again."""
     now = time.monotonic()
     return now - entry.read_at < SECRET_SECONDS and now < entry.start_at

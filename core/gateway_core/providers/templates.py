@@ -24,11 +24,11 @@ _INNER_SCOPE_AFTER_FIRST = frozenset(
 
 
 class ExpressionError(ValueError):
-    """The expression is not JMESPath, or does not fit the document it is given."""
+    """The expression is not JMESPath, or does not fit its document."""
 
 
 class _Arithmetic(Functions):
-    """JMESPath's functions, and two for units that differ (seconds and milliseconds)."""
+    """JMESPath's functions, and two to convert units (seconds and milliseconds)."""
 
     @signature({"types": ["number"]}, {"types": ["number"]})
     def _func_multiply(self, first: float, second: float) -> float:
@@ -43,7 +43,7 @@ _OPTIONS = jmespath.Options(custom_functions=_Arithmetic())
 
 
 class Expression:
-    """A compiled JMESPath expression. Raises ExpressionError, with the reason, for a bad text."""
+    """A compiled JMESPath expression. Raises ExpressionError for an invalid text."""
 
     def __init__(self, text: str) -> None:
         try:
@@ -59,9 +59,9 @@ class Expression:
         """Members of the document that it starts from."""
 
     def evaluate(self, document: Any) -> Any:
-        """What it yields for a JSON document; None where it finds nothing.
+        """The result for a JSON document; None where nothing matches.
 
-        Raises ExpressionError where a function is given a value of the wrong type.
+        Raises ExpressionError where a function gets a value of the wrong type.
         """
         try:
             return self._compiled.search(document, options=_OPTIONS)
@@ -70,7 +70,7 @@ class Expression:
 
 
 def prune_nulls(value: Any) -> Any:
-    """The same JSON without the members that are null; items of lists keep their places."""
+    """The same JSON without null members; items of lists stay."""
     if isinstance(value, Mapping):
         return {name: prune_nulls(item) for name, item in value.items() if item is not None}
     if isinstance(value, list):
@@ -79,9 +79,9 @@ def prune_nulls(value: Any) -> Any:
 
 
 def _function_problems(node: Mapping[str, Any]) -> Iterator[str]:
-    """Functions that JMESPath lacks or that get too few or too many arguments.
+    """Unknown functions, and wrong numbers of arguments.
 
-    The parser takes any name and count, so that a slip would show only when a task runs.
+    The parser accepts any name and number, so an error would show only when a task runs.
     """
     if node["type"] == "function_expression":
         name, given = node["value"], len(node["children"])
@@ -113,12 +113,12 @@ def _children(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _make_whole(number: float) -> float:
-    """A whole number without a fraction: many APIs refuse 5000.0. Raises OverflowError."""
+    """A whole number as int: many APIs reject 5000.0. Raises OverflowError."""
     return int(number) if number == int(number) else number
 
 
 def _one_line(error: Exception) -> str:
-    """The error's text without the picture of the expression that JMESPath adds below it."""
+    """The error's first line: JMESPath draws the expression below it."""
     text = " ".join(str(error).partition("\n")[0].split()).rstrip(":")
     return text.removesuffix(", for expression")[:300] or "is not JMESPath"
 
@@ -130,14 +130,14 @@ CREDENTIAL = "{credential}"
 
 
 class TemplateError(ValueError):
-    """The template is malformed, or a value does not fit its place."""
+    """The template is malformed, or a value is invalid in its place."""
 
 
 class PathTemplate:
-    """A path, with a query or without, in which `{name}` and `{+name}` are filled in.
+    """Path, optionally with a query, with the variables `{name}` and `{+name}`.
 
     `{name}` is percent-escaped as a whole. `{+name}` keeps its slashes (as in RFC 6570), for ids
-    that are paths. Raises TemplateError for a place not among `allowed` and for a bad text.
+    that are paths. Raises TemplateError for a variable not in `allowed` and a malformed text.
     """
 
     def __init__(self, text: str, allowed: Collection[str]) -> None:
@@ -150,7 +150,7 @@ class PathTemplate:
         _refuse_steps(_PLACE.sub("x", text))
 
     def fill(self, values: Mapping[str, str]) -> str:
-        """The path, escaped. Raises TemplateError for an empty value and for one such as `..`."""
+        """The escaped path. Raises TemplateError for an empty value and for one such as `..`."""
         try:
             path = _PLACE.sub(lambda found: _escape(values[found[2]], bool(found[1])), self._text)
         except UnicodeEncodeError as error:
@@ -160,8 +160,7 @@ class PathTemplate:
 
 
 def fill_header(template: str, credential: str | None) -> str:
-    """A header's value. Raises TemplateError where it wants a credential and there is none, and
-    where the credential may not stand in a header."""
+    """A header's value. Raises TemplateError for a missing or invalid credential."""
     if CREDENTIAL not in template:
         return template
     if not credential:
@@ -172,7 +171,7 @@ def fill_header(template: str, credential: str | None) -> str:
 
 
 def find_header_problem(value: str, *, with_credential: bool) -> str | None:
-    """What to mend in a header's value, None if nothing."""
+    """What to correct in a header's value; None where it is valid."""
     if _CONTROL.search(value):
         return "may not hold a line break or another control character"
     for found in _PLACE.finditer(value):
@@ -192,7 +191,7 @@ def _escape(value: str, keep_slashes: bool) -> str:
 
 
 def _refuse_steps(path: str) -> None:
-    """A segment `.` or `..` would lead out of the place the template names."""
+    """Reject segments `.` and `..`, which would leave the declared path."""
     if {".", ".."} & set(path.partition("?")[0].split("/")):
         raise TemplateError("may not hold a segment . or ..")
 

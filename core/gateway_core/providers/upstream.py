@@ -10,7 +10,7 @@ from gateway_core.egress.addresses import AddressPolicy
 
 
 class UpstreamError(Exception):
-    """The base of all below. The text is clean: no address, credential or id of the provider."""
+    """Base of the errors below. Their texts have no address, credential or id of the provider."""
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -19,23 +19,23 @@ class UpstreamError(Exception):
 
 
 class UpstreamRejected(UpstreamError):
-    """The provider refused the input for good; no job was made."""
+    """The provider rejected the input for good; no job was created."""
 
 
 class UpstreamBusy(UpstreamError):
-    """No job was made; try again after `retry_after` seconds (429, 503, refused connection)."""
+    """No job was created; retry after `retry_after` seconds (429, 503, refused connection)."""
 
 
 class UpstreamLimited(UpstreamBusy):
-    """The provider's own rate limit (429): it is sent more calls than it takes."""
+    """The provider's rate limit (429)."""
 
 
 class UpstreamDenied(UpstreamError):
-    """The provider refuses the gateway's credentials; no job was made. An admin must act."""
+    """The provider rejects the gateway's credentials; no job was created. An admin must act."""
 
 
 class UpstreamUnclear(UpstreamError):
-    """Whether a job was made is unknown (time-out, cut connection, 5xx, an answer of nonsense)."""
+    """Unknown whether a job was created (time-out, cut connection, 5xx, invalid response)."""
 
 
 class UpstreamTimedOut(UpstreamUnclear):
@@ -47,11 +47,11 @@ class UpstreamGone(UpstreamError):
 
 
 class OutputRejected(UpstreamError):
-    """The output's address or size is not allowed: trying again will not help."""
+    """The output's address or size is not allowed: a retry will not help."""
 
 
 class JobState(Enum):
-    """What a job is doing."""
+    """State of a job."""
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -61,11 +61,11 @@ class JobState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobInput:
-    """What to start: the task's validated input, and the reference (its uid) to know it by.
+    """Job to start: the task's validated input, and its uid as the reference.
 
-    `notify_url` is an address that the provider may call when the job ends; a call to it makes the
-    gateway poll, whatever it says. None where push is not set up. `traceparent` is the call's place
-    in a trace (W3C Trace Context); None unless providers are to be told.
+    `notify_url` is an address that the provider may call when the job ends, which makes the gateway
+    poll; None without push. `traceparent` is the call's place in a trace (W3C Trace Context); None
+    unless providers shall know it.
     """
 
     reference: str
@@ -77,10 +77,7 @@ class JobInput:
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """An answer to a poll. `outputs` are URLs; `seconds` what the provider says it made.
-
-    `retry_after` is how many seconds the provider asks to be left alone.
-    """
+    """Response to a poll: URLs of outputs, their seconds by the provider, and its retry-after."""
 
     state: JobState
     outputs: tuple[str, ...] = ()
@@ -90,7 +87,7 @@ class JobReport:
 
 
 class SubmissionGuarantee(Enum):
-    """How an unknown outcome of a submission can be cleared up."""
+    """Means to resolve an unknown outcome of a submission."""
 
     IDEMPOTENCY_KEY = "key"  # submit again with the same key
     LOOKUP = "lookup"  # ask by reference
@@ -106,7 +103,7 @@ class Download:
 
 
 class Upstream(Protocol):
-    """One provider as its resource declares it. What has a value here has it unless it differs."""
+    """One provider as its resource declares it. Values here are the defaults of adapters."""
 
     guarantee: SubmissionGuarantee
     can_cancel: bool = False
@@ -119,19 +116,20 @@ class Upstream(Protocol):
 
     @property
     def trouble(self) -> str | None:
-        """What keeps it from being used at present, for an admin; None if nothing does."""
+        """Why the provider cannot be used at present, for an admin; None where it can."""
         return None
 
     async def start(self) -> None:
         """Called once, before any other call.
 
-        Raises ValueError, saying what to mend, for a declaration that cannot be used, and
-        AdapterMissing and AdapterFailed where its code is foreign.
+        Raises:
+            ValueError: the declaration is invalid; the text says what to correct.
+            AdapterMissing, AdapterFailed: of code adapters.
         """
         return None
 
     async def submit(self, job: JobInput) -> str:
-        """Starts a job; its id. UpstreamRejected, Busy, Denied, Unclear.
+        """Start a job; its id. UpstreamRejected, Busy, Denied, Unclear.
 
         With a guarantee of IDEMPOTENCY_KEY, safe to repeat for the same reference.
         """
@@ -142,19 +140,19 @@ class Upstream(Protocol):
         ...
 
     async def poll(self, job_id: str) -> JobReport:
-        """What the job is doing. UpstreamGone, Busy, Denied, Unclear."""
+        """State of a job. UpstreamGone, Busy, Denied, Unclear."""
         ...
 
     async def cancel(self, job_id: str) -> None:
-        """Stops the job; a job that has ended or is unknown is no error. Busy, Denied, Unclear."""
+        """Stop a job; no error where it has ended or is unknown. Busy, Denied, Unclear."""
         ...
 
     def fetch(self, url: str) -> AbstractAsyncContextManager[Download]:
-        """Opens an output for reading. OutputRejected, UpstreamGone, Busy, Unclear."""
+        """Open an output for reading. OutputRejected, UpstreamGone, Busy, Unclear."""
         ...
 
     async def close(self) -> None:
-        """Frees connections."""
+        """Close connections."""
         ...
 
 
@@ -163,11 +161,11 @@ GROUP = "model_gateway.upstreams"
 
 @dataclass(frozen=True, slots=True)
 class AdapterSetup:
-    """What a factory makes an adapter of.
+    """Arguments of an adapter's factory.
 
-    `config` is `spec.config` as it stands, `credential` the Secret's value without white space
-    around it, None where the resource names none. `addresses` says where outputs may be fetched
-    from. The gateway itself keeps to `maxConcurrentRequests`.
+    `config` is `spec.config`, `credential` the Secret's value without surrounding white space, None
+    where the resource names none. `addresses` is the policy for outputs. The gateway enforces
+    `maxConcurrentRequests` itself.
     """
 
     config: str
@@ -177,13 +175,14 @@ class AdapterSetup:
 
 
 class AdapterFactory(Protocol):
-    """Makes the adapter of one resource."""
+    """Factory of the adapter of one resource."""
 
     def __call__(self, setup: AdapterSetup) -> Upstream:
         """The adapter; no I/O happens before its `start`.
 
-        Raises ValueError, saying what is to be mended, for a config or credential that cannot be
-        used; an admin reads it in the resource's `Ready` condition.
+        Raises:
+            ValueError: config or credential are invalid; an admin reads the text, which says what
+                to correct, in the resource's `Ready` condition.
         """
         ...
 
@@ -197,16 +196,16 @@ class AdapterFailed(Exception):
 
 
 class ModerationUpstream(Protocol):
-    """One provider as its resource declares it. What has a value here has it unless it differs."""
+    """One provider as its resource declares it. Values here are the defaults of adapters."""
 
     @property
     def trouble(self) -> str | None:
-        """What keeps it from being used at present, for an admin; None if nothing does."""
+        """Why the provider cannot be used at present, for an admin; None where it can."""
         return None
 
     @property
     def limit(self) -> int:
-        """Calls that it takes at a time; further ones wait for a turn."""
+        """Concurrent calls; further ones wait."""
         ...
 
     async def start(self) -> None:
@@ -216,17 +215,21 @@ class ModerationUpstream(Protocol):
     async def moderate(
         self, body: Mapping[str, Any], *, traceparent: str | None = None
     ) -> dict[str, Any]:
-        """The provider's answer to `body`, in which `model` is what the provider calls it.
+        """The provider's response to `body`, valid by `moderation.read_call`; sent once.
 
-        The body is one that `domain.moderations.read_call` takes. The answer is well formed by §6:
-        one result for each text, all 13 categories, what the provider leaves out made up; its
-        `model` is that of the body. It asks once. Raises of `ports.upstream`: UpstreamRejected for
-        an input that it refuses for good, UpstreamBusy (503, no connection, no turn;
-        `retry_after`) and of these UpstreamLimited (429), UpstreamDenied for our credentials,
-        UpstreamUnclear for all else (5xx, nonsense) and of these UpstreamTimedOut.
+        `model` in the body is the provider's name of it, and is the response's. The response is
+        complete by contract §6: one result for each text, all 13 categories.
+
+        Raises:
+            UpstreamRejected: the input is rejected for good.
+            UpstreamLimited: 429.
+            UpstreamBusy: 503, no connection, or no free slot.
+            UpstreamDenied: the credentials are rejected.
+            UpstreamTimedOut: no response in time.
+            UpstreamUnclear: any other failure.
         """
         ...
 
     async def close(self) -> None:
-        """Frees connections."""
+        """Close connections."""
         ...

@@ -1,12 +1,8 @@
-"""Calls that arrive while another is under way go to Redis together.
+"""Batches of script calls: calls that arrive during an exchange go to Redis together.
 
-Used by `RedisCounters` for the short calls of the request path. Most of what a call costs is
-the taking and giving back of a connection and the waking of the event loop, shared this way.
-
-Nobody waits long for a server that does not answer: what waits when an exchange fails fails with
-it, since it would only meet the same after one more time-out each. A server that answers late keeps
-a call waiting for its turn no longer than an exchange may take; an exchange that took longer, and
-was answered, met a pause of this process, in which nobody has waited.
+Most of a call's cost is the connection from the pool and the wake-up of the event loop, which a
+batch shares. When an exchange fails, the calls that wait fail with it: each would only meet the
+same time-out. A call waits for its batch no longer than one exchange may take.
 """
 
 import asyncio
@@ -22,10 +18,10 @@ from gateway_core.redis.link import (
 from gateway_core.redis.scripts import ScriptCall
 
 MAX_BATCH = 128
-"""Calls sent at once; bounds how long the server works on one exchange."""
+"""Calls in one exchange; bounds how long the server works on it."""
 
 Waiting = tuple[ScriptCall, asyncio.Future[Reply], float]
-"""A call, whom to tell, and until when it may wait for its turn, by the loop's clock."""
+"""A call, the future of its reply, and until when it may wait, by the loop's clock."""
 
 
 class CommandBatcher:
@@ -40,7 +36,7 @@ class CommandBatcher:
     async def call(self, call: ScriptCall) -> Reply:
         """The reply to `call`. CountersStale, CountersUnavailable.
 
-        A caller that gives up while it waits for its turn is never sent.
+        A call that is cancelled while it waits is never sent.
         """
         if self._busy:
             loop = asyncio.get_running_loop()
@@ -66,7 +62,7 @@ class CommandBatcher:
                 await self._run_batch()
         finally:
             self._busy = False
-            # Only where the loop is ending under us is anybody left.
+            # calls are left only where the loop is closing
             for _, future, _ in self._waiting:
                 future.cancel()
             self._waiting.clear()
@@ -106,6 +102,7 @@ class CommandBatcher:
         began = loop.time()
         replies = await self._link.run(calls)
         took = loop.time() - began
+        # answered, but later than the time-out: the process was paused, and no call has waited
         if took > COMMAND_SECONDS:
             self._waiting = deque((c, future, until + took) for c, future, until in self._waiting)
         return replies
@@ -118,7 +115,7 @@ class CommandBatcher:
 
 
 def _copy(error: Exception) -> Exception:
-    """An exception of its own for each caller: tracebacks grow on a shared one."""
+    """A copy for each caller: the traceback of a shared exception grows with each raise."""
     if isinstance(error, CountersUnavailable):
         copy = CountersUnavailable(*error.args)
         copy.__cause__ = error.__cause__

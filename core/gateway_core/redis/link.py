@@ -1,8 +1,8 @@
-"""Commands to Redis over a pool of connections, each bound to the server run it talks to.
+"""Commands to Redis over a pool of connections, each bound to one run of the server.
 
-Used by `RedisCounters` and `CommandBatcher`. It speaks to redis-py's connections directly:
-its clients reconnect silently, and a script must never carry the `run_id` of another run of the
-server than the one that executes it, or a stale snapshot would pass for money.
+It uses redis-py's connections without its clients, which reconnect silently: a script must never
+carry the `run_id` of another run of the server than the one that executes it, or counters restored
+from an old snapshot would pass for current.
 """
 
 import re
@@ -30,37 +30,33 @@ from gateway_core.redis.scripts import Argument, ScriptCall
 
 
 class CountersUnavailable(Exception):
-    """The store did not answer; whether it counted, held or settled is unknown.
+    """Redis did not answer; whether it applied the call is unknown.
 
-    Safe to repeat all the same: holds and settlements are keyed by their task. A hold that no
-    object answers for is the sweeper's.
+    Safe to repeat: reservations and settlements are keyed by task. The sweeper releases
+    reservations without an object.
     """
 
 
 class CountersRefused(CountersUnavailable):
-    """The store is there, and cannot do this one call: what it has of the account is not usable.
-
-    It says nothing about other calls.
-    """
+    """Redis rejects this call alone: the account's data is unusable. Other calls may succeed."""
 
 
 class CountersStale(Exception):
-    """The account's money is not in the store (it was emptied or restarted): rebuild it first."""
+    """The account's counters are not in Redis, which was emptied or restarted: rebuild them."""
 
 
 Command = ScriptCall | tuple[Argument, ...]
 Reply = Any
 NoteRoundTrip = Callable[[float, bool], None]
-"""Told of each exchange: its seconds, and whether it was answered."""
+"""Called after each exchange with its seconds, and whether it was answered."""
 
 CONNECT_SECONDS = 1.0
 COMMAND_SECONDS = 2.0
 BEYOND_SECONDS = 10.0
-"""For redis-py's own timers, which end nothing before ours do: they know of no pauses."""
+"""For redis-py's own timers, which must not end before ours: they do not recognise a pause."""
 
-_SERVES_NOBODY = re.compile(r"\b(READONLY|MASTERDOWN|CLUSTERDOWN|MISCONF|NOREPLICAS|BUSY)\b")
-"""In replies to any write, as a server gives them that is failing over or that cannot save; a
-script's error has them anywhere in it."""
+_REJECTS_WRITES = re.compile(r"\b(READONLY|MASTERDOWN|CLUSTERDOWN|MISCONF|NOREPLICAS|BUSY)\b")
+"""Error codes of a server that fails over or cannot save; anywhere in the error of a script."""
 
 _RUN_ID = re.compile(rb"^run_id:(\w+)", re.MULTILINE)
 
@@ -68,14 +64,14 @@ _RUN_ID = re.compile(rb"^run_id:(\w+)", re.MULTILINE)
 class RedisLink:
     """A pool of connections to the Redis at `url` (`redis://`, `rediss://`, `unix://`).
 
-    A call takes at most 2 s, connecting included, of which the server's greeting has 1 s. Nothing
-    is retried: a count that was taken may not be taken twice for one call.
+    A call takes at most 2 s, including a connect of at most 1 s. Nothing is retried: one request
+    must not be counted twice.
     """
 
     def __init__(
         self, url: str, *, max_connections: int = 16, note: NoteRoundTrip | None = None
     ) -> None:
-        self._note = note or _say_nothing
+        self._note = note or _note_nothing
         self._run_ids: WeakKeyDictionary[AbstractConnection, bytes] = WeakKeyDictionary()
         # The call's own time-out covers every read and write; redis-py's would cost a task each.
         self._pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
@@ -91,9 +87,9 @@ class RedisLink:
         )
 
     async def run(self, commands: Sequence[Command]) -> list[Reply]:
-        """The replies to `commands`, sent in one go; an error reply is given as the exception.
+        """The replies to `commands`, sent together; an error reply is returned as an exception.
 
-        Raises CountersUnavailable where not all were answered: each may or may not have been done.
+        Raises CountersUnavailable where one was not answered: each may have been applied or not.
         """
         began = time.perf_counter()
         try:
@@ -103,7 +99,7 @@ class RedisLink:
                 try:
                     replies = await self._exchange(connection, commands)
                 except BaseException:
-                    # Replies that nobody reads would be taken for those of the next call.
+                    # unread replies would be taken for those of the next call
                     await connection.disconnect(nowait=True)
                     raise
                 finally:
@@ -117,7 +113,7 @@ class RedisLink:
         return replies
 
     async def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         await self._pool.aclose()
 
     async def _greet(self, connection: AbstractConnection) -> None:
@@ -129,7 +125,7 @@ class RedisLink:
                 reply = await connection.read_response()
             self._run_ids[connection] = _find_run_id(reply)
         except BaseException:
-            # Left open it would pass for greeted.
+            # the pool would reuse an open connection without its run id
             await connection.disconnect(nowait=True)
             raise
 
@@ -176,8 +172,8 @@ class RedisAdapter:
         await self._link.close()
 
 
-def _say_nothing(_seconds: float, _answered: bool) -> None:
-    """For whoever counts no exchanges."""
+def _note_nothing(_seconds: float, _answered: bool) -> None:
+    """Default of `note`."""
 
 
 def _find_run_id(info: bytes | None) -> bytes:
@@ -190,8 +186,8 @@ def _find_run_id(info: bytes | None) -> bytes:
 async def _send(
     connection: AbstractConnection, commands: Sequence[tuple[Argument, ...]]
 ) -> list[Reply]:
-    # Its annotation means one argument what is each. What redis-py puts around it costs ten times
-    # as much, and its asyncio connections' own way more again.
+    # the annotation is wrong: it takes a tuple for each command. hiredis packs in a tenth of the
+    # time of redis-py.
     packed = b"".join([pack_command(command) for command in commands])  # type: ignore[arg-type]
     await connection.send_packed_command(packed, check_health=False)
     replies: list[Reply] = []
@@ -204,30 +200,32 @@ async def _send(
 
 
 def check_reply(reply: Reply) -> Reply:
-    """The reply, if it is none of an error.
+    """The reply, unless it is an error.
 
-    CountersStale; CountersUnavailable from a server that serves nobody's calls now; CountersRefused
-    for any other error, which is of this call alone.
+    Raises:
+        CountersStale: the script found no counters.
+        CountersUnavailable: the server rejects all writes now.
+        CountersRefused: any other error, of this call alone.
     """
     if isinstance(reply, ResponseError):
         if str(reply).startswith("STALE"):
             raise CountersStale(str(reply))
-        # of the two that have a class of their own, redis-py takes the code away
+        # redis-py removes the code from the text of the two that have a class
         of_server = isinstance(reply, ReadOnlyError | ClusterDownError)
-        if of_server or _SERVES_NOBODY.search(str(reply)):
-            raise CountersUnavailable(f"Redis serves nobody: {reply}") from reply
+        if of_server or _REJECTS_WRITES.search(str(reply)):
+            raise CountersUnavailable(f"Redis rejects all writes: {reply}") from reply
         raise CountersRefused(f"Redis refuses: {reply}") from reply
     return reply
 
 
 CHUNK = 1000
-"""Fields in one HSET, and commands of a rebuild that are sent at once."""
+"""Fields in one HSET, and commands of a rebuild in one exchange."""
 REBUILD_SECONDS = 30
-"""How long a rebuild lives; one of storage is renewed. What was staged expires then."""
+"""Lifetime of a rebuild and its staged keys; a rebuild of storage is renewed."""
 
 
 def stage_hash(key: str, fields: Iterable[tuple[str, Argument]]) -> Iterator[Command]:
-    """The commands that make the hash `key` of `fields` and of nothing else."""
+    """Commands that replace the hash `key` by `fields`."""
     left = iter(fields)
     yield b"DEL", key
     while chunk := list(islice(left, CHUNK)):

@@ -1,8 +1,8 @@
-"""The Lua scripts that make each step on what an account has atomic; run by `RedisLink`.
+"""Lua scripts in `lua/`, each one atomic step on an account's counters; run by `RedisLink`.
 
-They lie in `lua/` beside this module. Each takes the server's `run_id` as its first argument, and
-begins with what tells the keys: those on money with `account.lua` (and `spent.lua` where windows
-are counted), those on stored bytes with `storage/pool.lua`, those on parts with `parts/parts.lua`.
+Each takes the server's `run_id` as its first argument and begins with the names of its keys:
+scripts on money with `account.lua` (and `spent.lua` for windows), on stored bytes with
+`storage/pool.lua`, on parts with `parts/parts.lua`.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ Argument = str | int | bytes
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script's source and the digest that EVALSHA knows it by."""
+    """A script's source and its digest for EVALSHA."""
 
     source: bytes
     sha: bytes
@@ -23,14 +23,14 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class ScriptCall:
-    """One run of a script; the link puts the `run_id` before `arguments`."""
+    """One run of a script; the link adds the `run_id` before `arguments`."""
 
     script: Script
     keys: Sequence[str]
     arguments: Sequence[Argument] = ()
 
     def to_command(self, run_id: bytes) -> tuple[Argument, ...]:
-        """The EVALSHA, for a server known as `run_id`."""
+        """The EVALSHA command for the run `run_id` of the server."""
         return (
             b"EVALSHA",
             self.script.sha,
@@ -41,15 +41,15 @@ class ScriptCall:
         )
 
     def to_full_command(self, run_id: bytes) -> tuple[Argument, ...]:
-        """The same with the source, for a server that does not have the script yet."""
+        """The EVAL command, for a server that does not have the script yet."""
         return (b"EVAL", self.script.source, *self.to_command(run_id)[2:])
 
 
 def load_script(*names: str) -> Script:
-    """The script that these of `lua/` make together."""
+    """The script made of these files of `lua/`."""
     folder = files("gateway_core.redis").joinpath("lua")
     source = b"\n".join(folder.joinpath(f"{name}.lua").read_bytes() for name in names)
-    # SHA-1 is the name Redis gives a script, not a safeguard.
+    # SHA-1 names a script in Redis; it protects nothing
     return Script(source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode())
 
 
@@ -84,4 +84,4 @@ SCRIPTS = (
     FINISH_REBUILD,
     ABANDON_REBUILD,
 )
-"""All of them."""
+"""All scripts on money."""

@@ -1,4 +1,4 @@
-"""Opens the store that a deployment has chosen. Used by the processes' `compose` modules."""
+"""Choice of the object store by a deployment's settings."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,17 +18,17 @@ from gateway_core.storage.objects import ObjectStore, StoreSettings
 
 SWEEP_SECONDS = 6 * 3600.0
 SWEPT = (FOLDER, FILES_FOLDER, UPLOADS_FOLDER, BATCHES_FOLDER, TEMPORARY_FOLDER)
-"""Where objects go up in parts."""
+"""Folders with multipart uploads."""
 
 
 @asynccontextmanager
 async def open_store(
     settings: StoreSettings, supervisor: Supervisor | None = None
 ) -> AsyncIterator[ObjectStore]:
-    """The store, closed at the end; `supervisor` keeps the removal of its leftovers going.
+    """Open the store; `supervisor` restarts the removal of leftovers after a failure.
 
-    A bucket that cannot be reached or used does not keep a process from starting: what needs it
-    says so, and works as soon as it is back. The log tells at once.
+    An unreachable bucket does not prevent the start: calls raise StoreUnavailable until it is back,
+    and the log reports it at once.
     """
     if settings.store == "directory":
         assert settings.store_dir is not None
@@ -38,7 +38,7 @@ async def open_store(
         finally:
             directory.close()
         return
-    # only here: boto3 costs a process about 0.3 s and 30 MB
+    # imported late: boto3 costs a process about 0.3 s and 30 MB
     from gateway_core.storage.s3.client import build_client
     from gateway_core.storage.s3.store import S3Store
 
@@ -57,7 +57,7 @@ async def open_store(
 
 
 async def _sweep(remove_leftovers: Callable[[str], Awaitable[None]]) -> None:
-    """Now and again; the bucket may be others' as well."""
+    """Remove leftovers of the gateway's folders; the bucket may have other users."""
     while True:
         for folder in SWEPT:
             await remove_leftovers(folder)

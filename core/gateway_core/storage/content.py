@@ -1,10 +1,10 @@
 """Content of stored Files: digests, owners of object keys, and streams of their segments."""
 
 import hashlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import xxhash
 
@@ -13,6 +13,7 @@ from gateway_core.api.resource import (
     FILES_FOLDER,
     TEMPORARY_FOLDER,
     UPLOADS_FOLDER,
+    Object,
     ObjectRef,
     file_key,
     temporary_key,
@@ -22,37 +23,35 @@ from gateway_core.storage.objects import DOWNLOAD_CHUNK_BYTES, ObjectStore
 
 
 class Digests:
-    """Both digests of bytes that are given in order, each in hex."""
+    """SHA-256 and XXH3 of bytes given in order, in hex."""
 
     def __init__(self, data: bytes | bytearray = b"") -> None:
         self._sha256 = hashlib.sha256(data)
         self._xxh3 = xxhash.xxh3_128(data)
 
     def update(self, data: bytes | bytearray) -> None:
-        """Adds bytes. Blocking: a MiB takes about a millisecond."""
+        """Add bytes. Blocking: a MiB takes about a millisecond."""
         self._sha256.update(data)
         self._xxh3.update(data)
 
     @property
     def sha256(self) -> str:
-        """By which others may check the bytes."""
+        """Digest for other readers of the bytes."""
         return self._sha256.hexdigest()
 
     @property
     def xxh3(self) -> str:
-        """By which the gateway does, each time it reads them."""
+        """Digest that the gateway checks at each read."""
         return self._xxh3.hexdigest()
 
 
 FOLDERS = (BATCHES_FOLDER, FILES_FOLDER, TEMPORARY_FOLDER, UPLOADS_FOLDER)
-"""Where bytes lie that a file, an upload or a batch is answerable for."""
-
-Object = Mapping[str, Any]
+"""Folders of keys that belong to a file, an upload or a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose a key is: the folder it is in, the account, and the object's name."""
+    """Owner of a key: its folder, the account, and the name of the Kubernetes object."""
 
     folder: str
     account: str
@@ -60,7 +59,7 @@ class Owner:
 
 
 def read_owner(key: str) -> Owner | None:
-    """Whose `key` is; None of one that the gateway does not write."""
+    """The owner of `key`; None where the gateway writes no such key."""
     for folder in FOLDERS:
         if key.startswith(folder):
             account, slash, rest = key.removeprefix(folder).partition("/")
@@ -70,19 +69,19 @@ def read_owner(key: str) -> Owner | None:
 
 
 def pool_of(file: Object) -> Literal["files", "temporary"]:
-    """The pool of its account's storage that a GatewayFile counts in."""
+    """The storage pool of its account that a GatewayFile counts in."""
     return "temporary" if file["spec"]["request"]["purpose"] == "temporary" else "files"
 
 
 def list_keys(file: Object) -> list[str]:
-    """Where the bytes of a GatewayFile lie, in order."""
+    """Keys of a GatewayFile's segments, in order."""
     return [segment["key"] for segment in file["spec"]["request"]["segments"]]
 
 
 def find_foreign(file: Object) -> list[str]:
-    """Keys that a GatewayFile names and that lie in no place of its own.
+    """Keys that a GatewayFile names outside its own folders.
 
-    The gateway writes none such; who makes the object by hand may name any.
+    The gateway writes none; an object created with kubectl may name any key.
     """
     request, name = file["spec"]["request"], file["metadata"]["name"]
     account, upload = request["accountName"], request.get("uploadName")
@@ -96,14 +95,14 @@ def find_foreign(file: Object) -> list[str]:
 
 
 class ContentDamaged(Exception):
-    """The store has other bytes than were stored; the text names the segment's place."""
+    """The store has other bytes than were written; the text names the segment."""
 
 
 class Check:
-    """Compares bytes that are given in order with those that were stored.
+    """Comparison of bytes given in order with the digest of those written.
 
-    By XXH3, a small part of what a download costs, where SHA-256 is most of it: what is looked for
-    are accidents. By SHA-256 where the reference has nothing else.
+    By XXH3, which costs a download little; SHA-256 would be most of its CPU, and only accidents
+    have to be detected. By SHA-256 where the reference has no other digest.
     """
 
     def __init__(self, ref: ObjectRef) -> None:
@@ -112,11 +111,11 @@ class Check:
         self.update = self._digest.update
 
     def agrees(self) -> bool:
-        """Whether they were all of them, and no others."""
+        """Whether the bytes are those written."""
         return self._digest.hexdigest() == self._expected
 
 
-def read_segments(file: Mapping[str, Any]) -> list[ObjectRef]:
+def read_segments(file: Object) -> list[ObjectRef]:
     """The segments of a GatewayFile, in order."""
     return [ObjectRef.model_validate(ref) for ref in file["spec"]["request"]["segments"]]
 
@@ -124,10 +123,10 @@ def read_segments(file: Mapping[str, Any]) -> list[ObjectRef]:
 async def stream_content(
     store: ObjectStore, segments: Sequence[ObjectRef], start: int = 0, length: int | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """Bytes from `start`, at most `length`, of all segments one after the other.
+    """Bytes of consecutive segments from `start`, at most `length`, in chunks of at most 80 KiB.
 
-    Chunks are at most 80 KiB; nothing here keeps one that was given, so a slow client holds one.
-    Raises ContentDamaged, ObjectMissing, StoreUnavailable. Who leaves it early closes it.
+    Keeps no chunk that it has yielded, so a slow client holds one. Close it where it is not read to
+    its end. Raises ContentDamaged, ObjectMissing, StoreUnavailable.
     """
     held: dict[str, bytes] = {}
     left = sum(ref.bytes for ref in segments) - start if length is None else length
@@ -139,7 +138,7 @@ async def stream_content(
             continue
         wanted = min(ref.bytes - start, left)
         async with aclosing(_stream_segment(store, ref, place, start, wanted)) as chunks:
-            # a plain variable would hold the chunk until the next one
+            # a plain variable would keep the chunk in memory until the next one
             async for held["chunk"] in chunks:
                 yield held.pop("chunk")
         start, left = 0, left - wanted
@@ -155,7 +154,7 @@ async def _stream_segment(
         ref.key,
         start,
         None if whole else length,
-        # by the store as it reads them
+        # on the store's thread as it reads
         examine=check.update if whole else None,
         chunk_bytes=DOWNLOAD_CHUNK_BYTES,
         read_ahead=False,
@@ -170,7 +169,7 @@ async def _stream_segment(
             else:
                 break
     if got != length:
-        raise ContentDamaged(f"segment {place}: not as many bytes as were stored")
+        raise ContentDamaged(f"segment {place}: its size differs from what was written")
     if whole and not check.agrees():
-        raise ContentDamaged(f"segment {place}: not the bytes that were stored")
+        raise ContentDamaged(f"segment {place}: its bytes differ from what was written")
     yield last

@@ -1,11 +1,10 @@
-"""`ObjectStore` in a directory: one file an object. Chosen by the processes' `compose` modules.
+"""`ObjectStore` in a directory: one file for each object.
 
-An object is written to a `.tmp-` file at the root, synced, and renamed to its key, so that it is
-there whole or not at all, also after a power cut. `put` and `put_stream` tell the digests; `head`
-does not: what names an object keeps them, and neither extended attributes (not everywhere)
-nor a file beside it (not replaced in the same step) would be sure to belong to the bytes.
+An object is written to a `.tmp-` file at the root, synced, and renamed to its key, so it is either
+whole or missing, even after a power cut. `head` returns no digests: extended attributes are not
+available everywhere, and a second file would not be replaced in the same step as the bytes.
 
-One filesystem holds the whole directory, and no key is the folder of another (`a` beside `a/b`).
+One filesystem holds the whole directory, and no key is the folder of another (`a` and `a/b`).
 """
 
 import asyncio
@@ -42,17 +41,17 @@ from gateway_core.storage.objects import (
 BLOCK_BYTES = 256 * 1024
 THREADS = 8
 PAGE = 500
-"""How many files one turn of a thread measures or removes."""
+"""Files that a thread measures or removes in one go."""
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
 
 
 class DirectoryStore:
-    """The objects under `root`, which is made if need be. See `ports.objects.ObjectStore`.
+    """Objects under `root`, created if need be. See `ObjectStore`.
 
-    Construction removes what writes of more than a day ago left behind. Keys are checked
-    (ValueError). File work is done on 8 threads.
+    Construction removes leftovers of writes older than a day. Keys are checked (ValueError). Files
+    are used on 8 threads.
     """
 
     def __init__(self, root: Path) -> None:
@@ -62,11 +61,11 @@ class DirectoryStore:
         remove_leftovers(root)
 
     def close(self) -> None:
-        """Ends the threads once their work is done."""
+        """Stop the threads once their calls have ended."""
         self._threads.shutdown()
 
     async def put(self, key: str, data: bytes) -> StoredObject:
-        """See the port."""
+        """See `ObjectStore`."""
         path = self._locate(key)
         digests = await self._run(write_whole, self._root, path, data)
         return StoredObject(key, len(data), digests.sha256, digests.xxh3)
@@ -74,14 +73,14 @@ class DirectoryStore:
     async def put_stream(
         self, key: str, source: AsyncIterator[bytes], *, max_bytes: int
     ) -> StoredObject:
-        """See the port. `source` is not closed."""
+        """See `ObjectStore`. `source` is not closed."""
         path = self._locate(key)
         writer = FileWriter(self._root)
         job: Future[None] | None = None
         try:
             async with aclosing(_collect(key, source, max_bytes)) as blocks:
                 async for block in blocks:
-                    # the next one is taken in while this one is written
+                    # the next block is received while this one is written
                     if job is not None:
                         await _finish(job)
                     job = self._threads.submit(writer.write, block)
@@ -93,21 +92,21 @@ class DirectoryStore:
             if job is None or job.done():
                 writer.discard()
             else:
-                # A cancelled caller leaves its thread at work: the file goes when that is done.
+                # the thread goes on after a cancellation: the file is removed when it has ended
                 job.add_done_callback(lambda _: writer.discard())
                 if isinstance(error, Exception):
-                    # Whoever is told that nothing was stored finds nothing.
+                    # the error says that nothing is stored, so wait until that is true
                     with suppress(Exception):
                         await asyncio.wrap_future(job)
             raise
         return StoredObject(key, writer.bytes, writer.digests.sha256, writer.digests.xxh3)
 
     async def get(self, key: str) -> bytes:
-        """See the port."""
+        """See `ObjectStore`."""
         return await self._run(read_whole, self._locate(key))
 
     async def head(self, key: str) -> StoredObject:
-        """See the port. Without digests."""
+        """See `ObjectStore`. Without digests."""
         return StoredObject(key, await self._run(measure, self._locate(key)))
 
     async def stream(
@@ -120,9 +119,9 @@ class DirectoryStore:
         chunk_bytes: int = CHUNK_BYTES,
         read_ahead: bool = True,
     ) -> AsyncGenerator[bytes, None]:
-        """See the port. An object replaced meanwhile is read as it was.
+        """See `ObjectStore`. An object replaced meanwhile is read as it was.
 
-        One turn of a thread reads a chunk and has it examined.
+        A thread reads a chunk and examines it in one go.
         """
         path = self._locate(key)
         file = await self._run(open_file, path)
@@ -145,12 +144,12 @@ class DirectoryStore:
                     if examine is not None and cached:
                         examine(cached)
                     held["chunk"], cached = cached, None
-                    # neither a cached read nor a fast client ever waits: others have their turn
+                    # neither a cached read nor a fast client waits: let other tasks run
                     await asyncio.sleep(0)
                 if not held["chunk"]:
                     return
                 position += len(held["chunk"])
-                # a job that is done has its chunk, as a plain variable would until the next one
+                # a finished job would hold its chunk until the next one
                 job = begin() if read_ahead else None
                 yield held.pop("chunk")
         finally:
@@ -158,15 +157,15 @@ class DirectoryStore:
                 file.close()
             else:
                 job.cancel()
-                # after a read that is under way, which else found another file by this one's number
+                # after a read under way, which could meet another file with the same descriptor
                 job.add_done_callback(lambda _: file.close())
 
     async def delete(self, key: str) -> None:
-        """See the port."""
+        """See `ObjectStore`."""
         await self._run(delete_file, self._root, self._locate(key))
 
     async def delete_many(self, keys: Iterable[str]) -> None:
-        """See the port."""
+        """See `ObjectStore`."""
         paths = [self._locate(key) for key in keys]
         for start in range(0, len(paths), PAGE):
             await self._run(delete_files, self._root, paths[start : start + PAGE])
@@ -174,7 +173,7 @@ class DirectoryStore:
     async def list_entries(
         self, prefix: str, *, start_after: str | None = None
     ) -> AsyncIterator[Entry]:
-        """See the port. Memory is that of the names in the folders on the way to one object."""
+        """See `ObjectStore`. Holds the names of the folders on the path to one object."""
         check_prefix(prefix)
         after = start_after or ""
         folders = [iter(await self._list_names(prefix.rpartition("/")[0], prefix, after))]
@@ -215,7 +214,7 @@ class DirectoryStore:
 async def _collect(
     key: str, source: AsyncIterator[bytes], max_bytes: int
 ) -> AsyncGenerator[bytes, None]:
-    """The source in blocks of at least 256 KiB but for the last, as each costs a thread's turn."""
+    """The source in blocks of at least 256 KiB except the last: each costs a thread's wake-up."""
     buffer = bytearray()
     total = 0
     async for chunk in source:

@@ -1,4 +1,4 @@
-"""Blocking file operations of the directory store, and valid object keys."""
+"""Blocking file operations of the directory store, and the syntax of object keys."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from gateway_core.storage.content import Digests
 from gateway_core.storage.objects import Entry, ObjectMissing
 
 TEMPORARY_PREFIX = ".tmp-"
-"""How files that are not objects yet begin; no part of a key does."""
+"""Prefix of files that are not objects yet; no part of a key has it."""
 
 MAX_KEY = 1024
 MAX_PART = 255
@@ -23,7 +23,7 @@ _ALLOWED = re.compile(r"[A-Za-z0-9._/-]*\Z")
 
 
 def check_key(key: str) -> None:
-    """Raises ValueError unless `key` is relative, of `[A-Za-z0-9._/-]` and leads nowhere else."""
+    """Raise ValueError unless `key` is a relative path of `[A-Za-z0-9._/-]` without `..`."""
     if not _ALLOWED.match(key) or len(key) > MAX_KEY:
         raise ValueError(f"not an object key: {key!r}")
     for part in key.split("/"):
@@ -33,7 +33,7 @@ def check_key(key: str) -> None:
 
 
 def check_prefix(prefix: str) -> None:
-    """Raises ValueError unless some key may begin with `prefix`."""
+    """Raise ValueError unless a key may begin with `prefix`."""
     if not _ALLOWED.match(prefix) or len(prefix) > MAX_KEY:
         raise ValueError(f"not the prefix of an object key: {prefix!r}")
     for part in prefix.split("/")[:-1]:
@@ -58,9 +58,9 @@ _RENAME_ATTEMPTS = 100
 
 
 class FileWriter:
-    """An object being written: `write` any number of times, then `commit` or `discard`.
+    """Writer of one object: `write` any number of times, then `commit` or `discard`.
 
-    `bytes` and `digests` are of what was written. Nothing is made before the first write.
+    `bytes` and `digests` are of the data written. The file is created by the first write.
     """
 
     def __init__(self, root: Path) -> None:
@@ -71,7 +71,7 @@ class FileWriter:
         self.bytes = 0
 
     def write(self, data: bytes) -> None:
-        """Appends all of `data`."""
+        """Append `data`."""
         if self._file is None:
             self._file = FileIO(self._path, "xb")
         self.digests.update(data)
@@ -81,7 +81,7 @@ class FileWriter:
         self.bytes += len(data)
 
     def commit(self, target: Path) -> None:
-        """Puts what was written in `target`'s place, durably; at least one write came before."""
+        """Move the file to `target`, durably; at least one write came before."""
         assert self._file is not None
         os.fsync(self._file.fileno())
         self._file.close()
@@ -91,26 +91,26 @@ class FileWriter:
                 self._path.replace(target)
                 break
             except (FileNotFoundError, FileExistsError):
-                # A deletion took the empty folder away in between.
+                # a concurrent deletion removed the empty folder in between
                 if attempt == _RENAME_ATTEMPTS:
                     raise
         folder = target.parent
         while True:
-            # All of them: a folder may be another writer's, who has not synced it yet.
+            # every folder: another writer may have created one and not synced it yet
             _sync_folder(folder)
             if folder == self._root:
                 return
             folder = folder.parent
 
     def discard(self) -> None:
-        """Removes what was written, if it was not committed."""
+        """Remove the file, unless it was committed."""
         if self._file is not None:
             self._file.close()
             self._path.unlink(missing_ok=True)
 
 
 def write_whole(root: Path, target: Path, data: bytes) -> Digests:
-    """Puts `data` in `target`'s place, durably."""
+    """Write `data` to `target`, durably."""
     writer = FileWriter(root)
     try:
         writer.write(data)
@@ -122,7 +122,7 @@ def write_whole(root: Path, target: Path, data: bytes) -> Digests:
 
 
 def open_file(path: Path) -> FileIO:
-    """The object's file, for reading. ObjectMissing."""
+    """The object's file, open for reading. ObjectMissing."""
     with _missing(path):
         return FileIO(path, "rb")
 
@@ -134,7 +134,7 @@ def read_block(
     most: int,
     examine: Callable[[bytes], object] | None,
 ) -> bytes:
-    """The bytes from `position` on, before `end`; at most `most`, none at the file's end."""
+    """At most `most` bytes from `position`, before `end`; none at the end of the file."""
     wanted = most if end is None else min(most, end - position)
     block = os.pread(file.fileno(), wanted, position)
     if examine is not None and block:
@@ -143,9 +143,9 @@ def read_block(
 
 
 def read_cached(file: FileIO, position: int, end: int | None, most: int) -> bytes | None:
-    """As `read_block`, of what the page cache has; None where the disk would have to be waited for.
+    """As `read_block`, from the page cache alone; None where the read would wait for the disk.
 
-    It does not block, so it needs no thread: the turn of one costs more than the copy of a chunk.
+    It does not block, so it needs no thread, whose wake-up costs more than the copy of a chunk.
     """
     flag = getattr(os, "RWF_NOWAIT", None)
     if flag is None:
@@ -154,7 +154,7 @@ def read_cached(file: FileIO, position: int, end: int | None, most: int) -> byte
     try:
         size = os.preadv(file.fileno(), [block], position, flag)
     except OSError:
-        # not in the cache, or a file system that does not tell; the thread finds any real error
+        # not in the cache, or not supported by the file system; the thread meets any real error
         return None
     return bytes(memoryview(block)[:size])
 
@@ -172,7 +172,7 @@ def measure(path: Path) -> int:
 
 
 def delete_file(root: Path, path: Path) -> None:
-    """Removes the object, if it is there, and the folders that it leaves empty."""
+    """Remove the object, if it exists, and the folders that it leaves empty."""
     with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
         path.unlink()
     for folder in path.parents:
@@ -185,17 +185,17 @@ def delete_file(root: Path, path: Path) -> None:
 
 
 def delete_files(root: Path, paths: Iterable[Path]) -> None:
-    """Removes each as `delete_file` does."""
+    """Remove each as `delete_file` does."""
     for path in paths:
         delete_file(root, path)
 
 
 def list_names(root: Path, folder: str, prefix: str, after: str) -> list[str]:
-    """Keys in `folder`, with a slash at the end where it is a folder itself; in order.
+    """Sorted entries of `folder` that start with `prefix` and come after `after`.
 
-    What is no key, like a volume's `lost+found`, is not seen. Only what starts with `prefix` and
-    comes after `after`, and folders that may hold such. In that order, the keys below a folder
-    stand where the folder does. Nothing if the folder is gone.
+    Subfolders end with a slash and are included where they may contain such keys; keys below a
+    folder sort where the folder does. Other files, like a volume's `lost+found`, are ignored. Empty
+    where the folder is gone.
     """
     base = f"{folder}/" if folder else ""
     try:
@@ -218,7 +218,7 @@ def _is_wanted(name: str, prefix: str, after: str) -> bool:
 
 
 def measure_all(root: Path, keys: Iterable[str]) -> list[Entry]:
-    """What is known of these objects, without those that are gone."""
+    """Entries of these objects, without deleted ones."""
     entries = []
     for key in keys:
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -229,13 +229,13 @@ def measure_all(root: Path, keys: Iterable[str]) -> list[Entry]:
 
 
 def remove_leftovers(root: Path) -> None:
-    """Removes files of writes that ended without a word more than a day ago.
+    """Remove files of writes that were killed more than a day ago.
 
-    Whoever may only read, like the media host, leaves that to the others.
+    A process that may only read, like the media host, leaves that to the others.
     """
     if not os.access(root, os.W_OK):
         return
-    # against times of files, which are this machine's
+    # the files' times are this machine's, not the API server's
     oldest = time.time() - LEFTOVER_SECONDS
     with os.scandir(root) as entries:
         for entry in entries:
@@ -246,7 +246,7 @@ def remove_leftovers(root: Path) -> None:
 
 @contextmanager
 def _missing(path: Path) -> Iterator[None]:
-    """Says of a file that is not there that the object is missing."""
+    """Raise ObjectMissing for a file that does not exist."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:

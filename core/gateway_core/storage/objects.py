@@ -1,6 +1,6 @@
-"""Interface of the object store, and which store a deployment has chosen.
+"""Interface of the object store, and its settings.
 
-Bytes are written before the object that names them and deleted after it.
+Bytes are written before the Kubernetes object that names them, and deleted after it.
 """
 
 import re
@@ -17,30 +17,29 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from gateway_core.api.resource import ObjectRef
 
 MOST_STREAMS = 32
-"""How many streams a store takes in at a time; who has more waits, and is to have them wait."""
+"""Streams that a store accepts at a time; callers with more must make them wait."""
 
 CHUNK_BYTES = 1024 * 1024
-"""Of a stream that this process reads for itself."""
+"""Chunks of a stream that the process reads for itself."""
 DOWNLOAD_CHUNK_BYTES = 80 * 1024
-"""Of a stream for a client, which is read without looking ahead: one chunk is in memory while the
-client is slow."""
+"""Chunks of a stream for a client, without read-ahead: a slow client holds one chunk in memory."""
 
 
 class ObjectMissing(Exception):
-    """No object of that key is there."""
+    """No object has the key."""
 
 
 class ObjectTooLarge(Exception):
-    """The source went over the limit; nothing was stored."""
+    """The source exceeded the limit; nothing was stored."""
 
 
 class StoreUnavailable(Exception):
-    """The store did not take or give the bytes."""
+    """The store cannot be reached or rejects the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """What is known of an object: digests, in hex, only by who has just written it."""
+    """An object; its digests, in hex, are known only where it was just written."""
 
     key: str
     bytes: int
@@ -48,14 +47,14 @@ class StoredObject:
     xxh3: str | None = None
 
     def refer(self) -> ObjectRef:
-        """How resources refer to what was just written."""
+        """The reference to an object just written, for a resource."""
         assert self.sha256 is not None
         return ObjectRef(key=self.key, bytes=self.bytes, sha256=self.sha256, xxh3=self.xxh3)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An object as a listing shows it; `modified`, in UTC, is when it was last written."""
+    """An object in a list; `modified`, in UTC, is the time of its last write."""
 
     key: str
     bytes: int
@@ -63,27 +62,27 @@ class Entry:
 
 
 class ObjectStore(Protocol):
-    """Bytes by key. Every method may raise StoreUnavailable. Memory is flat while streaming."""
+    """Bytes by key. Methods may raise StoreUnavailable. Streams use constant memory."""
 
     async def put(self, key: str, data: bytes) -> StoredObject:
-        """Stores small data; atomic and durable when it returns, replacing what was there."""
+        """Store small data; atomic, durable on return, replaces an existing object."""
         ...
 
     async def put_stream(
         self, key: str, source: AsyncIterator[bytes], *, max_bytes: int
     ) -> StoredObject:
-        """Stores a stream; atomic and durable when it returns. ObjectTooLarge.
+        """Store a stream; atomic, durable on return. ObjectTooLarge.
 
-        If the source raises, nothing is stored.
+        Nothing is stored where the source raises.
         """
         ...
 
     async def get(self, key: str) -> bytes:
-        """Reads small data whole. ObjectMissing."""
+        """Read small data whole. ObjectMissing."""
         ...
 
     async def head(self, key: str) -> StoredObject:
-        """What is known of the object. ObjectMissing."""
+        """Key and size of the object. ObjectMissing."""
         ...
 
     def stream(
@@ -98,33 +97,30 @@ class ObjectStore(Protocol):
     ) -> AsyncGenerator[bytes, None]:
         """Bytes from `start`, at most `length`; in chunks of at most `chunk_bytes`. ObjectMissing.
 
-        `examine`, such as a digest, is called with each chunk before that is given, in order, one
-        call at a time, and off the event loop unless the chunk was in memory. With `read_ahead` the
-        next chunk is read, and perhaps examined, while whoever uses this is at work with the one
-        before it; without, the store keeps nothing of a chunk that it has given.
+        `examine`, such as a digest, is called with each chunk before it is yielded, in order, one
+        call at a time, and on a thread unless the chunk was in memory. With `read_ahead` the next
+        chunk is read, and perhaps examined, while the caller handles the one before; without it the
+        store keeps no chunk that it has yielded.
 
-        Who leaves it early closes it: it holds a file or a connection.
+        Close it where it is not read to its end: it holds a file or a connection.
         """
         ...
 
     async def delete(self, key: str) -> None:
-        """Removes it; nothing happens if it is gone."""
+        """Remove the object. Idempotent."""
         ...
 
     async def delete_many(self, keys: Iterable[str]) -> None:
-        """Removes them; those that are gone do no harm.
-
-        When it raises StoreUnavailable some may be removed and some not.
-        """
+        """Remove the objects. Idempotent; after StoreUnavailable some may be removed."""
         ...
 
     def list_entries(self, prefix: str, *, start_after: str | None = None) -> AsyncIterator[Entry]:
         """Objects whose keys start with `prefix`, in the order of their keys' characters.
 
-        Those up to and including `start_after`, any text, are passed over without being read, so
-        that a sweep can go on where an earlier one ended. What is written or removed meanwhile may
-        be there or not; everything else is there exactly once. It is read in pages, so memory does
-        not grow with the number of objects.
+        Keys up to and including `start_after`, any text, are skipped without being read, so that a
+        sweep can continue where an earlier one ended. Objects written or removed meanwhile may be
+        included or not, all others exactly once. Reads pages: memory does not grow with the number
+        of objects.
         """
         ...
 
@@ -133,10 +129,10 @@ _PREFIX = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]
 
 
 class StoreSettings(BaseSettings):
-    """The part of a process's settings that says where bytes are, the same for every process.
+    """Settings of the object store, the same for every process.
 
     Environment variables are these names in capitals with the prefix GATEWAY_. Credentials of S3
-    are none of them: boto3 finds them where every tool for AWS does.
+    are not among them: boto3 finds them as every AWS tool does.
     """
 
     model_config = SettingsConfigDict(env_prefix="GATEWAY_", frozen=True)
@@ -145,15 +141,15 @@ class StoreSettings(BaseSettings):
     store_dir: Path | None = None
     """The directory."""
     store_bucket: str = ""
-    """The bucket of S3, which has to be there."""
+    """The S3 bucket, which must exist."""
     store_prefix: Annotated[str, StringConstraints(max_length=256)] = ""
-    """What the names of all objects begin with, up to a slash that is put between."""
+    """Prefix of the names of all objects, without the slash after it."""
     store_endpoint: str = ""
     """The URL of a store other than AWS."""
     store_region: str = ""
-    """The bucket's region; where it is empty, what boto3 finds (`AWS_REGION`)."""
+    """The bucket's region; by default the one that boto3 finds (`AWS_REGION`)."""
     store_addressing: Literal["auto", "path", "virtual"] = "auto"
-    """Where the bucket stands in a URL; `auto`: in the path if there is an endpoint."""
+    """Place of the bucket in a URL; `auto`: in the path where there is an endpoint."""
 
     @model_validator(mode="after")
     def _check_store(self) -> Self:
@@ -171,7 +167,7 @@ class StoreSettings(BaseSettings):
 
 
 def _check_endpoint(text: str) -> None:
-    """ValueError unless it is an http(s) URL; its text is not repeated, as it may hold a secret."""
+    """Raise ValueError unless it is an http(s) URL; the error does not repeat it (secrets)."""
     url = urlsplit(text)
     if url.scheme not in ("http", "https") or not url.hostname:
         raise ValueError("GATEWAY_STORE_ENDPOINT has to be a URL with http or https")

@@ -17,12 +17,12 @@ from gateway_core.egress import connector as lookups
 from gateway_core.egress.addresses import AddressPolicy, AddressRefused
 from gateway_core.egress.connector import (
     MOST_ADDRESSES,
-    PER_SHARE,
+    PER_HOLDER,
     THREADS,
     EgressRefused,
     PooledResolver,
+    count_lookups,
     guarded_connector,
-    run_errand,
 )
 from tests.servers.hostile_urls import tell_addresses
 
@@ -152,14 +152,14 @@ async def resolver(names: Names) -> AsyncIterator[PooledResolver]:
 async def find_counted(resolver: PooledResolver, host: str, share: str) -> list[str]:
     """As a fetch does: the wait for a thread counts."""
     async with asyncio.timeout(SECONDS if host.endswith("dead.test") else PATIENCE):
-        with run_errand(share):
+        with count_lookups(share):
             return [found["host"] for found in await resolver.resolve(host, 80)]
 
 
 async def find(resolver: PooledResolver, host: str, share: str) -> list[str]:
     limit = asyncio.timeout(SECONDS)
     async with limit:
-        with run_errand(share, limit, SECONDS if host.endswith("dead.test") else PATIENCE):
+        with count_lookups(share, limit, SECONDS if host.endswith("dead.test") else PATIENCE):
             return [found["host"] for found in await resolver.resolve(host, 80)]
 
 
@@ -173,10 +173,10 @@ async def test_names_that_hang_leave_threads_to_others(
     names: Names, resolver: PooledResolver
 ) -> None:
     hanging = [asyncio.create_task(find(resolver, f"h{n}.dead.test", "evil")) for n in range(200)]
-    await wait_until(lambda: len(names.asked) == PER_SHARE)
+    await wait_until(lambda: len(names.asked) == PER_HOLDER)
     assert await find(resolver, "well.test", "good") == ["192.0.2.1"]
     assert await find_counted(resolver, "well.test", "better") == ["192.0.2.1"]
-    assert len([host for host in names.asked if "dead" in host]) == PER_SHARE
+    assert len([host for host in names.asked if "dead" in host]) == PER_HOLDER
     names.end.set()
     await asyncio.gather(*hanging, return_exceptions=True)
 
@@ -186,12 +186,12 @@ async def test_many_accounts_whose_names_hang_leave_a_thread_to_another(
 ) -> None:
     hanging = [
         asyncio.create_task(find(resolver, f"h{n}.dead.test", f"evil-{account}"))
-        for account in range(THREADS // PER_SHARE - 1)
-        for n in range(2 * PER_SHARE)
+        for account in range(THREADS // PER_HOLDER - 1)
+        for n in range(2 * PER_HOLDER)
     ]
-    await wait_until(lambda: len(names.asked) == THREADS - PER_SHARE)
+    await wait_until(lambda: len(names.asked) == THREADS - PER_HOLDER)
     assert await find(resolver, "well.test", "good") == ["192.0.2.1"]
-    assert len(names.asked) == THREADS - PER_SHARE + 1
+    assert len(names.asked) == THREADS - PER_HOLDER + 1
     names.end.set()
     await asyncio.gather(*hanging, return_exceptions=True)
 
@@ -199,9 +199,9 @@ async def test_many_accounts_whose_names_hang_leave_a_thread_to_another(
 async def test_a_thread_is_free_once_its_look_up_ends_and_not_before(
     names: Names, resolver: PooledResolver
 ) -> None:
-    hanging = [find_counted(resolver, f"h{n}.dead.test", "evil") for n in range(2 * PER_SHARE)]
+    hanging = [find_counted(resolver, f"h{n}.dead.test", "evil") for n in range(2 * PER_HOLDER)]
     ended = await asyncio.gather(*hanging, return_exceptions=True)
-    assert [type(end) for end in ended] == [TimeoutError] * 2 * PER_SHARE
+    assert [type(end) for end in ended] == [TimeoutError] * 2 * PER_HOLDER
     waiting = asyncio.create_task(find(resolver, "well.test", "evil"))
     await asyncio.wait([waiting], timeout=3 * SECONDS)
     assert not waiting.done(), "all of its threads are in a look-up, whoever waits for it"
@@ -213,12 +213,13 @@ async def test_the_wait_for_a_thread_counts_unless_a_limit_stands_still(
     names: Names, resolver: PooledResolver
 ) -> None:
     hanging = [
-        asyncio.create_task(find(resolver, f"h{n}.dead.test", "evil")) for n in range(2 * PER_SHARE)
+        asyncio.create_task(find(resolver, f"h{n}.dead.test", "evil"))
+        for n in range(2 * PER_HOLDER)
     ]
-    await wait_until(lambda: len(names.asked) == PER_SHARE)
+    await wait_until(lambda: len(names.asked) == PER_HOLDER)
     with pytest.raises(TimeoutError):
         await find_counted(resolver, "one.dead.test", "evil")
-    assert len(names.asked) == PER_SHARE, "it never got a thread"
+    assert len(names.asked) == PER_HOLDER, "it never got a thread"
     patient = asyncio.create_task(find(resolver, "two.dead.test", "evil"))
     await asyncio.wait([patient], timeout=3 * SECONDS)
     assert not patient.done()
@@ -227,19 +228,19 @@ async def test_the_wait_for_a_thread_counts_unless_a_limit_stands_still(
 
 
 async def test_cancelled_waiters_leave_nothing(names: Names, resolver: PooledResolver) -> None:
-    hosts = [f"h{n}.dead.test" for n in range(2 * PER_SHARE)]
+    hosts = [f"h{n}.dead.test" for n in range(2 * PER_HOLDER)]
     tasks = [asyncio.create_task(find(resolver, host, "evil")) for host in hosts]
-    await wait_until(lambda: len(names.asked) == PER_SHARE)
+    await wait_until(lambda: len(names.asked) == PER_HOLDER)
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
     names.end.set()
     assert await find(resolver, "well.test", "evil") == ["192.0.2.1"]
     async with asyncio.timeout(10):
-        while resolver._places.held:  # noqa: ASYNC110 - threads set it
+        while resolver._slots.held:  # noqa: ASYNC110 - threads set it
             await asyncio.sleep(0.001)
-    assert resolver._places.waiting == 0
-    assert len(names.asked) == PER_SHARE + 1
+    assert resolver._slots.waiting == 0
+    assert len(names.asked) == PER_HOLDER + 1
 
 
 async def test_only_the_first_of_many_addresses_are_tried(

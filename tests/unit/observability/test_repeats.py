@@ -32,7 +32,7 @@ class Log:
 
     def pass_period(self) -> None:
         self.now += PERIOD_SECONDS
-        self.handler.tell_repeats()
+        self.handler.write_repeats()
 
 
 @pytest.fixture

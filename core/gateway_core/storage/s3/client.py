@@ -1,4 +1,4 @@
-"""The boto3 client, its errors in the interface's terms, and the threads of its blocking calls."""
+"""The boto3 client, its errors as StoreUnavailable, and threads for its blocking calls."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -32,11 +32,10 @@ ATTEMPTS = 3
 def build_client(
     endpoint: str | None, region: str | None, addressing: Literal["auto", "path", "virtual"]
 ) -> "S3Client":
-    """A client, safe to use from many threads; credentials by boto3's usual chain.
+    """A thread-safe client; credentials come from boto3's usual chain.
 
-    The signature covers the SHA-256 of every body, so the store refuses what was damaged on the
-    way. boto3's newer checksums are asked for only where S3 demands one: many compatible stores
-    refuse them.
+    The signature covers the SHA-256 of every body, so the store rejects bytes damaged on the way.
+    boto3's newer checksums are used only where S3 requires one: many compatible stores reject them.
     """
     return boto3.session.Session().client(
         "s3",
@@ -89,28 +88,28 @@ _FAILURES: tuple[tuple[type[BotoCoreError], str], ...] = (
 )
 
 FAILURES = (BotoCoreError, ClientError, OSError)
-"""What a call of boto3, or reading an answer's body, raises when the store is at fault."""
+"""Errors of boto3 calls, and of reading a response's body, that are the store's fault."""
 
 MISSING = ("NoSuchKey", "404")
-"""Codes of an object that is not there; the latter of an answer without a body."""
+"""Codes of a missing object; the latter from a response without a body."""
 
 
 def read_code(error: Exception) -> str:
-    """The store's code for a refusal, e.g. `NoSuchKey`; for an answer without body its status."""
+    """The store's error code, e.g. `NoSuchKey`; the status of a response without a body."""
     if not isinstance(error, ClientError):
         return ""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def read_status(error: Exception) -> int:
-    """The HTTP status of a refusal, 0 where there was no answer."""
+    """The HTTP status of an error, 0 without a response."""
     if not isinstance(error, ClientError):
         return 0
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def explain(call: str, bucket: str, error: Exception) -> StoreUnavailable:
-    """The port's error for a failed `call` on the bucket."""
+    """The StoreUnavailable for a failed `call` on the bucket."""
     if isinstance(error, ClientError):
         code = read_code(error)
         text = _EXPLANATIONS.get(code) or _BY_STATUS.get(read_status(error))
@@ -123,7 +122,7 @@ def explain(call: str, bucket: str, error: Exception) -> StoreUnavailable:
 
 @contextmanager
 def explaining(call: str, bucket: str) -> Iterator[None]:
-    """Has what boto3 raises inside come out as StoreUnavailable."""
+    """Raise errors of boto3 in the block as StoreUnavailable."""
     try:
         yield
     except FAILURES as error:
@@ -135,9 +134,9 @@ Arguments = ParamSpec("Arguments")
 
 
 class Threads:
-    """So many threads. A call that finds none free waits on this side of them.
+    """Pool of `count` threads. Calls wait for a free thread on the event loop.
 
-    So it is given up with whoever wanted it, and nothing gathers behind calls that hang.
+    So a cancelled call never starts, and no calls queue up behind hanging ones.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -145,7 +144,7 @@ class Threads:
         self._free = asyncio.Semaphore(count)
 
     def close(self) -> None:
-        """Ends them once their work is done."""
+        """Stop the threads once their calls have ended."""
         self._pool.shutdown()
 
     async def run(
@@ -154,7 +153,7 @@ class Threads:
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> Result:
-        """What `work` returns or raises. Who is cancelled leaves its thread at work."""
+        """Run `work` on a thread. Cancelling does not stop a thread that has begun."""
         await self._free.acquire()
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[None] = loop.create_future()
@@ -165,8 +164,8 @@ class Threads:
                 waiting.set_result(None)
 
         def tell(job: "Future[Any]") -> None:
-            with suppress(RuntimeError):  # a loop that has ended has nobody waiting
-                # one waking for both, where `wrap_future` beside the release takes three turns
+            with suppress(RuntimeError):  # the loop has closed: no caller waits
+                # one wake-up for result and release; wrap_future would take three
                 loop.call_soon_threadsafe(end, job)
 
         try:
@@ -179,5 +178,5 @@ class Threads:
         try:
             return job.result()
         finally:
-            # an error's traceback would hold the job, which holds the error and all arguments
+            # else the traceback of an error keeps the job, its arguments and the error alive
             del job

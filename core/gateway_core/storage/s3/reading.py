@@ -1,4 +1,4 @@
-"""Reading one object, resumed where an answer breaks off."""
+"""Reader of one object, which resumes where a response breaks off."""
 
 import threading
 from typing import TYPE_CHECKING, Any
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
 BREAKS = 4
-"""How many answers in a row may break off with less than `PROGRESS_BYTES` between them; boto3
-itself asks again only where no answer has begun."""
+"""Responses in a row that may break off within `PROGRESS_BYTES`; boto3 itself retries only before a
+response has begun."""
 
 PROGRESS_BYTES = 1024 * 1024
 PAUSE_SECONDS = 0.25
 
 
 class ObjectReader:
-    """Bytes of an object from `start`, `length` at most, as blocking reads.
+    """Blocking reads of an object from `start`, at most `length` bytes.
 
-    An answer that ends early is continued by another request for the rest of the same object; one
-    that was replaced meanwhile cannot be. Safe to close from any thread while another reads.
+    A response that breaks off is continued by a request for the rest, unless the object was
+    replaced meanwhile. May be closed from any thread while another reads.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ObjectReader:
         self._closed = threading.Event()
 
     def read(self, size: int) -> bytes:
-        """The next bytes, `size` at most; none at the end. ObjectMissing, StoreUnavailable."""
+        """The next bytes, at most `size`; none at the end. ObjectMissing, StoreUnavailable."""
         with self._lock:
             while True:
                 if self._closed.is_set() or self._position == self._end:
@@ -65,25 +65,25 @@ class ObjectReader:
                     self._closed.wait(PAUSE_SECONDS * self._breaks)
 
     def read_all(self, size: int) -> bytes:
-        """Everything, read in pieces of `size`. ObjectMissing, StoreUnavailable."""
+        """All bytes, read in pieces of `size`. ObjectMissing, StoreUnavailable."""
         pieces = []
         while piece := self.read(size):
             pieces.append(piece)
         return b"".join(pieces)
 
     def release(self) -> None:
-        """Gives the connection up, after a read that is under way; the next read opens another."""
+        """Give up the connection after the read under way; the next read opens another."""
         with self._lock:
             self._drop_body()
 
     def close(self) -> None:
-        """Gives the connection up, after a read that is under way."""
+        """Close the connection after the read under way."""
         self._closed.set()
         with self._lock:
             self._drop_body()
 
     def _open(self) -> bool:
-        """Asks for what is left; False where the object ends before that."""
+        """Request the rest; False where the object has ended."""
         options: dict[str, Any] = {}
         if self._position or self._end is not None:
             last = "" if self._end is None else self._end - 1

@@ -1,11 +1,10 @@
-"""`ObjectStore` in an S3 bucket. Chosen by the processes' `compose` modules.
+"""`ObjectStore` in an S3 bucket.
 
-boto3 blocks, so every call is made on a thread: what moves a stream on one of 32, so that slow ones
-keep nobody from the small calls, which have 32 of their own. Who is cancelled waits no longer; a
-call that a thread is in runs on to its end or its time limit, and what it began is then taken back.
+boto3 blocks, so calls run on threads: 32 for streams, and 32 for small calls so that slow streams
+do not delay them. A cancelled call runs on to its end or time-out, and its effects are then undone.
 
-`put` and `put_stream` tell the digests; `head` does not: what names an object keeps them, and an
-ETag is not one for an object in parts.
+`put` and `put_stream` return digests; `head` does not, since the ETag of a multipart object is none
+(the resource that names the object keeps them).
 """
 
 import asyncio
@@ -45,29 +44,28 @@ if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
 THREADS = 32
-"""As many for small calls as for parts and streams."""
+"""Threads for small calls, and as many for parts and streams."""
 
 ENDINGS = 4
-"""Threads for taking back what was given up, which may wait for a call that is still under way."""
+"""Threads for aborts and closes, which may wait for a call under way."""
 
 RELEASE_SECONDS = 1.0
-"""A stream whose reader takes nothing for so long gives its connection up, and its kernel buffers;
-the rest is asked for when the reader goes on. Slow clients would hold hundreds of them."""
+"""A stream that is not read for so long gives up its connection and kernel buffers, and requests
+the rest when it is read again: slow clients would hold hundreds of connections."""
 PAGE = 1000
 LEFTOVER_AGE = timedelta(days=1)
 
 _ONE_BY_ONE = (400, 405, 501)
-"""How stores answer that know no deletion of many, or want a checksum that boto3 has given up."""
+"""Status of stores without DeleteObjects, or that want a checksum boto3 no longer sends."""
 
 _log = structlog.get_logger(__name__)
 
 
 class S3Store:
-    """The objects of a bucket whose names begin with `prefix`. See `ports.objects.ObjectStore`.
+    """Objects of an existing bucket whose names begin with `prefix`. See `ObjectStore`.
 
-    Keys are checked (ValueError); what others put there under names that are no keys is not seen.
-    The bucket is not made. It has to list in the order of names, as all but S3's directory buckets
-    do.
+    Keys are checked (ValueError); objects whose names are no keys are ignored. The bucket must list
+    in the order of names, as all but S3's directory buckets do.
     """
 
     def __init__(self, client: "S3Client", bucket: str, prefix: str = "") -> None:
@@ -80,22 +78,22 @@ class S3Store:
         self._uploads = asyncio.Semaphore(MOST_STREAMS)
 
     def close(self) -> None:
-        """Ends the threads once their work is done, and the connections."""
+        """Stop the threads once their calls have ended, and close the connections."""
         self._calls.close()
         self._streams.close()
         self._endings.shutdown()
         self._client.close()
 
     async def put(self, key: str, data: bytes) -> StoredObject:
-        """See the port."""
+        """See `ObjectStore`."""
         return await self._calls.run(self._put, key, self._name(key), data)
 
     async def put_stream(
         self, key: str, source: AsyncIterator[bytes], *, max_bytes: int
     ) -> StoredObject:
-        """See the port. `source` is not closed; at most 48 GiB.
+        """See `ObjectStore`. `source` is not closed; at most 48 GiB.
 
-        At most 32 are under way, each with a buffer of one part, 5 MiB; a further one waits before
+        At most 32 run at a time, each with a buffer of one part, 5 MiB; a further one waits before
         it reads its source.
         """
         upload = PartsUpload(self._client, self._bucket, self._name(key))
@@ -106,18 +104,18 @@ class S3Store:
                     async for part, is_last in parts:
                         await self._streams.run(upload.finish if is_last else upload.add, part)
             except BaseException:
-                # not waited for: it may have to wait for a call that a thread is still in
+                # not awaited: it may wait for a call under way on a thread
                 self._endings.submit(upload.abort)
                 raise
         return StoredObject(key, upload.bytes, upload.digests.sha256, upload.digests.xxh3)
 
     async def get(self, key: str) -> bytes:
-        """See the port."""
+        """See `ObjectStore`."""
         reader = ObjectReader(self._client, self._bucket, self._name(key))
         return await self._calls.run(reader.read_all, CHUNK_BYTES)
 
     async def head(self, key: str) -> StoredObject:
-        """See the port. Without digests."""
+        """See `ObjectStore`. Without digests."""
         return StoredObject(key, await self._calls.run(self._measure, self._name(key)))
 
     async def stream(
@@ -130,10 +128,10 @@ class S3Store:
         chunk_bytes: int = CHUNK_BYTES,
         read_ahead: bool = True,
     ) -> AsyncGenerator[bytes, None]:
-        """See the port.
+        """See `ObjectStore`.
 
-        An answer that breaks off is continued; StoreUnavailable if the object was replaced by then.
-        One turn of a thread reads a chunk and has it examined.
+        A response that breaks off is continued; StoreUnavailable where the object was replaced. A
+        thread reads a chunk and examines it in one go.
         """
         name = self._name(key)
         if length == 0:
@@ -159,7 +157,7 @@ class S3Store:
                 held["chunk"] = await coming
                 if not held["chunk"]:
                     return
-                # what is done has its chunk, as a plain variable would until the next one
+                # read ahead: a finished future holds its chunk until the next one
                 coming = begin() if read_ahead else None
                 release = loop.call_later(RELEASE_SECONDS, self._endings.submit, reader.release)
                 try:
@@ -170,17 +168,17 @@ class S3Store:
                     coming = begin()
         finally:
             if coming is not None and not coming.cancel() and not coming.cancelled():
-                # what went wrong with bytes that nobody waits for is nobody's matter
+                # retrieved, else asyncio logs the error of bytes that no caller waits for
                 coming.exception()
-            # on a thread, since one may be reading still
+            # on a thread: close waits for a read under way
             self._endings.submit(reader.close)
 
     async def delete(self, key: str) -> None:
-        """See the port."""
+        """See `ObjectStore`."""
         await self._calls.run(self._delete, self._name(key))
 
     async def delete_many(self, keys: Iterable[str]) -> None:
-        """See the port. A thousand a call."""
+        """See `ObjectStore`. A thousand a call."""
         names = [self._name(key) for key in keys]
         for start in range(0, len(names), PAGE):
             await self._calls.run(self._delete_page, names[start : start + PAGE])
@@ -188,7 +186,7 @@ class S3Store:
     async def list_entries(
         self, prefix: str, *, start_after: str | None = None
     ) -> AsyncIterator[Entry]:
-        """See the port. A thousand a page, each asked for by the last key of the one before."""
+        """See `ObjectStore`. Pages of a thousand, each after the last key of the one before."""
         check_prefix(prefix)
         after = start_after or ""
         while True:
@@ -199,10 +197,10 @@ class S3Store:
                 return
 
     async def remove_leftovers(self, folder: str) -> None:
-        """Removes the parts of uploads below `folder`, such as `a/`, begun more than a day ago.
+        """Abort multipart uploads below `folder`, such as `a/`, begun more than a day ago.
 
-        Whoever may not, like the media host with rights to read only, leaves that to the others;
-        whatever fails is logged, so that a start shows whether the store can be used.
+        A process without the right, like the media host, leaves that to the others. Failures are
+        logged, so a start shows whether the store is usable.
         """
         try:
             await self._calls.run(self._abort_old_uploads, folder)
@@ -225,7 +223,7 @@ class S3Store:
         except FAILURES as error:
             if read_code(error) not in MISSING:
                 raise explain("HeadObject", self._bucket, error) from error
-        # an answer without a body does not tell whether it is the bucket that is missing
+        # a response without a body may also mean that the bucket is missing
         with explaining("HeadBucket", self._bucket):
             self._client.head_bucket(Bucket=self._bucket)
         raise ObjectMissing(name)
@@ -257,13 +255,13 @@ class S3Store:
             )
 
     def _list_page(self, prefix: str, after: str) -> tuple[list[Entry], str]:
-        """A page of entries and the key that the next page starts after, empty at the end."""
+        """A page of entries, and the key that the next page starts after; empty at the end."""
         options: dict[str, Any] = {"StartAfter": self._prefix + after} if after else {}
         with explaining("ListObjectsV2", self._bucket):
             answer = self._client.list_objects_v2(
                 Bucket=self._bucket, Prefix=self._prefix + prefix, MaxKeys=PAGE, **options
             )
-        # the stubs hold every field for optional
+        # every field is optional in the type stubs
         found: list[Any] = list(answer.get("Contents", ()))
         entries = []
         for item in found:
@@ -296,9 +294,9 @@ class S3Store:
 async def _cut(
     key: str, source: AsyncIterator[bytes], limit: int
 ) -> AsyncGenerator[tuple[bytearray, bool], None]:
-    """The source in parts of 5 MiB, each with whether it is the last; one at least.
+    """The source in parts of 5 MiB, each with whether it is the last; at least one.
 
-    All of them are one buffer, good until the next is asked for.
+    All parts are one buffer, valid until the next part is requested.
     """
     part, total = bytearray(), 0
     async for chunk in source:
@@ -309,7 +307,7 @@ async def _cut(
         while rest:
             if len(part) == PART_BYTES:
                 yield part, False
-                # not another one, which whoever still holds this one would double
+                # cleared, not replaced: a caller may still hold the old one, twice the memory
                 part.clear()
             taken = rest[: PART_BYTES - len(part)]
             part += taken

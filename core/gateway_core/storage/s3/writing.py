@@ -1,4 +1,4 @@
-"""Writing one object in parts, which shows itself only when it is complete."""
+"""Multipart upload of one object, visible only once complete."""
 
 import secrets
 import threading
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PART_BYTES = 5 * 1024 * 1024
 MAX_PARTS = 10_000
-"""S3's own limit; with parts of 5 MiB, the least that S3 takes, 48 GiB an object."""
+"""S3's limit: with parts of 5 MiB, the smallest that S3 accepts, 48 GiB for each object."""
 
 _MARK = "gateway-write"
 
@@ -23,14 +23,14 @@ _log = structlog.get_logger(__name__)
 
 
 class Aborted(Exception):
-    """The upload was given up by another thread."""
+    """Another thread aborted the upload."""
 
 
 class PartsUpload:
-    """An object on its way: `add` parts in order, then `finish`, or `abort` at any time.
+    """Blocking upload: `add` parts in order, then `finish`, or `abort` at any time.
 
-    Blocking. `abort` waits for a call under way in another thread; what comes after it raises
-    Aborted. `bytes` and `digests` are of what was added.
+    `abort` waits for a call under way in another thread; later calls raise Aborted. `bytes` and
+    `digests` are of the parts added.
     """
 
     def __init__(self, client: "S3Client", bucket: str, name: str) -> None:
@@ -46,7 +46,7 @@ class PartsUpload:
         self.bytes = 0
 
     def add(self, part: bytearray) -> None:
-        """Sends a part, of 5 MiB but for the last; it is not kept. StoreUnavailable."""
+        """Send a part of 5 MiB; the last may be shorter. StoreUnavailable."""
         with self._lock:
             self._check()
             if self._upload_id is None:
@@ -69,9 +69,9 @@ class PartsUpload:
             self.bytes += len(part)
 
     def finish(self, part: bytearray) -> None:
-        """Adds the last bytes and makes the object of all parts. StoreUnavailable.
+        """Send the last part and complete the object. StoreUnavailable.
 
-        Without parts before, it is put as a whole.
+        Without earlier parts one PUT creates the object.
         """
         with self._lock:
             self._check()
@@ -90,7 +90,7 @@ class PartsUpload:
             self._complete()
 
     def abort(self) -> None:
-        """Removes the parts. A failure is logged: leftovers go by another way as well."""
+        """Remove the parts. A failure is logged: `remove_leftovers` removes them later."""
         with self._lock:
             self._aborted = True
             if self._upload_id is None:
@@ -124,13 +124,12 @@ class PartsUpload:
         self._upload_id = None
 
     def _is_there(self) -> bool:
-        """Whether this very upload is the object: the answer to its completion was lost."""
+        """Whether this upload made the object: the response to its completion may be lost."""
         with explaining("HeadObject", self._bucket):
             found = self._client.head_object(Bucket=self._bucket, Key=self._name)
         return found["Metadata"].get(_MARK) == self._mark
 
 
 def _as_body(part: bytearray) -> bytes:
-    """The part as boto3's types want it: it takes a bytearray, and a copy would be a second part
-    in memory."""
+    """The part for boto3's types: it accepts a bytearray, and a copy would double the memory."""
     return cast("bytes", part)
