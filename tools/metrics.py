@@ -73,7 +73,7 @@ def list_metrics() -> dict[str, list[Metric]]:
 
 
 class _Described:
-    """The census without anything to be counted."""
+    """The gauges without anything to count."""
 
     def describe(self) -> Iterable[Any]:
         return Gauges.describe(cast(Gauges, self))

@@ -1,6 +1,6 @@
-"""What the operator counts as it happens, for Prometheus; served on the health port.
+"""Metrics that the operator counts as things happen, for Prometheus; served on the health port.
 
-What is to be seen at any moment (how many tasks, how long a queue) is `census`'s.
+State that a scrape evaluates (number of tasks, length of a queue) is in `gauges`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -242,7 +242,7 @@ class Metrics:
         return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
 
     def show_shards(self, numbers: Iterable[int]) -> None:
-        """Tells which shards are worked here from now on."""
+        """Set the shards that this replica works."""
         self._shards.clear()
         for number in numbers:
             self._shards.labels(str(number)).set(1)
@@ -271,17 +271,17 @@ class Metrics:
         self._call_durations.labels(provider, call).observe(seconds)
 
     def show_oldest_holds(self, running: float, unaccounted: float) -> None:
-        """Tells the ages, in seconds, of the oldest holds that a sweep has found."""
+        """Set the ages, in seconds, of the oldest holds that a sweep has found."""
         self._oldest_holds.labels("running").set(running)
         self._oldest_holds.labels("unaccounted").set(unaccounted)
 
     def show_stored(self, stored: Mapping[str, int], files: Mapping[str, int]) -> None:
-        """Tells bytes by state, and how many files there are by purpose."""
+        """Set the bytes by state, and the number of files by purpose."""
         for state, size in stored.items():
             self._stored.labels(state).set(size)
         for purpose, count in files.items():
             self._files.labels(purpose).set(count)
 
     def note_sweep(self, name: str, moment: datetime) -> None:
-        """Takes in that a sweep has come to its end, or that the process has started."""
+        """Note that a sweep has succeeded, or that the process has started."""
         self._sweeps.labels(name).set(moment.timestamp())

@@ -73,14 +73,14 @@ class Settings(StoreSettings):
     """How old bytes have to be that nothing names before they are removed."""
     proof_seconds: Annotated[float, Field(gt=0, le=DAY_SECONDS)] = 300.0
     """From one comparison of the storage ledger with the record to the next."""
-    # for tests: longer than a create can be under way
+    # for tests: longer than a create can take
     claim_seconds: Annotated[float, Field(ge=0)] = 120.0
     record_quota_bytes: Annotated[int, Field(ge=0, le=2**53 - 1)] = 0
-    """The quota of the etcd behind the Kubernetes API; 0: its size is not looked at."""
+    """The quota of the etcd behind the Kubernetes API; 0: its size is not checked."""
     record_stop_percent: Annotated[int, Field(ge=10, le=95)] = 80
     """Of the quota, from where on API processes refuse requests that create."""
     record_seconds: Annotated[float, Field(gt=0, le=60)] = 30.0
-    """From one look at the size to the next."""
+    """Between two checks of the size."""
     trace_providers: bool = False
     """Whether calls that start jobs carry `traceparent`, where tracing is on."""
     failpoints: str = ""

@@ -49,7 +49,7 @@ class Refusal(Exception):
 
 
 class NotYet(Exception):
-    """Something that the run needs is not there yet: look at it again after a pause."""
+    """Something that the run needs does not exist yet: try again after a pause."""
 
 
 class Credentials:

@@ -27,12 +27,12 @@ class Share:
         return self.budget.has_room(self.account)
 
     def take(self, size: int) -> None:
-        """Use so many bytes more."""
+        """Use `size` bytes more."""
         self._held += size
         self.budget.acquire_nowait(self.account, size)
 
     def give(self, size: int) -> None:
-        """Return so many bytes."""
+        """Return `size` bytes."""
         self._held -= size
         self.budget.release(self.account, size)
 
@@ -72,14 +72,14 @@ class Window:
         return self._begun - oldest < MOST_LINES_AHEAD and self._bytes < MOST_BYTES_AHEAD
 
     def begin(self, place: int, size: int) -> None:
-        """Begin a line of so many bytes; lines begin in order."""
+        """Begin a line of `size` bytes; lines begin in order."""
         self._under_way[place] = size
         self._line_bytes += size
         self._share.take(size)
         self._begun = place + 1
 
     def end(self, place: int, size: int) -> None:
-        """End a line with a result of so many bytes."""
+        """End a line with a result of `size` bytes."""
         kept = self._under_way.pop(place)
         self._line_bytes -= kept
         self._share.give(kept)

@@ -23,7 +23,7 @@ from gateway_core.redis.link import CountersStale, CountersUnavailable
 
 REBUILD_LOOKS = 6
 REBUILD_PAUSE = 0.5
-"""Seconds between two looks at another process's rebuild, and before failed counters are asked
+"""Seconds between two checks of another process's rebuild, and before failed counters are asked
 again.
 
 They are asked twice, not until they are back: the end of a run must not wait for them.

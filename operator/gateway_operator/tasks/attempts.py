@@ -42,7 +42,7 @@ class Attempt:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the intent is so new that nobody can have taken the task over since."""
+        """Whether the intent is so new that no other owner can have taken the task over since."""
         return time.monotonic() - self.recorded_at <= FRESH_SECONDS
 
     def rules_out_job(self, intent: UpstreamJob) -> bool:

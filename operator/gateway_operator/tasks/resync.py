@@ -31,7 +31,7 @@ from gateway_operator.tasks.controller import TaskController
 
 REVIEW_SECONDS = 600.0
 HOLD_SECONDS = 120.0
-"""How long a hold may be without an object: longer than a create can be under way."""
+"""How long a hold may be without an object: longer than a create can take."""
 
 LATE_SECONDS = 60.0
 """A hold that was taken so long after its task's end is a late owner's: the charge is counted.

@@ -1,4 +1,4 @@
-"""The second step: the job is started once, whatever happens on the way.
+"""The second step: the job is started exactly once.
 
 A lost answer is cleared up by the provider's declared means: the same idempotency key, a look-up by
 reference, else its policy. Where no key protects, a call that may start a job is made only within
@@ -161,7 +161,7 @@ class Submission:
     async def withdraw(self) -> None:
         """Take back own intents that have led to no job, for a successor that knows nothing.
 
-        Where no key protects, it would wait out a call that nobody makes, and then perhaps give up.
+        Where no key protects, it would wait out a call that is never made, and then perhaps fail.
         A task that is still being worked is left alone: its step may be about to make that call.
         """
         names = [
