@@ -60,6 +60,7 @@ class WaitLimit:
             self._end(loop)
 
     def _end(self, loop: asyncio.AbstractEventLoop) -> None:
+        # cancels the block now
         self._scope.reschedule(loop.time())
 
 
@@ -311,6 +312,7 @@ class FairSemaphore:
             async with asyncio.timeout(self._seconds):
                 await self.acquire(holder)
         except TimeoutError:
+            # the timeout of the wait, never one of the block
             raise self._error() from None
         try:
             yield

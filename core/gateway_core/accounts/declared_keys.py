@@ -66,6 +66,7 @@ def describe_secret(key: GatewayKey, plaintext: str, old: Secret | None) -> Secr
     name, kind = key.metadata.name, GatewayKey.kind_name
     mine = {"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": key.metadata.uid}
     secret = old or Secret(name=key.spec.secret_name or "", data={})
+    # owners of other kinds are kept: they may be set by the tool that manages the Secret
     others = tuple(owner for owner in secret.owners if owner.get("kind") != kind)
     return replace(
         secret,

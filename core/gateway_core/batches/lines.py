@@ -131,6 +131,7 @@ class LineSplitter:
     def _keep(self, part: bytes) -> None:
         if self._too_long:
             return
+        # quadratic only for pieces much smaller than a line, and bounded by the longest line
         self._rest = self._rest + part if self._rest else part
         # one more byte may be the CR, which does not count
         if len(self._rest) > MOST_LINE_BYTES + 1:
@@ -258,6 +259,7 @@ class Validation:
         if not is_text(custom_id):
             yield "invalid_value", "`custom_id` has half a character.", "custom_id"
             return
+        # digests of 16 bytes: ids of 50,000 lines would take several times as much memory
         digest = hashlib.blake2b(custom_id.encode(), digest_size=16).digest()
         first = self._seen.setdefault(digest, number)
         if first != number:
@@ -280,6 +282,7 @@ class Validation:
             self._models.append(model)
             self.model_line = number
         elif model != self._models[0]:
+            # two are enough to know that lines disagree
             del self._models[2:]
             self._models.append(model)
             named = self._models[0][:_MOST_NAMED_CHARACTERS]
@@ -300,6 +303,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
+# not orjson: it rejects half a surrogate pair, which clients may send in texts
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 

@@ -202,10 +202,12 @@ async def merge(
     waiting: dict[int, LineResult] = {}
     is_more, unrun = True, 0
     async for line in lines:
+        # results are in the order in which lines ended, so later ones are kept until their turn
         while is_more and line.number not in waiting:
             result = await anext(results, None)
             is_more = result is not None
             if result is not None and result.number >= line.number:
+                # a killed and resumed run may leave two results of a line; the first counts
                 waiting.setdefault(result.number, result)
         found = waiting.pop(line.number, None)
         if found is None:

@@ -127,6 +127,7 @@ def decode_object(key: str, data: bytes) -> JournalObject:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise JournalDamaged(f"{key}: {type(error).__name__}: {error}") from None
     if parse_name(key) != (process, sequence):
+        # a copied or renamed object would be counted twice
         raise JournalDamaged(f"{key} says that it is {sequence} of {process}")
     return JournalObject(process, sequence, records)
 
@@ -252,6 +253,7 @@ class JournalWriter:
             await self._some.wait()
             if not self._buffer:
                 return
+            # the slower the store, the shorter the pause: the age of a record stays bounded
             pause = min(self._pause, RISK_SECONDS - self._put_seconds)
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(begun + pause):
@@ -272,14 +274,17 @@ class JournalWriter:
 
     async def _write(self) -> None:
         """Store one object, however long that takes."""
+        # no await until `_sending` is set: records are always in the buffer or being sent
         records = tuple(islice(self._buffer, MOST_RECORDS))
         for _ in records:
             self._buffer.popleft()
+        # after `close` the events stay set, so that `run` drains the buffer without a pause
         if not self._closed:
             if not self._buffer:
                 self._some.clear()
             if len(self._buffer) < MOST_RECORDS:
                 self._enough.clear()
+        # kept until stored: a restarted `run` resends them under the same sequence number
         self._sending = records
         self._sequence += 1
         await self._offer()

@@ -150,6 +150,7 @@ class JournalStore:
 
     async def remove(self, names: Iterable[Name]) -> None:
         """Remove objects that are aggregated for all their accounts."""
+        # deletion is idempotent, so two owners may remove the same objects
         await self._store.delete_many([name_object(*name) for name in names])
 
     async def _find_earlier(self, process: str, first: int) -> list[int]:
@@ -169,6 +170,7 @@ class JournalStore:
         name = process, sequence
         if name in self._gone:
             return None
+        # a cached object is valid without a read, since objects never change
         known = self._known.get(name)
         if known is not None:
             return known
@@ -247,6 +249,7 @@ async def aggregate_calls(
         if not reached:
             return 0, left
         charges = [c for process in reached for _, some in new[process] for c in some]
+        # marks and sums in one write: a crash before or after it cannot count a call twice
         change = add_calls(status, part.day, charges, reached, now)
         try:
             await kube.patch_status(GatewayUsage.plural, usage, change)
@@ -271,6 +274,7 @@ async def _select_new(
         if process in marks:
             new[process] = [entry for entry in entries if entry[0].sequence > marks[process]]
         else:
+            # a HEAD for each: rare, only for processes that the day has no mark of
             there = await asyncio.gather(*(journal.is_there(obj) for obj, _ in entries))
             new[process] = [
                 entry for entry, is_there in zip(entries, there, strict=True) if is_there

@@ -85,6 +85,7 @@ class Rebuilder:
         return await self._running.run(account, partial(self._run, account))
 
     async def _run(self, account: str) -> bool:
+        # read before the wait: without one nothing can have changed
         waited = self._slots.locked()
         async with self._slots:
             # another replica may have rebuilt it during the wait
@@ -112,6 +113,7 @@ async def rebuild_ledger(
         with suppress(CountersUnavailable):
             await counters.abandon_rebuild(account, token)
         raise
+    # a rebuild whose token has expired is fine if another replica has completed one
     if await counters.finish_rebuild(account, token, ledger) or await _is_there(counters, account):
         return True
     raise RebuildLapsed(f"the money of {account} was not put in place")
@@ -140,6 +142,7 @@ async def read_ledger(kube: KubernetesClient, journal: JournalStore, account: st
         except (StoreUnavailable, JournalDamaged) as error:
             raise KubernetesUnavailable(f"the usage journal cannot be read: {error}") from error
         for obj in objects:
+            # the usage must not be ahead of the journal that was read: its charges would be missing
             known[obj.process] = max(obj.sequence, known.get(obj.process, 0))
         with suppress(VersionExpired):
             ledger = await _read_moment(kube, objects, account)
@@ -178,6 +181,7 @@ async def _read_moment(
         for record in obj.records:
             if record.account != account:
                 continue
+            # marks are by day, since each day is a separate object and may lag behind others
             charge = record.to_charge()
             if obj.sequence > balance.journals.get(charge.day, {}).get(obj.process, 0):
                 charged += charge.micros

@@ -112,6 +112,7 @@ class RedisCounters(RedisAdapter):
         deadline = asyncio.get_running_loop().time() + seconds
         while True:
             try:
+                # concurrently, so that each run opens a connection of its own
                 await asyncio.gather(*(self._link.run(commands) for _ in range(PREPARED)))
             except CountersUnavailable as error:
                 if asyncio.get_running_loop().time() >= deadline:
@@ -160,6 +161,7 @@ class RedisCounters(RedisAdapter):
         while chunk := list(islice(entries, CHUNK)):
             scores = [part for key, at in chunk for part in (repr(at), key)]
             commands: list[Command] = [
+                # GT keeps the later time, whatever the order in which replicas report
                 (b"ZADD", name, b"GT", *scores),
                 (b"ZREMRANGEBYRANK", name, 0, -1 - MOST_USED),
                 (b"EXPIRE", name, USED_SECONDS),
@@ -227,6 +229,7 @@ class RedisCounters(RedisAdapter):
         while True:
             scan: Command = (b"SCAN", cursor, b"MATCH", f"{self._head}*}}:money", b"COUNT", CHUNK)
             cursor, keys = check_reply((await self._link.run([scan]))[0])
+            # SCAN may return a key more than once
             accounts.update(key.decode()[len(self._head) : -len("}:money")] for key in keys)
             if cursor == b"0":
                 return sorted(accounts)

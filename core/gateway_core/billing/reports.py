@@ -107,6 +107,8 @@ async def _read_moment(
     version = ""
     kinds = ((GatewayTask.plural, TERMINAL_PHASES), (GatewayBatch.plural, ENDED_PHASES))
     for plural, phase in ((plural, p) for plural, phases in kinds for p in sorted(phases)):
+        # all kinds and phases at the version of the first list: a run that ends in between
+        # counts once
         runs, version = await list_all(
             kube,
             plural,

@@ -98,6 +98,7 @@ class CallReservations:
                 call.settled = await self._settle_first(call, call.record.micros)
         except (CountersUnavailable, CountersStale) as error:
             _log.info("call not settled yet", call=record.call, error=type(error).__name__)
+        # back-pressure: a slow object store slows down callers instead of filling the memory
         await self.journal.wait_for_room()
 
     async def retake(self, account: str) -> None:
@@ -133,6 +134,7 @@ class CallReservations:
                 self._due.update((call.account, True) for call in self._calls.values())
                 next_keep = loop.time() + KEEP_SECONDS
             self._wake.clear()
+            # swapped before any await: accounts that become due meanwhile are for the next round
             due, self._due = self._due, {}
             look = {live: partial(self._look, live=live, group=group) for live in (False, True)}
             await asyncio.gather(*(self._try(name, look[live]) for name, live in due.items()))
@@ -173,6 +175,7 @@ class CallReservations:
 
     def _look_again(self, account: str) -> None:
         self._due[account] = True
+        # delayed: an unavailable store must not be asked in a tight loop
         asyncio.get_running_loop().call_later(RETRY_SECONDS, self._wake.set)
 
     async def _reconcile(self, account: str, *, live: bool) -> None:
@@ -183,6 +186,7 @@ class CallReservations:
         ]
         async with AsyncExitStack() as locks:
             for call in calls:
+                # always in the order of `_calls`, so that two rounds cannot deadlock
                 await locks.enter_async_context(call.lock)
             names = [call.hold.task for call in calls]
             kept = await self._counters.keep(account, self.journal.process, names)
@@ -243,6 +247,7 @@ class CallReservations:
             if call is None:
                 continue
             call.stored = True
+            # nothing to charge: a rebuild can neither double nor lose it
             if call.settled and record.micros == 0:
                 del self._calls[record.call]
             else:

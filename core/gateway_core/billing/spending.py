@@ -89,6 +89,7 @@ def add_spending(
                 _add(minutes, run.minute, run.micros)
                 _add(hours, run.minute // 60, run.micros)
         minutes = {minute: sum_ for minute, sum_ in minutes.items() if minute >= oldest_minute}
+        # only where the clock of an owner is wrong, else old minutes have been dropped
         if len(minutes) > 2 * MINUTES_SPENT:
             minutes = _coarsen(minutes, 60)
         _write(entry, minutes=minutes, hours=hours)
@@ -109,6 +110,7 @@ def roll_up_spending(
     for subject, part in parts.items():
         if not subject.endswith("/*"):
             _roll_up(entries[_find_entry(entries, subject)], part, number)
+    # after the entries of their own, which may have been created by the first loop
     for shared, part in parts.items():
         if shared.endswith("/*"):
             _find_entry(entries, shared)
@@ -174,6 +176,7 @@ def _find_entry(entries: dict[str, Entry], subject: str) -> str:
     if subject in entries:
         return subject
     shared = name_others(subject)
+    # two places are reserved for `key/*` and `guardrail/*`
     if len(entries) >= MOST_SUBJECTS - 2:
         subject = shared
     entries.setdefault(subject, {"chargedMicros": 0, **entries.get(shared, {}), "subject": subject})

@@ -58,6 +58,7 @@ def add_charges(
 ) -> dict[str, Any]:
     """The status of `day` with those charges that it does not name yet."""
     known = list_pending(status)
+    # uids, not names: a deleted task may be created again under its name
     new = {charge.uid: charge for charge in charges if charge.uid not in known}
     names = {**known, **{uid: charge.name for uid, charge in new.items()}}
     return {**_add_runs(status, day, new.values(), now), "pending": _write_pending(names)}
@@ -95,6 +96,7 @@ def _add_runs(
         minutes[charge.minute] = _add(minutes.get(charge.minute), amount)
         hours[charge.minute // 60] = _add(hours.get(charge.minute // 60), amount)
         names: tuple[str | None, ...] = (charge.key_name, charge.model_id, charge.operation)
+        # bounds the object; reports assign such charges to keys by their spending
         if names not in rows and len(rows) >= MOST_ROWS:
             names = (None, None, None)
         rows[names] = _add(rows.get(names), amount)

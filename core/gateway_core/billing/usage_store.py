@@ -63,6 +63,7 @@ async def aggregate_runs(
         known = list_pending(status)
         new = [run for run in unlabelled if run["metadata"]["uid"] not in known]
         if len(known) + len(new) > MOST_PENDING:
+            # reads of up to 400 runs, but only when the names have no room
             found = await find_marked(kube, known)
             status = drop_pending(status, found or await _mark_left(kube, known, now))
             new = new[: MOST_PENDING - len(list_pending(status))]
@@ -75,6 +76,7 @@ async def aggregate_runs(
             return done
         status = add_charges(status, day, map(read_charge, new), now)
         try:
+            # compare-and-set: of several concurrent writers one wins, the others read again
             await kube.patch_status(GatewayUsage.plural, usage, status)
         except (WriteConflict, ObjectNotFound, WriteOutcomeUnknown):
             continue
@@ -202,6 +204,7 @@ async def archive_day(store: ObjectStore, day: Object) -> None:
     meta, spec = day["metadata"], day["spec"]
     key = f"{_folder(spec['accountName'])}{spec['day']}.{meta['uid']}.json"
     kept = {"name": meta["name"], "uid": meta["uid"]}
+    # sorted keys and no times: repeating the write stores the same bytes
     document = {"metadata": kept, "spec": spec, "status": day["status"]}
     await store.put(key, orjson.dumps(document, option=orjson.OPT_SORT_KEYS))
 

@@ -92,6 +92,7 @@ def find_reset(buckets: Buckets, window: Window, now: datetime) -> datetime | No
         case "weekly":
             return midnight + timedelta(days=7 - moment.weekday())
         case "monthly":
+            # 32 days after the first of a month are always in the next month
             return (midnight.replace(day=1) + timedelta(days=32)).replace(day=1)
         case _:
             return None

@@ -136,6 +136,7 @@ class CallbackSender:
         finally:
             response.close()
         answer = _read(response)
+        # the limit was rescheduled after the wait for a look-up, so its end tells the time taken
         took = self._timeout - (end - loop.time())
         return replace(answer, is_costly=answer.is_costly or took > self._timeout * COSTLY_SHARE)
 
@@ -167,8 +168,10 @@ class CallbackSender:
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=False,
+                # the body is dropped: a compressed bomb must not be expanded
                 auto_decompress=False,
                 read_bufsize=MOST_ANSWER // 4,
+                # the signed request has exactly the headers of the contract
                 skip_auto_headers=("Accept", "Accept-Encoding"),
             )
         return self._session

@@ -57,6 +57,7 @@ class MediaSigner:
         if match is None:
             return None
         item = MediaItem(match[1], int(match[2]))
+        # constant time: the comparison must not reveal how much of a forged signature is right
         good = hmac.compare_digest(self._signature(item, match[3]), match[4])
         return item if good and int(match[3], 16) > now else None
 

@@ -106,6 +106,7 @@ class Fetcher:
                 raise FetchFailed("broke off while it was read") from error
             if not chunk:
                 return
+            # the time the caller takes between chunks is not counted
             left -= clock() - began
             yield chunk
 
@@ -118,6 +119,7 @@ class Fetcher:
             address = self._check(url)
             response = await self._request(address)
             if response.status == 200:
+                # bytes are stored as received: a compressed body would not be the file
                 if response.headers.get("Content-Encoding", "identity").lower() != "identity":
                     response.close()
                     raise FetchFailed("was answered in an encoding that was not asked for")
@@ -136,6 +138,7 @@ class Fetcher:
         """The URL to request, if its text is allowed."""
         plain = url.isascii() and url.isprintable() and " " not in url
         try:
+            # literal addresses are checked here, names after their look-up by the connector
             self._policy.check_url_literal(url)
             address = URL(url, encoded=plain).with_fragment(None)
             named = address.raw_user is not None or address.raw_password is not None

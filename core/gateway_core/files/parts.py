@@ -97,6 +97,7 @@ class PartDigests:
             async with self._slots.take(account):
                 found = await self._read(keys)
             self._kept[place] = found
+            # evicts the oldest entry
             if len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
             return found
@@ -161,6 +162,7 @@ class UploadParts:
             Exceptions of `source`.
         """
         part_id = self._mint.mint_random(PART_PREFIX, _whose(obj)[0])
+        # claimed before the bytes are received, so that parallel parts cannot exceed the caps
         await self._claim(obj, part_id, min(expected, MOST_PART_BYTES))
         try:
             return await self._store_part(obj, part_id, source)
@@ -218,12 +220,14 @@ class UploadParts:
                 code="part_too_large",
                 param="data",
             ) from None
+        # replaces the first claim, which was for the declared size
         await self._claim(obj, part_id, stored.bytes)
         receipt: dict[str, Any] = {
             "bytes": stored.bytes,
             "sha256": stored.sha256,
             "xxh3": stored.xxh3,
         }
+        # written last: a part without a receipt does not exist for completions
         await self._store.put(receipt_key(account, upload, part_id), orjson.dumps(receipt))
         self._failpoints.reach("after-part-put")
         return PartRef(id=part_id, **receipt)

@@ -84,6 +84,7 @@ class StorageQuota:
             except StorageUnavailable as error:
                 raise _refuse(account, error) from error
             else:
+                # the reason for the message is read afterwards, and may be gone by then
                 raise StorageFull(await self._read_reached(account, pool))
 
     async def check_room(self, account: str, pool: Pool, size: int, limit: int) -> None:
@@ -175,6 +176,7 @@ async def rebuild_pool(
             raise _Lapsed
 
     try:
+        # the token is taken before the lists: later changes reach this rebuild
         members = await read_members(kube, account, pool, after_page=renew)
     except _Lapsed:
         return False

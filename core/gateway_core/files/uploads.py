@@ -229,6 +229,7 @@ class UploadOutcomes:
         """
         if is_settled(obj):
             return read_upload_file(obj)
+        # repeated by every reader: the writer of the outcome may have been killed before it
         await self.end_reservation(obj)
         self._failpoints.reach("before-upload-file")
         file = await make_file(self._kube, self._files, obj)

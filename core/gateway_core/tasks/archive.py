@@ -122,9 +122,11 @@ async def load_input(store: ObjectStore, request: TaskRequest) -> dict[str, Any]
         raw = (request.input or "").encode()
     else:
         ref = request.input_ref
+        # tasks created with kubectl may refer to any key
         if not ref.key.startswith(f"inputs/{request.account_name}/"):
             raise InputDamaged("the stored input is not the account's")
         try:
+            # the size first: an object that was replaced by a huge one is never read
             if (await store.head(ref.key)).bytes != ref.bytes or ref.bytes > MAX_BODY_BYTES:
                 raise InputDamaged("the stored input has another size")
             raw = await store.get(ref.key)

@@ -202,6 +202,7 @@ def _head(
         if task.spec.request.callback_url is not None:
             due = (ConditionType.CALLBACK_DELIVERED, "Unknown", Reason.DELIVERY_PENDING, "is due")
             changes.append(due)
+    # the first status introduces the condition; later ones keep it
     elif not task.status.conditions:
         changes.append((ConditionType.FINISHED, "False", reason, message))
     return {

@@ -243,6 +243,7 @@ def _check_urls(field: Field, value: Any) -> list[str]:
             f"{field.minimum} to {field.maximum}" if field.minimum else f"up to {field.maximum}"
         )
         problems.append(f"must have {bounds} items")
+    # bounded: a client may send thousands of items
     for index, item in enumerate(value[: field.maximum]):
         try:
             _check_url(field, item)
