@@ -156,8 +156,6 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
     """The whole API on these parts; it is not ready any more once `drain` has begun."""
     draining = drain or Drain()
     intake = parts.intake or Intake(maintenance=parts.settings.maintenance)
-    settings, kube = parts.settings, parts.kube
-    mint, catalog = IdMint(parts.id_key), CatalogView(parts.models)
     metrics = ApiMetrics(
         parts.registry,
         partial(_classify, parts.accounts),
@@ -165,6 +163,18 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
         parts.usable_providers,
         lambda: intake.stops,
     )
+    table = build_table(parts, intake, metrics, lambda: not draining.begun and _is_ready(parts))
+    spans = RequestSpans(parts.tracer, parts.settings.client_traces)
+    observers = Observers(parts.access, metrics, spans)
+    return RequestMiddleware(table.build_app(), observers, parts.settings.connection_bounds)
+
+
+def build_table(
+    parts: ApiParts, intake: Intake, metrics: ApiMetrics, is_ready: Callable[[], bool]
+) -> RouteTable:
+    """All routes of the API; `print` shows them."""
+    settings, kube = parts.settings, parts.kube
+    mint, catalog = IdMint(parts.id_key), CatalogView(parts.models)
     downloads = Downloads(settings.download_bounds)
     parts.registry.register(ConnectionMetrics(parts.connections, downloads))
     failpoints = Failpoints(settings.failpoints)
@@ -243,7 +253,7 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
     NoticeReceiver(NoticeSigner(parts.id_key), parts.notices).add_to(table)
     add_operational_routes(
         table,
-        lambda: not draining.begun and _is_ready(parts),
+        is_ready,
         catalog,
         partial(
             build_document,
@@ -253,9 +263,7 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
         ),
         public,
     )
-    spans = RequestSpans(parts.tracer, settings.client_traces)
-    observers = Observers(parts.access, metrics, spans)
-    return RequestMiddleware(table.build_app(), observers, settings.connection_bounds)
+    return table
 
 
 def create_health_app(parts: ApiParts, drain: Drain) -> ASGIApp:

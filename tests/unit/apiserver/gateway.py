@@ -202,6 +202,7 @@ class Gateway:
             clock=lambda: self.clock(),
         )
         self.drain = Drain()
+        self.api_parts = parts
         self.app = self.drain.wrap(create_app(parts, self.drain))
         self.health = create_health_app(parts, self.drain)
         self.put_model()
