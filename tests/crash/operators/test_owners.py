@@ -11,7 +11,6 @@ from contextlib import ExitStack
 
 import pytest
 
-from gateway_operator.failpoints import NAMES
 from tests.crash.guarantees import UNDER_WAY_SECONDS, Load, make_models
 from tests.crash.history import check_money, is_closed
 from tests.crash.shares import share
@@ -25,8 +24,21 @@ TOGETHER = 5
 """Owners that are halted at the same time, beside the one that is not."""
 HALTS = max(TOGETHER, share(50))
 ANYWHERE = "any moment"
-FIRST = ("after-intent", "after-submit", ANYWHERE, "before-intent", "after-outputs")
-MOMENTS = (*FIRST, *(name for name in NAMES if name not in FIRST))
+MOMENTS = (
+    "after-intent",
+    "after-submit",
+    ANYWHERE,
+    "before-intent",
+    "after-outputs",
+    "after-running",
+    "before-outputs",
+    "after-terminal",
+    "after-archive",
+    "after-settle",
+    "after-fold",
+    "after-finalizer",
+)
+"""Steps that every task without a callback takes."""
 
 
 @pytest.fixture
