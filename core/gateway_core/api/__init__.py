@@ -1,1 +1,1 @@
-"""Kubernetes API types (the CRDs are generated from them), names, ids, errors, money."""
+"""Kubernetes API types, from which the CRDs are generated; names, ids, errors and money."""

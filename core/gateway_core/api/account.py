@@ -1,4 +1,4 @@
-"""GatewayAccount, who pays, and GatewayUser, a person with roles in accounts."""
+"""GatewayAccount, a tenant that pays, and GatewayUser, a person with roles in accounts."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -28,13 +28,13 @@ StorageBytes = Annotated[int, Field(ge=0, le=2**53 - 1)]
 
 @dataclass(frozen=True, slots=True)
 class AccountDefaults:
-    """The deployment's limits of accounts whose objects do not set their own (contract annex D)."""
+    """Default limits of accounts in this deployment (contract annex D)."""
 
     requests_per_minute: int = PAID_RPM
     storage_bytes: int = ACCOUNT_BYTES
 
     def choose_rate(self, own: int | None) -> int:
-        """Paid calls a minute of an account with this `requestsPerMinute`."""
+        """Paid calls per minute of an account with this `requestsPerMinute`."""
         return self.requests_per_minute if own is None else own
 
     def choose_storage(self, own: int | None) -> int:

@@ -1,7 +1,7 @@
 """GatewayBatch: the requests of a file, run against a moderation model (contract §5).
 
-The API creates it; the operator checks the file, runs its lines and writes their results into
-Files. Lines, results and how far the run has come are in the object store; counts and times here.
+The API creates it; the operator validates the file, runs its lines and writes the results to Files.
+Lines, results and the run's progress are in the object store; counts and times in the object.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -26,14 +26,14 @@ from gateway_core.api.resource import (
 )
 
 ACTION = "moderations"
-"""The action of the models that batches are run against."""
+"""Action of the models that batches may use."""
 WINDOW_SECONDS = 86_400
 MOST_LINES = 50_000
 MOST_ERRORS = 100
 MOST_MESSAGE_BYTES = 160
-"""Of one line's error, in UTF-8 (§12.1a)."""
+"""Bytes of one line's error, in UTF-8 (§12.1a)."""
 MOST_METADATA_BYTES = 10 * 1024
-"""Of all keys and values of a client's metadata, in UTF-8 (§12.1a)."""
+"""Bytes of all keys and values of a client's metadata, in UTF-8 (§12.1a)."""
 
 BATCH_NAME_RULE = rule(
     "self.metadata.name.matches('^batch-[a-z0-9-]{1,57}$')",
@@ -55,7 +55,7 @@ TERMINAL_RULE = rule(
     " && (!has(self.chargedMicros) || self.chargedMicros == oldSelf.chargedMicros))",
     "a terminal state may not be changed",
 )
-"""What a client was told of an ended batch stays true, whoever writes (I3)."""
+"""The end of a batch never changes, whichever writer tries (I3)."""
 
 RUN_END_RULE = rule(
     " && ".join(
@@ -64,7 +64,7 @@ RUN_END_RULE = rule(
     ),
     "how a run has ended, and what is made of it, may not be changed",
 )
-"""Whoever makes the Files reads the same; a File without lines is dropped at the end."""
+"""All replicas create the same Files; an empty File is dropped at the end."""
 
 Metadata = Annotated[
     dict[str, Annotated[str, Field(max_length=512)]],
@@ -149,7 +149,7 @@ class LineError(Part):
     message: Annotated[
         str,
         Field(
-            # in the CRD alone: stored objects of older releases have messages of up to 512 bytes
+            # in the CRD alone: objects of older releases have messages of up to 512 bytes
             json_schema_extra={
                 "maxLength": MOST_MESSAGE_BYTES,
                 "x-kubernetes-validations": [

@@ -1,7 +1,4 @@
-"""Condition types, their closed list of reasons, and how a condition list is updated.
-
-Shape of `metav1.Condition`. Used by the controllers, which write them, and by the docs.
-"""
+"""Condition types, their closed list of reasons, and updates of condition lists."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -13,7 +10,7 @@ from gateway_core.api.times import format_time
 
 
 class ConditionType(StrEnum):
-    """What an object can be observed as."""
+    """Condition types of the gateway's kinds."""
 
     SUBMITTED = "Submitted"  # runs: True once the provider has named the job
     SUCCEEDED = "Succeeded"  # runs: Unknown while under way, then True or False
@@ -23,7 +20,7 @@ class ConditionType(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a condition has its status. A run's failure reason is its wire code in CamelCase."""
+    """Reasons of conditions. A run's failure reason is its wire code in CamelCase."""
 
     # runs under way
     SUBMITTING = "Submitting"
@@ -48,7 +45,7 @@ class Reason(StrEnum):
     DELIVERY_PENDING = "DeliveryPending"
     DELIVERED = "Delivered"
     UNDELIVERED = "Undelivered"
-    # standing kinds
+    # configuration kinds
     AVAILABLE = "Available"
     SUSPENDED = "Suspended"
     DISABLED = "Disabled"
@@ -91,10 +88,9 @@ def update_conditions(
     generation: int,
     now: str,
 ) -> list[dict[str, Any]]:
-    """The whole new list: each change is (type, status, reason, message).
+    """The new list after changes of (type, status, reason, message).
 
-    `lastTransitionTime` moves only where the status does, as the API conventions ask; `now` is
-    RFC 3339.
+    `lastTransitionTime` changes only with the status, by the API conventions; `now` is RFC 3339.
     """
     merged = {c["type"]: dict(c) for c in current}
     for kind, status, reason, message in changes:
@@ -114,7 +110,7 @@ def update_conditions(
 def change_conditions(
     task: GatewayTask, changes: Iterable[tuple[ConditionType, str, Reason, str]], now: datetime
 ) -> list[dict[str, Any]]:
-    """The whole new list of the task's conditions; each change is (type, status, reason, text)."""
+    """The new list of a task's conditions after changes of (type, status, reason, message)."""
     current = [
         condition.model_dump(by_alias=True, exclude_none=True)
         for condition in task.status.conditions or ()

@@ -1,8 +1,4 @@
-"""Pydantic models to CustomResourceDefinitions with structural schemas.
-
-Used by `tools/generate.py` to write `crds/`; a model that has no structural form is refused here
-rather than guessed at.
-"""
+"""CustomResourceDefinitions with structural schemas, made from the pydantic models."""
 
 from typing import Any
 
@@ -34,8 +30,8 @@ KINDS: tuple[type[Resource], ...] = (
 )
 
 _ATOMIC = {"x-kubernetes-map-type": "atomic"}
-"""One owner for all fields of an object. Else `metadata.managedFields` lists each of them, which is
-40 % of a task's bytes, and the API server works the list out at every write."""
+"""One owner for all fields of an object. Otherwise `metadata.managedFields` lists each field: 40 %
+of a task's bytes, computed by the API server at every write."""
 _UNCHANGING = "self == oldSelf"
 _DROPPED = {"title", "discriminator", "examples", "$defs"}
 _EXCLUSIVE = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
@@ -45,7 +41,7 @@ def build_crd(kind: type[Resource]) -> dict[str, Any]:
     """The CustomResourceDefinition of one kind.
 
     Raises:
-        ValueError: a field is a union of several types, which a structural schema cannot say.
+        ValueError: a field is a union of several types, which no structural schema can express.
     """
     raw = kind.model_json_schema(by_alias=True, mode="validation")
     properties = _structural(raw, raw.get("$defs", {}))["properties"]
@@ -126,7 +122,7 @@ def _structural(node: Any, definitions: dict[str, Any]) -> Any:
 
 
 def _flatten(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """`node` with references inlined and an optional type turned into that type."""
+    """`node` with references inlined and optional types unwrapped."""
     while True:
         if "$ref" in node:
             target = definitions[node.pop("$ref").rsplit("/", 1)[1]]
@@ -146,7 +142,7 @@ def _flatten(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any
 
 
 def _merge(inner: dict[str, Any], outer: dict[str, Any]) -> dict[str, Any]:
-    """`inner` overlaid by `outer`, keeping the validations of both."""
+    """`inner` overlaid by `outer`, with the validations of both."""
     rules = [
         *inner.get("x-kubernetes-validations", []),
         *outer.get("x-kubernetes-validations", []),

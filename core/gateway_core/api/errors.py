@@ -1,4 +1,4 @@
-"""One closed tree of what can go wrong for a client; each surface maps it once to its dialect.
+"""Errors of clients' requests, one closed tree; each surface maps it to its own format.
 
     GatewayError
       InvalidRequest          400
@@ -21,7 +21,7 @@
       OutcomeUnknown          504
       UpstreamTimeout         504
 
-Codes are those of contract §1.2. Domain and adapters raise them; `gateway_apiserver.errors` maps.
+Codes are those of contract §1.2.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 
 class GatewayError(Exception):
-    """What a client is told: `message` for people, `code` for programs. Never holds a secret."""
+    """Error for a client: `message` for people, `code` for programs. Never contains a secret."""
 
     code = "internal_error"
 
@@ -59,7 +59,7 @@ class InvalidRequest(GatewayError):
 
 
 class Unauthenticated(GatewayError):
-    """No credential, or one that does not open anything (§0.10)."""
+    """No credential, or an invalid one (§0.10)."""
 
     code = "invalid_api_key"
 
@@ -71,19 +71,19 @@ class InsufficientBalance(GatewayError):
 
 
 class Forbidden(GatewayError):
-    """A good credential of the wrong class or role (§0.10)."""
+    """A valid credential of the wrong class or role (§0.10)."""
 
     code = "wrong_credential_class"
 
 
 class NotFound(GatewayError):
-    """Unknown and foreign alike (§0.5)."""
+    """Unknown, or of another account, indistinguishably (§0.5)."""
 
     code = "not_found"
 
 
 class MethodNotAllowed(GatewayError):
-    """The path exists, the method does not; `allow` lists those that do."""
+    """The path does not support the method; `allow` lists those it supports."""
 
     code = "method_not_allowed"
 
@@ -93,19 +93,19 @@ class MethodNotAllowed(GatewayError):
 
 
 class Conflict(GatewayError):
-    """The state or the selected model rules the request out (§2.1, §2.2)."""
+    """The state or the selected model excludes the request (§2.1, §2.2)."""
 
     code = "conflict"
 
 
 class TooLarge(GatewayError):
-    """The body is over the operation's limit."""
+    """The body exceeds the operation's limit."""
 
     code = "request_too_large"
 
 
 class UnsupportedMediaType(GatewayError):
-    """The body is of another type; `accept` names the one that is read."""
+    """The body's media type is not supported; `accept` names the one that is."""
 
     code = "unsupported_media_type"
 
@@ -115,7 +115,7 @@ class UnsupportedMediaType(GatewayError):
 
 
 class RangeNotSatisfiable(GatewayError):
-    """The bytes asked for are beyond the end; `size` is how many there are (§3.5)."""
+    """The range is beyond the end; `size` is the number of bytes (§3.5)."""
 
     code = "range_not_satisfiable"
 
@@ -126,7 +126,7 @@ class RangeNotSatisfiable(GatewayError):
 
 @dataclass(frozen=True, slots=True)
 class RateState:
-    """What the rate headers say (§12.2): `reset` is Unix seconds, rounded up."""
+    """Values of the rate headers (§12.2): `reset` is Unix seconds, rounded up."""
 
     limit: int
     remaining: int
@@ -145,7 +145,7 @@ class RateLimited(GatewayError):
 
 
 class TooManyCalls(GatewayError):
-    """Too many calls that cost nothing; `retry_after` is whole seconds (§12.1a)."""
+    """Too many free calls; `retry_after` is whole seconds (§12.1a)."""
 
     code = "rate_limit_exceeded"
 
@@ -155,13 +155,13 @@ class TooManyCalls(GatewayError):
 
 
 class CreditLimitExceeded(GatewayError):
-    """A key's or guardrail's budget is spent; waiting a minute does not help (§1.2)."""
+    """The budget of a key or guardrail is spent; a retry soon will not help (§1.2)."""
 
     code = "credit_limit_exceeded"
 
 
 class UpstreamRateLimited(GatewayError):
-    """The model's provider takes fewer calls than it is sent; `retry_after` is seconds (§1.3)."""
+    """The provider's rate limit; `retry_after` is seconds (§1.3)."""
 
     code = "upstream_rate_limited"
 
@@ -171,23 +171,23 @@ class UpstreamRateLimited(GatewayError):
 
 
 class Internal(GatewayError):
-    """A defect of ours. The message tells nothing of it."""
+    """A defect of the gateway. The message has no details."""
 
 
 class UpstreamFailed(GatewayError):
-    """The model's provider failed, or refuses the gateway (§1.3)."""
+    """The provider failed, or rejects the gateway's credentials (§1.3)."""
 
     code = "upstream_error"
 
 
 class UpstreamTimeout(GatewayError):
-    """The model's provider did not answer in time (§1.3)."""
+    """The provider did not respond in time (§1.3)."""
 
     code = "upstream_timeout"
 
 
 class Unavailable(GatewayError):
-    """The gateway cannot take this now; `retry_after` is seconds, at most 120 (§1.2)."""
+    """The gateway cannot serve this now; `retry_after` is seconds, at most 120 (§1.2)."""
 
     code = "service_unavailable"
 
@@ -197,6 +197,6 @@ class Unavailable(GatewayError):
 
 
 class OutcomeUnknown(GatewayError):
-    """The record was sent and not acknowledged in time; it may exist (§2.1, 504)."""
+    """The write was sent and not acknowledged in time; it may exist (§2.1, 504)."""
 
     code = "upstream_timeout"

@@ -1,7 +1,7 @@
 """GatewayFile: an immutable file of an account; its bytes are in the object store.
 
-The API creates it once the bytes are stored, and deletes it; the operator removes the bytes and
-then lets go of the object, and says in `Ready` whether they are all there (contract §3, §2.5).
+The API creates it once the bytes are stored, and deletes it; the operator removes the bytes, then
+the finalizer, and reports in `Ready` whether all bytes exist (contract §3, §2.5).
 """
 
 from typing import Annotated, Any, ClassVar, Literal

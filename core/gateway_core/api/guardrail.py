@@ -1,7 +1,7 @@
-"""GatewayGuardrail: what some keys of an account may spend together, and on what.
+"""GatewayGuardrail: a shared budget and restrictions of some keys of an account.
 
-Its budget is a pool. A charge counts for the guardrails that its key had when the call was let in,
-and goes on to: taking a key out of one gives the pool nothing back.
+A charge counts for the guardrails that its key had at admission, and continues to: removing a key
+returns nothing to the budget.
 """
 
 from typing import Annotated, Any, ClassVar

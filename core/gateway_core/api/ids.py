@@ -1,4 +1,4 @@
-"""Names of the Kubernetes contract (group, labels, finalizer) and the opaque ids of the wire.
+"""Names of the Kubernetes API (group, labels, finalizers) and the opaque ids of the REST API.
 
 An id is 26 base32 characters: a 96-bit body and a 34-bit tag keyed over account and body.
 """
@@ -18,39 +18,39 @@ CATEGORY = "modelgateway"
 ACCOUNT_LABEL = f"{GROUP}/account"
 SHARD_LABEL = f"{GROUP}/shard"
 KEY_LABEL = f"{GROUP}/key"
-"""On a Secret that the operator wrote: the GatewayKey whose plaintext it holds."""
+"""On a Secret that the operator wrote: the GatewayKey whose plaintext it contains."""
 ROTATIONS_ANNOTATION = f"{GROUP}/rotations"
-"""On the same: the key's `spec.rotations` when it was written."""
+"""On the same Secret: the key's `spec.rotations` when it was written."""
 REQUEST_ID_ANNOTATION = f"{GROUP}/request-id"
 GIVEN_DIGEST_ANNOTATION = f"{GROUP}/given-digest"
 FINGERPRINT_ANNOTATION = f"{GROUP}/fingerprint"
-"""On what was made with an Idempotency-Key: the digest of the input it stands for."""
+"""On objects created with an Idempotency-Key: the digest of the input."""
 FIRST_HINT_ANNOTATION = f"{GROUP}/first-hint"
-"""The hint of the token a key was made with, for replays after it was rotated."""
+"""Hint of a key's first token, for replays of its creation after a rotation."""
 SEQUENCE_ANNOTATION = f"{GROUP}/sequence"
-"""A version of the record from before the object was made: the order of those of one second."""
+"""A resourceVersion from before the object's creation, which orders objects of one second."""
 REPLAYS_ANNOTATION = f"{GROUP}/replays"
 """Calls with an Idempotency-Key that changed the object: a JSON array of digests."""
 REVOKED_AT_ANNOTATION = f"{GROUP}/revoked-at"
 CANCELLED_AT_ANNOTATION = f"{GROUP}/cancelled-at"
-"""When a client asked for the end of a batch; the operator's own time for it may be later."""
+"""Time of a client's request to cancel a batch; the operator's own time may be later."""
 WITHDRAWN_ANNOTATION = f"{GROUP}/withdrawn"
-"""On an Upload that was cancelled since there was no room for it: its create was refused."""
+"""On an Upload that was cancelled for lack of storage: its creation was rejected."""
 UNCHECKED_ANNOTATION = f"{GROUP}/unchecked"
-"""On a guardrail of which it is not known yet whether its name is the only one."""
+"""On a guardrail whose name has not been checked for uniqueness yet."""
 TRACEPARENT_ANNOTATION = f"{GROUP}/traceparent"
-"""The trace that a task belongs to, as W3C Trace Context writes it; where tracing is on."""
+"""A task's trace as W3C Trace Context, where tracing is on."""
 TASK_FINALIZER = f"{GROUP}/upstream-job"
 FOLDED_LABEL = f"{GROUP}/folded"
-"""When an ended task was archived and its charge folded into its account's usage; never removed."""
+"""Time when an ended task was archived and charged to its account's usage; never removed."""
 
 SHARDS = 16
-"""How many shards the operator's work is divided into; a task's shard is fixed at its creation."""
+"""Shards of the operator's work; a task's shard is fixed at its creation."""
 
 STORED_FINALIZER = f"{GROUP}/stored-bytes"
-"""On files and uploads: their bytes are removed before they go."""
+"""On files and uploads: their bytes are removed before the object."""
 BATCH_FINALIZER = f"{GROUP}/batch-run"
-"""On batches: the charge is folded and the results are removed before they go."""
+"""On batches: they are charged and their results removed before the object."""
 
 TASK_PREFIX = "task"
 FILE_PREFIX = "file"
@@ -58,31 +58,31 @@ UPLOAD_PREFIX = "upload"
 PART_PREFIX = "part"
 BATCH_PREFIX = "batch"
 CALL_PREFIX = "call-"
-"""What the holds of calls begin with that leave no object; no object's name does."""
+"""Prefix of reservations of calls without an object; no object's name has it."""
 
 
 def shard_of(name: str) -> int:
-    """The shard (0 to 15) of an object called `name`; the same on every replica and release."""
+    """The shard (0 to 15) of the object `name`; the same on every replica and release."""
     return zlib.crc32(name.encode()) % SHARDS
 
 
 def head_of(prefix: str) -> str:
-    """What ids of that prefix begin with: `file-` for Files, `task_` and the like else (§0.4)."""
+    """Start of ids of a prefix: `file-` for Files, with an underscore for others (§0.4)."""
     return prefix + ("-" if prefix == FILE_PREFIX else "_")
 
 
 def is_batch(name: str) -> bool:
-    """Whether a run of that object name is a GatewayBatch; else it is a GatewayTask."""
+    """Whether the run of that object name is a GatewayBatch; otherwise it is a GatewayTask."""
     return name.startswith(f"{BATCH_PREFIX}-")
 
 
 def id_to_name(wire_id: str) -> str:
-    """`task_abc` becomes `task-abc`: object names allow no underscore."""
+    """The object name `task-abc` of the id `task_abc`: object names allow no underscore."""
     return wire_id.replace("_", "-", 1)
 
 
 def name_to_id(name: str) -> str:
-    """`task-abc` becomes `task_abc`; the inverse of `id_to_name` for every name of ours."""
+    """The id `task_abc` of the object name `task-abc`; the inverse of `id_to_name`."""
     prefix, dash, rest = name.partition("-")
     return head_of(prefix) + rest if dash else name
 
@@ -92,16 +92,15 @@ TAG_BITS = 34
 _SHAPE = re.compile(r"[a-z2-7]{26}")
 _BITS = 8 * BODY_BYTES + TAG_BITS
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
-# every request has an id or two, and the standard library's Base32 takes longer than a look-up of
-# its key
+# every request handles ids, and the standard library's Base32 takes longer than a look-up of a key
 _PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _PLACES = tuple(range(_BITS - 10, -1, -10))
 _DIGITS = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
-"""To those that `int` reads."""
+"""From Base32 digits to those of `int`."""
 
 
 class Ownership(enum.Enum):
-    """What an id says of itself, before anything is looked up."""
+    """Result of checking an id by itself, without a look-up."""
 
     MINTED = "minted"  # made by this gateway for this account
     FOREIGN = "foreign"  # of the minted shape, but its tag is not this account's
@@ -109,7 +108,7 @@ class Ownership(enum.Enum):
 
 
 class IdMint:
-    """Makes and checks ids under one secret key (32 bytes, the same in every replica)."""
+    """Mints and checks ids under one secret key (32 bytes, the same in every replica)."""
 
     def __init__(self, key: bytes) -> None:
         if len(key) < 16:
@@ -122,16 +121,15 @@ class IdMint:
         return self._assemble(prefix, account, secrets.token_bytes(BODY_BYTES))
 
     def mint_keyed(self, prefix: str, account: str, *parts: str) -> str:
-        """The id that (account, parts) always gives; the lock of an idempotent create (§2.2)."""
+        """The constant id of (account, parts): the lock of an idempotent create (§2.2)."""
         message = b"\0".join(part.encode() for part in ("body", prefix, account, *parts))
         body = hmac.digest(self._key, message, hashlib.sha256)[:BODY_BYTES]
         return self._assemble(prefix, account, body)
 
     def mint_ordered(self, prefix: str, account: str, unix_ms: int) -> str:
-        """A new id whose `read_order` is after those that this process minted before (§0.4).
+        """A new id whose `read_order` is greater than all that this process minted (§0.4).
 
-        Of several processes the one with the later clock is after; within a millisecond the
-        next is a random step on.
+        Between processes the clock decides; within a millisecond the next is a random step greater.
         """
         self._last = max(
             unix_ms << 48 | secrets.randbits(48), self._last + 1 + secrets.randbelow(2**24)
@@ -139,7 +137,7 @@ class IdMint:
         return self._assemble(prefix, account, self._last.to_bytes(BODY_BYTES, "big"))
 
     def check(self, prefix: str, account: str, wire_id: str) -> Ownership:
-        """Whether `wire_id` was minted for `account`; takes the same time whatever the answer."""
+        """Whether `wire_id` was minted for `account`; in constant time."""
         head = head_of(prefix)
         text = wire_id[len(head) :]
         if not wire_id.startswith(head) or not _SHAPE.fullmatch(text):
@@ -162,9 +160,9 @@ class IdMint:
 
 
 def read_order(wire_id: str) -> int:
-    """Where an id that was minted in order stands among others; ids of other shapes as 0.
+    """Sort key of an id minted in order; 0 for other ids.
 
-    Base32 does not sort as what it stands for, so ids are not compared as text.
+    Base32 text does not sort like its number.
     """
     text = wire_id[-26:]
     return _decode(text) >> TAG_BITS if _SHAPE.fullmatch(text) else 0
@@ -179,5 +177,5 @@ def _decode(text: str) -> int:
 
 
 def mint_request_id() -> str:
-    """A fresh `req_…` id; it names no object, so it carries no tag (contract §0.8)."""
+    """A new `req_…` id; it names no object, so it has no tag (contract §0.8)."""
     return "req_" + _encode(secrets.randbits(_BITS))

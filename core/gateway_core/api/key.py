@@ -48,7 +48,7 @@ class MintedKey:
 
 @dataclass(frozen=True, slots=True)
 class ParsedKey:
-    """A well-formed key: its class and the 8-character id it is found by."""
+    """A well-formed key: its class and the 8-character id for the look-up."""
 
     key_class: KeyClass
     id: str
@@ -64,12 +64,12 @@ def mint_key(key_class: KeyClass = "Standard") -> MintedKey:
 
 
 def hint_of(plaintext: str) -> str:
-    """What is shown of a key in lists, so that people know which one it is."""
+    """The part of a key that lists show, for people to recognise it."""
     return f"{plaintext[:7]}…{plaintext[-4:]}"
 
 
 def parse_key(text: str) -> ParsedKey | None:
-    """The parts of a well-formed key, or None: a typing error costs no look-up."""
+    """The parts of a well-formed key, or None: the checksum saves the look-up of a mistyped one."""
     match = _SHAPE.fullmatch(text)
     if match is None or _checksum(text[:-6]) != match[4]:
         return None
@@ -77,7 +77,7 @@ def parse_key(text: str) -> ParsedKey | None:
 
 
 def digest(plaintext: str, pepper: bytes) -> str:
-    """What is stored of a key: hex HMAC-SHA256 under a pepper that no custom resource holds."""
+    """The stored digest of a key: hex HMAC-SHA256 under a pepper that is in no custom resource."""
     code = _begin_digest(pepper).copy()
     code.update(plaintext.encode())
     return code.hexdigest()
@@ -85,12 +85,12 @@ def digest(plaintext: str, pepper: bytes) -> str:
 
 @lru_cache(maxsize=64)
 def _begin_digest(pepper: bytes) -> hmac.HMAC:
-    """A third of the work is the same for every key."""
+    """HMAC without a message, cached: a third of the work is the same for every key."""
     return hmac.new(pepper, digestmod=hashlib.sha256)
 
 
 def _checksum(head: str) -> str:
-    """The CRC32 in base 62; this is worked out at every request."""
+    """The CRC32 in base 62; computed at every request."""
     high, low = divmod(zlib.crc32(head.encode()), 62**4)
     middle, low = divmod(low, 62**2)
     return _PAIRS[high] + _PAIRS[middle] + _PAIRS[low]
@@ -98,10 +98,10 @@ def _checksum(head: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A Secret: its data decoded, and of its metadata what says whose it is.
+    """A Secret with decoded data.
 
-    `owners` are ownerReferences as the Kubernetes API has them. `version` is the resourceVersion
-    that was read; empty for one that is to be made.
+    `owners` are its ownerReferences. `version` is the resourceVersion that was read; empty for a
+    new one.
     """
 
     name: str
@@ -115,7 +115,7 @@ class Secret:
 KEY_PREFIX = "key"
 MOST_METADATA = 16
 MOST_REVOKED = 1000
-"""Revoked keys that are kept of one account; the operator removes those revoked first."""
+"""Revoked keys kept for each account; the operator removes the oldest."""
 MOST_OVERLAP_SECONDS = 604_800
 
 KEY_NAME_RULE = rule(

@@ -7,7 +7,7 @@ from pydantic import Field
 from gateway_core.api.resource import Micros, Part, Status, Time, rule
 
 Window = Literal["1h", "1d", "7d", "daily", "weekly", "monthly", "lifetime"]
-"""`1h`, `1d` and `7d` trail the clock, the others begin at 00:00 UTC, `lifetime` never ends."""
+"""`1h`, `1d` and `7d` are sliding windows, the others begin at 00:00 UTC, `lifetime` never ends."""
 
 MOST_GUARDRAILS = 8
 """Guardrails of one key; every call is checked against each of them."""
@@ -28,7 +28,7 @@ Entries = Annotated[
     Field(
         max_length=MOST_ENTRIES,
         description="Exact names, or beginnings that end in *. An empty list allows nothing.",
-        # a set's entries would stand in managedFields a second time
+        # the entries of a set would be repeated in managedFields
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     ),
 ]
@@ -68,9 +68,9 @@ class SpentStatus(Status):
 def bound_size(*lists: str, notes: str | None = None) -> dict[str, Any]:
     """The CEL rule that bounds the total size of a spec's `lists` and its map of `notes`.
 
-    It never counts more than the JSON has, so it refuses nothing that REST accepts. A larger spec
-    from an older schema may be updated as long as it does not grow: otherwise a key could not be
-    revoked, nor be removed from a guardrail.
+    It never counts more than the JSON has, so it accepts all that REST accepts. A larger spec of an
+    older schema may be updated as long as it does not grow: otherwise such a key could not be
+    revoked, nor removed from a guardrail.
     """
 
     def measure(spec: str) -> str:

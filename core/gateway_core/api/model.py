@@ -1,6 +1,6 @@
-"""GatewayModel: a model that clients may call, where it runs, what it narrows and what it costs.
+"""GatewayModel: a model that clients may call, its routes, field rules and price.
 
-Provider segments and actions of the REST paths come from these objects alone.
+The service and action segments of REST paths come from these objects alone.
 """
 
 from typing import Annotated, Any, ClassVar
@@ -23,7 +23,7 @@ from gateway_core.api.resource import (
 )
 
 RESERVED_SERVICES = ("me", "files", "management", "price_schedules", "price_quotes")
-"""Segments of `/api/v1` that are the gateway's own (contract, Reserved segments)."""
+"""Segments of `/api/v1` reserved for the gateway (contract, Reserved segments)."""
 
 
 class Route(Part):

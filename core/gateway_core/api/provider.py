@@ -1,8 +1,7 @@
 """GatewayProvider: an upstream that runs models, described as data.
 
-Type `http` says in requests, words and JMESPath expressions how an asynchronous video API is
-spoken to, so that a new provider is one YAML file. Read by the operator, and of type `openai` by
-the API too.
+Type `http` describes an asynchronous video API in requests, state words and JMESPath expressions,
+so a new provider is one YAML file. The API calls providers of type `openai` too.
 """
 
 from typing import Annotated, Any, ClassVar, Literal

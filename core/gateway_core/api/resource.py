@@ -1,4 +1,4 @@
-"""The base of every resource kind, its field types, and references to bytes in the object store."""
+"""Base of all resource kinds, field types, and keys of bytes in the object store."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -12,7 +12,7 @@ from gateway_core.api.money import MAX_MICROS
 RELEASE = "0.1.0"
 
 Object = dict[str, Any]
-"""An object as the Kubernetes API has it: the JSON of a resource."""
+"""An object in the JSON of the Kubernetes API."""
 
 Name = Annotated[
     str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
@@ -24,7 +24,7 @@ Time = Annotated[
     str,
     Field(
         max_length=64,
-        # The API server's date-time lets pass what no parser reads, e.g. an offset of 99 hours.
+        # the API server's date-time accepts what no parser does, e.g. an offset of 99 hours
         pattern=r"^[1-9]\d{3}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?"
         r"(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$",
         json_schema_extra={"format": "date-time"},
@@ -48,7 +48,7 @@ IMMUTABLE: dict[str, Any] = {
 
 
 def rule(expression: str, message: str) -> dict[str, Any]:
-    """One CEL rule of a schema."""
+    """A CEL rule of a schema."""
     return {"rule": expression, "message": message}
 
 
@@ -59,7 +59,7 @@ REFERRED_NAME_RULE = rule(
 
 
 def map_list(*keys: str, max_items: int) -> Any:
-    """A list whose items are told apart by `keys`, merged item by item by server-side apply."""
+    """List type whose items have `keys`, merged item by item by server-side apply."""
     extra: dict[str, Any] = {
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": list(keys),
@@ -126,36 +126,33 @@ class Resource(Part):
 
     @property
     def excess(self) -> str | None:
-        """What of the object is beyond its bounds, as its reader found; None for nothing.
-
-        The fields that are too large are not kept.
-        """
+        """Why the object exceeds its bounds, None if it does not; too large fields are dropped."""
         return self._excess
 
     @classmethod
     def read(cls, obj: Mapping[str, Any], excess: str | None = None) -> Self:
-        """The resource of an object whose reader found `excess`."""
+        """The resource of an object, with its `excess`."""
         resource = cls.model_validate(obj)
         resource._excess = excess
         return resource
 
     @classmethod
     def load(cls, obj: dict[str, Any]) -> Self:
-        """The resource of an object, which it keeps as its `source`."""
+        """The resource of an object, kept as its `source`."""
         resource = cls.model_validate(obj)
         resource._source = obj
         return resource
 
     @property
     def source(self) -> dict[str, Any]:
-        """The object it was loaded from, for writes and the archive: no field of it is lost."""
+        """The loaded object with all its fields, for writes and the archive."""
         if self._source is None:
             raise ValueError(f"{self.metadata.name} was not loaded from an object")
         return self._source
 
 
 def skeleton(kind: type[Resource], name: str, **metadata: Any) -> dict[str, Any]:
-    """The head of a new object of `kind`, to which a caller adds `spec`."""
+    """A new object of `kind` without its `spec`."""
     return {
         "apiVersion": API_VERSION,
         "kind": kind.kind_name,
@@ -181,7 +178,7 @@ FILES_FOLDER = "files/"
 UPLOADS_FOLDER = "uploads/"
 BATCHES_FOLDER = "batches/"
 TEMPORARY_FOLDER = "temporary/"
-"""What the keys begin with; after it the account's name and the owning object's name."""
+"""Prefixes of keys, before the names of the account and of the owning object."""
 
 _PUT = "/put"
 
@@ -198,48 +195,47 @@ class ObjectRef(Part):
 
 
 def file_key(account: str, file_name: str) -> str:
-    """Where the bytes of a File lie that was made in one piece."""
+    """Key of a File created by one request."""
     return f"{FILES_FOLDER}{account}/{file_name}"
 
 
 def upload_folder(account: str, upload_name: str) -> str:
-    """What the keys of all parts of an Upload begin with, those of its File too."""
+    """Prefix of the keys of an Upload's parts, which become those of its File."""
     return f"{UPLOADS_FOLDER}{account}/{upload_name}/"
 
 
 def part_key(account: str, upload_name: str, part_id: str) -> str:
-    """Where one part lies, from its arrival to the end of the File that it is a segment of."""
+    """Key of one part, also once it is a segment of a File."""
     return upload_folder(account, upload_name) + part_id
 
 
 def receipt_key(account: str, upload_name: str, part_id: str) -> str:
-    """Where it is written down, after a part's bytes, how many they are and their digests.
+    """Key of the receipt of a part, which exists once the part has arrived completely.
 
-    JSON, `{"bytes": int, "sha256": hex, "xxh3": hex}`: a part without it has not arrived. It goes
-    with the parts that no File has.
+    JSON `{"bytes": int, "sha256": hex, "xxh3": hex}`, removed with parts that belong to no File.
     """
     return part_key(account, upload_name, part_id) + ".json"
 
 
 def batch_folder(account: str, batch_name: str) -> str:
-    """What the keys of a Batch's results begin with, until they are merged into its Files."""
+    """Prefix of a Batch's results until they are merged into its Files."""
     return f"{BATCHES_FOLDER}{account}/{batch_name}/"
 
 
 def temporary_key(account: str, file_name: str) -> str:
-    """Where the bytes of a temporary file lie."""
+    """Key of a temporary file."""
     return f"{TEMPORARY_FOLDER}{account}/{file_name}"
 
 
 def put_key(account: str, file_name: str) -> str:
-    """Where those lie that a client has put itself, before the file is confirmed and after it."""
+    """Key of a temporary file that its client uploads itself."""
     return temporary_key(account, file_name) + _PUT
 
 
 def is_put(key: str) -> bool:
-    """Whether a client has put the bytes there itself."""
+    """Whether it is a key of `put_key`."""
     return key.startswith(TEMPORARY_FOLDER) and key.endswith(_PUT)
 
 
 FOLDER = "media/"
-"""What the keys of all outputs in the object store begin with."""
+"""Prefix of the keys of outputs."""

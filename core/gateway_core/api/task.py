@@ -1,6 +1,6 @@
 """GatewayTask: one asynchronous call to a hosted model, from its request to its result.
 
-The API creates it, the operator carries it to its end, GET answers from it.
+The API creates and reads it, the operator reconciles it.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -27,7 +27,6 @@ from gateway_core.api.resource import (
 )
 
 TERMINAL_PHASES = frozenset({"Completed", "Failed"})
-"""Of tasks."""
 
 
 SETTLED = "Settled"
@@ -36,7 +35,7 @@ SETTLED = "Settled"
 MOST_TEXT = 255
 """Characters of `status.callback.lastAnswer`."""
 MAX_INLINE_INPUT = 8192
-"""Bytes of canonical JSON up to which an input is kept in the object itself."""
+"""Bytes of canonical JSON up to which the object itself has the input."""
 
 TASK_NAME_RULE = rule(
     "self.metadata.name.matches('^task-[a-z0-9-]{1,57}$')",
@@ -51,7 +50,7 @@ TERMINAL_RULE = rule(
     " && (!has(self.chargedMicros) || self.chargedMicros == oldSelf.chargedMicros))",
     "a terminal state may not be changed",
 )
-"""What a client was told of an ended task stays true, whoever writes (I3)."""
+"""The end of a task never changes, whichever writer tries (I3)."""
 
 
 class TaskRequest(Part):

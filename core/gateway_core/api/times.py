@@ -1,10 +1,10 @@
-"""Times of resources: RFC 3339 in UTC, and the form that label values allow."""
+"""Times of resources: RFC 3339 in UTC, and a form for label values."""
 
 from datetime import UTC, datetime
 
 
 def parse_time(text: str | None) -> datetime:
-    """An aware time from RFC 3339; the epoch where there is none."""
+    """An aware time from RFC 3339; the epoch for None."""
     return datetime.fromisoformat(text or "1970-01-01T00:00:00Z")
 
 
@@ -19,12 +19,12 @@ def format_precise_time(moment: datetime) -> str:
 
 
 def format_label_time(moment: datetime) -> str:
-    """ISO 8601 as a label's value can hold it, e.g. `20261121T101530Z`."""
+    """ISO 8601 for a label's value, e.g. `20261121T101530Z`."""
     return moment.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
 def parse_label_time(text: str) -> datetime | None:
-    """The aware time in a label's value; None where somebody wrote something else there."""
+    """The aware time in a label's value; None where it is malformed."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

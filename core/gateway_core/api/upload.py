@@ -1,8 +1,8 @@
-"""GatewayUpload: a file that arrives in parts, until one outcome wins (contract §4).
+"""GatewayUpload: a file that arrives in parts (contract §4).
 
-The outcome is decided by one compare-and-set on `spec`, whoever makes it: the API for a client, or
-either process once its hour is over. `spec.completion` is the manifest: it names the parts in order
-and the File that they are. Parts are in the object store and nowhere else.
+One compare-and-set on `spec` decides its outcome: by the API for a client, or by either process
+once its hour is over. `spec.completion` is the manifest: the parts in order and their File. Parts
+are only in the object store.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -26,7 +26,7 @@ from gateway_core.api.resource import (
 )
 
 LIFETIME_SECONDS = 3600
-"""How long after its creation an Upload can be completed (§4, specification)."""
+"""Time after its creation to complete an Upload (§4)."""
 MOST_PARTS = MOST_SEGMENTS
 
 UPLOAD_NAME_RULE = rule(

@@ -1,7 +1,7 @@
-"""GatewayUsage: what one account was charged on one UTC day, or on all days before those kept.
+"""GatewayUsage: charges of one account on one UTC day, or on all days before those kept.
 
-The operator folds each ended task into it before the task's finalizer goes; a rebuild of the
-account's money counts from it, so no task has to be kept for its price.
+The operator adds each ended task before it removes the task's finalizer. A rebuild of the account's
+counters starts from it, so no task has to be kept for its price.
 """
 
 from typing import Annotated, Any, ClassVar
@@ -22,14 +22,14 @@ from gateway_core.api.resource import (
 )
 
 MOST_PENDING = 400
-"""Names kept of what is folded in and not yet known to be marked so."""
+"""Names kept of added runs that are not yet known to be marked."""
 MOST_ROWS = 200
-"""Rows of the day's breakdown; what goes beyond them is told in one row without names."""
+"""Rows of the day's breakdown; further ones share a row without names."""
 MINUTES_KEPT = 120
 MOST_SUBJECTS = 4000
-"""Keys and guardrails whose spending is told apart in one object."""
+"""Keys and guardrails with their own spending in one object."""
 MOST_JOURNALS = 256
-"""Processes whose journals are told apart in one day."""
+"""Processes with their own journal mark in one day."""
 
 Day = Annotated[str, Field(max_length=10, pattern=r"^[1-9]\d{3}-[01]\d-[0-3]\d$")]
 Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
@@ -204,5 +204,5 @@ class GatewayUsage(Resource):
 
 
 def usage_name(account: str, day: str | None) -> str:
-    """The one name of an account's usage of `day` (`2026-11-21`), or of all days before."""
+    """Name of an account's usage of `day` (`2026-11-21`), or of all days before."""
     return f"{account}-{day or 'before'}"
