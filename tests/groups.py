@@ -4,6 +4,8 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 
 ONE_SERVER = ("integration", "callbacks", "conformance")
 """Folders whose tests share one running gateway, and so one worker."""
+LONGEST_FIRST = ("integration",)
+"""Folders whose groups take longest: begun last, one would run on when the others have ended."""
 SHORTEST_LAST = ("conformance", "ports", "crd", "chart", "cli", "unit")
 """Folders whose groups are short, in order: the last to end then is a short one."""
 
@@ -30,4 +32,6 @@ def rank(nodeid: str) -> tuple[int, str]:
     """What groups are sorted by."""
     group = name_group(nodeid)
     folder = group.partition("/")[0]
+    if folder in LONGEST_FIRST:
+        return -1, group
     return SHORTEST_LAST.index(folder) + 1 if folder in SHORTEST_LAST else 0, group

@@ -8,7 +8,6 @@ from tests.integration.stories import (
     Story,
     create_without_acknowledgement,
     delete_with_the_provider_down,
-    make_bad_tasks,
     wait_out_a_refusal,
 )
 from tests.servers.leaks import find_leaks
@@ -80,39 +79,26 @@ def ended(world):
     return asyncio.run(run())
 
 
-@pytest.fixture(scope="session")
-def throttled(world):
-    """What came of a burst, its refusal and a call right after `Retry-After`."""
-    yield from _tell(wait_out_a_refusal, world)
+def make_story_fixture(live):
+    """A fixture of what came of a story, which runs beside the other tests."""
+
+    @pytest.fixture(scope="session")
+    def fixture(world):
+        story = Story(live, world)
+        yield story
+        story.end()
+
+    return fixture
 
 
-@pytest.fixture(scope="session")
-def abandoned(world):
-    """What came of deleting a task whose provider is down."""
-    yield from _tell(delete_with_the_provider_down, world)
-
-
-@pytest.fixture(scope="session")
-def unacknowledged(world):
-    """What came of a create that the API server did not acknowledge."""
-    yield from _tell(create_without_acknowledgement, world)
-
-
-@pytest.fixture(scope="session")
-def bad_tasks(world):
-    """What came of tasks made with kubectl that cannot run."""
-    yield from _tell(make_bad_tasks, world)
-
-
-def _tell(live, world):
-    story = Story(live, world)
-    yield story
-    story.end()
+throttled = make_story_fixture(wait_out_a_refusal)
+abandoned = make_story_fixture(delete_with_the_provider_down)
+unacknowledged = make_story_fixture(create_without_acknowledgement)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def stories_from_the_start(request):
     """Begins the long stories before the other tests, those that a test is for."""
-    for name in ("throttled", "abandoned", "unacknowledged", "bad_tasks"):
+    for name in ("throttled", "abandoned", "unacknowledged"):
         if any(name in getattr(item, "fixturenames", ()) for item in request.session.items):
             request.getfixturevalue(name)

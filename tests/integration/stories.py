@@ -18,7 +18,6 @@ from tests.servers.replica import run_linked_api
 from tests.servers.tenants import (
     describe,
     describe_model,
-    describe_task,
     list_objects,
     open_tenant,
     read_balance,
@@ -149,35 +148,3 @@ async def create_without_acknowledgement(world: World) -> Told:
     states = [body["status"] for body in ended.values()]
     told = {"answer": answer, "again": again, "count": len(objects), "ended": states}
     return {"timed": timed, **told}
-
-
-BAD_TASKS: dict[str, tuple[Told, Told, str]] = {
-    "a field over its bound": ({"duration_seconds": 99}, {}, "duration_seconds"),
-    "an unknown field": ({"colour": "red"}, {}, "colour"),
-    "a required field that is missing": ({"prompt": None}, {}, "prompt"),
-    "no object": ({}, {"input": "[1]"}, "object"),
-    "no JSON": ({}, {"input": "{"}, "JSON"),
-    "an unknown model": ({}, {"modelId": "no-such-model"}, "no-such-model"),
-    "an unknown service": ({}, {"service": "none"}, "none"),
-    "an unknown account": ({}, {"accountName": "nobody"}, "nobody"),
-}
-"""Changes to a good input and to a good request, and what the admin must be told."""
-
-
-async def make_bad_tasks(world: World) -> Told:
-    """Tasks made with kubectl that cannot run; what might be on its way is waited for."""
-    async with open_tenant(world) as client:
-        names = {case: unique("task-bad") for case in BAD_TASKS}
-        objects = [
-            describe_task(client, names[case], changes=changes, **given)
-            for case, (given, changes, _) in BAD_TASKS.items()
-        ]
-        world.apply(*objects, command="create")
-        wait = ("wait", "--for=condition=Finished", "--timeout=60s")
-        references = [f"gatewaytask/{name}" for name in names.values()]
-        await asyncio.to_thread(world.run.kubectl, *wait, *references)
-        tasks = {
-            case: (world.read("gatewaytask", name), BAD_TASKS[case][2])
-            for case, name in names.items()
-        }
-        return {"tasks": tasks, "balance": await read_balance(client)}

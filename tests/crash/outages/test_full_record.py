@@ -8,7 +8,8 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -49,12 +50,12 @@ class Etcd:
 
     def __init__(self, world: World, kube: KubernetesClient, http: aiohttp.ClientSession) -> None:
         self._root = f"http://127.0.0.1:{world.config.ports.etcd}/v3"
-        self._kube = kube
-        self._http = http
+        self.kube = kube
+        self.http = http
         self._fillers: list[str] = []
 
     async def call(self, path: str, **body: Any) -> dict[str, Any]:
-        async with self._http.post(f"{self._root}/{path}", data=json.dumps(body)) as response:
+        async with self.http.post(f"{self._root}/{path}", data=json.dumps(body)) as response:
             assert response.status == 200, await response.text()
             return dict(await response.json(content_type=None))
 
@@ -69,13 +70,13 @@ class Etcd:
     async def put_filler(self) -> None:
         name = f"filler-{secrets.token_hex(6)}"
         filler = {"metadata": {"name": name}, "data": {"x": "y" * FILLER_BYTES}}
-        await self._kube.call_core("POST", "configmaps", body=filler)
+        await self.kube.call_core("POST", "configmaps", body=filler)
         self._fillers.append(name)
 
     async def make_room(self) -> None:
         """What an admin does: removes objects, compacts, defragments, disarms."""
         for name in self._fillers:
-            await self._kube.call_core("DELETE", "configmaps", name)
+            await self.kube.call_core("DELETE", "configmaps", name)
         self._fillers.clear()
         header = (await self.call("maintenance/status"))["header"]
         await self.call("kv/compaction", revision=header["revision"], physical=True)
@@ -188,20 +189,26 @@ async def read_metrics(http: aiohttp.ClientSession, world: World, process: str) 
         return await response.text()
 
 
-@pytest.mark.parametrize("world", [False], indirect=True)
-async def test_full_etcd_stops_intake_and_running_work_ends_once_it_has_space(
-    world: World,
-) -> None:
+@asynccontextmanager
+async def open_clients(world: World) -> AsyncIterator[tuple[Etcd, Client, str, list[str]]]:
+    """The database, a client with running tasks, its account's management key, the tasks' ids."""
     connection = load_kubeconfig(world.config.cluster_kubeconfig)
     async with (
         KubernetesClient(connection, world.config.namespace) as kube,
         aiohttp.ClientSession() as http,
         world.client() as client,
     ):
-        etcd = Etcd(world, kube, http)
         manager = make_key(world, client.account, "Management").plaintext
         await wait_status(client, 200, "/api/v1/management/keys", key=manager)
-        ids = await make_running(client, 8)
+        yield Etcd(world, kube, http), client, manager, await make_running(client, 8)
+
+
+@pytest.mark.parametrize("world", [False], indirect=True)
+async def test_full_etcd_stops_intake_and_running_work_ends_once_it_has_space(
+    world: World,
+) -> None:
+    async with open_clients(world) as (etcd, client, manager, ids):
+        kube, http = etcd.kube, etcd.http
         file = (await client.request("GET", "/v1/files")).body
         before = await count_objects(kube)
         with pytest.raises(EtcdFull):
@@ -229,16 +236,8 @@ async def test_full_etcd_stops_intake_and_running_work_ends_once_it_has_space(
 async def test_intake_stops_near_the_quota_and_running_work_is_written_to_its_end(
     world: World,
 ) -> None:
-    connection = load_kubeconfig(world.config.cluster_kubeconfig)
-    async with (
-        KubernetesClient(connection, world.config.namespace) as kube,
-        aiohttp.ClientSession() as http,
-        world.client() as client,
-    ):
-        etcd = Etcd(world, kube, http)
-        manager = make_key(world, client.account, "Management").plaintext
-        await wait_status(client, 200, "/api/v1/management/keys", key=manager)
-        ids = await make_running(client, 8)
+    async with open_clients(world) as (etcd, client, manager, ids):
+        kube, http = etcd.kube, etcd.http
         await etcd.fill(QUOTA * 82 // 100)
 
         async def is_stopped() -> bool:

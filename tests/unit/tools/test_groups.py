@@ -63,7 +63,7 @@ def test_the_id_that_pytest_gives_a_test_names_its_group(request: pytest.Fixture
     assert name_group(request.node.nodeid) == "unit/tools/test_groups"
 
 
-def test_short_groups_come_last() -> None:
-    folders = ("unit", "crash", "ports")
+def test_long_groups_come_first_and_short_ones_last() -> None:
+    folders = ("unit", "crash", "ports", "integration")
     ids = [f"tests/{folder}/test_x.py::test_y" for folder in folders]
-    assert sorted(ids, key=rank) == [ids[1], ids[2], ids[0]]
+    assert sorted(ids, key=rank) == [ids[3], ids[1], ids[2], ids[0]]
