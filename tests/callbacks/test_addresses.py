@@ -1,9 +1,6 @@
 """F8, callbacks: of 120 hostile URLs none is connected to, by whichever way it is written."""
 
 import json
-import os
-import subprocess
-import sys
 from ipaddress import ip_network
 from types import SimpleNamespace
 
@@ -17,8 +14,8 @@ from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.tasks.operations import OPERATIONS
 from tests.crash.shares import share
 from tests.servers.hostile_urls import CORPUS, LyingResolver, catch_connections
+from tests.servers.namespaces import run_alone
 from tests.servers.receivers import Receiver, answer
-from tests.servers.world import ROOT
 
 REFUSED = {"the address is not allowed", "the URL cannot be called", "the host name was not found"}
 
@@ -41,18 +38,7 @@ async def test_no_socket_is_connected(tally):
 
 def test_nothing_arrives_where_every_address_is_heard():
     """The same where the kernel hears of each: a network in which all addresses are local."""
-    program = [sys.executable, "-m", "tests.callbacks.sink"]
-    for alone in (["unshare", "--net"], ["unshare", "--net", "--map-root-user"]):
-        done = subprocess.run(
-            [*alone, *program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
-        )
-        if done.returncode == 0:
-            break
-    else:
-        # root has namespaces: there a failure is one of the program's own
-        assert os.geteuid() != 0, done.stderr[-2000:]
-        pytest.skip(f"no network namespace to be had: {done.stderr[-200:]}")
-    found = json.loads(done.stdout)
+    found = run_alone("tests.callbacks.sink", "--net")
     assert found["control"] == ["93.184.216.34", "2606:4700::1111"]
     assert found["reached"] == []
     assert found["metadata"] == ["the address is not allowed"] * 3

@@ -1,9 +1,6 @@
 """What `ports.fetching` promises, asked of the adapter with real servers on loopback."""
 
 import asyncio
-import json
-import os
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -16,7 +13,7 @@ from gateway_core.api.errors import Unavailable
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.egress.connector import PER_HOLDER
 from gateway_core.files.fetching import MOST_AT_ONCE, Fetcher, FetchFailed
-from tests.servers.world import ROOT
+from tests.servers.namespaces import run_alone
 
 OPEN = AddressPolicy(allowed=(ip_network("127.0.0.0/8"),))
 
@@ -144,18 +141,7 @@ async def test_no_url_is_blamed_for_those_that_are_fetched_before_it() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
 def test_names_that_are_never_answered_harm_no_other_account() -> None:
     """The C library's own look-ups, at a name server of a network namespace that swallows them."""
-    program = [sys.executable, "-m", "tests.servers.silentnames"]
-    for alone in (["unshare", "--net", "--mount"], ["unshare", "-n", "-m", "--map-root-user"]):
-        done = subprocess.run(
-            [*alone, *program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
-        )
-        if done.returncode == 0:
-            break
-    else:
-        # root has namespaces: there a failure is one of the program's own
-        assert os.geteuid() != 0, done.stderr[-2000:]
-        pytest.skip(f"no namespaces to be had: {done.stderr[-200:]}")
-    found = json.loads(done.stdout)
+    found = run_alone("tests.servers.silentnames", "--net", "--mount")
     assert found["swallowed"] >= PER_HOLDER, "the hostile names were asked for"
     assert found["slow"] == ["was not fetched within 3 s"] * (2 * MOST_AT_ONCE)
     assert found["threads"] <= 2 * PER_HOLDER

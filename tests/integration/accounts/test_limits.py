@@ -57,21 +57,6 @@ def check_refusal(answer):
     assert not any(name.lower().startswith("x-ratelimit") for name in answer.headers)
 
 
-async def test_a_keys_limit_is_met_told_and_lifted(world, client, price):
-    key = make_key(world, client.account, limit={"micros": 2 * price, "window": "weekly"})
-    await wait_known(client, key.plaintext)
-    statuses = [(await post(client, key.plaintext)).status for _ in range(2)]
-    assert statuses == [202, 202]
-    refused = await post(client, key.plaintext)
-    check_refusal(refused)
-    assert refused.body["error"].startswith("The credit limit of this key, ")
-    assert "USD a week (from Monday, UTC), does not cover this call" in refused.body["error"]
-    world.patch("gatewaykey", key.name, {"limit": {"micros": 3 * price, "window": "weekly"}})
-    lifted = {"method": "POST", "key": key.plaintext, "body": client.body()}
-    await wait_status(client, 202, client.tasks_path, seconds=EFFECTIVE_SECONDS, **lifted)
-    assert len(list_objects(client)) == 3
-
-
 async def test_a_pool_is_shared_by_two_keys(world, client, price):
     (one, first), (two, second) = (describe_key(world, client.account) for _ in range(2))
     pool = describe_guardrail(

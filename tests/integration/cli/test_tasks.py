@@ -1,33 +1,19 @@
 """gatewayctl against the whole gateway: tasks with a key, and what an admin sees of them."""
 
 import asyncio
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
 
 import pytest
 from typer.testing import CliRunner
 
 from gateway_cli.__main__ import app
 from gateway_cli.rest.sample import is_mp4
+from tests.cli.conftest import Said
 from tests.servers.world import wait_for
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a command printed, and its exit code."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self):
-        return json.loads(self.out)
 
 
 @pytest.fixture

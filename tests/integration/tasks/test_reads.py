@@ -22,23 +22,6 @@ def show_all(answer):
     return answer.status, headers, answer.raw
 
 
-async def test_processing_has_two_members_and_no_retry_after(client, simulate):
-    await simulate({"behaviour": "stall", "match": {"prompt_contains": "Slow"}})
-    task = (await client.create(prompt="Slow", duration_seconds=3)).body["id"]
-    name = task.replace("_", "-", 1)
-    for _ in range(2):
-        answer = await client.poll(task)
-        assert answer.status == 200
-        assert answer.body == {"id": task, "status": "processing"}
-        assert answer.headers["Cache-Control"] == "no-store"
-        assert answer.headers["Content-Type"] == "application/json"
-        assert "Retry-After" not in answer.headers
-        assert not any(header.lower().startswith("x-ratelimit") for header in answer.headers)
-        running = "--for=jsonpath={.status.phase}=Running"
-        client.world.run.kubectl("wait", running, f"gatewaytask/{name}")
-    client.world.patch("gatewaytask", name, {"desiredState": "Cancelled"})
-
-
 async def test_completed_has_four_members_and_the_video_is_elsewhere(world, ended):
     key, account, task, body = ended
     assert set(body) == {"id", "status", "videos", "usage"}
@@ -96,14 +79,6 @@ async def test_terminal_answer_never_changes(world, ended):
         assert world.read("gatewaytask", name)["status"] == before
         cancels = (await owner.read_simulator())["cancels"]
         assert before["upstream"]["jobId"] not in {cancel["job_id"] for cancel in cancels}
-
-
-async def test_head_mirrors_get(world, ended):
-    async with world.client(ended[0], ended[1]) as owner:
-        path = f"{owner.tasks_path}/{ended[2]}"
-        got, head = await owner.request("GET", path), await owner.request("HEAD", path)
-        assert (head.status, head.raw) == (200, b"")
-        assert show_all(head)[:2] == show_all(got)[:2]
 
 
 def list_unknown(world, own_account):
