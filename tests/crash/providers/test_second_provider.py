@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.crash.history import check_money, find_lines
-from tests.crash.shares import IS_WHOLE
+from tests.crash.shares import IS_WHOLE, long_run
 from tests.servers.guide import lead_to, read_example
 from tests.servers.operations import NEVER, VIDEO, OperationsProvider
 from tests.servers.tenants import describe_model, wait_status
@@ -155,6 +155,7 @@ async def test_task_completes_with_one_job_in_spite_of(client, server, fault):
     assert (await run_one(client, server, f"fault {fault}"))["status"] == "completed"
 
 
+@long_run
 async def test_a_job_that_the_list_shows_late_is_not_made_again(client, server):
     server.lag = 2.5
     server.misbehave("submit", "cut", after=True)
@@ -163,6 +164,7 @@ async def test_a_job_that_the_list_shows_late_is_not_made_again(client, server):
     assert server.calls["lookup"] - before > 1
 
 
+@long_run
 async def test_an_answer_that_was_lost_before_the_job_was_made_is_asked_for_again(client, server):
     server.misbehave("submit", "cut")
     assert (await run_one(client, server, "lost request"))["status"] == "completed"

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.crash.history import wait_settled
+from tests.crash.shares import long_run
 from tests.servers.world import check_invariants, wait_for
 
 # a hold that is left to the sweeper takes minutes
@@ -88,6 +89,7 @@ async def test_unknown_outcome_without_any_means_fails_and_costs_nothing(world, 
         await wait_for(same_balance, what="the hold's release")
 
 
+@long_run
 async def test_unknown_outcome_is_submitted_again_where_the_owner_says_so(world, without_keys):
     without_keys(lookup=False, policy="Resubmit")
     async with world.client() as client:

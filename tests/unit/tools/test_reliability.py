@@ -45,7 +45,7 @@ def test_every_row_of_the_matrix_has_a_part():
 def test_tests_of_the_long_run_alone_are_parts_and_named_in_the_document():
     document = (ROOT / "docs" / "reliability.in.md").read_text()
     for part in list_parts():
-        if re.search(r"^pytestmark .*\blong_run\b", (ROOT / part.path).read_text(), re.M):
+        if re.search(r"^(pytestmark .*|@)\blong_run\b", (ROOT / part.path).read_text(), re.M):
             assert f"`{part.path}`" in document
 
 
