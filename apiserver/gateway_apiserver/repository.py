@@ -33,6 +33,7 @@ from gateway_core.kube.errors import (
     WriteOutcomeUnknown,
 )
 from gateway_core.kube.informer import Cache
+from gateway_core.kube.lists import list_pages
 
 READS_AT_ONCE = 16
 """Whole objects that are read for lists at a time: one may have hundreds of KiB."""
@@ -281,23 +282,17 @@ class Repository:
             found |= {obj["metadata"]["name"]: _shorten(kind, obj) for obj in page.items}
         return Listing(found, version)
 
-    async def _walk(
+    def _walk(
         self, kind: Kind, account: str, names_only: bool, at_version: str = ""
     ) -> AsyncIterator[Page]:
         """The pages of one list of all that the account has of a kind."""
-        token: str | None = None
-        while True:
-            page = await self._kube.list_page(
-                kind.plural,
-                token=token,
-                field_selector=f"{'.'.join(kind.owner)}={account}{kind.selector}",
-                metadata_only=names_only,
-                at_version="" if token else at_version,
-            )
-            yield page
-            token = page.next_token
-            if token is None:
-                return
+        return list_pages(
+            self._kube,
+            kind.plural,
+            field_selector=f"{'.'.join(kind.owner)}={account}{kind.selector}",
+            metadata_only=names_only,
+            at_version=at_version,
+        )
 
 
 def _shorten(kind: Kind, obj: Object) -> Object:

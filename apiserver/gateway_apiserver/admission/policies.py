@@ -32,6 +32,7 @@ from gateway_core.concurrency import WaitLimit
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesError
 from gateway_core.kube.informer import Cache
+from gateway_core.kube.lists import list_all
 
 _FIRST_SWEEP = 1024
 Listing = asyncio.Task[tuple[Guardrail, ...] | None]
@@ -93,20 +94,13 @@ class _Listings:
         return await asyncio.shield(task)
 
     async def _list(self, account: str) -> tuple[Guardrail, ...] | None:
-        found: list[Guardrail] = []
-        token: str | None = None
+        selector = f"spec.accountName={account}"
         try:
             async with WaitLimit(READ_SECONDS):
-                while True:
-                    page = await self._kube.list_page(
-                        GatewayGuardrail.plural,
-                        token=token,
-                        field_selector=f"spec.accountName={account}",
-                    )
-                    found += map(read_guardrail, page.items)
-                    token = page.next_token
-                    if token is None:
-                        return tuple(found)
+                found, _ = await list_all(
+                    self._kube, GatewayGuardrail.plural, field_selector=selector
+                )
+                return tuple(map(read_guardrail, found))
         except (KubernetesError, TimeoutError):
             self._failed_at = self._clock()
             return None

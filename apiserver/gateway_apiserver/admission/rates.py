@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import structlog
 
@@ -26,6 +27,7 @@ from gateway_core.billing.counters import (
     RateUse,
 )
 from gateway_core.billing.ledger import RebuildLapsed
+from gateway_core.concurrency import SingleFlight
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesError
 from gateway_core.redis.link import CountersRefused, CountersStale, CountersUnavailable
@@ -146,7 +148,7 @@ class RateLimiter:
         self._local = LocalWindows(replicas, clock)
         self._outage_began: float | None = None
         self._failed_at = -math.inf
-        self._rebuilds: dict[str, asyncio.Task[bool]] = {}
+        self._rebuilds = SingleFlight[bool]()
 
     async def admit(
         self,
@@ -190,14 +192,9 @@ class RateLimiter:
         on when the wait is over, but not where the record is read too slowly time and again: the
         next call begins another.
         """
-        task = self._rebuilds.get(account)
-        if task is None:
-            task = asyncio.create_task(self._run_rebuild(account))
-            self._rebuilds[account] = task
-            task.add_done_callback(lambda _: self._rebuilds.pop(account, None))
         try:
             async with asyncio.timeout(REBUILD_WAIT_SECONDS):
-                return await asyncio.shield(task)
+                return await self._rebuilds.run(account, partial(self._run_rebuild, account))
         except TimeoutError:
             return False
 

@@ -313,16 +313,3 @@ def _is_of_same_call(found: Object, obj: Object, *, sent: bool) -> bool:
     if wanted is None:
         return sent and bool(found["spec"] == obj["spec"])
     return bool((found["metadata"].get("annotations") or {}).get(REQUEST_ID_ANNOTATION) == wanted)
-
-
-async def list_pages(
-    kube: "KubernetesClient", plural: str, **selectors: Any
-) -> AsyncIterator[list[Object]]:
-    """The objects of all pages of a list. VersionExpired where a page took minutes."""
-    token = None
-    while True:
-        page = await kube.list_page(plural, token=token, **selectors)
-        yield page.items
-        token = page.next_token
-        if token is None:
-            return

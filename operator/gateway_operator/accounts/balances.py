@@ -29,9 +29,10 @@ from gateway_core.billing.spending import SpentSum, render_balance, render_spend
 from gateway_core.billing.usage import sum_usage
 from gateway_core.billing.usage_store import list_usage
 from gateway_core.concurrency import Supervisor
-from gateway_core.kube.client import KubernetesClient, list_pages
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesError, ObjectNotFound, WriteConflict
 from gateway_core.kube.informer import Cache
+from gateway_core.kube.lists import list_pages
 
 LOOK_SECONDS = 60.0
 SOON_SECONDS = 1.0
@@ -114,7 +115,7 @@ class Balances:
     async def _list_versions(self) -> dict[str, Versions]:
         found: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
         async for page in list_pages(self._kube, GatewayUsage.plural, metadata_only=True):
-            for meta in (item["metadata"] for item in page):
+            for meta in (item["metadata"] for item in page.items):
                 account = (meta.get("labels") or {}).get(ACCOUNT_LABEL)
                 if account:
                     found[account].append((meta["name"], meta["resourceVersion"]))

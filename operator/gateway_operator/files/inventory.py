@@ -14,7 +14,8 @@ from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.files import find_expiry
 from gateway_core.files.quota_counters import Pool
 from gateway_core.files.uploads import is_settled, read_expiry, read_member
-from gateway_core.kube.client import KubernetesClient, list_pages
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.lists import list_pages
 from gateway_core.storage.content import pool_of
 
 
@@ -90,7 +91,7 @@ async def list_objects(
 ) -> AsyncIterator[Object]:
     """All objects of a kind; memory is that of a page."""
     async for page in list_pages(kube, plural, **selectors):
-        for obj in page:
+        for obj in page.items:
             yield obj
 
 

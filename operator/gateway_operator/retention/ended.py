@@ -19,7 +19,8 @@ from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL
 from gateway_core.api.task import SETTLED
 from gateway_core.api.times import parse_label_time, parse_time
 from gateway_core.api.upload import GatewayUpload
-from gateway_core.kube.client import KubernetesClient, list_pages
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.lists import list_pages
 from gateway_operator.retention.deletions import Deletions, Listed
 
 _log = structlog.get_logger(__name__)
@@ -115,7 +116,7 @@ class EndedRemoval:
             metadata_only=True,
         ):
             found: list[Listed] = []
-            for meta in (item["metadata"] for item in page):
+            for meta in (item["metadata"] for item in page.items):
                 since = self._kind.read_time(meta)
                 if meta.get("finalizers"):
                     self._resume(meta["name"])

@@ -14,8 +14,9 @@ import structlog
 from gateway_core.api.ids import FOLDED_LABEL
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import parse_label_time
-from gateway_core.kube.client import KubernetesClient, list_pages
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import VersionExpired
+from gateway_core.kube.lists import list_pages
 from gateway_operator.metrics import Metrics
 from gateway_operator.retention.deletions import Deletions, Listed, RetentionRules
 
@@ -114,7 +115,7 @@ class TaskRemoval:
             metadata_only=True,
         ):
             found = []
-            for meta in (item["metadata"] for item in page):
+            for meta in (item["metadata"] for item in page.items):
                 since = parse_label_time(meta["labels"][FOLDED_LABEL])
                 # a finalizer: its callback is about to be sent once more
                 if since is not None and not meta.get("finalizers"):

@@ -17,13 +17,14 @@ from gateway_core.api.usage import MOST_PENDING, GatewayUsage, usage_name
 from gateway_core.billing.journal_store import JournalStore, divide_objects
 from gateway_core.billing.usage import drop_pending, list_pending, roll_up_day
 from gateway_core.billing.usage_store import archive_day, find_marked, open_usage
-from gateway_core.kube.client import KubernetesClient, list_pages
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import (
     KubernetesError,
     ObjectNotFound,
     WriteConflict,
     WriteOutcomeUnknown,
 )
+from gateway_core.kube.lists import list_pages
 from gateway_core.storage.objects import ObjectStore
 from gateway_operator.retention.deletions import RetentionRules
 
@@ -85,7 +86,7 @@ class DayClosing:
         """
         found: list[tuple[str, str, str]] = []
         async for page in list_pages(self._kube, GatewayUsage.plural, limit=100):
-            specs = ((obj["spec"], obj["metadata"]["name"]) for obj in page)
+            specs = ((obj["spec"], obj["metadata"]["name"]) for obj in page.items)
             days = ((spec.get("day"), name, spec["accountName"]) for spec, name in specs)
             found += [entry for entry in days if entry[0] and entry[0] <= last]
         return sorted(found)

@@ -20,8 +20,8 @@ from gateway_core.billing.charges import ENDED_PHASES
 from gateway_core.billing.counters import Counters, Hold
 from gateway_core.billing.ledger import read_entry
 from gateway_core.billing.usage_store import select_unaggregated
-from gateway_core.kube.client import list_pages
 from gateway_core.kube.errors import ObjectNotFound
+from gateway_core.kube.lists import list_pages
 from gateway_core.redis.link import CountersStale
 from gateway_core.tasks.archive import read_archived
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
@@ -179,7 +179,7 @@ class Resync:
             label_selector=",".join(filter(None, selectors)),
             metadata_only=True,
         ):
-            for item in page:
+            for item in page.items:
                 yield item["metadata"]
 
 
