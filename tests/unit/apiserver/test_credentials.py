@@ -50,6 +50,10 @@ async def test_malformed_credentials(gateway: Gateway, template: str) -> None:
     assert set(answer.json) == {"error"}
 
 
+async def test_key_in_swapped_case_is_refused(gateway: Gateway) -> None:
+    assert (await ask(gateway, f"Bearer {gateway.key.swapcase()}")).status == 401
+
+
 async def test_no_credential(gateway: Gateway) -> None:
     answer = await ask(gateway)
     assert answer.status == 401

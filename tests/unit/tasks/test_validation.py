@@ -228,11 +228,12 @@ class TestUrls:
         }
 
     def test_a_bad_item_is_told_by_its_index(self) -> None:
-        errors = refuse(reference_image_urls=[IMAGE, "nonsense", IMAGE, 5])
+        errors = refuse(reference_image_urls=[IMAGE, "nonsense", IMAGE, 5, None])
         assert errors == {
             "reference_image_urls": [
                 "[1] must be an absolute http or https URL",
                 "[3] must be a string",
+                "[4] must be a string",
             ]
         }
 
