@@ -23,7 +23,7 @@ from gateway_core.api.crd import KINDS, build_crd
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "charts" / "model-gateway"
-HEADER = "# Generated from core/gateway_core/contract by `make generate`; do not edit.\n"
+HEADER = "# Generated from core/gateway_core/api by `make generate`; do not edit.\n"
 CHART_HEADER = "# Generated from {} by `make generate`; do not edit.\n"
 
 

@@ -48,18 +48,18 @@ class Span:
 def find_span(window: Window, now: datetime) -> Span:
     """The buckets of `window` that count at `now` (aware)."""
     moment = now.astimezone(UTC)
-    if window in TRAILING:
-        length, bucket, grain = TRAILING[window]
-        return Span(grain, int((moment.timestamp() - length) // bucket))
     today = number_day(moment.date())
     match window:
+        case "1h" | "1d" | "7d":
+            length, bucket, grain = TRAILING[window]
+            return Span(grain, int((moment.timestamp() - length) // bucket))
         case "daily":
             return Span("days", today)
         case "weekly":
             return Span("days", today - moment.weekday())
         case "monthly":
             return Span("days", today - moment.day + 1)
-        case _:
+        case "lifetime":
             return Span("total", 0)
 
 
@@ -78,15 +78,15 @@ def find_reset(buckets: Buckets, window: Window, now: datetime) -> datetime | No
     A trailing window resets when its oldest bucket with a charge leaves it; without charges, now.
     """
     moment = now.astimezone(UTC)
-    if window in TRAILING:
-        length, bucket, grain = TRAILING[window]
-        first, parts = find_span(window, now).first, getattr(buckets, grain)
-        charged = [number for number, micros in parts.items() if number >= first and micros]
-        if not charged:
-            return moment
-        return datetime.fromtimestamp((min(charged) + 1) * bucket + length, UTC)
     midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     match window:
+        case "1h" | "1d" | "7d":
+            length, bucket, grain = TRAILING[window]
+            first, parts = find_span(window, now).first, getattr(buckets, grain)
+            charged = [number for number, micros in parts.items() if number >= first and micros]
+            if not charged:
+                return moment
+            return datetime.fromtimestamp((min(charged) + 1) * bucket + length, UTC)
         case "daily":
             return midnight + timedelta(days=1)
         case "weekly":
@@ -94,7 +94,7 @@ def find_reset(buckets: Buckets, window: Window, now: datetime) -> datetime | No
         case "monthly":
             # 32 days after the first of a month are always in the next month
             return (midnight.replace(day=1) + timedelta(days=32)).replace(day=1)
-        case _:
+        case "lifetime":
             return None
 
 

@@ -50,7 +50,7 @@ class UsageAggregator:
         return sum(len(batch.waiting) for batch in self._batches.values())
 
     async def fold(self, task: Object) -> None:
-        """Return once the ended run's charge is in its account's usage. FoldDeferred.
+        """Return once the ended run's charge is in its account's usage. AggregationDeferred.
 
         A batch that has not run a line has no charge.
         """
