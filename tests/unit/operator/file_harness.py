@@ -49,7 +49,6 @@ from tests.fakes.storage import FakeStorage
 from tests.unit.operator.environment import RemoteRecords, read_now
 
 FILES, UPLOADS, BATCHES = GatewayFile.plural, GatewayUpload.plural, GatewayBatch.plural
-MINT = IdMint(b"i" * 32)
 LIMIT = 5_368_709_120
 DAY = 86_400.0
 
@@ -104,6 +103,8 @@ class Stage:
     """Everything around the controllers."""
 
     def __init__(self) -> None:
+        # of its own: ids are ordered, and virtual time begins anew with each test
+        self.mint = IdMint(b"i" * 32)
         self.kube = RemoteRecords(clock=lambda: format_time(read_now()))
         self.store = FakeObjects()
         self.store.now = read_now
@@ -125,7 +126,7 @@ class Stage:
             kube=self.kube,
             store=self.store,
             shards=Shards(),
-            mint=MINT,
+            mint=self.mint,
             failpoints=self.failpoints,
             metrics=self.metrics,
             now=read_now,
@@ -194,7 +195,7 @@ class Stage:
     def name_file(self, account: str = "demo") -> str:
         """A name as the gateway mints it."""
         moment = int(read_now().timestamp() * 1000)
-        return MINT.mint_ordered(FILE_PREFIX, account, moment)
+        return self.mint.mint_ordered(FILE_PREFIX, account, moment)
 
     async def add_file(
         self,
@@ -249,7 +250,7 @@ class Stage:
         **spec: Any,
     ) -> str:
         """An Upload as the API makes it, with its parts in the store; its name."""
-        name = name or id_to_name(MINT.mint_random(UPLOAD_PREFIX, account))
+        name = name or id_to_name(self.mint.mint_random(UPLOAD_PREFIX, account))
         size = sum(map(len, parts)) or 1
         assert await self.ledger.claim(account, "files", name, size, LIMIT)
         request = {
@@ -272,7 +273,7 @@ class Stage:
 
     async def add_part(self, upload: str, data: bytes, *, account: str = "demo") -> str:
         """A part with its receipt; its id."""
-        part = MINT.mint_random(PART_PREFIX, account)
+        part = self.mint.mint_random(PART_PREFIX, account)
         await self.store.put(part_key(account, upload, part), data)
         await self.store.put(receipt_key(account, upload, part), b"{}")
         return part
