@@ -249,7 +249,8 @@ async def test_gauges_count_tasks_by_phase_and_overdue_ones() -> None:
     assert age is not None
     assert 30 <= age < 32
     assert shown.read("gateway_tasks_overdue") == 0
-    assert shown.read("gateway_work_queue_tasks", state="scheduled") == 3
+    # at any one moment a poll may be under way
+    await stage.wait(lambda: shown.read("gateway_work_queue_tasks", state="scheduled") == 3)
     # the controller would end them; gauges of the same tasks an hour later
     late = CollectorRegistry()
     late.register(build_gauges(operator, lambda: read_now() + timedelta(hours=1)))
