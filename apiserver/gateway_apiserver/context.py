@@ -12,7 +12,7 @@ Header = tuple[bytes, bytes]
 
 
 class RequestContext:
-    """One request. `headers` are added to its response, whatever that turns out to be.
+    """One request. `headers` are added to its response, also to an error.
 
     `route` is one of few words, the first of them (before `_`) the surface: it is a label of
     metrics. `template` is the path with its parameters named; the path itself may hold a secret and

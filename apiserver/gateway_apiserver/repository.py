@@ -311,7 +311,7 @@ def unknown(kind: Kind) -> NotFound:
 
 @asynccontextmanager
 async def _answering(kind: Kind) -> AsyncIterator[None]:
-    """Goes around what is told by the Kubernetes API, which may be away."""
+    """Raise Unavailable if the Kubernetes API does not answer within GIVE_UP_SECONDS."""
     try:
         async with asyncio.timeout(GIVE_UP_SECONDS):
             yield

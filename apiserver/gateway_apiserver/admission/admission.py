@@ -6,9 +6,9 @@
       → credit limit 429 → balance 402                    `reserve`
 
 A surface prepares its call between the two (body, replay, price) and keeps back the problem that it
-finds, so that the counters are asked once: the call is counted whatever becomes of it, but for what
-it may not do (403) and what no budget has room for (429), and money is held only where nothing else
-stands in the way. The response still follows the contract's order, the rate before everything.
+finds, so that Redis is asked once. Redis counts every call, except for those that the key may not
+make (403) and those beyond a limit (429). It reserves money only if the call has no other problem.
+The response still follows the contract's order, the rate first.
 """
 
 from collections.abc import Awaitable, Iterable

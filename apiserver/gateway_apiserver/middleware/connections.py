@@ -36,7 +36,7 @@ class _Peer:
 
 
 class ConnectionTable:
-    """The connections of one port; `evicted` and `refused` count those that had no place."""
+    """The connections of one port; `evicted` and `refused` count connections beyond the bounds."""
 
     def __init__(self, bounds: ConnectionBounds) -> None:
         self._bounds = bounds
@@ -122,7 +122,7 @@ class ConnectionTable:
         return True
 
     def _evict_from_largest(self) -> bool:
-        """From the address that holds the most connections of those that have one to evict."""
+        """Evict from the address with the most connections that has one to evict."""
         waiting = [peer for peer in self._peers.values() if peer.waiting]
         receiving = (peer for peer in self._peers.values() if peer.receiving)
         candidates = waiting or receiving

@@ -18,7 +18,7 @@ class DownloadBounds:
 
 
 class Downloads:
-    """The downloads of one process that are under way; `refused` counts those that had no place."""
+    """Running downloads of one process; `refused` counts downloads beyond the bounds."""
 
     def __init__(self, bounds: DownloadBounds) -> None:
         self._addresses = FairSemaphore(bounds.downloads, alone=bounds.per_address)

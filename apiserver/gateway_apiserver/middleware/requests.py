@@ -37,7 +37,7 @@ _CLIENT_GONE = 499
 
 
 class RequestCounter(Protocol):
-    """What the edge tells of each answer."""
+    """Counter of responses."""
 
     def count_request(
         self, route: str, method: str, status: int, account: str | None, seconds: float

@@ -1,4 +1,4 @@
-"""A benchmark's run keeps what it has measured, whatever becomes of its stages."""
+"""A benchmark's run keeps what it has measured, also when a stage fails."""
 
 import json
 from types import SimpleNamespace
