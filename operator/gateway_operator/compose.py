@@ -36,13 +36,10 @@ from gateway_core.observability.tracing import open_tracer
 from gateway_core.providers.notices import NoticeSigner
 from gateway_core.providers.registry import Providers, build_moderation, build_upstream
 from gateway_core.storage.choice import open_store
-from gateway_operator.accounts.balances import Balances
+from gateway_operator.accounts.balances import COPY_SECONDS, Balances, LastUse
 from gateway_operator.accounts.credentials import Credentials
 from gateway_operator.accounts.declaredkeys import DeclaredKeys
-from gateway_operator.accounts.guardrails import project_guardrail
-from gateway_operator.accounts.keys import project_key
-from gateway_operator.accounts.kinds import list_kinds
-from gateway_operator.accounts.lastuse import COPY_SECONDS, LastUse
+from gateway_operator.accounts.kinds import list_kinds, project_guardrail, project_key
 from gateway_operator.accounts.models import ProvidersInUse, follow_catalog
 from gateway_operator.accounts.readiness import ReadinessController
 from gateway_operator.batches.controller import BatchController
@@ -51,32 +48,25 @@ from gateway_operator.billing.journalreader import JournalReader
 from gateway_operator.billing.reservations import Reservations
 from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.callbacks.signing import Keyring
-from gateway_operator.context import Context
-from gateway_operator.events import AdminEvents
-from gateway_operator.failpoints import Failpoints
-from gateway_operator.files.controller import FileController
+from gateway_operator.context import AdminEvents, Context, Failpoints
+from gateway_operator.files.controller import FileController, Removal
 from gateway_operator.files.intake import Intake
 from gateway_operator.files.orphans import OrphanRemoval
 from gateway_operator.files.quotacheck import QuotaCheck
-from gateway_operator.files.removal import Removal
 from gateway_operator.files.storage import FileStorage
 from gateway_operator.gauges import Gauges
 from gateway_operator.handlers import LONGEST_RESTART_SECONDS, build_registry, kopf, run_feed
-from gateway_operator.health import start_health
-from gateway_operator.heartbeat import Heartbeat
+from gateway_operator.health import Heartbeat, start_health
 from gateway_operator.metrics import Metrics
 from gateway_operator.retention.sweeps import plan_sweeps
 from gateway_operator.schedule import Schedule, Sweep
 from gateway_operator.settings import Settings
 from gateway_operator.shards import Shards
-from gateway_operator.tasks.calls import ProviderCalls, TaskTraces
+from gateway_operator.tasks.calls import Inputs, Outputs, ProviderCalls, TaskTraces
 from gateway_operator.tasks.controller import TaskController
 from gateway_operator.tasks.delivery import REDELIVERY_SELECTOR, read_wanted
-from gateway_operator.tasks.inputs import Inputs
-from gateway_operator.tasks.outputs import Outputs
 from gateway_operator.tasks.resync import Resync
-from gateway_operator.uploads.controller import UploadController
-from gateway_operator.uploads.settlement import Settlement
+from gateway_operator.uploads.controller import Settlement, UploadController
 
 FILE_SECONDS = 1.0
 """For steps of files and uploads in progress, as the process shuts down: all can be repeated."""

@@ -15,9 +15,9 @@ from gateway_core.api.times import parse_time
 from gateway_operator.batches.controller import BatchController
 from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.callbacks.client import CallbackClient
-from gateway_operator.heartbeat import Heartbeat
+from gateway_operator.health import Heartbeat
+from gateway_operator.tasks.calls import Outputs
 from gateway_operator.tasks.controller import TaskController
-from gateway_operator.tasks.outputs import Outputs
 
 PENDING = "Pending"
 """The label of a task without a phase: it is not adopted yet."""

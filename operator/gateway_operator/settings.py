@@ -12,7 +12,7 @@ from gateway_core.api.ids import SHARDS
 from gateway_core.api.limits import RequestsPerMinute
 from gateway_core.callbacks.schedule import SCHEDULE
 from gateway_core.storage.objects import StoreSettings
-from gateway_operator.retention.deletions import (
+from gateway_operator.retention.objects import (
     DAY_SECONDS,
     MOST_ENDED,
     RESULT_DAYS,

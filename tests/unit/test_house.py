@@ -14,7 +14,7 @@ import yaml
 
 from gateway_apiserver.failpoints import NAMES as API_NAMES
 from gateway_core.api.resource import RELEASE
-from gateway_operator.failpoints import NAMES as OPERATOR_NAMES
+from gateway_operator.context import NAMES as OPERATOR_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("core", "apiserver", "operator", "cli", "simulator")

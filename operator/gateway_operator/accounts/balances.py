@@ -1,4 +1,4 @@
-"""Keeps the balances in the status of accounts, keys and guardrails up to date with their usage.
+"""Keeps balances, and the last use of keys, in the status of their objects.
 
 Run by the owner of shard 0. Once a minute it lists which usage objects have changed, and reads
 those of their accounts. An account is also updated soon after its spec has changed (it was funded),
@@ -11,7 +11,8 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -23,16 +24,25 @@ from gateway_core.api.ids import ACCOUNT_LABEL
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.limits import subject_of_guardrail, subject_of_key
 from gateway_core.api.resource import Object, Resource
-from gateway_core.api.times import parse_time
+from gateway_core.api.times import format_time, parse_time
 from gateway_core.api.usage import GatewayUsage
+from gateway_core.billing.counters import Counters
 from gateway_core.billing.spending import SpentSum, render_balance, render_spending
 from gateway_core.billing.usage import sum_usage
 from gateway_core.billing.usage_store import list_usage
 from gateway_core.concurrency import Supervisor
 from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.errors import KubernetesError, ObjectNotFound, WriteConflict
+from gateway_core.kube.errors import (
+    KubernetesError,
+    ObjectNotFound,
+    WriteConflict,
+    WriteOutcomeUnknown,
+)
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.lists import list_pages
+
+_log = structlog.get_logger(__name__)
+
 
 LOOK_SECONDS = 60.0
 SOON_SECONDS = 1.0
@@ -40,7 +50,6 @@ AGAIN_SECONDS = 3.0
 """Before the retry of what failed: another process has written, or the API server is away."""
 _AT_ONCE = 4
 
-_log = structlog.get_logger(__name__)
 
 Versions = tuple[tuple[str, str], ...]
 """Names and versions of an account's usage objects."""
@@ -224,3 +233,43 @@ class Balances:
 def _name_subject(obj: Any) -> str:
     name = obj.metadata.name
     return subject_of_key(name) if isinstance(obj, GatewayKey) else subject_of_guardrail(name)
+
+
+COPY_SECONDS = 900.0
+
+
+@dataclass(eq=False)
+class LastUse:
+    """Sweeps over all keys, account by account."""
+
+    kube: KubernetesClient
+    counters: Counters
+    keys: Cache[GatewayKey]
+
+    async def sweep(self) -> int:
+        """Write where the counters know a later use; how many keys.
+
+        Raises CountersUnavailable, RecordUnavailable.
+        """
+        accounts = {key.spec.account_name for _, key in self.keys.items()}
+        written = 0
+        for account in accounts:
+            for name, at in (await self.counters.read_used(account)).items():
+                key = self.keys.get(name)
+                if key is not None and key.spec.account_name == account:
+                    written += await self._write(key, datetime.fromtimestamp(int(at), UTC))
+        return written
+
+    async def _write(self, key: GatewayKey, used: datetime) -> bool:
+        shown = key.status.last_used_time
+        if shown is not None and parse_time(shown) >= used:
+            return False
+        meta = {"name": key.metadata.name, "resourceVersion": key.metadata.resource_version}
+        try:
+            await self.kube.patch_status(
+                GatewayKey.plural, {"metadata": meta}, {"lastUsedTime": format_time(used)}
+            )
+        except (WriteConflict, ObjectNotFound, WriteOutcomeUnknown):
+            # it has just changed: the next sweep writes it
+            return False
+        return True

@@ -27,7 +27,7 @@ from gateway_core.api.key import GatewayKey
 from gateway_core.api.limits import MOST_GUARDRAILS, subject_of_guardrail, subject_of_key
 from gateway_core.billing.counters import Budget
 from gateway_core.kube.informer import Cache
-from gateway_operator.accounts.keys import check_creator, check_key, find_role
+from gateway_operator.accounts.kinds import check_creator, check_key, find_role
 from gateway_operator.billing.reservations import Payer
 
 SIGHT_SECONDS = 10.0

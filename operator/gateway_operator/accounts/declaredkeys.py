@@ -35,7 +35,7 @@ from gateway_core.kube.errors import (
 from gateway_core.kube.secrets import SecretClient
 from gateway_core.providers.catalog import Problem
 from gateway_operator.accounts.readiness import Finding
-from gateway_operator.failpoints import Failpoints
+from gateway_operator.context import Failpoints
 
 LOOK_SECONDS = 30.0
 """Between two checks of a Secret: it may have been deleted or damaged."""

@@ -12,8 +12,8 @@ import structlog
 
 from gateway_core.batches.results import LineResult, ResultsFolder
 from gateway_core.storage.objects import StoreUnavailable
-from gateway_operator.batches.window import Share
-from gateway_operator.failpoints import Failpoints
+from gateway_operator.batches.bounds import Share
+from gateway_operator.context import Failpoints
 
 PAUSE_SECONDS = 1.5
 """From a result to the write that contains it: together less than two seconds."""

@@ -30,18 +30,15 @@ from gateway_core.providers.upstream import ModerationUpstream
 from gateway_core.storage.content import ContentDamaged
 from gateway_core.storage.objects import ObjectMissing
 from gateway_operator.accounts.credentials import Credentials, NotYet
+from gateway_operator.batches.bounds import BatchSlots
 from gateway_operator.batches.finalizing import Finalizing
-from gateway_operator.batches.holds import BatchHolds
-from gateway_operator.batches.inputs import BatchInputs, Unfit
 from gateway_operator.batches.limiter import ProviderLimiters
 from gateway_operator.batches.running import Run, Runner
-from gateway_operator.batches.slots import BatchSlots
-from gateway_operator.batches.store import BatchStore
-from gateway_operator.batches.validation import Validator
+from gateway_operator.batches.store import BatchInputs, BatchStore, Unfit
+from gateway_operator.batches.validation import BatchHolds, Validator
 from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.billing.reservations import Reservations
-from gateway_operator.context import Context
-from gateway_operator.events import AdminEvents
+from gateway_operator.context import AdminEvents, Context
 from gateway_operator.reconciler import AT_ONCE, Next, Reconciler, after
 from gateway_operator.tasks.calls import ProviderCalls
 

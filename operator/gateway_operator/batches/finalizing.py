@@ -33,9 +33,8 @@ from gateway_core.files.files import FileRecorder, NewFile, build_file
 from gateway_core.files.quota import StorageQuota
 from gateway_core.files.quota_counters import Pool
 from gateway_core.kube.errors import ObjectNotFound
-from gateway_operator.batches.inputs import BatchInputs
-from gateway_operator.batches.slots import Slots
-from gateway_operator.batches.store import BatchStore
+from gateway_operator.batches.bounds import Slots
+from gateway_operator.batches.store import BatchInputs, BatchStore
 from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.billing.reservations import Reservations
 from gateway_operator.context import Context

@@ -29,7 +29,7 @@ from gateway_core.providers.upstream import (
 )
 from gateway_operator.batches.limiter import ProviderLimiter
 from gateway_operator.batches.store import BatchStore
-from gateway_operator.events import AdminEvents
+from gateway_operator.context import AdminEvents
 from gateway_operator.tasks.calls import ProviderCalls
 
 MOST_FAILURES = 10

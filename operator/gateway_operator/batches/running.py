@@ -31,14 +31,12 @@ from gateway_core.kube.errors import KubernetesError
 from gateway_core.providers.catalog import Model
 from gateway_core.providers.moderators import Moderators
 from gateway_core.storage.objects import StoreUnavailable
+from gateway_operator.batches.bounds import MOST_BYTES, Share, Slots, Window
 from gateway_operator.batches.checkpoints import Checkpoints
 from gateway_operator.batches.limiter import ProviderLimiters
 from gateway_operator.batches.lines import Destination, LineCalls
-from gateway_operator.batches.slots import Slots
 from gateway_operator.batches.store import BatchStore
-from gateway_operator.batches.window import MOST_BYTES, Share, Window
-from gateway_operator.context import Context
-from gateway_operator.events import AdminEvents
+from gateway_operator.context import AdminEvents, Context
 from gateway_operator.reconciler import Superseded
 from gateway_operator.tasks.calls import ProviderCalls
 

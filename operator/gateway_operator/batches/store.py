@@ -1,12 +1,37 @@
-"""The batches that this replica works: writes to them, their results and the ids of lines."""
+"""The batches that this replica works: writes to them, their results, and what they run on.
+
+A batch from REST is admitted already: its name carries the API's keyed tag, and its object where
+its input is stored. Of any other only the names are trusted: its File is read, of its own account,
+and its key is judged as REST would judge it.
+"""
 
 import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
+from gateway_core.accounts.guardrails import Policy
 from gateway_core.api.batch import GatewayBatch
+from gateway_core.api.conditions import Reason
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.ids import (
+    ACCOUNT_LABEL,
+    BATCH_FINALIZER,
+    BATCH_PREFIX,
+    SHARD_LABEL,
+    Ownership,
+    name_to_id,
+    shard_of,
+)
+from gateway_core.api.resource import ObjectRef
+from gateway_core.api.times import parse_time
 from gateway_core.batches.lifecycle import find_deadline
+from gateway_core.batches.lines import Problem
 from gateway_core.batches.results import ResultsFolder
-from gateway_operator.cache import ObjectCache, StatusWriter
+from gateway_core.kube.errors import ObjectNotFound
+from gateway_operator.accounts.credentials import SIGHT_SECONDS, Credentials, NotYet, Refusal
 from gateway_operator.context import Context
+from gateway_operator.reconciler import ObjectCache, StatusWriter
 
 _MOST_GONE = 2000
 
@@ -34,3 +59,97 @@ class BatchStore(StatusWriter[GatewayBatch]):
     def seconds_left(self, batch: GatewayBatch) -> float:
         """Seconds until the completion window ends; 0 once it has ended."""
         return max(0.0, (find_deadline(batch) - self._context.now()).total_seconds())
+
+
+class Unfit(Exception):
+    """The batch cannot be run: why it fails, and how many lines it has as far as known."""
+
+    def __init__(self, reason: Reason, *problems: Problem, total: int = 0) -> None:
+        super().__init__(problems[0].message if problems else "")
+        self.reason = reason
+        self.problems = problems
+        self.total = total
+
+
+@dataclass(eq=False)
+class BatchInputs:
+    """Finds what batches run on."""
+
+    context: Context
+    store: BatchStore
+    credentials: Credentials
+
+    def is_admitted(self, batch: GatewayBatch) -> bool:
+        """Whether the API has made the batch: only the API can make a name with this tag."""
+        request = batch.spec.request
+        if request.fingerprint is None:
+            return False
+        wire_id = name_to_id(batch.metadata.name)
+        found = self.context.mint.check(BATCH_PREFIX, request.account_name, wire_id)
+        return found is Ownership.MINTED
+
+    async def mark(self, batch: GatewayBatch) -> GatewayBatch:
+        """Give the object the labels and the finalizer it should have, if they differ."""
+        wanted = {
+            ACCOUNT_LABEL: batch.spec.request.account_name,
+            SHARD_LABEL: str(shard_of(batch.metadata.name)),
+        }
+        labels, finalizers = batch.metadata.labels, batch.metadata.finalizers
+        if BATCH_FINALIZER in finalizers and wanted.items() <= labels.items():
+            return batch
+        if batch.metadata.deletion_timestamp is not None:
+            return batch
+        marks = {"labels": wanted, "finalizers": sorted({*finalizers, BATCH_FINALIZER})}
+        return await self.store.amend(batch, {"metadata": marks})
+
+    async def find_segments(self, batch: GatewayBatch) -> Sequence[ObjectRef]:
+        """Where the input is stored. Unfit, NotYet, RecordUnavailable.
+
+        A File whose deletion has begun keeps its bytes until the batches that name it have ended.
+        A batch that was admitted or has begun may read it; a new one may not.
+        """
+        request = batch.spec.request
+        is_admitted = self.is_admitted(batch)
+        if is_admitted and request.segments is not None:
+            return request.segments
+        name = request.input_file_name
+        try:
+            obj = await self.context.kube.get(GatewayFile.plural, name)
+        except ObjectNotFound:
+            obj = None
+        begun = is_admitted or batch.status.start_time is not None
+        file = None if obj is None else GatewayFile.model_validate(obj)
+        if file is not None and file.spec.request.account_name != request.account_name:
+            file = None
+        if file is None or not (begun or self._is_there(file)):
+            if self.context.age(batch) < SIGHT_SECONDS:
+                # it may only not have been applied yet
+                raise NotYet
+            text = f"File {name_to_id(name)} does not exist."
+            raise Unfit(Reason.INVALID_REQUEST, Problem("file_not_found", text, "input_file_id"))
+        if file.spec.request.purpose != "batch":
+            text = f"File {name_to_id(name)} is not for batches: its purpose must be `batch`."
+            fault = Problem("invalid_file_purpose", text, "input_file_id")
+            raise Unfit(Reason.INVALID_REQUEST, fault)
+        return file.spec.request.segments
+
+    def find_policy(self, batch: GatewayBatch) -> Policy | None:
+        """The policy of the batch's key; None where it names no key. Unfit, NotYet."""
+        request, age = batch.spec.request, self.context.age(batch)
+        if self.is_admitted(batch):
+            return self.credentials.recall_policy(request)
+        try:
+            self.credentials.find_account(request, age)
+            return self.credentials.find_policy(request, age)
+        except Refusal as refusal:
+            fault = Problem("invalid_value", str(refusal))
+            raise Unfit(Reason.INVALID_REQUEST, fault) from None
+
+    def _is_there(self, file: GatewayFile) -> bool:
+        """Whether clients can see the File."""
+        if file.metadata.deletion_timestamp is not None:
+            return False
+        expiry: datetime | None = None
+        if file.spec.request.expiration_time is not None:
+            expiry = parse_time(file.spec.request.expiration_time)
+        return expiry is None or self.context.now() < expiry

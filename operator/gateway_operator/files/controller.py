@@ -2,18 +2,139 @@
 
 All files of this replica's shards come through the feed. Of those that only wait for their expiry
 it keeps the time; the object is read when there is work to do.
+
+A removal releases the quota, then removes the bytes, then the finalizer. Each step may be repeated,
+and the last is the mark that the others are done. The finalizer stays while the store is away:
+without its object the bytes would stay until the next removal of orphans. An event reports that to
+an admin, who may remove the finalizer.
 """
 
+import time
 from datetime import datetime
 
+from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import STORED_FINALIZER
-from gateway_core.api.resource import Object
+from gateway_core.api.resource import Object, upload_folder
+from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.files import find_expiry
+from gateway_core.storage.content import find_foreign, list_keys, pool_of
+from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.files.intake import Intake, is_checked
-from gateway_operator.files.removal import Removal
 from gateway_operator.files.storage import FileStorage
 from gateway_operator.reconciler import CONFLICT_SECONDS, ON_CHANGE, Next, Reconciler, after
+from gateway_operator.uploads.controller import Settlement
+
+GRACE_SECONDS = 60.0
+"""How long after a batch file's deletion a batch may still be created that was admitted before:
+the Kubernetes API may process its create for 60 s, long after the gateway gave up waiting."""
+BATCH_SECONDS = 10.0
+"""Between two checks whether a batch reads a deleted file."""
+TOLD_SECONDS = 600.0
+"""How long a removal may fail before an admin is told, and between two events."""
+
+
+class Removal:
+    """Takes the steps of a removal."""
+
+    def __init__(
+        self,
+        storage: FileStorage,
+        settlement: Settlement,
+        *,
+        grace_seconds: float = GRACE_SECONDS,
+    ) -> None:
+        self._storage = storage
+        self._context = storage.context
+        self._settlement = settlement
+        self._grace = grace_seconds
+        self._told: dict[str, float] = {}
+
+    async def remove(self, obj: Object) -> float | None:
+        """Take all steps; or the seconds until the next try, where a batch reads the file.
+
+        Raises WriteConflict, ObjectNotFound, StoreUnavailable, RecordUnavailable.
+        """
+        context, name = self._context, obj["metadata"]["name"]
+        request = obj["spec"]["request"]
+        account = request["accountName"]
+        if request["purpose"] == "batch":
+            age = context.seconds_since(obj["metadata"]["deletionTimestamp"])
+            if age < self._grace:
+                return self._grace - age
+            if await self._is_read(name):
+                return BATCH_SECONDS
+        await self._storage.release(account, pool_of(obj), name)
+        context.failpoints.reach("after-file-release")
+        try:
+            await self._remove_bytes(obj)
+        except StoreUnavailable as error:
+            await self._report(obj, error)
+            raise
+        context.failpoints.reach("after-file-bytes")
+        upload = await self._find_upload(obj)
+        if upload is not None:
+            await self._settlement.close(upload, obj)
+            context.failpoints.reach("after-file-upload")
+        await self._storage.remove_finalizer(GatewayFile.plural, obj)
+        self._told.pop(name, None)
+        context.metrics.files_ended.labels("removed").inc()
+        context.failpoints.reach("after-file-finalizer")
+        return None
+
+    async def _is_read(self, name: str) -> bool:
+        """Whether a batch that is not settled names the file as its input."""
+        page = await self._context.kube.list_page(
+            GatewayBatch.plural,
+            limit=1,
+            field_selector=f"spec.request.inputFileName={name},status.work!=Settled",
+            metadata_only=True,
+        )
+        return bool(page.items)
+
+    async def _remove_bytes(self, obj: Object) -> None:
+        """Remove the segments that are the file's own."""
+        foreign = set(find_foreign(obj))
+        request = obj["spec"]["request"]
+        if request.get("uploadName"):
+            foreign |= await self._find_others(obj)
+        await self._context.store.delete_many(key for key in list_keys(obj) if key not in foreign)
+
+    async def _find_others(self, obj: Object) -> set[str]:
+        """Keys of the Upload, if it became another file or none."""
+        request = obj["spec"]["request"]
+        upload = await self._storage.find(GatewayUpload.plural, request["uploadName"])
+        if upload is None or _names_file(upload, obj):
+            return set()
+        folder = upload_folder(request["accountName"], request["uploadName"])
+        return {key for key in list_keys(obj) if key.startswith(folder)}
+
+    async def _find_upload(self, obj: Object) -> Object | None:
+        """The Upload that was completed as this file."""
+        name = obj["spec"]["request"].get("uploadName")
+        upload = await self._storage.find(GatewayUpload.plural, name) if name else None
+        return upload if upload is not None and _names_file(upload, obj) else None
+
+    async def _report(self, obj: Object, error: StoreUnavailable) -> None:
+        """Tell an admin of bytes that could not be removed for a long time."""
+        name, now = obj["metadata"]["name"], time.monotonic()
+        if self._context.seconds_since(obj["metadata"]["deletionTimestamp"]) < TOLD_SECONDS:
+            return
+        if now - self._told.get(name, float("-inf")) >= TOLD_SECONDS:
+            self._told[name] = now
+            text = f"the file stays until its bytes can be removed: {error}"
+            await self._context.kube.report_event(obj, reason="BytesNotRemoved", message=text)
+
+
+def _names_file(upload: Object, file: Object) -> bool:
+    """Whether the Upload was completed as that file of the same account."""
+    spec, request = upload["spec"], file["spec"]["request"]
+    completion = spec.get("completion") or {}
+    return (completion.get("fileName"), spec["request"]["accountName"]) == (
+        file["metadata"]["name"],
+        request["accountName"],
+    )
+
 
 LONGEST_WAIT = 3600.0
 """The queue keeps a superseded schedule until it is due, so none is long."""

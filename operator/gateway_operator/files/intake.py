@@ -21,7 +21,7 @@ from gateway_core.providers.catalog import Problem
 from gateway_core.storage.content import find_foreign
 from gateway_core.storage.objects import ObjectMissing
 from gateway_operator.files.storage import FileStorage, find_lacking
-from gateway_operator.uploads.settlement import name_file
+from gateway_operator.uploads.controller import name_file
 
 AT_ONCE = 4
 """Files whose bytes are checked concurrently."""

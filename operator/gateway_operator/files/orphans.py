@@ -27,8 +27,13 @@ from gateway_core.kube.informer import Cache
 from gateway_core.storage.content import FOLDERS, Owner, list_keys, read_owner
 from gateway_core.storage.objects import Entry
 from gateway_operator.files.intake import Intake, read_ready
-from gateway_operator.files.inventory import Inventory, digest_places, list_objects, take_inventory
-from gateway_operator.files.storage import FileStorage
+from gateway_operator.files.storage import (
+    FileStorage,
+    Inventory,
+    digest_places,
+    list_objects,
+    take_inventory,
+)
 
 PUT_AGE = timedelta(seconds=2 * TICKET_SECONDS)
 """The age of unconfirmed bytes of a temporary file, where other orphans are kept longer."""

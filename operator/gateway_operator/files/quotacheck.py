@@ -25,8 +25,7 @@ from gateway_core.files.uploads import is_settled, read_member
 from gateway_core.kube.informer import Cache
 from gateway_core.storage.content import read_owner
 from gateway_core.storage.objects import StoreUnavailable
-from gateway_operator.files.inventory import Inventory, take_inventory
-from gateway_operator.files.storage import FileStorage
+from gateway_operator.files.storage import FileStorage, Inventory, take_inventory
 
 CLAIM_SECONDS = 120.0
 """How long a claim may lack an object: longer than a create can take."""

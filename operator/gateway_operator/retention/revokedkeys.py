@@ -23,7 +23,7 @@ from gateway_core.kube.errors import (
 from gateway_core.kube.informer import Cache
 from gateway_core.storage.objects import ObjectStore
 from gateway_core.tasks.archive import archive_removed
-from gateway_operator.retention.deletions import Deletions, Listed
+from gateway_operator.retention.objects import Deletions, Listed
 
 _log = structlog.get_logger(__name__)
 

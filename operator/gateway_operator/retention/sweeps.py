@@ -1,20 +1,127 @@
 """The sweeps of retention, of which the owner of shard 0 runs each at its own pace."""
 
+import heapq
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+
 from gateway_core.admission.intake import IntakeStop
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.key import GatewayKey
 from gateway_core.kube.informer import Cache
+from gateway_core.storage.objects import ObjectStore
+from gateway_core.tasks.archive import REMOVED_PREFIXES
 from gateway_operator.context import Context
-from gateway_operator.retention.bytes import Expiry, RemovedTrim
-from gateway_operator.retention.databasesize import DatabaseSize
-from gateway_operator.retention.deletions import Deletions
-from gateway_operator.retention.ended import BATCHES, UPLOADS, EndedRemoval
+from gateway_operator.files.storage import delete_all
+from gateway_operator.metrics import Metrics
+from gateway_operator.retention.objects import (
+    BATCHES,
+    MOST_ENDED,
+    UPLOADS,
+    Deletions,
+    EndedRemoval,
+    RetentionRules,
+    TaskRemoval,
+)
 from gateway_operator.retention.revokedkeys import RevokedKeys
-from gateway_operator.retention.tasks import TaskRemoval
 from gateway_operator.retention.usage import DayClosing
 from gateway_operator.schedule import Sweep
 from gateway_operator.settings import Settings
 from gateway_operator.uploads.controller import UploadController
+
+_log = structlog.get_logger(__name__)
+
+
+PREFIXES = ("inputs/", "media/", "tasks/", *REMOVED_PREFIXES.values())
+
+
+@dataclass(eq=False)
+class Expiry:
+    """Sweeps over the object store, page by page."""
+
+    store: ObjectStore
+    rules: RetentionRules
+    now: Callable[[], datetime]
+
+    async def sweep(self) -> int:
+        """Remove what is due; how many objects. StoreUnavailable: the next sweep starts anew."""
+        oldest = self.now() - timedelta(seconds=self.rules.results)
+        removed = 0
+        for prefix in PREFIXES:
+            entries = self.store.list_entries(prefix)
+            due = (entry.key async for entry in entries if entry.modified < oldest)
+            removed += await delete_all(self.store, due)
+        if removed:
+            _log.info("bytes of the past removed", objects=removed)
+        return removed
+
+
+class RemovedTrim:
+    """Bounds the remains of removed keys and guardrails: of each kind, `most` of an account.
+
+    Memory: `most` entries of one account, since a store lists keys in their order.
+    """
+
+    def __init__(self, store: ObjectStore, *, most: int = MOST_ENDED) -> None:
+        self._store = store
+        self._most = most
+
+    async def sweep(self) -> int:
+        """Remove the oldest beyond `most`; how many. StoreUnavailable."""
+        prefixes = REMOVED_PREFIXES.values()
+        return sum([await delete_all(self._store, self._list_due(prefix)) for prefix in prefixes])
+
+    async def _list_due(self, prefix: str) -> AsyncIterator[str]:
+        folder, newest = "", list[tuple[datetime, str]]()
+        async for entry in self._store.list_entries(prefix):
+            if (own := entry.key.rpartition("/")[0]) != folder:
+                folder, newest = own, []
+            if len(newest) < self._most:
+                heapq.heappush(newest, (entry.modified, entry.key))
+            else:
+                yield heapq.heappushpop(newest, (entry.modified, entry.key))[1]
+
+
+MARK_SECONDS = 90
+"""The mark expires unless it is set again: three samples may fail before intake resumes."""
+
+
+class DatabaseSize:
+    """Compares the size of the record's database with its quota. `quota` is in bytes."""
+
+    def __init__(
+        self,
+        read_etcd_size: Callable[[], Awaitable[int]],
+        stop: IntakeStop,
+        metrics: Metrics,
+        *,
+        quota: int,
+        stop_percent: int,
+    ) -> None:
+        self._read_size = read_etcd_size
+        self._stop = stop
+        self._metrics = metrics
+        self._quota = quota
+        self._most = quota * stop_percent // 100
+        self._stopped = False
+        metrics.record_quota.set(quota)
+
+    async def sample(self) -> int:
+        """Set or clear the mark; 1 where intake is stopped."""
+        size = await self._read_size()
+        self._metrics.record_size.set(size)
+        stopped = size >= self._most
+        if stopped:
+            await self._stop.set(MARK_SECONDS)
+        else:
+            await self._stop.clear()
+        if stopped is not self._stopped:
+            self._stopped = stopped
+            _log.warning("intake by size of the record", stopped=stopped, bytes=size)
+        return int(stopped)
+
 
 CLOSING_SECONDS = 3600.0
 EXPIRY_SECONDS = 6 * 3600.0

@@ -26,7 +26,7 @@ from gateway_core.kube.errors import (
 )
 from gateway_core.kube.lists import list_pages
 from gateway_core.storage.objects import ObjectStore
-from gateway_operator.retention.deletions import RetentionRules
+from gateway_operator.retention.objects import RetentionRules
 
 _log = structlog.get_logger(__name__)
 

@@ -27,10 +27,8 @@ from gateway_operator.billing.reservations import Reservations
 from gateway_operator.context import Context
 from gateway_operator.reconciler import AT_ONCE, Next, Superseded, after
 from gateway_operator.tasks.cache import TaskWriter
-from gateway_operator.tasks.calls import ProviderCalls
-from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds
-from gateway_operator.tasks.inputs import Inputs
-from gateway_operator.tasks.limits import Limits
+from gateway_operator.tasks.calls import Inputs, ProviderCalls
+from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds, Limits
 from gateway_operator.tasks.submission import PROVIDER_PAUSE, Submission
 
 

@@ -9,9 +9,8 @@ from gateway_core.api.ids import TASK_FINALIZER
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.tasks.lifecycle import Phase, record_failure
-from gateway_operator.cache import ObjectCache, StatusWriter
 from gateway_operator.context import Context
-from gateway_operator.reconciler import Superseded
+from gateway_operator.reconciler import ObjectCache, StatusWriter, Superseded
 
 _MOST_GONE = 20_000
 _Job = tuple[str, str]

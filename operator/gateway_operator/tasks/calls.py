@@ -1,4 +1,4 @@
-"""Calls to providers as they are counted, timed and traced, and the spans of a task.
+"""What tasks exchange with providers: calls, counted and traced, their input and their outputs.
 
 The task's object names its trace, so the trace continues in the process that works the task next. A
 task made with kubectl gets a trace that is named by its uid.
@@ -6,12 +6,19 @@ task made with kubectl gets a trace that is named by its uid.
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
+from gateway_core.api.conditions import Reason
+from gateway_core.api.errors import GatewayError
 from gateway_core.api.ids import TRACEPARENT_ANNOTATION
-from gateway_core.api.task import GatewayTask
+from gateway_core.api.task import GatewayTask, TaskRequest
+from gateway_core.api.upload import LIFETIME_SECONDS
+from gateway_core.concurrency import FairSemaphore
+from gateway_core.files.addresses import MediaItem, MediaSigner
 from gateway_core.observability.tracing import (
     NO_SPAN,
     NO_TRACER,
@@ -21,6 +28,7 @@ from gateway_core.observability.tracing import (
     Tracer,
     parse_traceparent,
 )
+from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.notices import Notice
 from gateway_core.providers.registry import Providers
 from gateway_core.providers.upstream import (
@@ -33,6 +41,10 @@ from gateway_core.providers.upstream import (
     UpstreamRejected,
     UpstreamUnclear,
 )
+from gateway_core.storage.objects import ObjectStore, ObjectTooLarge
+from gateway_core.tasks.archive import load_input
+from gateway_core.tasks.validation import apply_defaults, check_model, check_shape
+from gateway_operator.accounts.credentials import Refusal
 from gateway_operator.metrics import Metrics
 
 _TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
@@ -126,3 +138,119 @@ def name_outcome(error: UpstreamError) -> str:
 def find_context(task: GatewayTask) -> TraceContext | None:
     """The trace that the task's object names."""
     return parse_traceparent(task.metadata.annotations.get(TRACEPARENT_ANNOTATION))
+
+
+_NOT_FOR_PROVIDERS = ("model", "callback_url")
+
+
+@dataclass(eq=False)
+class Inputs:
+    """Reads inputs. InputDamaged, ObjectMissing and StoreUnavailable are raised by all reads."""
+
+    store: ObjectStore
+    catalog: Callable[[], Catalog]
+
+    def find_model(self, request: TaskRequest) -> Model | None:
+        """The model in the catalog as it is now."""
+        return self.catalog().find_model(request.service, request.action, request.model_id)
+
+    async def read(self, request: TaskRequest) -> dict[str, Any]:
+        """The input with all defaults. Refusal."""
+        values = await load_input(self.store, request)
+        if request.fingerprint is not None:
+            return values
+        _, complete = self._check(request, values)
+        return {name: value for name, value in complete.items() if name not in _NOT_FOR_PROVIDERS}
+
+    async def read_adopted(self, request: TaskRequest) -> dict[str, Any]:
+        """The input of an adopted task, also where its model is no longer offered.
+
+        Then the defaults of a task made with kubectl are unknown, and it is returned as given.
+        """
+        try:
+            return await self.read(request)
+        except Refusal:
+            return await load_input(self.store, request)
+
+    async def check(self, request: TaskRequest) -> tuple[Model, dict[str, Any]]:
+        """The model, and the values with defaults. Refusal, with the reason REST would give."""
+        return self._check(request, await load_input(self.store, request))
+
+    def _check(self, request: TaskRequest, values: dict[str, Any]) -> tuple[Model, dict[str, Any]]:
+        model = self.find_model(request)
+        if model is None or not model.operation.makes_tasks:
+            raise Refusal(
+                Reason.INVALID_REQUEST,
+                f"Model {request.model_id} is not offered at {request.service}/{request.action}.",
+            )
+        body = {**values, "model": request.model_id, "callback_url": request.callback_url}
+        try:
+            given = check_shape(model.operation, body)
+            complete = apply_defaults(model.operation, given, model.rules)
+            check_model(model.model_id, given, complete, model.rules)
+        except GatewayError as error:
+            details = getattr(error, "errors", None) or {}
+            texts = [f"{field} {text}" for field, problems in details.items() for text in problems]
+            message = "; ".join(texts) or error.message
+            raise Refusal(Reason.INVALID_REQUEST, message[:1000]) from error
+        return model, complete
+
+
+PLACES = 32
+"""Concurrent copies, as many as a bucket absorbs; at most half of them of one provider."""
+
+GRACE_SECONDS = 30.0
+LEAST_RATE = 16 * 1024
+"""Bytes a second on average after the grace time; a slower download is given up."""
+
+
+class Outputs:
+    """Copies outputs. Concurrent copies are bounded, and shared fairly by providers."""
+
+    def __init__(self, store: ObjectStore, signer: MediaSigner, media_url: str) -> None:
+        self._store = store
+        self._signer = signer
+        self._media_url = media_url.rstrip("/")
+        self.places = FairSemaphore(PLACES)
+
+    async def copy(
+        self, upstream: Upstream, task_uid: str, urls: Sequence[str], now: datetime
+    ) -> list[dict[str, Any]]:
+        """Store every output; the task's `status.result.videos`.
+
+        Keys follow from the task, so a copy that is repeated after a crash replaces the first one.
+        Raises what `Upstream.fetch` and the store raise.
+        """
+        videos = []
+        for index, url in enumerate(urls):
+            item = MediaItem(task_uid, index)
+            async with self.places.take(upstream), upstream.fetch(url) as download:
+                try:
+                    stored = await self._store.put_stream(
+                        item.key, _check_pace(download.chunks), max_bytes=upstream.max_output_bytes
+                    )
+                except ObjectTooLarge:
+                    raise OutputRejected("The output is larger than allowed.") from None
+                content_type = download.content_type
+            path = self._signer.sign(item, content_type, int(now.timestamp()) + LIFETIME_SECONDS)
+            videos.append(
+                {
+                    "url": self._media_url + path,
+                    "key": stored.key,
+                    "bytes": stored.bytes,
+                    "sha256": stored.sha256,
+                    "contentType": content_type,
+                }
+            )
+        return videos
+
+
+async def _check_pace(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The chunks as they come. UpstreamUnclear once they come too slowly."""
+    begin, total = time.monotonic(), 0
+    async for chunk in chunks:
+        total += len(chunk)
+        elapsed = time.monotonic() - begin
+        if elapsed > GRACE_SECONDS and total < elapsed * LEAST_RATE:
+            raise UpstreamUnclear("The output came too slowly.")
+        yield chunk

@@ -16,18 +16,14 @@ from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.billing.reservations import Reservations
 from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.callbacks.signing import AwaitingSecret
-from gateway_operator.context import Context
-from gateway_operator.events import AdminEvents
+from gateway_operator.context import AdminEvents, Context
 from gateway_operator.reconciler import AT_ONCE, Next, Reconciler, after
 from gateway_operator.tasks.adoption import Adoption
 from gateway_operator.tasks.cache import TaskCache, TaskWriter
-from gateway_operator.tasks.calls import ProviderCalls, find_context
+from gateway_operator.tasks.calls import Inputs, Outputs, ProviderCalls, find_context
 from gateway_operator.tasks.delivery import Delivery
 from gateway_operator.tasks.ending import Ending
-from gateway_operator.tasks.holds import Holds
-from gateway_operator.tasks.inputs import Inputs
-from gateway_operator.tasks.limits import Limits
-from gateway_operator.tasks.outputs import Outputs
+from gateway_operator.tasks.holds import Holds, Limits
 from gateway_operator.tasks.polling import Polling
 from gateway_operator.tasks.submission import Submission
 

@@ -35,16 +35,13 @@ from gateway_core.tasks.delivery import (
 from gateway_core.tasks.lifecycle import is_closed, wants_redelivery
 from gateway_core.tasks.rendering import render_callback
 from gateway_operator.billing.reservations import Reservations
-from gateway_operator.callbacks.client import CallbackClient, Message
-from gateway_operator.callbacks.limiter import Lane
+from gateway_operator.callbacks.client import CallbackClient, Lane, Message
 from gateway_operator.callbacks.signing import AwaitingSecret, NoKey
-from gateway_operator.context import Context
-from gateway_operator.events import AdminEvents
-from gateway_operator.reconciler import AT_ONCE, Next, after
+from gateway_operator.context import AdminEvents, Context
+from gateway_operator.reconciler import AT_ONCE, Next, WorkQueue, after
 from gateway_operator.shards import Shards
 from gateway_operator.tasks.cache import TaskWriter
 from gateway_operator.tasks.calls import TaskTraces
-from gateway_operator.workqueue import WorkQueue
 
 SECRET_PAUSE, LONGEST_SECRET_PAUSE = 5.0, 60.0
 """Seconds between two looks for an account's secret: a tenth of the wait so far."""

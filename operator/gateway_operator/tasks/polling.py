@@ -29,16 +29,12 @@ from gateway_core.providers.upstream import (
 from gateway_core.storage.objects import ObjectMissing
 from gateway_core.tasks.archive import InputDamaged
 from gateway_core.tasks.lifecycle import Phase, deadline, record_completion, reserved_micros
-from gateway_operator.context import Context
-from gateway_operator.events import AdminEvents
-from gateway_operator.reconciler import AT_ONCE, Next, after
+from gateway_operator.context import AdminEvents, Context
+from gateway_operator.reconciler import AT_ONCE, Next, WorkQueue, after
 from gateway_operator.tasks.cache import TaskWriter
-from gateway_operator.tasks.calls import ProviderCalls, name_outcome
+from gateway_operator.tasks.calls import Inputs, Outputs, ProviderCalls, name_outcome
 from gateway_operator.tasks.holds import Holds
-from gateway_operator.tasks.inputs import Inputs
-from gateway_operator.tasks.outputs import Outputs
 from gateway_operator.tasks.submission import LONGEST_PAUSE, PROVIDER_PAUSE
-from gateway_operator.workqueue import WorkQueue
 
 AGE_SHARE = 0.1
 LOST_ANSWERS = 3

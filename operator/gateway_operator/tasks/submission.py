@@ -40,16 +40,12 @@ from gateway_core.tasks.lifecycle import (
     withdraw_intent,
 )
 from gateway_operator.accounts.credentials import Refusal
-from gateway_operator.context import Context
-from gateway_operator.events import AdminEvents
-from gateway_operator.reconciler import AT_ONCE, Draining, Next, Superseded, after
+from gateway_operator.context import AdminEvents, Context
+from gateway_operator.reconciler import AT_ONCE, Draining, Next, Superseded, WorkQueue, after
 from gateway_operator.tasks.attempts import FRESH_SECONDS, Attempt, ReceivedJob
 from gateway_operator.tasks.cache import TaskWriter
-from gateway_operator.tasks.calls import ProviderCalls
-from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds
-from gateway_operator.tasks.inputs import Inputs
-from gateway_operator.tasks.limits import Limits
-from gateway_operator.workqueue import WorkQueue
+from gateway_operator.tasks.calls import Inputs, ProviderCalls
+from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds, Limits
 
 PROVIDER_PAUSE = 3.0
 LONGEST_PAUSE = 30.0

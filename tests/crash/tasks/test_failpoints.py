@@ -6,7 +6,7 @@ import secrets
 import pytest
 
 from gateway_apiserver.failpoints import NAMES as API_STEPS
-from gateway_operator.failpoints import NAMES as OPERATOR_STEPS
+from gateway_operator.context import NAMES as OPERATOR_STEPS
 from tests.crash.accounts import test_keys
 from tests.crash.batches import test_batches
 from tests.crash.billing import test_journal

@@ -38,7 +38,7 @@ from gateway_core.kube.errors import (
     WriteOutcomeUnknown,
 )
 from gateway_core.storage.objects import Entry
-from gateway_operator.retention.deletions import RetentionRules
+from gateway_operator.retention.objects import RetentionRules
 from gateway_operator.retention.usage import DayClosing
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes, Fault

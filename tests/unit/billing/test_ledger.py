@@ -24,7 +24,7 @@ from gateway_core.billing.journal import CallRecord, JournalObject, name_object
 from gateway_core.billing.journal_store import JournalStore, aggregate_calls, divide_objects
 from gateway_core.billing.ledger import Entry, read_entry, read_ledger, rebuild_ledger
 from gateway_core.billing.usage_store import AggregationDeferred, aggregate_runs
-from gateway_operator.retention.deletions import RetentionRules
+from gateway_operator.retention.objects import RetentionRules
 from gateway_operator.retention.usage import DayClosing
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import FakeCounters

@@ -39,23 +39,18 @@ from gateway_core.providers.registry import Providers
 from gateway_core.providers.upstream import Upstream
 from gateway_core.tasks.archive import read_archived, store_input
 from gateway_operator.accounts.credentials import Credentials
-from gateway_operator.accounts.guardrails import project_guardrail
-from gateway_operator.accounts.keys import project_key
+from gateway_operator.accounts.kinds import project_guardrail, project_key
 from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.billing.reservations import Reservations
 from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.callbacks.signing import Keyring
-from gateway_operator.context import Context
-from gateway_operator.events import AdminEvents
-from gateway_operator.failpoints import Failpoints
+from gateway_operator.context import AdminEvents, Context, Failpoints
 from gateway_operator.metrics import Metrics
 from gateway_operator.schedule import Schedule
 from gateway_operator.shards import Shards
-from gateway_operator.tasks.calls import ProviderCalls, TaskTraces
+from gateway_operator.tasks.calls import Inputs, Outputs, ProviderCalls, TaskTraces
 from gateway_operator.tasks.controller import TaskController
 from gateway_operator.tasks.delivery import REDELIVERY_SELECTOR, read_wanted
-from gateway_operator.tasks.inputs import Inputs
-from gateway_operator.tasks.outputs import Outputs
 from gateway_operator.tasks.resync import Resync
 from tests.fakes.callbacks import FakeSender
 from tests.fakes.clock import START

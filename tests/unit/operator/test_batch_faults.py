@@ -12,8 +12,8 @@ from gateway_core.batches.lines import Line, read_custom_id
 from gateway_core.batches.results import STEP_LINES, LineResult, merge
 from gateway_core.concurrency import FairSemaphore
 from gateway_operator.batches import finalizing
+from gateway_operator.batches.bounds import MOST_BYTES, Share, Window
 from gateway_operator.batches.limiter import Allowance, ProviderLimiter
-from gateway_operator.batches.window import MOST_BYTES, Share, Window
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.batch_harness import (
     BATCHES,

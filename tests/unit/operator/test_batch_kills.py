@@ -18,7 +18,7 @@ from gateway_core.batches.results import decode_result
 from gateway_core.kube.errors import ObjectNotFound, WriteConflict
 from gateway_core.providers.upstream import UpstreamLimited, UpstreamRejected
 from gateway_core.storage.objects import StoredObject, StoreUnavailable
-from gateway_operator.failpoints import NAMES, Failpoints
+from gateway_operator.context import NAMES, Failpoints
 from tests.crash.shares import IS_WHOLE
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects

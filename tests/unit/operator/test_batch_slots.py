@@ -9,9 +9,8 @@ from unittest.mock import patch
 import pytest
 
 from gateway_core.concurrency import FairSemaphore
-from gateway_operator.batches import slots as slots_module
-from gateway_operator.batches.slots import SLICE_SECONDS, Slots
-from gateway_operator.batches.window import Share, Window
+from gateway_operator.batches import bounds as slots_module
+from gateway_operator.batches.bounds import SLICE_SECONDS, Share, Slots, Window
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.batch_harness import BatchOperator, BatchStage, Judge, make_lines
 

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from gateway_operator.callbacks import limiter
-from gateway_operator.callbacks.limiter import (
+from gateway_operator.callbacks import client as limiter
+from gateway_operator.callbacks.client import (
     IN_ALL,
     PER_ACCOUNT,
     PER_ACCOUNT_SLOW,

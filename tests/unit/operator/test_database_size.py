@@ -4,7 +4,7 @@ import pytest
 
 from gateway_core.redis.link import CountersUnavailable
 from gateway_operator.metrics import Metrics
-from gateway_operator.retention.databasesize import MARK_SECONDS, DatabaseSize
+from gateway_operator.retention.sweeps import MARK_SECONDS, DatabaseSize
 from tests.fakes.intake import FakeIntakeStop
 from tests.fakes.kubernetes import FakeKubernetes
 

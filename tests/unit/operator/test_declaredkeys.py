@@ -20,9 +20,9 @@ from gateway_core.kube.errors import (
     WriteOutcomeUnknown,
 )
 from gateway_operator.accounts.declaredkeys import LOOK_SECONDS, DeclaredKeys
-from gateway_operator.accounts.keys import Keys
+from gateway_operator.accounts.kinds import Keys
 from gateway_operator.accounts.readiness import ReadinessController
-from gateway_operator.failpoints import Failpoints
+from gateway_operator.context import Failpoints
 from tests.fakes.clock import START, in_virtual_time
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes, Fault

@@ -12,9 +12,15 @@ from gateway_core.api.resource import Object
 from gateway_core.api.times import format_label_time, format_time
 from gateway_core.kube.client import Page
 from gateway_core.kube.errors import KubernetesUnavailable
-from gateway_operator.failpoints import Failpoints
-from gateway_operator.retention.deletions import PER_SECOND, Deletions
-from gateway_operator.retention.ended import BATCHES, UPLOADS, EndedKind, EndedRemoval
+from gateway_operator.context import Failpoints
+from gateway_operator.retention.objects import (
+    BATCHES,
+    PER_SECOND,
+    UPLOADS,
+    Deletions,
+    EndedKind,
+    EndedRemoval,
+)
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes, Fault
 

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from gateway_apiserver import failpoints as of_the_api
-from gateway_operator.failpoints import NAMES, Failpoints
+from gateway_operator.context import NAMES, Failpoints
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from gateway_core.api.ids import SHARD_LABEL, STORED_FINALIZER
 from gateway_core.api.resource import file_key
-from gateway_operator.files.removal import GRACE_SECONDS
+from gateway_operator.files.controller import GRACE_SECONDS
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.file_harness import (
     BATCHES,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from gateway_core.kube.errors import KubernetesUnavailable
-from gateway_operator.heartbeat import Heartbeat
+from gateway_operator.health import Heartbeat
 from tests.fakes.clock import in_virtual_time
 
 

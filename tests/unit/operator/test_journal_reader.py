@@ -13,7 +13,7 @@ from gateway_core.billing.journal import name_object, parse_name
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.storage.objects import Entry
 from gateway_operator.billing.journalreader import JournalReader
-from gateway_operator.failpoints import Failpoints
+from gateway_operator.context import Failpoints
 from gateway_operator.metrics import Metrics
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes

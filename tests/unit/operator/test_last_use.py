@@ -1,8 +1,8 @@
 """The operator copies when keys were last used into their status, with few writes."""
 
 from gateway_core.kube.errors import WriteConflict
-from gateway_operator.accounts.keys import project_key
-from gateway_operator.accounts.lastuse import LastUse
+from gateway_operator.accounts.balances import LastUse
+from gateway_operator.accounts.kinds import project_key
 from tests.fakes.counters import FakeCounters
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes, Fault

@@ -28,7 +28,7 @@ from gateway_core.providers.upstream import (
     UpstreamUnclear,
 )
 from gateway_operator.gauges import Gauges
-from gateway_operator.heartbeat import Heartbeat
+from gateway_operator.health import Heartbeat
 from gateway_operator.metrics import Metrics
 from gateway_operator.tasks.calls import ProviderCalls, TaskTraces, name_outcome
 from tests.fakes.clock import in_virtual_time

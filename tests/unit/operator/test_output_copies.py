@@ -10,7 +10,7 @@ import pytest
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.files.addresses import MediaSigner
 from gateway_core.providers.upstream import Download
-from gateway_operator.tasks.outputs import PLACES, Outputs
+from gateway_operator.tasks.calls import PLACES, Outputs
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects
 from tests.fakes.upstream import FakeUpstream

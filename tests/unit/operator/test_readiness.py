@@ -16,10 +16,15 @@ from gateway_core.kube.errors import KubernetesUnavailable, RequestRejected, Wri
 from gateway_core.providers.catalog import Problem
 from gateway_core.providers.registry import Providers, build_moderation
 from gateway_core.providers.upstream import ModerationUpstream, SubmissionGuarantee
-from gateway_operator.accounts.accounts import Accounts, Users
 from gateway_operator.accounts.declaredkeys import DeclaredKeys
-from gateway_operator.accounts.guardrails import Guardrails, project_guardrail
-from gateway_operator.accounts.keys import Keys, project_key
+from gateway_operator.accounts.kinds import (
+    Accounts,
+    Guardrails,
+    Keys,
+    Users,
+    project_guardrail,
+    project_key,
+)
 from gateway_operator.accounts.models import (
     RECHECK_SECONDS,
     Models,
@@ -27,7 +32,7 @@ from gateway_operator.accounts.models import (
     ProvidersInUse,
 )
 from gateway_operator.accounts.readiness import ReadinessController
-from gateway_operator.failpoints import Failpoints
+from gateway_operator.context import Failpoints
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes, Fault

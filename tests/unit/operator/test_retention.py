@@ -19,11 +19,16 @@ from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import read_ledger
 from gateway_core.kube.client import Page
 from gateway_core.kube.errors import KubernetesUnavailable, VersionExpired, WriteOutcomeUnknown
-from gateway_operator.failpoints import Failpoints
+from gateway_operator.context import Failpoints
 from gateway_operator.metrics import Metrics
-from gateway_operator.retention.bytes import Expiry
-from gateway_operator.retention.deletions import PER_SECOND, Deletions, RetentionRules
-from gateway_operator.retention.tasks import MOST_CANDIDATES, TaskRemoval
+from gateway_operator.retention.objects import (
+    MOST_CANDIDATES,
+    PER_SECOND,
+    Deletions,
+    RetentionRules,
+    TaskRemoval,
+)
+from gateway_operator.retention.sweeps import Expiry
 from gateway_operator.retention.usage import DayClosing
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes, Fault

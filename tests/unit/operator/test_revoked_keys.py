@@ -10,12 +10,11 @@ from gateway_core.api.ids import REPLAYS_ANNOTATION, REVOKED_AT_ANNOTATION
 from gateway_core.kube.errors import RequestRejected, WriteConflict, WriteOutcomeUnknown
 from gateway_core.storage.objects import StoreUnavailable
 from gateway_core.tasks.archive import archive_removed, read_removed
-from gateway_operator.accounts.guardrails import project_guardrail
-from gateway_operator.accounts.keys import project_key
-from gateway_operator.failpoints import Failpoints
-from gateway_operator.retention.bytes import Expiry, RemovedTrim
-from gateway_operator.retention.deletions import Deletions, RetentionRules
+from gateway_operator.accounts.kinds import project_guardrail, project_key
+from gateway_operator.context import Failpoints
+from gateway_operator.retention.objects import Deletions, RetentionRules
 from gateway_operator.retention.revokedkeys import RevokedKeys
+from gateway_operator.retention.sweeps import Expiry, RemovedTrim
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.objects import FakeObjects

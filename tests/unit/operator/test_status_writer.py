@@ -13,8 +13,7 @@ from gateway_core.kube.errors import (
     WriteConflict,
     WriteOutcomeUnknown,
 )
-from gateway_operator.context import Context
-from gateway_operator.failpoints import Failpoints
+from gateway_operator.context import Context, Failpoints
 from gateway_operator.metrics import Metrics
 from gateway_operator.reconciler import Superseded
 from gateway_operator.shards import Shards

@@ -9,11 +9,10 @@ from gateway_core.api.ids import STORED_FINALIZER
 from gateway_core.api.resource import part_key
 from gateway_core.files.files import FileRecorder
 from gateway_core.files.uploads import compose_file
-from gateway_operator.failpoints import Failpoints
-from gateway_operator.retention.deletions import Deletions, RetentionRules
-from gateway_operator.retention.ended import UPLOADS as KIND
-from gateway_operator.retention.ended import EndedRemoval
-from gateway_operator.uploads.settlement import Settlement
+from gateway_operator.context import Failpoints
+from gateway_operator.retention.objects import UPLOADS as KIND
+from gateway_operator.retention.objects import Deletions, EndedRemoval, RetentionRules
+from gateway_operator.uploads.controller import Settlement
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.environment import read_now
 from tests.unit.operator.file_harness import (

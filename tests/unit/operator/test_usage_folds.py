@@ -25,7 +25,7 @@ from gateway_core.billing.ledger import read_ledger
 from gateway_core.billing.usage import list_pending
 from gateway_core.billing.usage_store import AggregationDeferred, aggregate_runs, is_aggregated
 from gateway_core.kube.errors import ObjectNotFound, WriteConflict, WriteOutcomeUnknown
-from gateway_operator.retention.deletions import RetentionRules
+from gateway_operator.retention.objects import RetentionRules
 from gateway_operator.retention.usage import DayClosing
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes, Fault

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_core.concurrency import LONGEST_SECONDS
-from gateway_operator.workqueue import WorkQueue
+from gateway_operator.reconciler import WorkQueue
 from tests.fakes.clock import in_virtual_time
 
 
