@@ -10,24 +10,6 @@ from functools import partial
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
-from gateway_apiserver.admission.admission import Admission
-from gateway_apiserver.admission.authentication import Authenticator
-from gateway_apiserver.admission.authorization import Authorizer, FreeRateLimiter
-from gateway_apiserver.admission.intake import Intake
-from gateway_apiserver.admission.key_use import KeyUse
-from gateway_apiserver.admission.live_calls import LiveCalls
-from gateway_apiserver.admission.policies import PolicyView
-from gateway_apiserver.admission.projections import (
-    AccountRecord,
-    KeyRecord,
-    OwnerIndex,
-    TaskRecord,
-    UserRecord,
-)
-from gateway_apiserver.admission.rates import RateLimiter
-from gateway_apiserver.admission.read_through import ReadThrough
-from gateway_apiserver.catalog import CatalogView
-from gateway_apiserver.concurrency import ListLimiter, StreamLimiter
 from gateway_apiserver.content import ContentSender
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.health import HealthApp
@@ -40,7 +22,6 @@ from gateway_apiserver.middleware.metrics import ApiMetrics, ConnectionMetrics
 from gateway_apiserver.middleware.requests import Observers, RequestMiddleware
 from gateway_apiserver.middleware.tracing import RequestSpans
 from gateway_apiserver.openapi import build_document
-from gateway_apiserver.repository import Repository
 from gateway_apiserver.routing import RouteTable
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.surfaces.account import AccountRoutes
@@ -70,11 +51,15 @@ from gateway_apiserver.surfaces.temporary_files.routes import TemporaryRoutes
 from gateway_apiserver.surfaces.uploads.creation import UploadCreation
 from gateway_apiserver.surfaces.uploads.routes import UploadRoutes
 from gateway_apiserver.surfaces.uploads.service import UploadService
-from gateway_apiserver.tasks.api_health import ApiHealth
-from gateway_apiserver.tasks.creation import TaskService
-from gateway_apiserver.tasks.finder import TaskFinder
-from gateway_apiserver.tasks.recording import TaskRecorder
+from gateway_core.accounts.authentication import Authenticator
 from gateway_core.accounts.guardrails import Guardrail
+from gateway_core.accounts.key_use import KeyUse
+from gateway_core.accounts.policies import PolicyView
+from gateway_core.accounts.records import AccountRecord, KeyRecord, OwnerIndex, UserRecord
+from gateway_core.admission.admission import Admission, Authorizer
+from gateway_core.admission.intake import Intake
+from gateway_core.admission.live_calls import LiveCalls
+from gateway_core.admission.rates import FreeRateLimiter, RateLimiter
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import IdMint
@@ -92,15 +77,23 @@ from gateway_core.files.parts import PartLedger, UploadParts
 from gateway_core.files.quota import StorageQuota
 from gateway_core.files.quota_counters import Pool, StorageLedger
 from gateway_core.files.uploads import UploadOutcomes
+from gateway_core.kube.api_health import ApiHealth
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.informer import Cache, Informer
+from gateway_core.kube.read_through import ReadThrough
+from gateway_core.kube.repository import ListLimiter, Repository
 from gateway_core.observability.tracing import NO_TRACER, Tracer
+from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.providers.moderators import Moderators
 from gateway_core.providers.notices import NoticeSigner, NoticeSink
 from gateway_core.providers.registry import Providers
 from gateway_core.providers.upstream import ModerationUpstream
+from gateway_core.storage.limits import StreamLimiter
 from gateway_core.storage.objects import ObjectStore
+from gateway_core.tasks.cache import TaskRecord
+from gateway_core.tasks.creation import TaskRecorder, TaskService
+from gateway_core.tasks.finder import TaskFinder
 
 PUBLIC_BOUNDS = DownloadBounds(downloads=256, per_address=128, per_link=256)
 """Of what is read without a key: such readers take no places of accounts."""

@@ -10,25 +10,17 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from gateway_apiserver.admission.intake import Intake
-from gateway_apiserver.admission.key_use import KeyUse
-from gateway_apiserver.admission.live_calls import LiveCalls
-from gateway_apiserver.admission.projections import (
-    project_account,
-    project_key,
-    project_task,
-    project_user,
-)
 from gateway_apiserver.app import ApiParts
-from gateway_apiserver.catalog import ProviderWatch, project_model, project_provider
 from gateway_apiserver.media.app import MediaParts
 from gateway_apiserver.middleware.access_log import LOGGER, AccessLog
 from gateway_apiserver.middleware.connections import ConnectionTable
 from gateway_apiserver.settings import ApiSettings, MediaSettings, ProcessSettings
 from gateway_apiserver.surfaces.files.finder import LISTED_SELECTOR, project_file
-from gateway_apiserver.tasks.cache import TaskCache
 from gateway_core.accounts.guardrails import read_guardrail
-from gateway_core.admission.intake import IntakeStop
+from gateway_core.accounts.key_use import KeyUse
+from gateway_core.accounts.records import project_account, project_key, project_user
+from gateway_core.admission.intake import Intake, IntakeStop
+from gateway_core.admission.live_calls import LiveCalls
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.guardrail import GatewayGuardrail
@@ -57,10 +49,12 @@ from gateway_core.observability.logs import LineWriter
 from gateway_core.observability.logs import configure_logging as configure_logging
 from gateway_core.observability.metrics import ProcessMetrics
 from gateway_core.observability.tracing import open_tracer
+from gateway_core.providers.catalog_view import ProviderWatch, project_model, project_provider
 from gateway_core.providers.notices import NoticeSigner, OperatorLink
 from gateway_core.providers.registry import OPENAI, Providers, build_moderation
 from gateway_core.providers.upstream import ModerationUpstream
 from gateway_core.storage.choice import open_store
+from gateway_core.tasks.cache import TaskCache, project_task
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 
 PREPARE_SECONDS = 10.0

@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from gateway_apiserver.routing import Body, Docs, Operation, PathRoute, Schema
 from gateway_apiserver.surfaces.bodies import MOST_KEY_CHARACTERS
 from gateway_apiserver.surfaces.models import ANY_ID
-from gateway_apiserver.tasks.schemas import NOT_BLANK, close_schema
 from gateway_core.api.ids import TASK_PREFIX
 from gateway_core.providers.catalog import Catalog
+from gateway_core.tasks.schemas import NOT_BLANK, close_schema
 
 RATE_HEADERS = ("X-RateLimit-Limit-RPM", "X-RateLimit-Remaining-RPM", "X-RateLimit-Reset")
 _TEXTS = {

@@ -14,12 +14,12 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match, Router, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway_apiserver.admission.authentication import Principal
-from gateway_apiserver.admission.authorization import Access, Authorizer
 from gateway_apiserver.context import Header, RequestContext, get_context
 from gateway_apiserver.errors import to_gateway_error
 from gateway_apiserver.middleware.metrics import find_surface
 from gateway_apiserver.responses import Response, send_response
+from gateway_core.accounts.authentication import Principal
+from gateway_core.admission.admission import Access, Authorizer
 from gateway_core.api.errors import MethodNotAllowed, NotFound
 from gateway_core.providers.catalog import Catalog
 

@@ -9,12 +9,6 @@ from itertools import count
 
 from starlette.types import Receive, Scope, Send
 
-from gateway_apiserver.admission.admission import Admission
-from gateway_apiserver.admission.authentication import Authenticator
-from gateway_apiserver.admission.intake import Intake
-from gateway_apiserver.admission.policies import PolicyView
-from gateway_apiserver.admission.rates import RateLimiter
-from gateway_apiserver.admission.read_through import ReadThrough
 from gateway_apiserver.app import ApiParts
 from gateway_apiserver.compose import configure_logging, open_api
 from gateway_apiserver.context import get_context
@@ -25,10 +19,16 @@ from gateway_apiserver.responses import Response, send_response
 from gateway_apiserver.server import serve
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.surfaces.bodies import read_json_body
+from gateway_core.accounts.authentication import Authenticator
+from gateway_core.accounts.policies import PolicyView
+from gateway_core.admission.admission import Admission
+from gateway_core.admission.intake import Intake
+from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.key import GatewayKey
 from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
+from gateway_core.kube.read_through import ReadThrough
 
 MICROS = 1000
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import psutil
 
-from gateway_apiserver.admission.authentication import Authenticator
-from gateway_apiserver.admission.projections import project_account, project_key, project_user
-from gateway_apiserver.admission.read_through import ReadThrough
+from gateway_core.accounts.authentication import Authenticator
+from gateway_core.accounts.records import project_account, project_key, project_user
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.key import GatewayKey, digest, mint_key
 from gateway_core.api.resource import Object, Resource, skeleton
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.informer import Informer
+from gateway_core.kube.read_through import ReadThrough
 from gateway_core.kube.secrets import load_key
 from tests.bench.load import build_request, run_load
 from tests.bench.report import Report

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from gateway_apiserver.tasks.drafts import draft_task
 from gateway_core.api.errors import InvalidRequest
 from gateway_core.callbacks.client import CallbackSender
 from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.tasks.drafts import draft_task
 from gateway_core.tasks.operations import OPERATIONS
 from tests.crash.shares import share
 from tests.servers.hostile_urls import CORPUS, LyingResolver, catch_connections

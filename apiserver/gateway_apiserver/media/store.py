@@ -4,13 +4,13 @@ from collections.abc import AsyncGenerator, Callable
 
 from starlette.types import Receive, Scope, Send
 
-from gateway_apiserver.concurrency import MEDIA_SECONDS, StoreTimeout
 from gateway_apiserver.content import Content, ContentSender
 from gateway_apiserver.context import Header
 from gateway_apiserver.middleware.clients import name_client
 from gateway_apiserver.middleware.downloads import Downloads
 from gateway_apiserver.responses import send_empty
 from gateway_core.api.errors import NotFound, RangeNotSatisfiable, Unavailable
+from gateway_core.storage.limits import MEDIA_SECONDS, StoreTimeout
 from gateway_core.storage.objects import (
     ObjectMissing,
     ObjectStore,

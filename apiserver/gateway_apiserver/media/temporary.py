@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from gateway_apiserver.concurrency import StreamLimiter
 from gateway_apiserver.content import write_disposition
 from gateway_apiserver.context import Header, get_context
 from gateway_apiserver.media.store import MediaStore
@@ -25,6 +24,7 @@ from gateway_core.api.errors import (
 )
 from gateway_core.files.addresses import Address, TemporaryAddresses, Ticket
 from gateway_core.storage.content import stream_content
+from gateway_core.storage.limits import StreamLimiter
 from gateway_core.storage.objects import ObjectStore, ObjectTooLarge, StoreUnavailable
 
 _READ_TEMPLATE = "/temporary/{address}/{name}"

@@ -1,4 +1,4 @@
-"""The span of each request, where tracing is on; used by `edge`."""
+"""The span of each request, where tracing is on."""
 
 from typing import Literal
 

@@ -2,12 +2,12 @@
 
 from pydantic import BaseModel, Field
 
-from gateway_apiserver.admission.authentication import Principal
-from gateway_apiserver.admission.authorization import Access
-from gateway_apiserver.admission.projections import AccountRecord, OwnerIndex
-from gateway_apiserver.admission.rates import RateLimiter
 from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable
+from gateway_core.accounts.authentication import Principal
+from gateway_core.accounts.records import AccountRecord, OwnerIndex
+from gateway_core.admission.admission import Access
+from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.money import ceil_cents, floor_cents
 from gateway_core.billing.counters import Counters, Spending

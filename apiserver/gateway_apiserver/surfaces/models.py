@@ -9,8 +9,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from gateway_apiserver.tasks.schemas import NOT_BLANK as NOT_BLANK
 from gateway_core.files.files import LONGEST_SECONDS, SHORTEST_SECONDS, SHOWN_PURPOSES
+from gateway_core.tasks.schemas import NOT_BLANK as NOT_BLANK
 
 T = TypeVar("T")
 

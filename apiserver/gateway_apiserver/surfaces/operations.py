@@ -9,12 +9,12 @@ from typing import Any
 
 import orjson
 
-from gateway_apiserver.catalog import CatalogView
 from gateway_apiserver.responses import JSON, Response
 from gateway_apiserver.routing import Call, RouteTable
 from gateway_apiserver.surfaces.public_responses import PublicSender
 from gateway_core.api.errors import Unavailable
 from gateway_core.providers.catalog import Catalog
+from gateway_core.providers.catalog_view import CatalogView
 
 _OK = Response(200, b'{"status":"ok"}', (JSON,))
 

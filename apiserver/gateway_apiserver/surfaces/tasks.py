@@ -10,25 +10,29 @@ from dataclasses import replace
 from starlette.routing import Match
 from starlette.types import Scope
 
-from gateway_apiserver.admission.admission import Admission, Payer, capture
-from gateway_apiserver.admission.authentication import Authenticator
-from gateway_apiserver.admission.authorization import Authorizer
-from gateway_apiserver.catalog import CatalogView
-from gateway_apiserver.idempotency import KeyReused, WinnerUndecided
 from gateway_apiserver.responses import JSON, NO_STORE, Response
 from gateway_apiserver.routing import Call, Docs, PathRoute, RouteTable
 from gateway_apiserver.routing import Operation as Served
 from gateway_apiserver.surfaces.bodies import read_idempotency_key, read_json_body
-from gateway_apiserver.tasks.creation import Acceptance, PreparedTask, TaskService
-from gateway_apiserver.tasks.drafts import draft_task
-from gateway_apiserver.tasks.finder import TaskFinder, unknown_task
-from gateway_apiserver.tasks.schemas import describe_body, example_body
-from gateway_core.api.errors import NotFound, OutcomeUnknown, Unauthenticated
+from gateway_core.accounts.authentication import Authenticator
+from gateway_core.admission.admission import Admission, Authorizer, Payer, capture
+from gateway_core.api.errors import (
+    KeyReused,
+    NotFound,
+    OutcomeUnknown,
+    Unauthenticated,
+    WinnerUndecided,
+)
 from gateway_core.api.model import RESERVED_SERVICES
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.providers.catalog import Catalog, Model
+from gateway_core.providers.catalog_view import CatalogView
+from gateway_core.tasks.creation import Acceptance, PreparedTask, TaskService
+from gateway_core.tasks.drafts import draft_task
+from gateway_core.tasks.finder import TaskFinder, unknown_task
 from gateway_core.tasks.operations import MAX_BODY_BYTES, OPERATIONS, Operation
 from gateway_core.tasks.rendering import render_processing
+from gateway_core.tasks.schemas import describe_body, example_body
 
 CREATE_PATH = "/api/v1/{service}/{action}"
 READ_PATH = CREATE_PATH + "/{task_id}"

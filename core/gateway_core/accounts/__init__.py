@@ -1,1 +1,1 @@
-"""Accounts, roles, keys and guardrails."""
+"""Accounts, users, roles, keys and guardrails; authentication."""

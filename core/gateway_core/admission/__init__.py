@@ -1,1 +1,1 @@
-"""Admission of calls."""
+"""Admission of calls: rates, limits, reservations, and calls without objects."""

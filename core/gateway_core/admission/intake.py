@@ -1,6 +1,27 @@
-"""The operator's signal to API processes that etcd is near its quota; one key in Redis."""
+"""Stop of all requests that create (contract §0.9): the first check of each of them.
 
-from gateway_core.redis.link import Command, RedisAdapter, Reply, check_reply
+Intake stops under maintenance, while the operator's mark says that the record is near its quota,
+and for some seconds after the record has refused a write for lack of space. Reads, cancels, deletes
+and the work under way go on.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from gateway_core.api.errors import Unavailable
+from gateway_core.redis.link import Command, CountersUnavailable, RedisAdapter, Reply, check_reply
+
+LOOK_SECONDS = 5.0
+TRUSTED_SECONDS = 90.0
+"""How long the last look at the mark counts while the counter store is away."""
+FULL_SECONDS = 10.0
+"""From a refused write to the next create that tries whether there is space again."""
+RETRY_SECONDS = 30
+
+_log = structlog.get_logger(__name__)
 
 
 class IntakeStop(RedisAdapter):
@@ -24,3 +45,53 @@ class IntakeStop(RedisAdapter):
 
     async def _run(self, command: Command) -> Reply:
         return check_reply((await self._link.run([command]))[0])
+
+
+class Intake:
+    """One for a process. `clock` gives monotonic seconds."""
+
+    def __init__(
+        self, *, maintenance: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._maintenance = maintenance
+        self._clock = clock
+        self._near_until = self._full_until = float("-inf")
+
+    def check(self, *, writes: bool = True) -> None:
+        """Raises Unavailable while intake is stopped.
+
+        Only maintenance stops a call that `writes` no object of the record.
+        """
+        if self._maintenance:
+            raise Unavailable("The service is under maintenance.", retry_after=60)
+        now = self._clock()
+        if writes and now < max(self._near_until, self._full_until):
+            raise Unavailable(
+                "The service takes nothing new now: its storage is full.",
+                retry_after=RETRY_SECONDS,
+            )
+
+    @property
+    def stops(self) -> Mapping[str, bool]:
+        """By reason, whether it stops intake now."""
+        now = self._clock()
+        return {
+            "maintenance": self._maintenance,
+            "quota": now < self._near_until,
+            "refused": now < self._full_until,
+        }
+
+    def note_full(self) -> None:
+        """The record has refused a write for lack of space."""
+        self._full_until = self._clock() + FULL_SECONDS
+
+    async def follow(self, stop: IntakeStop) -> None:
+        """Looks at the operator's mark every few seconds, until cancelled."""
+        while True:
+            try:
+                is_set = await stop.is_set()
+            except CountersUnavailable as error:
+                _log.info("the mark of a full record cannot be read", error=str(error))
+            else:
+                self._near_until = self._clock() + TRUSTED_SECONDS if is_set else float("-inf")
+            await asyncio.sleep(LOOK_SECONDS)

@@ -200,3 +200,21 @@ class OutcomeUnknown(GatewayError):
     """The write was sent and not acknowledged in time; it may exist (§2.1, 504)."""
 
     code = "upstream_timeout"
+
+
+class KeyReused(Conflict):
+    """The Idempotency-Key stands for a request with different input."""
+
+    code = "idempotency_conflict"
+
+    def __init__(self) -> None:
+        super().__init__("Idempotency-Key was already used with different input")
+
+
+class WinnerUndecided(Unavailable):
+    """Another call with the Idempotency-Key came first, and its outcome is not known yet."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Another request with this Idempotency-Key is being decided.", retry_after=1
+        )

@@ -1,1 +1,1 @@
-"""Client of the Kubernetes API: objects, informers, Secrets and the API server's clock."""
+"""Client of the Kubernetes API: objects, lists, informers, Secrets and the API server's clock."""

@@ -1,7 +1,7 @@
-"""Retries of writes to the Kubernetes API until their outcome is known."""
+"""Retries of writes to the Kubernetes API: until their outcome is known, or while others write."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import count
 from typing import TypeVar
 
@@ -73,3 +73,16 @@ async def retry_write(
             raise failure
         await asyncio.sleep(pause)
     raise AssertionError
+
+
+async def attempts() -> AsyncIterator[None]:
+    """Attempts for GIVE_UP_SECONDS, with jittered pauses that keep concurrent writers apart."""
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + GIVE_UP_SECONDS
+    for failures in count(1):
+        if clock() >= deadline:
+            return
+        yield
+        await asyncio.sleep(
+            back_off(failures, first=FIRST_PAUSE_SECONDS, longest=LONGEST_PAUSE_SECONDS)
+        )

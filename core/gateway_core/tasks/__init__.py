@@ -1,1 +1,1 @@
-"""Tasks: operations, validation, lifecycle, rendering and archive."""
+"""Tasks: operations, validation, creation, look-up, lifecycle, rendering and archive."""

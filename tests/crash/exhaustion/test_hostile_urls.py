@@ -11,13 +11,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway_apiserver.tasks.drafts import draft_task, to_input
 from gateway_core.api.errors import GatewayError
 from gateway_core.api.provider import ProviderSpec
 from gateway_core.egress.addresses import DECLARED, AddressPolicy, AddressRefused
 from gateway_core.providers.catalog import build_catalog
 from gateway_core.providers.http import HttpUpstream
 from gateway_core.providers.upstream import JobInput, UpstreamError
+from gateway_core.tasks.drafts import draft_task, to_input
 from gateway_core.tasks.operations import OPERATIONS
 from tests.servers.hostile_urls import CORPUS, LyingResolver, catch_connections
 

@@ -12,23 +12,16 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_apiserver.admission.intake import Intake
-from gateway_apiserver.admission.key_use import KeyUse
-from gateway_apiserver.admission.live_calls import LiveCalls
-from gateway_apiserver.admission.projections import (
-    project_account,
-    project_key,
-    project_task,
-    project_user,
-)
 from gateway_apiserver.app import ApiParts, create_app, create_health_app
-from gateway_apiserver.catalog import project_model, project_provider
 from gateway_apiserver.middleware.access_log import AccessLog
 from gateway_apiserver.middleware.drain import Drain
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.surfaces.files.finder import LISTED_SELECTOR, project_file
-from gateway_apiserver.tasks.cache import TaskCache
 from gateway_core.accounts.guardrails import read_guardrail
+from gateway_core.accounts.key_use import KeyUse
+from gateway_core.accounts.records import project_account, project_key, project_user
+from gateway_core.admission.intake import Intake
+from gateway_core.admission.live_calls import LiveCalls
 from gateway_core.api.ids import IdMint, id_to_name
 from gateway_core.api.key import KeyClass, digest, mint_key
 from gateway_core.billing.journal_store import JournalStore
@@ -36,7 +29,9 @@ from gateway_core.billing.ledger import Rebuilder
 from gateway_core.billing.reservations import CallReservations
 from gateway_core.files.addresses import Sealer
 from gateway_core.observability.tracing import NO_TRACER, Tracer
+from gateway_core.providers.catalog_view import project_model, project_provider
 from gateway_core.providers.registry import Providers
+from gateway_core.tasks.cache import TaskCache, project_task
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 from tests.fakes.counters import FakeCounters
 from tests.fakes.fetching import FakeFetcher

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway_apiserver.admission.projections import project_account
 from gateway_apiserver.surfaces.account import work_out_balance
+from gateway_core.accounts.records import project_account
 from gateway_core.billing.counters import Spending
 from tests.unit.apiserver.gateway import COMPLETED, Gateway, call
 
@@ -123,7 +123,7 @@ async def test_balance_without_counters_is_503(gateway: Gateway) -> None:
 async def test_balance_while_another_replica_rebuilds_is_503(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway_apiserver.admission.rates.REBUILD_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("gateway_core.admission.rates.REBUILD_WAIT_SECONDS", 0.1)
     await gateway.counters.begin_rebuild("demo")
     assert (await gateway.get(BALANCE)).status == 503
 

@@ -5,8 +5,8 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_apiserver.admission.projections import project_key
 from gateway_core.accounts.guardrails import measure_fields
+from gateway_core.accounts.records import project_key
 from gateway_core.api.limits import MOST_OBJECT_BYTES
 from tests.unit.apiserver.gateway import Gateway, body
 from tests.unit.apiserver.management import Office

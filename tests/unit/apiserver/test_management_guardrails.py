@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.concurrency import ListLimiter
 from gateway_core.api.ids import UNCHECKED_ANNOTATION
 from gateway_core.billing.counters import BudgetState
 from gateway_core.kube.client import WatchEvent
 from gateway_core.kube.errors import WriteOutcomeUnknown
+from gateway_core.kube.repository import ListLimiter
 from tests.fakes.kubernetes import Fault
 from tests.unit.apiserver.gateway import Gateway
 from tests.unit.apiserver.management import Office

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import pytest
 
-from gateway_apiserver.admission.authorization import Authorizer
 from gateway_apiserver.middleware.metrics import ApiMetrics
 from gateway_apiserver.middleware.requests import RequestMiddleware
 from gateway_apiserver.routing import RouteTable
@@ -16,6 +15,7 @@ from gateway_apiserver.surfaces.notices import (
     RETRY_FOR_SECONDS,
     NoticeReceiver,
 )
+from gateway_core.admission.admission import Authorizer
 from gateway_core.providers.notices import Notice, NoticeSigner, NoticeUndelivered
 from tests.fakes.clock import in_virtual_time
 

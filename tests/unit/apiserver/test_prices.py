@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway_apiserver.surfaces.pricing.quotes import QuoteCall, quote_call
-from gateway_apiserver.tasks import drafts
-from gateway_apiserver.tasks.drafts import draft_task, find_model, price_draft
 from gateway_core.api.money import ceil_cents
 from gateway_core.billing.prices import bound_task, charge, select_price
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.providers.catalog import Catalog, build_catalog
+from gateway_core.tasks import drafts
+from gateway_core.tasks.drafts import draft_task, find_model, price_draft
 from tests.unit.apiserver.gateway import MODEL, Answer, Gateway, body, call
 
 SCHEDULES = "/api/v1/price_schedules"

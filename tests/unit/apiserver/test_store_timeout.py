@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver import concurrency
-from gateway_apiserver.concurrency import (
+from gateway_apiserver.media.app import MediaParts, create_media_app
+from gateway_core.files.addresses import MediaItem, MediaSigner, Sealer, TemporaryAddresses
+from gateway_core.storage import limits
+from gateway_core.storage.limits import (
     ARCHIVE_SECONDS,
     INPUT_SECONDS,
     MEDIA_SECONDS,
     MOST_STORE_WAITERS,
     StoreTimeout,
 )
-from gateway_apiserver.media.app import MediaParts, create_media_app
-from gateway_core.files.addresses import MediaItem, MediaSigner, Sealer, TemporaryAddresses
 from gateway_core.storage.objects import StoreUnavailable
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects
@@ -100,7 +100,7 @@ async def test_a_video_that_cannot_be_read_is_503_in_time() -> None:
 
 @in_virtual_time
 async def test_a_crowd_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concurrency, "MOST_STORE_WAITERS", 2)
+    monkeypatch.setattr(limits, "MOST_STORE_WAITERS", 2)
     bound = StoreTimeout(2.0)
 
     async def wait() -> None:

@@ -7,11 +7,6 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.concurrency import (
-    MOST_STREAM_WAITERS,
-    STREAM_WAIT_SECONDS,
-    StreamLimiter,
-)
 from gateway_apiserver.middleware.bodies import (
     IDLE_SECONDS,
     SLOWEST_BYTES,
@@ -19,6 +14,7 @@ from gateway_apiserver.middleware.bodies import (
     RequestBody,
 )
 from gateway_core.api.errors import Unavailable
+from gateway_core.storage.limits import MOST_STREAM_WAITERS, STREAM_WAIT_SECONDS, StreamLimiter
 from gateway_core.storage.objects import MOST_STREAMS
 from tests.fakes.clock import in_virtual_time
 from tests.unit.apiserver.filing import Cabinet, form

@@ -7,16 +7,14 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gateway_apiserver.admission.admission import Admission, Payer, capture
-from gateway_apiserver.idempotency import KeyReused
-from gateway_apiserver.repository import BATCHES, OPEN_BATCHES, Repository
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.batches.models import ENDPOINT, WINDOW, BatchCreate
 from gateway_apiserver.surfaces.bodies import invalid, read_idempotency_key
 from gateway_apiserver.surfaces.ids import unknown
 from gateway_apiserver.surfaces.validation import read_openai_body
+from gateway_core.admission.admission import Admission, Payer, capture
 from gateway_core.api.batch import GatewayBatch
-from gateway_core.api.errors import Conflict
+from gateway_core.api.errors import Conflict, KeyReused
 from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     BATCH_FINALIZER,
@@ -30,6 +28,7 @@ from gateway_core.api.ids import (
     shard_of,
 )
 from gateway_core.api.resource import Object, skeleton
+from gateway_core.kube.repository import BATCHES, OPEN_BATCHES, Repository
 from gateway_core.tasks.validation import fingerprint
 
 PATH = "/v1/batches"

@@ -4,9 +4,6 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from gateway_apiserver.admission.authorization import Access
-from gateway_apiserver.paging import find_position, wrap_page
-from gateway_apiserver.repository import BATCHES, Repository
 from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.batches.creation import PATH, BatchCreation
@@ -16,12 +13,15 @@ from gateway_apiserver.surfaces.ids import unknown
 from gateway_apiserver.surfaces.models import Page, PageQuery
 from gateway_apiserver.surfaces.validation import read_openai_query
 from gateway_core.accounts.roles import Act
+from gateway_core.admission.admission import Access
 from gateway_core.api.errors import Conflict, NotFound
 from gateway_core.api.ids import BATCH_PREFIX, CANCELLED_AT_ANNOTATION, name_to_id
 from gateway_core.api.resource import Object
 from gateway_core.api.times import format_time
 from gateway_core.batches.rendering import has_ended, read_status, render_batch
 from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.paging import find_position, wrap_page
+from gateway_core.kube.repository import BATCHES, Repository
 
 
 class BatchRoutes:

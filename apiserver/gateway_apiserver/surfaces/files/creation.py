@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 import structlog
 
-from gateway_apiserver.admission.authentication import Principal
-from gateway_apiserver.concurrency import StreamLimiter
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.bodies import ANCHOR, check_word, invalid, missing
 from gateway_apiserver.surfaces.forms import MOST_ENVELOPE_BYTES, Form
+from gateway_core.accounts.authentication import Principal
 from gateway_core.api.errors import Internal, OutcomeUnknown, TooLarge, Unavailable
 from gateway_core.api.ids import FILE_PREFIX, IdMint, id_to_name
 from gateway_core.api.resource import Object, file_key
@@ -36,6 +35,7 @@ from gateway_core.files.files import (
 from gateway_core.files.quota import StorageFull, StorageQuota
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesError, KubernetesUnavailable, WriteOutcomeUnknown
+from gateway_core.storage.limits import StreamLimiter
 from gateway_core.storage.objects import (
     ObjectStore,
     ObjectTooLarge,

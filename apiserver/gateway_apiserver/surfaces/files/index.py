@@ -7,10 +7,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from gateway_apiserver.paging import Order
 from gateway_core.api.ids import read_order
 from gateway_core.files.files import FileRecord
 from gateway_core.kube.informer import Cache
+from gateway_core.kube.paging import Order
 
 
 class FileOrder:

@@ -5,10 +5,8 @@ from functools import partial
 
 import structlog
 
-from gateway_apiserver.admission.authorization import Access
 from gateway_apiserver.content import Content, ContentSender, write_disposition
 from gateway_apiserver.middleware.metrics import ApiMetrics
-from gateway_apiserver.paging import wrap_page
 from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.files.creation import FileCreation
@@ -18,6 +16,7 @@ from gateway_apiserver.surfaces.ids import unknown
 from gateway_apiserver.surfaces.models import Page
 from gateway_apiserver.surfaces.validation import read_openai_query
 from gateway_core.accounts.roles import Act
+from gateway_core.admission.admission import Access
 from gateway_core.api.errors import Internal, NotFound, OutcomeUnknown, Unavailable
 from gateway_core.api.ids import FILE_PREFIX
 from gateway_core.api.resource import Object, ObjectRef
@@ -29,6 +28,7 @@ from gateway_core.files.files import (
 )
 from gateway_core.files.quota import StorageQuota
 from gateway_core.kube.errors import KubernetesError, WriteConflict, WriteOutcomeUnknown
+from gateway_core.kube.paging import wrap_page
 from gateway_core.storage.content import read_segments, stream_content
 from gateway_core.storage.objects import ObjectMissing, ObjectStore
 

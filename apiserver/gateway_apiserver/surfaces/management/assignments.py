@@ -6,8 +6,6 @@ They are one list on the guardrail, so all the keys of a call are put or taken i
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gateway_apiserver.paging import find_position, take_page, wrap_page
-from gateway_apiserver.repository import GUARDRAILS, KEYS, Repository, unknown
 from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.bodies import read_idempotency_key
@@ -33,6 +31,8 @@ from gateway_core.api.ids import id_to_name, name_to_id
 from gateway_core.api.limits import MOST_GUARDRAILS
 from gateway_core.api.resource import Object
 from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.paging import find_position, take_page, wrap_page
+from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository, unknown
 
 Merge = Callable[[str, list[str], list[str], Iterable[Object]], list[str]]
 """A guardrail's next keys: of its name, its keys, those of the call, and all guardrails."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from gateway_apiserver.admission.rates import RateLimiter
+from gateway_core.admission.rates import RateLimiter
 from gateway_core.billing.counters import Budget, BudgetState, Counters
 from gateway_core.billing.windows import TRAILING, Buckets, find_reset
 from gateway_core.redis.link import CountersStale, CountersUnavailable

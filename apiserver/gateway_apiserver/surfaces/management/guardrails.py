@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gateway_apiserver.paging import find_position, take_page, wrap_page
-from gateway_apiserver.repository import GUARDRAILS, KEYS, Repository, unknown
 from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.bodies import read_idempotency_key
@@ -38,6 +36,8 @@ from gateway_core.api.ids import (
 )
 from gateway_core.api.limits import subject_of_guardrail
 from gateway_core.api.resource import Object, skeleton
+from gateway_core.kube.paging import find_position, take_page, wrap_page
+from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository, unknown
 
 _ATTEMPTS = 8
 

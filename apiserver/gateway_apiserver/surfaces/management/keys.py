@@ -4,10 +4,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from gateway_apiserver.admission.key_use import KeyUse
-from gateway_apiserver.admission.projections import UserRecord
-from gateway_apiserver.paging import find_position, take_page, wrap_page
-from gateway_apiserver.repository import GUARDRAILS, KEYS, Repository, unknown
 from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.bodies import read_idempotency_key
@@ -32,6 +28,8 @@ from gateway_apiserver.surfaces.management.responses import (
 )
 from gateway_apiserver.surfaces.management.specs import write_patch, write_spec
 from gateway_apiserver.surfaces.validation import read_body, read_query
+from gateway_core.accounts.key_use import KeyUse
+from gateway_core.accounts.records import UserRecord
 from gateway_core.api.errors import Conflict
 from gateway_core.api.ids import (
     ACCOUNT_LABEL,
@@ -48,6 +46,8 @@ from gateway_core.api.limits import subject_of_key
 from gateway_core.api.resource import Object, skeleton
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.informer import Cache
+from gateway_core.kube.paging import find_position, take_page, wrap_page
+from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository, unknown
 
 _DEFAULTS: Mapping[str, Any] = {"disabled": False, "metadata": {}}
 

@@ -1,15 +1,15 @@
 """`/members`: who has a role in the account. A management key reads them only (contract §9.2)."""
 
-from gateway_apiserver.admission.projections import UserRecord
-from gateway_apiserver.paging import take_page, wrap_page
 from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.management.requests import ListQuery
 from gateway_apiserver.surfaces.management.responses import render_member
 from gateway_apiserver.surfaces.validation import read_query
+from gateway_core.accounts.records import UserRecord
 from gateway_core.api.account import Role
 from gateway_core.api.errors import NotFound
 from gateway_core.kube.informer import Cache
+from gateway_core.kube.paging import take_page, wrap_page
 
 
 class MemberRoutes:

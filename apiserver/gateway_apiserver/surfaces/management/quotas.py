@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from gateway_apiserver.admission.projections import KeyRecord
+from gateway_core.accounts.records import KeyRecord
 from gateway_core.api.errors import Conflict, Unavailable
 from gateway_core.api.key import MOST_REVOKED
 from gateway_core.kube.informer import Cache

@@ -13,12 +13,11 @@ from typing import Any
 
 import orjson
 
-from gateway_apiserver.idempotency import KeyReused
-from gateway_apiserver.repository import Kind
 from gateway_apiserver.routing import Call
-from gateway_core.api.errors import Unavailable
+from gateway_core.api.errors import KeyReused, Unavailable
 from gateway_core.api.ids import FINGERPRINT_ANNOTATION, REPLAYS_ANNOTATION
 from gateway_core.api.resource import Object
+from gateway_core.kube.repository import Kind
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 from gateway_core.tasks.archive import archive_removed, read_removed
 from gateway_core.tasks.validation import fingerprint

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from gateway_apiserver.admission.projections import UserRecord
 from gateway_apiserver.surfaces.management.budgets import BudgetView
 from gateway_apiserver.surfaces.models import Shape
+from gateway_core.accounts.records import UserRecord
 from gateway_core.api.account import Role
 from gateway_core.api.ids import REVOKED_AT_ANNOTATION, name_to_id
 from gateway_core.api.limits import Window

@@ -1,6 +1,5 @@
 """Routes of `/api/v1/management` (contract §9)."""
 
-from gateway_apiserver.admission.authorization import Access
 from gateway_apiserver.responses import Response
 from gateway_apiserver.routing import Call, Docs, Handler, RouteTable
 from gateway_apiserver.surfaces.management.assignments import AssignmentRoutes
@@ -33,6 +32,7 @@ from gateway_apiserver.surfaces.management.responses import (
 from gateway_apiserver.surfaces.management.usage import REPORT, UsageQuery, UsageRoutes
 from gateway_apiserver.surfaces.models import Page
 from gateway_core.accounts.roles import Act
+from gateway_core.admission.admission import Access
 from gateway_core.api.errors import Forbidden
 
 

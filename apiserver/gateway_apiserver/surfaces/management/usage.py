@@ -7,13 +7,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from gateway_apiserver.concurrency import ListLimiter, StoreTimeout
 from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Schema
 from gateway_apiserver.surfaces.management.requests import TIME
 from gateway_apiserver.surfaces.models import Query
 from gateway_apiserver.surfaces.validation import read_query, refuse_fields
-from gateway_apiserver.tasks.schemas import close_schema
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.ids import id_to_name, name_to_id
 from gateway_core.api.money import floor_cents
@@ -22,7 +20,10 @@ from gateway_core.billing.reports import DIMENSIONS, Dimension, read_lines, sum_
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesUnavailable
+from gateway_core.kube.repository import ListLimiter
+from gateway_core.storage.limits import StoreTimeout
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
+from gateway_core.tasks.schemas import close_schema
 
 MOST_DAYS = 93
 USUAL_DAYS = 30

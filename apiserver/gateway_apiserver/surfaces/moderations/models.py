@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway_apiserver.routing import Schema
-from gateway_apiserver.tasks.schemas import close_schema
 from gateway_core.providers.moderation import CATEGORIES, MOST_INPUTS
+from gateway_core.tasks.schemas import close_schema
 
 _IMAGE = {"type": "string", "pattern": "^([Hh][Tt][Tt][Pp][Ss]?://|[Dd][Aa][Tt][Aa]:)"}
 _URL = {"type": "object", "required": ["url"], "properties": {"url": _IMAGE}}

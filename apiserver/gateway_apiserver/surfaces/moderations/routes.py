@@ -7,14 +7,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from gateway_apiserver.admission.admission import Admission, Payer, capture
-from gateway_apiserver.admission.live_calls import LiveCalls
-from gateway_apiserver.concurrency import AccountLimiter
 from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable, Schema
 from gateway_apiserver.surfaces.large_bodies import LargeBodies
 from gateway_apiserver.surfaces.moderations.models import RESPONSE, describe_body
-from gateway_apiserver.tasks.drafts import price_values
+from gateway_core.admission.admission import Admission, Payer, capture
+from gateway_core.admission.live_calls import AccountLimiter, LiveCalls
 from gateway_core.api.batch import ACTION
 from gateway_core.api.errors import UpstreamRateLimited
 from gateway_core.billing.counters import Hold
@@ -25,6 +23,7 @@ from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.moderation import ModerationCall, read_call
 from gateway_core.providers.moderators import Moderators, explain
 from gateway_core.providers.upstream import UpstreamError
+from gateway_core.tasks.drafts import price_values
 
 PATH = "/v1/moderations"
 

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 from gateway_apiserver.surfaces.models import Creation, Text
 from gateway_apiserver.surfaces.validation import refuse_fields
-from gateway_apiserver.tasks.drafts import check_values, price_values
 from gateway_core.api.errors import Conflict, InvalidRequest, NotFound
 from gateway_core.billing.prices import floor_moment, select_price
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.moderation import read_call
 from gateway_core.providers.price_list import is_free
+from gateway_core.tasks.drafts import check_values, price_values
 from gateway_core.tasks.operations import Operation
 from gateway_core.tasks.validation import apply_defaults
 

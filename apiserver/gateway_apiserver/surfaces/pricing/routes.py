@@ -12,8 +12,6 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, Field
 
-from gateway_apiserver.admission.authorization import Access
-from gateway_apiserver.catalog import CatalogView
 from gateway_apiserver.responses import JSON, NO_STORE, Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable, Schema
 from gateway_apiserver.surfaces.models import Query
@@ -26,13 +24,14 @@ from gateway_apiserver.surfaces.pricing.quotes import (
 )
 from gateway_apiserver.surfaces.public_responses import PublicSender
 from gateway_apiserver.surfaces.validation import read_body, read_query
-from gateway_apiserver.tasks.schemas import close_schema, describe_body
+from gateway_core.admission.admission import Access
 from gateway_core.api.model import Price
 from gateway_core.api.money import MICROS_PER_CENT, ceil_cents
 from gateway_core.billing.prices import Unit, find_cached_price, floor_moment
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.kube.clock import CLOCK
 from gateway_core.providers.catalog import Catalog, Model
+from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.providers.price_list import (
     CatalogStatus,
     PricingStatus,
@@ -41,6 +40,7 @@ from gateway_core.providers.price_list import (
     list_schedules,
 )
 from gateway_core.tasks.operations import OPERATIONS
+from gateway_core.tasks.schemas import close_schema, describe_body
 
 SCHEDULES_PATH = "/api/v1/price_schedules"
 QUOTES_PATH = "/api/v1/price_quotes"

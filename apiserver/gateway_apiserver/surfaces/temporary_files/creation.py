@@ -9,8 +9,6 @@ import structlog
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from gateway_apiserver.admission.authentication import Principal
-from gateway_apiserver.concurrency import StreamLimiter
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.bodies import JSON_TYPE
 from gateway_apiserver.surfaces.temporary_files.models import Source, read_source, refuse_source
@@ -22,9 +20,11 @@ from gateway_apiserver.surfaces.temporary_files.streaming import (
     LongBody,
     find_media_type,
 )
+from gateway_core.accounts.authentication import Principal
 from gateway_core.api.errors import TooLarge, Unavailable, UnsupportedMediaType
 from gateway_core.files.fetching import Fetcher, FetchFailed
 from gateway_core.files.files import USER_DATA_BYTES
+from gateway_core.storage.limits import StreamLimiter
 from gateway_core.storage.objects import (
     ObjectStore,
     ObjectTooLarge,

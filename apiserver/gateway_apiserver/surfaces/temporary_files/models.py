@@ -11,10 +11,10 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from gateway_apiserver.surfaces.models import Creation, Shape, Text, Whole
 from gateway_apiserver.surfaces.validation import refuse_fields, validate
-from gateway_apiserver.tasks.schemas import close_schema, describe_public_url
 from gateway_core.api.errors import InvalidRequest
 from gateway_core.files.files import USER_DATA_BYTES, clean_filename
 from gateway_core.tasks.operations import MAX_URL
+from gateway_core.tasks.schemas import close_schema, describe_public_url
 
 MD5_BYTES = 16
 _DATA = {

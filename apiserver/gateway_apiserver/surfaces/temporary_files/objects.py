@@ -11,9 +11,8 @@ from typing import Any, Literal
 
 import structlog
 
-from gateway_apiserver.admission.authentication import Principal
-from gateway_apiserver.idempotency import KeyReused
-from gateway_core.api.errors import Internal, OutcomeUnknown, Unavailable
+from gateway_core.accounts.authentication import Principal
+from gateway_core.api.errors import Internal, KeyReused, OutcomeUnknown, Unavailable
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import FILE_PREFIX, IdMint, id_to_name
 from gateway_core.api.resource import Object, ObjectRef, temporary_key

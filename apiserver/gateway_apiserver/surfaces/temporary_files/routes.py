@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable
 from contextlib import aclosing
 
-from gateway_apiserver.admission.authorization import Access
 from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.bodies import read_idempotency_key
@@ -20,6 +19,7 @@ from gateway_apiserver.surfaces.temporary_files.objects import CREATE_PATH, Temp
 from gateway_apiserver.surfaces.temporary_files.streaming import find_media_type
 from gateway_apiserver.surfaces.validation import read_body
 from gateway_core.accounts.roles import Act
+from gateway_core.admission.admission import Access
 from gateway_core.api.errors import Conflict, NotFound, Unavailable
 from gateway_core.api.resource import ObjectRef, put_key
 from gateway_core.files.addresses import TICKET_SECONDS, TemporaryAddresses, Ticket

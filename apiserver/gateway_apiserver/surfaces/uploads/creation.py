@@ -8,10 +8,15 @@ import asyncio
 
 import structlog
 
-from gateway_apiserver.admission.authentication import Principal
-from gateway_apiserver.idempotency import KeyReused, WinnerUndecided
 from gateway_apiserver.surfaces.uploads.models import UploadCreate
-from gateway_core.api.errors import Internal, OutcomeUnknown, Unavailable
+from gateway_core.accounts.authentication import Principal
+from gateway_core.api.errors import (
+    Internal,
+    KeyReused,
+    OutcomeUnknown,
+    Unavailable,
+    WinnerUndecided,
+)
 from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     REQUEST_ID_ANNOTATION,

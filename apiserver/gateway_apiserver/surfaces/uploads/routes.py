@@ -5,8 +5,6 @@ from contextlib import aclosing, contextmanager
 
 import structlog
 
-from gateway_apiserver.admission.authorization import Access
-from gateway_apiserver.concurrency import StreamLimiter
 from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, PathRoute, RouteTable
 from gateway_apiserver.surfaces.bodies import missing, read_idempotency_key, read_object
@@ -22,12 +20,14 @@ from gateway_apiserver.surfaces.uploads.models import (
 from gateway_apiserver.surfaces.uploads.service import UploadService
 from gateway_apiserver.surfaces.validation import read_openai_body
 from gateway_core.accounts.roles import Act
+from gateway_core.admission.admission import Access
 from gateway_core.api.errors import Conflict, InvalidRequest, NotFound, TooLarge, Unavailable
 from gateway_core.files.files import render_file
 from gateway_core.files.parts import UploadParts
 from gateway_core.files.quota_counters import StorageStale, StorageUnavailable
 from gateway_core.files.uploads import MOST_PART_BYTES, render_part, render_upload
 from gateway_core.kube.clock import CLOCK
+from gateway_core.storage.limits import StreamLimiter
 from gateway_core.storage.objects import StoreUnavailable
 
 PATH = "/v1/uploads"

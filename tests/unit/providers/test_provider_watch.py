@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import structlog
 
-from gateway_apiserver.catalog import ProviderWatch, project_provider
 from gateway_apiserver.middleware.metrics import ApiMetrics
 from gateway_core.kube.errors import KubernetesUnavailable, RequestForbidden
 from gateway_core.providers import registry as usecase
+from gateway_core.providers.catalog_view import ProviderWatch, project_provider
 from gateway_core.providers.registry import Providers
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes

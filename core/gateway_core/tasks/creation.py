@@ -1,19 +1,23 @@
 """Task creates: replay by Idempotency-Key, price, hold and object (contract §2.1, §2.2)."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gateway_apiserver.admission.admission import Admission, Payer
-from gateway_apiserver.concurrency import INPUT_SECONDS, StoreTimeout
-from gateway_apiserver.context import RequestContext
-from gateway_apiserver.failpoints import Failpoints
-from gateway_apiserver.idempotency import KeyReused, WinnerUndecided, attempt
-from gateway_apiserver.tasks.drafts import Draft, find_model, price_draft, to_input
-from gateway_apiserver.tasks.finder import TaskFinder
-from gateway_apiserver.tasks.recording import TaskRecorder, is_same_request
-from gateway_core.api.errors import GatewayError, OutcomeUnknown, Unavailable
+import structlog
+
+from gateway_core.admission.admission import Admission, Payer
+from gateway_core.admission.context import CallContext
+from gateway_core.api.errors import (
+    GatewayError,
+    Internal,
+    KeyReused,
+    OutcomeUnknown,
+    Unavailable,
+    WinnerUndecided,
+)
 from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     GIVEN_DIGEST_ANNOTATION,
@@ -29,12 +33,27 @@ from gateway_core.api.ids import (
 from gateway_core.api.resource import Object, skeleton
 from gateway_core.api.task import GatewayTask
 from gateway_core.billing.counters import Hold
+from gateway_core.failpoints import Failpoints
+from gateway_core.kube.api_health import ApiHealth
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.errors import (
+    AlreadyExists,
+    KubernetesError,
+    KubernetesUnavailable,
+    WriteOutcomeUnknown,
+)
 from gateway_core.kube.informer import Cache
+from gateway_core.kube.retries import attempts
 from gateway_core.observability.tracing import SpanKind
 from gateway_core.providers.catalog import Model
+from gateway_core.storage.limits import INPUT_SECONDS, StoreTimeout
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 from gateway_core.tasks.archive import store_input
+from gateway_core.tasks.drafts import Draft, find_model, price_draft, to_input
+from gateway_core.tasks.finder import TaskFinder
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +77,87 @@ class PreparedTask:
     key: str | None
     model: Model | None = None
     hold: Hold | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The task object, and whether another call created it."""
+
+    object: Object
+    replayed: bool
+
+
+class TaskRecorder:
+    """Creates task objects."""
+
+    def __init__(self, kube: KubernetesClient, api_health: ApiHealth) -> None:
+        self._kube = kube
+        self._api_health = api_health
+
+    async def record(self, obj: Object) -> Recorded:
+        """Create `obj`, or get the object of its name that an equal call created.
+
+        Raises:
+            KeyReused: the object of its name is of a different call.
+            WinnerUndecided: an object of its name exists, and could not be read within 10 s.
+            OutcomeUnknown: sent and not acknowledged within 10 s; it may exist.
+            Unavailable: the Kubernetes API is away, and nothing was sent.
+            Internal: the Kubernetes API rejects the object, a defect of the gateway.
+        """
+        unsent = True
+
+        @asynccontextmanager
+        async def observe() -> AsyncIterator[None]:
+            nonlocal unsent
+            if unsent:
+                await self._check()
+            try:
+                async with self._api_health.listen():
+                    yield
+            except KubernetesUnavailable:
+                raise
+            except BaseException:
+                unsent = False
+                raise
+
+        try:
+            stands, is_new = await self._kube.create_or_get(GatewayTask.plural, obj, around=observe)
+        except WriteOutcomeUnknown as error:
+            raise OutcomeUnknown(
+                "The task was not acknowledged in time; it may have been created."
+            ) from error
+        except AlreadyExists as error:
+            raise WinnerUndecided from error
+        except KubernetesUnavailable as error:
+            raise Unavailable("The task could not be recorded.", retry_after=1) from error
+        except KubernetesError as error:
+            _log.error("a task was rejected", task=obj["metadata"]["name"], error=str(error))
+            raise Internal("The task could not be recorded.") from error
+        if is_new:
+            return Recorded(stands, replayed=False)
+        given = obj["metadata"]["annotations"][GIVEN_DIGEST_ANNOTATION]
+        if is_same_request(stands, given, obj["spec"]["request"]["fingerprint"]):
+            return Recorded(stands, replayed=True)
+        raise KeyReused
+
+    async def _check(self) -> None:
+        """Keeps the outcome known where the API does not answer: nothing is sent then."""
+        try:
+            await self._api_health.check()
+        except Unavailable as error:
+            raise KubernetesUnavailable(str(error)) from error
+
+
+def is_same_request(obj: Object, given_digest: str, fingerprint: str) -> bool:
+    """Whether the task was made by a call with the same validated body (contract §2.2).
+
+    Same with today's defaults, or same as it was sent: what the model says by now is no difference.
+    """
+    annotations = obj["metadata"].get("annotations") or {}
+    return bool(
+        annotations.get(GIVEN_DIGEST_ANNOTATION) == given_digest
+        or obj["spec"]["request"].get("fingerprint") == fingerprint
+    )
 
 
 class TaskService:
@@ -86,7 +186,7 @@ class TaskService:
         self._clock = clock
 
     async def prepare(
-        self, payer: Payer, context: RequestContext, service: str, draft: Draft, key: str | None
+        self, payer: Payer, context: CallContext, service: str, draft: Draft, key: str | None
     ) -> PreparedTask:
         """The task that a draft asks for: one that exists, or a new one with its price.
 
@@ -111,14 +211,14 @@ class TaskService:
         return PreparedTask(task_id, service, draft, key, model, hold)
 
     async def await_winner(
-        self, payer: Payer, context: RequestContext, task: PreparedTask
+        self, payer: Payer, context: CallContext, task: PreparedTask
     ) -> PreparedTask:
         """The task, its money held, once the other call with its Idempotency-Key is decided.
 
         That call pays another price for the same name. As a rule the task that it made is found,
         and replayed or refused (§2.2). Raises WinnerUndecided after 10 s.
         """
-        async for _ in attempt():
+        async for _ in attempts():
             task = await self.prepare(payer, context, task.service, task.draft, task.key)
             try:
                 await self._admission.reserve(payer, context, task.hold, counts=False)
@@ -128,7 +228,7 @@ class TaskService:
         raise WinnerUndecided
 
     async def create_or_get(
-        self, payer: Payer, context: RequestContext, task: PreparedTask
+        self, payer: Payer, context: CallContext, task: PreparedTask
     ) -> Acceptance:
         """The task, whose hold stands; never before its object is acknowledged.
 
@@ -152,7 +252,7 @@ class TaskService:
         self._tasks.upsert(recorded.object)
         return Acceptance(task.task_id, recorded.replayed)
 
-    async def _compose(self, payer: Payer, context: RequestContext, task: PreparedTask) -> Object:
+    async def _compose(self, payer: Payer, context: CallContext, task: PreparedTask) -> Object:
         assert task.model is not None
         assert task.hold is not None
         draft, account, name = task.draft, payer.account.name, task.hold.task
@@ -199,7 +299,7 @@ class TaskService:
         }
 
 
-def _name_trace(context: RequestContext) -> dict[str, str]:
+def _name_trace(context: CallContext) -> dict[str, str]:
     """The annotation by which the task's later spans join the request's trace."""
     trace = context.span.context
     return {} if trace is None else {TRACEPARENT_ANNOTATION: str(trace)}

@@ -197,7 +197,7 @@ async def test_a_limit_fails_closed_without_counters(gateway: Gateway) -> None:
 async def test_limits_wait_for_money_that_was_lost(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway_apiserver.admission.rates.REBUILD_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("gateway_core.admission.rates.REBUILD_WAIT_SECONDS", 0.05)
     gateway.put_account("demo", unlimited=True)
     key = gateway.put_key("demo", **limit(9))
     await gateway.counters.begin_rebuild("demo")  # a replica that was killed in the middle

@@ -1,6 +1,6 @@
 """When a key was last used: any authenticated request counts, at most 60 s late (contract §9.0)."""
 
-from gateway_apiserver.admission.key_use import REMEMBERED_SECONDS, REPORTS_TO_ALL, KeyUse
+from gateway_core.accounts.key_use import REMEMBERED_SECONDS, REPORTS_TO_ALL, KeyUse
 from tests.fakes.counters import FakeCounters
 from tests.unit.apiserver.gateway import Gateway, body
 from tests.unit.apiserver.management import Office

@@ -1,4 +1,4 @@
-"""Admission of paid calls, in the order of contract §0.9.
+"""Admission of paid calls, in the order of contract §0.9, and authorization of all others.
 
     maintenance 503 → credential 401 → class, role 403    `authenticate`
       → rate 429                                          `reserve`, asked first
@@ -11,20 +11,18 @@ make (403) and those beyond a limit (429). It reserves money only if the call ha
 The response still follows the contract's order, the rate first.
 """
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gateway_apiserver.admission.authentication import Authenticator, Principal
-from gateway_apiserver.admission.intake import Intake
-from gateway_apiserver.admission.policies import PolicyView
-from gateway_apiserver.admission.projections import AccountRecord
-from gateway_apiserver.admission.rates import RateLimiter, RecentRejections
-from gateway_apiserver.context import Header, RequestContext
-from gateway_apiserver.failpoints import Failpoints
-from gateway_apiserver.idempotency import WinnerUndecided
+from gateway_core.accounts.authentication import Authenticator, Headers, Principal
 from gateway_core.accounts.guardrails import Policy
+from gateway_core.accounts.policies import PolicyView
+from gateway_core.accounts.records import AccountRecord
 from gateway_core.accounts.roles import Act
+from gateway_core.admission.context import CallContext
+from gateway_core.admission.intake import Intake
+from gateway_core.admission.rates import FreeRateLimiter, RateLimiter, RecentRejections
 from gateway_core.api.errors import (
     CreditLimitExceeded,
     Forbidden,
@@ -32,10 +30,12 @@ from gateway_core.api.errors import (
     InsufficientBalance,
     RateLimited,
     Unavailable,
+    WinnerUndecided,
 )
 from gateway_core.api.money import to_decimal_text
-from gateway_core.billing.counters import AdmissionAnswer, Hold, RateUse
+from gateway_core.billing.counters import AdmissionAnswer, FreeRate, Hold, RateUse
 from gateway_core.billing.limits import describe_limit
+from gateway_core.failpoints import Failpoints
 from gateway_core.observability.tracing import SpanKind
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class Admission:
         self._rejections = RecentRejections()
 
     async def authenticate(
-        self, headers: Iterable[Header], context: RequestContext, *, writes: bool = True
+        self, headers: Headers, context: CallContext, *, writes: bool = True
     ) -> Payer:
         """Who pays for the call. One that `writes` no object goes on while the record is full.
 
@@ -105,7 +105,7 @@ class Admission:
     async def reserve(
         self,
         payer: Payer,
-        context: RequestContext,
+        context: CallContext,
         hold: Hold | None,
         problem: GatewayError | None = None,
         *,
@@ -142,7 +142,7 @@ class Admission:
         await self._limiter.release(payer.account.name, hold.task)
 
     async def _ask(
-        self, payer: Payer, context: RequestContext, hold: Hold | None, rate: RateUse
+        self, payer: Payer, context: CallContext, hold: Hold | None, rate: RateUse
     ) -> AdmissionAnswer:
         account, budgets = payer.account, payer.policy.budgets
         with context.span.child("reserve", kind=SpanKind.CLIENT):
@@ -164,3 +164,44 @@ def _check_money(payer: Payer, answer: AdmissionAnswer, micros: int) -> None:
         raise InsufficientBalance(
             f"The balance does not cover this call, which reserves {to_decimal_text(micros)} USD."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What an operation requires: an act that the caller may do, and room in a free rate.
+
+    `creates`: refused while intake is stopped. `anonymous`: a call without a credential passes.
+    """
+
+    act: Act = Act.READ
+    creates: bool = False
+    rate: FreeRate | None = None
+    anonymous: bool = False
+
+
+class Authorizer:
+    """Checks callers of all operations that are not paid for."""
+
+    def __init__(
+        self, authenticator: Authenticator, rates: FreeRateLimiter, intake: Intake
+    ) -> None:
+        self._authenticator = authenticator
+        self._rates = rates
+        self._intake = intake
+
+    async def authorize(
+        self, headers: Headers, context: CallContext, access: Access
+    ) -> Principal | None:
+        """The caller, None for an anonymous one.
+
+        Raises Unavailable, Unauthenticated, Forbidden, TooManyCalls.
+        """
+        if access.creates:
+            self._intake.check()
+        if access.anonymous and not any(name == b"authorization" for name, _ in headers):
+            return None
+        caller = await self._authenticator.authenticate(headers, access.act)
+        context.account = caller.account.name
+        if access.rate is not None:
+            await self._rates.count(caller.account.name, access.rate)
+        return caller

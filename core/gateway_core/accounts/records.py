@@ -12,11 +12,8 @@ from typing import Any
 
 from gateway_core.accounts.guardrails import NO_RULES, Rules, find_excess, read_rules
 from gateway_core.api.account import AccountDefaults, Role
-from gateway_core.api.ids import name_to_id
 from gateway_core.api.key import KeyClass
-from gateway_core.api.task import TERMINAL_PHASES
 from gateway_core.kube.informer import Cache
-from gateway_core.tasks.rendering import render_terminal
 
 _DEFAULTS = AccountDefaults()
 
@@ -91,21 +88,6 @@ class UserRecord:
         return next((role for name, role in self.roles if name == account), None)
 
 
-class TaskRecord:
-    """A task. `terminal` is the whole body of its GET once it has ended, None before."""
-
-    __slots__ = ("account", "action", "has_callback", "service", "terminal")
-
-    def __init__(
-        self, account: str, service: str, action: str, has_callback: bool, terminal: bytes | None
-    ) -> None:
-        self.account = account
-        self.service = service
-        self.action = action
-        self.has_callback = has_callback
-        self.terminal = terminal
-
-
 def project_key(obj: Mapping[str, Any]) -> KeyRecord:
     """The record of a GatewayKey."""
     spec = obj["spec"]
@@ -168,20 +150,6 @@ def project_user(obj: Mapping[str, Any]) -> UserRecord:
         roles=tuple(
             (intern(entry["accountName"]), entry["role"]) for entry in spec.get("memberships") or ()
         ),
-    )
-
-
-def project_task(obj: Mapping[str, Any]) -> TaskRecord:
-    """The record of a GatewayTask, in the table or the archive."""
-    request = obj["spec"]["request"]
-    status = obj.get("status") or {}
-    ended = status.get("phase") in TERMINAL_PHASES
-    return TaskRecord(
-        intern(request["accountName"]),
-        intern(request["service"]),
-        intern(request["action"]),
-        "callbackUrl" in request,
-        render_terminal(name_to_id(obj["metadata"]["name"]), status) if ended else None,
     )
 
 

@@ -13,15 +13,13 @@ from typing import Any, TypeVar
 
 import structlog
 
-from gateway_apiserver.concurrency import ListLimiter
-from gateway_apiserver.idempotency import GIVE_UP_SECONDS, attempt
-from gateway_apiserver.paging import Order, Position, find_position, take_page
 from gateway_core.api.batch import TERMINAL_PHASES, GatewayBatch
 from gateway_core.api.errors import Internal, NotFound, OutcomeUnknown, Unavailable
 from gateway_core.api.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
 from gateway_core.api.ids import BATCH_PREFIX, IdMint, Ownership, id_to_name
 from gateway_core.api.key import KEY_PREFIX, GatewayKey
 from gateway_core.api.resource import Object
+from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.client import KubernetesClient, Page
 from gateway_core.kube.errors import (
     AlreadyExists,
@@ -34,10 +32,13 @@ from gateway_core.kube.errors import (
 )
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.lists import list_pages
+from gateway_core.kube.paging import Order, Position, find_position, take_page
+from gateway_core.kube.retries import GIVE_UP_SECONDS, attempts
 
 READS_AT_ONCE = 16
 """Whole objects that are read for lists at a time: one may have hundreds of KiB."""
 _MOST_LISTS = 3
+MOST_LISTS = 4
 _log = structlog.get_logger(__name__)
 
 Shown = TypeVar("Shown")
@@ -93,6 +94,13 @@ class Listing:
 
     objects: dict[str, Object]
     version: str
+
+
+class ListLimiter(FairSemaphore):
+    """Bounds concurrent full-list requests to the Kubernetes API: one for each account."""
+
+    def __init__(self, total: int = MOST_LISTS) -> None:
+        super().__init__(total, alone=total, per_holder=1)
 
 
 class Repository:
@@ -258,7 +266,7 @@ class Repository:
         `is_kept` is asked of each version before it is deleted. Unavailable.
         """
         meta = obj["metadata"]
-        async for _ in attempt():
+        async for _ in attempts():
             current = await self.look_up(kind, meta["name"])
             if current is None or current["metadata"]["uid"] != meta["uid"]:
                 return False

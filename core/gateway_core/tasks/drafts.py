@@ -1,7 +1,4 @@
-"""What a task create asks for, worked out from its body and the catalog alone. Pure.
-
-Used by `admission`, which decides what becomes of it.
-"""
+"""What a task create asks for, worked out from its body and the catalog alone. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.admission.intake import FULL_SECONDS, LOOK_SECONDS, TRUSTED_SECONDS, Intake
+from gateway_core.admission.intake import FULL_SECONDS, LOOK_SECONDS, TRUSTED_SECONDS, Intake
 from gateway_core.api.errors import Unavailable
 from gateway_core.kube.errors import EtcdFull
 from tests.fakes.clock import in_virtual_time

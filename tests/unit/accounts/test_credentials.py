@@ -226,7 +226,7 @@ async def test_refusing_an_unknown_key_takes_the_work_of_a_known_one(
     unknown = mint_key()
     if known:
         gateway.put_key("demo", token={"id": unknown.id})
-    monkeypatch.setattr("gateway_apiserver.admission.authentication.digest", count)
+    monkeypatch.setattr("gateway_core.accounts.authentication.digest", count)
     assert (await ask(gateway, f"Bearer {unknown.plaintext}")).status == 401
     assert made == [unknown.plaintext]
 

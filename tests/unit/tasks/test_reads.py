@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_apiserver.tasks.cache import TaskCache
 from gateway_core.api.ids import id_to_name
 from gateway_core.tasks.archive import archive_task
+from gateway_core.tasks.cache import TaskCache
 from tests.unit.apiserver.gateway import (
     COMPLETED,
     FAILED,

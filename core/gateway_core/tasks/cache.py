@@ -7,17 +7,49 @@ start takes nor how much memory: the watch leaves them out, and a terminal state
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, ItemsView
+from collections.abc import Callable, ItemsView, Mapping
+from sys import intern
+from typing import Any
 
-from gateway_apiserver.admission.projections import TaskRecord, project_task
+from gateway_core.api.ids import name_to_id
 from gateway_core.api.resource import Object
-from gateway_core.api.task import SETTLED
+from gateway_core.api.task import SETTLED, TERMINAL_PHASES
 from gateway_core.kube.informer import Cache, Listener
+from gateway_core.tasks.rendering import render_terminal
 
 MOST_ENDED = 20_000
 """Ended tasks kept, of about 1 kB each; what was not asked for the longest goes first."""
 KEPT_SECONDS = 3600.0
 """How long one is kept without a read of its object: results expire after 30 days."""
+
+
+class TaskRecord:
+    """A task. `terminal` is the whole body of its GET once it has ended, None before."""
+
+    __slots__ = ("account", "action", "has_callback", "service", "terminal")
+
+    def __init__(
+        self, account: str, service: str, action: str, has_callback: bool, terminal: bytes | None
+    ) -> None:
+        self.account = account
+        self.service = service
+        self.action = action
+        self.has_callback = has_callback
+        self.terminal = terminal
+
+
+def project_task(obj: Mapping[str, Any]) -> TaskRecord:
+    """The record of a GatewayTask, in the table or the archive."""
+    request = obj["spec"]["request"]
+    status = obj.get("status") or {}
+    ended = status.get("phase") in TERMINAL_PHASES
+    return TaskRecord(
+        intern(request["accountName"]),
+        intern(request["service"]),
+        intern(request["action"]),
+        "callbackUrl" in request,
+        render_terminal(name_to_id(obj["metadata"]["name"]), status) if ended else None,
+    )
 
 
 class TaskCache(Cache[TaskRecord]):

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from gateway_apiserver.tasks import api_health as pulse
-from gateway_apiserver.tasks.api_health import ApiHealth
 from gateway_core.api.errors import Unavailable
+from gateway_core.kube import api_health
+from gateway_core.kube.api_health import ApiHealth
 from gateway_core.kube.errors import AlreadyExists, KubernetesUnavailable
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes
@@ -32,23 +32,23 @@ def kube() -> Hanging:
     return Hanging()
 
 
-def make_pulse(kube: Hanging) -> ApiHealth:
+def make_health(kube: Hanging) -> ApiHealth:
     """One whose clock is the loop's, which a test may have run by itself."""
     return ApiHealth(kube, clock=asyncio.get_running_loop().time)
 
 
-async def fail(heart: ApiHealth) -> None:
+async def fail(health: ApiHealth) -> None:
     with pytest.raises(KubernetesUnavailable):
-        async with heart.listen():
+        async with health.listen():
             raise KubernetesUnavailable("away")
 
 
 @in_virtual_time
 async def test_nothing_is_asked_while_all_is_well(kube: Hanging) -> None:
-    heart = make_pulse(kube)
-    async with heart.listen():
+    health = make_health(kube)
+    async with health.listen():
         pass
-    await heart.check()
+    await health.check()
     assert kube.reads == 0
 
 
@@ -56,76 +56,76 @@ async def test_nothing_is_asked_while_all_is_well(kube: Hanging) -> None:
 async def test_after_a_failure_all_wait_for_one_read_and_are_refused_alike(
     kube: Hanging,
 ) -> None:
-    heart = make_pulse(kube)
-    await fail(heart)
-    found = await asyncio.gather(*(heart.check() for _ in range(20)), return_exceptions=True)
+    health = make_health(kube)
+    await fail(health)
+    found = await asyncio.gather(*(health.check() for _ in range(20)), return_exceptions=True)
     assert {type(error) for error in found} == {Unavailable}
     assert kube.reads == 1
     with pytest.raises(Unavailable):
-        await heart.check()
+        await health.check()
     assert kube.reads == 1  # not asked again so soon
 
 
 @in_virtual_time
 async def test_a_call_that_hangs_is_doubted_before_it_ends(kube: Hanging) -> None:
-    heart = make_pulse(kube)
-    async with heart.listen(), asyncio.timeout(10):
+    health = make_health(kube)
+    async with health.listen(), asyncio.timeout(10):
         with pytest.raises(Unavailable):  # noqa: PT012
             while True:
-                await heart.check()
+                await health.check()
                 await asyncio.sleep(0.005)
-    await heart.check()  # it has been answered after all
+    await health.check()  # it has been answered after all
     assert kube.reads == 1
 
 
 @in_virtual_time
 async def test_an_answered_read_ends_the_doubt(kube: Hanging) -> None:
-    heart = make_pulse(kube)
-    await fail(heart)
+    health = make_health(kube)
+    await fail(health)
     kube.going.set()
-    await heart.check()
-    await heart.check()
+    await health.check()
+    await health.check()
     assert kube.reads == 1
 
 
 @in_virtual_time
 async def test_a_conflict_is_an_answer(kube: Hanging) -> None:
-    heart = make_pulse(kube)
+    health = make_health(kube)
     with pytest.raises(AlreadyExists):
-        async with heart.listen():
+        async with health.listen():
             raise AlreadyExists("there")
-    await heart.check()
+    await health.check()
     assert kube.reads == 0
 
 
 @in_virtual_time
 async def test_slow_is_not_away_while_others_are_answered(kube: Hanging) -> None:
-    heart = make_pulse(kube)
-    async with heart.listen(gives_up=True):
+    health = make_health(kube)
+    async with health.listen(gives_up=True):
         for _ in range(10):
-            await asyncio.sleep(pulse.SLOW_SECONDS / 2)
-            async with heart.listen():
+            await asyncio.sleep(api_health.SLOW_SECONDS / 2)
+            async with health.listen():
                 pass
-        await heart.check()
+        await health.check()
     assert kube.reads == 0
 
 
 async def test_a_process_that_was_held_up_doubts_nobody(kube: Hanging) -> None:
-    heart = make_pulse(kube)
-    async with heart.listen(gives_up=True):
+    health = make_health(kube)
+    async with health.listen(gives_up=True):
         time.sleep(2)
         # the look that is due is taken, and no time passes until the next
         for _ in range(5):
             await asyncio.sleep(0)
-    await heart.check()
+    await health.check()
     assert kube.reads == 0
 
 
 @in_virtual_time
 async def test_a_read_is_given_up_when_nothing_is_answered(kube: Hanging) -> None:
-    heart = make_pulse(kube)
+    health = make_health(kube)
     with pytest.raises(TimeoutError):
-        async with heart.listen(gives_up=True):
+        async with health.listen(gives_up=True):
             await kube.get("gatewaytasks", "task-a")
     with pytest.raises(Unavailable):
-        await heart.check()
+        await health.check()

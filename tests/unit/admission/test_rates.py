@@ -7,8 +7,14 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.admission.projections import AccountRecord
-from gateway_apiserver.admission.rates import LAPSE_PAUSE_SECONDS, MOST_LAPSES, RateLimiter
+from gateway_core.accounts.records import AccountRecord
+from gateway_core.admission import rates
+from gateway_core.admission.rates import (
+    LAPSE_PAUSE_SECONDS,
+    MOST_LAPSES,
+    RateLimiter,
+    RecentRejections,
+)
 from gateway_core.api.errors import Unavailable
 from gateway_core.billing.counters import AdmissionAnswer, AdmissionCall, Budget, Hold, Ledger
 from gateway_core.billing.ledger import RebuildLapsed
@@ -160,14 +166,14 @@ class TestLostMoney:
     async def test_another_replica_is_not_waited_for_forever(
         self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gateway_apiserver.admission.rates.REBUILD_WAIT_SECONDS", 0.1)
+        monkeypatch.setattr("gateway_core.admission.rates.REBUILD_WAIT_SECONDS", 0.1)
         await gateway.counters.begin_rebuild("demo")
         assert (await gateway.create()).status == 503
 
     async def test_an_unlimited_account_goes_on_without_a_hold(
         self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gateway_apiserver.admission.rates.REBUILD_WAIT_SECONDS", 0.1)
+        monkeypatch.setattr("gateway_core.admission.rates.REBUILD_WAIT_SECONDS", 0.1)
         gateway.put_account("demo", unlimited=True)
         await gateway.counters.begin_rebuild("demo")
         assert (await gateway.create()).status == 202
@@ -175,7 +181,7 @@ class TestLostMoney:
     async def test_a_rebuild_is_not_waited_for_forever(
         self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gateway_apiserver.admission.rates.REBUILD_WAIT_SECONDS", 0.05)
+        monkeypatch.setattr("gateway_core.admission.rates.REBUILD_WAIT_SECONDS", 0.05)
         gate = asyncio.Event()
         list_page = gateway.kube.list_page
 
@@ -417,3 +423,29 @@ async def test_an_account_without_a_rate_of_its_own_has_the_deployments() -> Non
     assert rate_of(await gateway.create())[:2] == (7, 6)
     gateway.put_account("demo", requestsPerMinute=3)
     assert rate_of(await gateway.create())[:2] == (3, 1)
+
+
+REJECTED = (Budget("key/a", requests_per_minute=1),)
+
+
+def test_rejection_lasts_until_the_rate_is_free_and_a_minute_at_most() -> None:
+    now = 100.0
+    full = RecentRejections(lambda: now)
+    full.note("short", REJECTED, 5)
+    full.note("long", (), 3600)
+    assert full.contains("short", REJECTED)
+    assert not full.contains("short", ())
+    now += 5
+    assert not full.contains("short", REJECTED)
+    assert full.contains("long", ())
+    now += 55
+    assert not full.contains("long", ())
+    assert len(full) == 0
+
+
+def test_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "MOST_REJECTED", 3)
+    full = RecentRejections(lambda: 0.0)
+    for name in ("a", "b", "c", "a", "d"):
+        full.note(name, (), 60)
+    assert [name for name in "abcd" if full.contains(name, ())] == ["a", "c", "d"]

@@ -3,7 +3,7 @@
 A call that hangs tells nothing for as long as it hangs. Once one has failed, or has been out for a
 second in which no other was answered either, the next ones have a small read answered first and are
 refused where it is not: nothing of them has been sent then, so nothing is left unknown. An API that
-is merely slow is not doubted. Used by `recording` and `finder`.
+is merely slow is not doubted.
 """
 
 import asyncio

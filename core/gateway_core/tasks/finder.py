@@ -8,19 +8,19 @@ import re
 
 import structlog
 
-from gateway_apiserver.admission.projections import TaskRecord, project_task
-from gateway_apiserver.admission.read_through import ReadThrough
-from gateway_apiserver.concurrency import ARCHIVE_SECONDS, StoreTimeout
-from gateway_apiserver.tasks.api_health import ApiHealth
 from gateway_core.api.errors import NotFound, Unavailable
 from gateway_core.api.ids import TASK_PREFIX, IdMint, Ownership, id_to_name
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
+from gateway_core.kube.api_health import ApiHealth
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesUnavailable, ObjectNotFound
 from gateway_core.kube.informer import Cache
+from gateway_core.kube.read_through import ReadThrough
+from gateway_core.storage.limits import ARCHIVE_SECONDS, StoreTimeout
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 from gateway_core.tasks.archive import read_archived
+from gateway_core.tasks.cache import TaskRecord, project_task
 
 _WIRE_ID = re.compile(r"task_[a-z0-9-]{1,57}")
 _log = structlog.get_logger(__name__)

@@ -1,9 +1,8 @@
-"""Limits on concurrent use of the object store, Kubernetes lists and providers."""
+"""Limits on concurrent use of the object store."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 
 from gateway_core.api.errors import Unavailable
 from gateway_core.concurrency import FairSemaphore
@@ -37,16 +36,6 @@ class StoreTimeout:
             self._waiting -= 1
 
 
-MOST_LISTS = 4
-
-
-class ListLimiter(FairSemaphore):
-    """Bounds concurrent full-list requests to the Kubernetes API: one for each account."""
-
-    def __init__(self, total: int = MOST_LISTS) -> None:
-        super().__init__(total, alone=total, per_holder=1)
-
-
 STREAM_WAIT_SECONDS = 240.0
 """How long a stream waits for another to end. It costs nothing: its body is not read meanwhile.
 Less than the 300 s that docs/install.md lets proxies wait."""
@@ -65,31 +54,3 @@ class StreamLimiter(FairSemaphore):
             most_waiting=MOST_STREAM_WAITERS,
             error=lambda: Unavailable("Too many streams are under way, of this account or of all."),
         )
-
-
-PROVIDER_WAIT_SECONDS = 10.0
-"""How long a call waits for its account's share; as long as at the provider's own limit."""
-
-
-class AccountLimiter:
-    """Bounds each account to half of a provider's concurrent calls."""
-
-    def __init__(self) -> None:
-        self._shares: dict[tuple[str, int], FairSemaphore] = {}
-
-    def __len__(self) -> int:
-        """Calls in flight."""
-        return sum(share.held for share in self._shares.values())
-
-    def take(self, provider: str, account: str, calls: int) -> AbstractAsyncContextManager[None]:
-        """Hold one of the account's share of the `calls` a provider takes. Unavailable."""
-        most = max(1, calls // 2)
-        share = self._shares.get((provider, most))
-        if share is None:
-            share = self._shares[provider, most] = FairSemaphore(
-                sys.maxsize,
-                per_holder=most,
-                seconds=PROVIDER_WAIT_SECONDS,
-                error=lambda: Unavailable("Too many such calls of this account are under way."),
-            )
-        return share.take(account)

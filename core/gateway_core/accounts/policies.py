@@ -10,14 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from gateway_apiserver.admission.authentication import MOST_SILENCE_SECONDS
-from gateway_apiserver.admission.projections import KeyRecord
-from gateway_apiserver.admission.read_through import (
-    FAILURE_PAUSE_SECONDS,
-    INTERVAL_SECONDS,
-    QUIET_SECONDS,
-    READ_SECONDS,
-)
+from gateway_core.accounts.authentication import MOST_SILENCE_SECONDS
 from gateway_core.accounts.guardrails import (
     Guardrail,
     Policies,
@@ -26,6 +19,7 @@ from gateway_core.accounts.guardrails import (
     read_guardrail,
     select_guardrails,
 )
+from gateway_core.accounts.records import KeyRecord
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.concurrency import WaitLimit
@@ -33,13 +27,19 @@ from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesError
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.lists import list_all
+from gateway_core.kube.read_through import (
+    FAILURE_PAUSE_SECONDS,
+    INTERVAL_SECONDS,
+    QUIET_SECONDS,
+    READ_SECONDS,
+)
 
 _FIRST_SWEEP = 1024
 Listing = asyncio.Task[tuple[Guardrail, ...] | None]
 
 
 class PolicyView:
-    """Policies of keys, for `entrance`."""
+    """Policies of keys."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Reading through a table that may be behind: by name, once a second at most, waiting together.
 
 Used for keys, accounts and users while their watch is silent, and for tasks by the rules of
-`finder`.
+`core/tasks/finder.py`.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Fixtures of the API's unit tests."""
+"""Fixtures of the unit tests of more than one noun: the API on fakes."""
 
 import pytest
 

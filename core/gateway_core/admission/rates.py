@@ -1,13 +1,16 @@
-"""Rate limiter of paid calls: one call to the counters, and the fallback while they are down.
+"""Rate limiters: one call to the counters, and the fallback while they are down.
 
-Used by `admission` alone. Contract §12 gives the rules, §12.5 those without a counter store.
+Contract §12 gives the rules of paid calls, §12.5 those without a counter store. Free rates bound
+Platform Management and creates of files (§12.1a). Without the counter store each process counts its
+part of such a limit, for as long as that lasts: no money depends on these calls, and a leaked key
+must be revocable during an outage of Redis.
 """
 
 import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,8 +18,8 @@ from functools import partial
 
 import structlog
 
-from gateway_apiserver.admission.projections import AccountRecord
-from gateway_core.api.errors import RateState, Unavailable
+from gateway_core.accounts.records import AccountRecord
+from gateway_core.api.errors import RateState, TooManyCalls, Unavailable
 from gateway_core.billing.counters import (
     AdmissionAnswer,
     AdmissionCall,
@@ -50,6 +53,11 @@ MOST_REJECTION_SECONDS = 60.0
 MOST_REJECTED = 10_000
 
 _log = structlog.get_logger(__name__)
+
+_TITLES: Mapping[FreeRate, str] = {
+    "management": "management calls",
+    "storage": "creates of files and uploads",
+}
 
 _Payer = tuple[str, tuple[Budget, ...]]
 
@@ -294,3 +302,38 @@ class RecentRejections:
             return True
         del self._until[payer]
         return False
+
+
+class FreeRateLimiter:
+    """Counts calls that cost nothing, by account. `limits` are calls in any trailing 60 s."""
+
+    def __init__(
+        self,
+        counters: Counters,
+        limits: Mapping[FreeRate, int],
+        *,
+        replicas: int = 1,
+        clock: Callable[[], float] = CLOCK.time,
+    ) -> None:
+        self._counters = counters
+        self._limits = limits
+        self._local = LocalWindows(replicas, clock)
+        self._away = False
+
+    async def count(self, account: str, rate: FreeRate) -> None:
+        """Counts one call of the account. Raises TooManyCalls beyond the limit."""
+        limit = self._limits[rate]
+        try:
+            wait = await self._counters.count(account, rate, limit)
+        except CountersUnavailable as error:
+            if not self._away:
+                self._away = True
+                _log.warning("free calls are counted by each process", error=str(error))
+            wait = self._local.count(account, rate, limit)
+        else:
+            if self._away:
+                self._away = False
+                self._local.clear()
+        if wait:
+            text = f"Rate limit of {limit} {_TITLES[rate]} per minute reached."
+            raise TooManyCalls(text, retry_after=wait)

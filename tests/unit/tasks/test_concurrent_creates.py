@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver import idempotency
 from gateway_core.api.limits import list_subjects
 from gateway_core.billing.counters import AdmissionAnswer, AdmissionCall, Hold
+from gateway_core.kube import retries
 from gateway_core.storage.objects import StoreUnavailable
 from tests.unit.apiserver.gateway import Answer, Gateway, body
 
@@ -123,7 +123,7 @@ async def test_who_waited_goes_on_where_the_first_came_to_nothing(gateway: Gatew
 async def test_a_first_that_stays_undecided_is_not_waited_for_without_end(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idempotency, "GIVE_UP_SECONDS", 0.5)
+    monkeypatch.setattr(retries, "GIVE_UP_SECONDS", 0.5)
     gateway.put_account("demo", requestsPerMinute=2)
     put = HaltedPut(gateway)
     first = asyncio.create_task(gateway.create(body(prompt=LARGE), idempotency_key="k"))

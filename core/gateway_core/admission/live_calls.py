@@ -8,24 +8,28 @@ answered at once.
 
 import asyncio
 import itertools
+import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
 import structlog
 
-from gateway_core.api.errors import GatewayError
+from gateway_core.api.errors import GatewayError, Unavailable
 from gateway_core.api.ids import CALL_PREFIX
 from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal import CallRecord
 from gateway_core.billing.reservations import CallReservations
+from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.clock import CLOCK
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 
 T = TypeVar("T")
 
+PROVIDER_WAIT_SECONDS = 10.0
+"""How long a call waits for its account's share; as long as at the provider's own limit."""
 CLOSE_SECONDS = 3.0
 """How long the process waits for the store at its end; the chart's grace period has it."""
 
@@ -114,3 +118,27 @@ class LiveCalls:
         if not task.cancelled():
             # a waiting caller has raised it; without one it is no defect
             task.exception()
+
+
+class AccountLimiter:
+    """Bounds each account to half of a provider's concurrent calls."""
+
+    def __init__(self) -> None:
+        self._shares: dict[tuple[str, int], FairSemaphore] = {}
+
+    def __len__(self) -> int:
+        """Calls in flight."""
+        return sum(share.held for share in self._shares.values())
+
+    def take(self, provider: str, account: str, calls: int) -> AbstractAsyncContextManager[None]:
+        """Hold one of the account's share of the `calls` a provider takes. Unavailable."""
+        most = max(1, calls // 2)
+        share = self._shares.get((provider, most))
+        if share is None:
+            share = self._shares[provider, most] = FairSemaphore(
+                sys.maxsize,
+                per_holder=most,
+                seconds=PROVIDER_WAIT_SECONDS,
+                error=lambda: Unavailable("Too many such calls of this account are under way."),
+            )
+        return share.take(account)

@@ -12,14 +12,7 @@ from typing import TypeVar
 
 import structlog
 
-from gateway_apiserver.admission.projections import (
-    AccountRecord,
-    KeyRecord,
-    TokenRecord,
-    UserRecord,
-)
-from gateway_apiserver.admission.read_through import ReadThrough
-from gateway_apiserver.context import Header
+from gateway_core.accounts.records import AccountRecord, KeyRecord, TokenRecord, UserRecord
 from gateway_core.accounts.roles import Act, act_as, refuse_key
 from gateway_core.api.account import Role
 from gateway_core.api.errors import Forbidden, Unauthenticated, Unavailable
@@ -27,8 +20,11 @@ from gateway_core.api.key import digest, parse_key
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.kube.informer import Cache
+from gateway_core.kube.read_through import ReadThrough
 
 T = TypeVar("T")
+Headers = Iterable[tuple[bytes, bytes]]
+"""Names in lower case, and values, as ASGI has them."""
 
 MOST_SILENCE_SECONDS = 300.0
 _DUMMY_DIGEST = "0" * 64
@@ -102,7 +98,7 @@ class Authenticator:
         self._dummy_pepper = peppers[max(peppers)]
         self._clock = clock
 
-    async def authenticate(self, headers: Iterable[Header], act: Act = Act.READ) -> Principal:
+    async def authenticate(self, headers: Headers, act: Act = Act.READ) -> Principal:
         """The caller, if the credential is good and allows `act`.
 
         Raises:
@@ -220,7 +216,7 @@ async def _find_current(fresh: ReadThrough[T], name: str | None) -> T | None:
     return None if name is None else table.get(name)
 
 
-def _read_bearer(headers: Iterable[Header]) -> str:
+def _read_bearer(headers: Headers) -> str:
     """The key in the one `Authorization` header: scheme in any case, exactly one space."""
     given = [value for name, value in headers if name == b"authorization"]
     if not given:

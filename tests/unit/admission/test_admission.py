@@ -8,16 +8,15 @@ from typing import Any, cast
 import pytest
 from starlette.requests import ClientDisconnect
 
-from gateway_apiserver.admission.admission import Admission, Payer, capture
-from gateway_apiserver.admission.authentication import Authenticator
-from gateway_apiserver.admission.intake import Intake
-from gateway_apiserver.admission.policies import PolicyView
-from gateway_apiserver.admission.rates import RateLimiter
-from gateway_apiserver.admission.read_through import ReadThrough
 from gateway_apiserver.context import RequestContext
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.responses import Response
 from gateway_apiserver.routing import Call, count_outcomes
+from gateway_core.accounts.authentication import Authenticator
+from gateway_core.accounts.policies import PolicyView
+from gateway_core.admission.admission import Admission, Payer, capture
+from gateway_core.admission.intake import Intake
+from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.errors import (
     CreditLimitExceeded,
     Forbidden,
@@ -30,6 +29,7 @@ from gateway_core.api.errors import (
 from gateway_core.billing.counters import Budget, Hold
 from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
+from gateway_core.kube.read_through import ReadThrough
 from tests.unit.apiserver.gateway import PEPPERS, Gateway
 
 COST = 400_000

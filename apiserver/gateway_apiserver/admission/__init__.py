@@ -1,1 +1,0 @@
-"""Authentication, policies, rates and reservations of calls; free of web frameworks."""
