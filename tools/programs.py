@@ -6,16 +6,18 @@ of the caller's environment apply. What is built lies below the user's cache and
 checkout.
 """
 
+import asyncio
 import fcntl
 import hashlib
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from gateway_cli.machine import BuildError, build_go_program
 
 TOOLS = Path(__file__).resolve().parent
 
@@ -91,25 +93,14 @@ def _place(name: str) -> Path:
 
 
 def _build(name: str, target: Path) -> None:
-    go = shutil.which("go")
-    if go is None:
-        raise ProgramMissingError(f"no {name}, and no `go` in PATH to build it with")
     program = PROGRAMS[name]
     print(f"Building {name} from Go modules: once, then it is cached", flush=True)
     begin = time.monotonic()
-    partial = target.with_suffix(".partial")
-    done = subprocess.run(  # noqa: S603 - nothing of it comes from outside
-        [go, "build", "-ldflags", "-s -w", "-o", str(partial), program.package],
-        cwd=TOOLS / program.modules,
-        env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ProgramMissingError(f"`go build {program.package}` failed:\n{done.stderr[-2000:]}")
-    partial.replace(target)
+    try:
+        modules = TOOLS / program.modules
+        asyncio.run(build_go_program(modules, program.package, target, os.environ))
+    except BuildError as error:
+        raise ProgramMissingError(f"no {name}: {error}") from error
     print(f"✓ {name} built in {time.monotonic() - begin:.0f} s", flush=True)
 
 

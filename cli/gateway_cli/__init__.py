@@ -1,5 +1,5 @@
 """`gatewayctl`: the command line of Model Gateway, with the local run behind `make up`.
 
-`controlplane/` finds or makes etcd, kube-apiserver and kubectl; `local/` runs them with the
-gateway's own processes, for users and for the integration tests alike.
+`admin/` has the commands of admins with kubectl credentials, `rest/` those of users with an API
+key, `local/` the local run and `install/` the steps of the chart's Jobs.
 """

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway_cli.controlplane.resolution import resolve_binaries
+from gateway_cli.local.binaries import resolve_binaries
 from gateway_cli.local.config import LocalConfig, Store, find_root, read_config
 from gateway_cli.local.demo import describe_run, run_demo
 from gateway_cli.local.errors import LocalRunError

@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from gateway_cli.controlplane.cache import ControlPlaneBinaries
+from gateway_cli.local.binaries import ControlPlaneBinaries
 from gateway_cli.local.certificates import ClusterKeys
 from gateway_cli.local.config import LOOPBACK, MODERATION_MODEL, LocalConfig
 from gateway_cli.local.errors import LocalRunError

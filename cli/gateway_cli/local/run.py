@@ -24,8 +24,7 @@ from typing import Any, Self, TypeVar
 from gateway_cli.cluster.client import Cluster, open_cluster
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.cluster.manifests import read_manifests
-from gateway_cli.controlplane.cache import ControlPlaneBinaries
-from gateway_cli.controlplane.resolution import find_kubectl, resolve_binaries
+from gateway_cli.local.binaries import ControlPlaneBinaries, find_kubectl, resolve_binaries
 from gateway_cli.local.certificates import ClusterKeys, write_cluster_keys, write_kubeconfig
 from gateway_cli.local.config import LOOPBACK, LocalConfig, check_ports
 from gateway_cli.local.errors import LocalRunError

@@ -13,15 +13,17 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway_cli.controlplane.cache import (
+from gateway_cli.local.binaries import (
+    ARCHIVE_SHA512,
+    ARCHIVE_VERSION,
+    BUILD_VERSION,
     NAMES,
     BinariesNotFoundError,
     BinaryCache,
     ControlPlaneBinaries,
     current_platform,
+    resolve_binaries,
 )
-from gateway_cli.controlplane.pins import ARCHIVE_SHA512, ARCHIVE_VERSION, BUILD_VERSION
-from gateway_cli.controlplane.resolution import resolve_binaries
 from gateway_cli.progress import Reporter
 
 PLATFORM = current_platform()
@@ -114,7 +116,7 @@ async def _resolve(modules: Path, env: dict[str, str]) -> ControlPlaneBinaries:
 
 
 def _entry(env: dict[str, str], version: str) -> Path:
-    return BinaryCache.of_user(env).entry(version, PLATFORM)
+    return BinaryCache(env).entry(version)
 
 
 async def test_assets_come_first(tmp_path: Path, modules: Path, env: dict[str, str]) -> None:
@@ -164,8 +166,7 @@ async def test_an_archive_of_another_hash_is_refused_and_nothing_of_it_kept(
     releases.content = _make_archive(*NAMES, "and-more")
     with pytest.raises(BinariesNotFoundError, match="SHA-512"):
         await _resolve(modules, env)
-    cache = BinaryCache.of_user(env).folder
-    assert [path.name for path in cache.iterdir()] == [".lock"]
+    assert list(BinaryCache(env).folder.glob(f"*{ARCHIVE_VERSION}*")) == []
 
 
 async def test_an_archive_that_lacks_a_program_is_refused(
@@ -195,8 +196,7 @@ async def test_a_closed_network_falls_through_to_the_build(
 
 
 async def test_interrupted_build_resumes(modules: Path, go: dict[str, str]) -> None:
-    cache = BinaryCache.of_user(go)
-    _make_programs(cache.staging(_entry(go, BUILD_VERSION)), "etcd", "kube-apiserver")
+    _make_programs(BinaryCache(go).staging(BUILD_VERSION), "etcd", "kube-apiserver")
     await _resolve(modules, go)
     calls = _read_calls(go)
     assert [call.rsplit("/", 1)[-1] for call in calls] == ["kubectl"]
