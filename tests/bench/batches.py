@@ -44,7 +44,7 @@ async def measure_batches(world: World, key: str, report: Report) -> None:
         ):
             assert answer.status == 200, await answer.text()
             file_id = (await answer.json())["id"]
-        pids = {name: world.run.run.pid_of(name) for name in PROCESSES}
+        pids = {name: world.run.pid_of(name) for name in PROCESSES}
         idle = psutil.Process(pids["operator"]).memory_info().rss / 2**20
         before = _count_writes(world)
         begun = time.monotonic()

@@ -23,7 +23,6 @@ import aiohttp
 import psutil
 import xxhash
 
-from gateway_cli.local.config import Ports
 from gateway_core.api.resource import ObjectRef
 from gateway_core.storage.content import stream_content
 from gateway_core.storage.directory import DirectoryStore
@@ -32,6 +31,7 @@ from tests.bench.plain_stores import PlainBucket, PlainDirectory, PlainStore
 from tests.bench.reader import fetch, start_reader
 from tests.bench.report import Report
 from tests.bench.stage import root
+from tests.servers.control_plane import free_ports
 from tests.servers.replica import Replica
 from tests.servers.s3_server import S3Server
 from tests.servers.s3_store import open_bucket
@@ -165,7 +165,7 @@ def _report(
 @asynccontextmanager
 async def _serve_bare(place: Sequence[str], env: Mapping[str, str]) -> AsyncIterator[str]:
     """A bare server of the plain object, as long as it is needed; its address."""
-    port = Ports.free().api
+    port = free_ports().api
     command = [sys.executable, "-m", "tests.bench.bare_content", str(port), PLAIN, str(SIZE)]
     server = subprocess.Popen([*command, *place], cwd=root(), env={**os.environ, **env})
     try:

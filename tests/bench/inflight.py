@@ -85,7 +85,7 @@ async def _run(world: World, client: Client, size: int, polled: str) -> Round:
     body = json.dumps(client.body(prompt="in flight", duration_seconds=3)).encode()
     headers = {"Authorization": f"Bearer {client.key}", "Content-Type": "application/json"}
     request = build_request("POST", client.tasks_path, headers, body)
-    pids = {name: world.run.run.pid_of(name) for name in PROCESSES}
+    pids = {name: world.run.pid_of(name) for name in PROCESSES}
     known = set(list_tasks(world))
     async with watch_usage(pids) as done.usage, _follow_ends(world, client) as seen:
         load = await run_load(
@@ -124,7 +124,7 @@ async def _measure_poll(world: World, client: Client, task_id: str) -> float:
     """The API's CPU seconds for the GET of a task; what else it does meanwhile counts too."""
     headers = {"Authorization": f"Bearer {client.key}"}
     request = build_request("GET", f"{client.tasks_path}/{task_id}", headers)
-    async with watch_usage({"api": world.run.run.pid_of("api")}) as usage:
+    async with watch_usage({"api": world.run.pid_of("api")}) as usage:
         load = await run_load(
             "127.0.0.1", world.config.ports.api, lambda _: request, count=POLLS, concurrency=8
         )

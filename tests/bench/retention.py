@@ -51,7 +51,7 @@ async def _restart(world: World, process: str) -> tuple[float, float]:
     await asyncio.to_thread(world.run.restart, process, KEEP if process == "operator" else {})
     seconds = time.monotonic() - begin
     await asyncio.sleep(5)
-    memory = psutil.Process(world.run.run.pid_of(process)).memory_info().rss / 2**20
+    memory = psutil.Process(world.run.pid_of(process)).memory_info().rss / 2**20
     return seconds, memory
 
 

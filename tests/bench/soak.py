@@ -48,7 +48,7 @@ async def measure_soak(world: World, key: str, report: Report) -> None:
             {"behaviour": "seconds", "seconds": "0.2"},
         )
         surfaces = await _describe_surfaces(client, tenants)
-        pids = {name: world.run.run.pid_of(name) for name in ("api", "operator")}
+        pids = {name: world.run.pid_of(name) for name in ("api", "operator")}
         begin = _read_memory(pids)
         for name, send in surfaces.items():
             warm = int(COUNT * WARM_UP)

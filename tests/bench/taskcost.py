@@ -115,7 +115,7 @@ def _read_cpu(world: World) -> dict[str, float]:
     """CPU seconds by process."""
     found = {}
     for name in PROCESSES:
-        times = psutil.Process(world.run.run.pid_of(name)).cpu_times()
+        times = psutil.Process(world.run.pid_of(name)).cpu_times()
         found[name] = times.user + times.system
     return found
 

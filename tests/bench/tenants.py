@@ -82,7 +82,7 @@ async def measure_tenants(world: World, key: str, report: Report) -> None:
         try:
             await _create(kube, tenants.describe_more(FEW))
             few = await _measure(world, kube)
-            operator = world.run.run.pid_of("operator")
+            operator = world.run.pid_of("operator")
             more = tenants.describe_more(MANY)
             begin = time.monotonic()
             async with watch_usage({"operator": operator}) as usage:
@@ -141,7 +141,7 @@ async def _restart(world: World, process: str, settle: float) -> tuple[float, fl
     await asyncio.to_thread(world.run.restart, process, {})
     seconds = time.monotonic() - begin
     await asyncio.sleep(settle)
-    running = psutil.Process(world.run.run.pid_of(process))
+    running = psutil.Process(world.run.pid_of(process))
     times = running.cpu_times()
     return seconds, times.user + times.system, running.memory_info().rss / 2**20
 
@@ -198,7 +198,7 @@ async def _measure_gets(world: World, plaintexts: list[str], report: Report) -> 
     ]
 
     async def measure(size: int) -> float:
-        async with watch_usage({"api": world.run.run.pid_of("api")}) as usage:
+        async with watch_usage({"api": world.run.pid_of("api")}) as usage:
             load = await run_load(
                 "127.0.0.1",
                 world.config.ports.api,
@@ -227,7 +227,7 @@ async def _measure_changes(world: World, kube: KubernetesClient) -> float:
 
     What the operator uses when nothing changes is taken off.
     """
-    pids = {"operator": world.run.run.pid_of("operator")}
+    pids = {"operator": world.run.pid_of("operator")}
     async with watch_usage(pids) as idle:
         begin = time.monotonic()
         await asyncio.sleep(10)

@@ -161,7 +161,7 @@ def test_kubectl_finds_the_plugin_on_its_path(control_plane, gatewayctl):
     gatewayctl("apply", "-f", "-", stdin=ACME)
     scripts = os.path.dirname(sys.executable)
     env = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
-    kubectl = control_plane.run.run.kubectl_path
+    kubectl = control_plane.run.kubectl_path
     found = subprocess.run(
         [kubectl, "plugin", "list"], env=env, capture_output=True, text=True, check=False
     )

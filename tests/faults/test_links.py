@@ -68,11 +68,7 @@ def linked(control_plane: ControlPlane) -> Iterator[tuple[World, dict[str, Proxy
             ("api", "API to Kubernetes"),
             ("operator", "operator to Kubernetes"),
         ):
-            original = world.config.cluster_kubeconfig
-            text = original.read_text()
-            path = original.with_name(f"kubeconfig-{process}")
-            path.write_text(text.replace(f":{ports.kube_apiserver}", f":{proxies[link].port}"))
-            path.chmod(0o600)
+            path = world.link_kubernetes(proxies[link].port)
             redis = f"redis://127.0.0.1:{proxies['processes to Redis'].port}/0"
             env = {"KUBECONFIG": str(path), "GATEWAY_REDIS_URL": redis}
             world.run.restart(process, {**settings, **env})

@@ -17,7 +17,7 @@ KINDS = (
 
 def list_secrets(world: World) -> dict[str, list[bytes]]:
     """What must not be found, by what it is: each in every form it is handled in."""
-    credentials = world.run.run.credentials
+    credentials = world.run.credentials
     texts = {
         "provider token": credentials.provider_token,
         "webhook secret": credentials.webhook_secret.removeprefix("whsec_"),

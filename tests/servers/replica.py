@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from gateway_cli.local.config import Ports
 from gateway_cli.local.processes import describe_gateway
+from tests.servers.control_plane import free_ports
 from tests.servers.proxy import Proxy
 from tests.servers.world import ROOT, World
 
@@ -32,7 +32,7 @@ class Replica:
 
     def __init__(self, world: World, name: str, **env: str) -> None:
         self.name = f"{name}-{secrets.token_hex(4)}"
-        free = Ports.free()
+        free = free_ports()
         ports = replace(
             world.config.ports,
             api=free.api,
@@ -40,7 +40,7 @@ class Replica:
             operator=free.operator,
         )
         config = replace(world.config, ports=ports, extra_env={})
-        spec = describe_gateway(name, config, world.run.run.credentials)
+        spec = describe_gateway(name, config, world.run.credentials)
         self._command, self._env = spec.command, {**spec.env, **env}
         self.port = ports.api if name == "api" else ports.operator
         self.base_url = f"http://127.0.0.1:{self.port}"
@@ -143,21 +143,11 @@ class Replica:
             self._process.send_signal(number)
 
 
-def _write_kubeconfig(world: World, port: int) -> Path:
-    """The world's kubeconfig with another port of loopback, such as a proxy's."""
-    original = world.config.cluster_kubeconfig
-    own = f":{world.config.ports.kube_apiserver}"
-    path = original.with_name(f"kubeconfig-{port}")
-    path.write_text(original.read_text().replace(own, f":{port}"))
-    path.chmod(0o600)
-    return path
-
-
 @contextmanager
 def run_linked_api(world: World) -> Iterator[tuple[str, Proxy]]:
     """Runs an API process that reaches the Kubernetes API through a proxy; yields both."""
     with Proxy(world.config.ports.kube_apiserver) as link:
-        kubeconfig = _write_kubeconfig(world, link.port)
+        kubeconfig = world.link_kubernetes(link.port)
         with run_api(world, KUBECONFIG=str(kubeconfig)) as base:
             yield base, link
             link.cut()

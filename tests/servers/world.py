@@ -21,10 +21,9 @@ import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from gateway_cli.local.config import LocalConfig, Ports
-from gateway_cli.local.errors import ProcessFailedError
-from gateway_cli.local.run import BackgroundRun
-from tests.servers.control_plane import ControlPlane
+from gateway_cli.local.config import LocalConfig
+from gateway_cli.local.supervisor import ProcessFailedError
+from tests.servers.control_plane import BackgroundRun, ControlPlane, free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 TERMINAL = ("completed", "failed")
@@ -66,14 +65,14 @@ class World:
         restart: bool = False,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="gateway-world-")
-        ports, place = Ports.free(), {}
+        ports, place = free_ports(), {}
         if cluster is not None:
-            own = cluster.config
+            own, namespace = cluster.config, f"gateway-{secrets.token_hex(4)}"
             ports = replace(ports, kube_apiserver=own.ports.kube_apiserver, etcd=own.ports.etcd)
-            place = {
-                "kubeconfig": own.cluster_kubeconfig,
-                "namespace": f"gateway-{secrets.token_hex(4)}",
-            }
+            kubeconfig = Path(self._folder.name, "kubeconfig")
+            # the control plane's own names another namespace
+            _copy_kubeconfig(own.cluster_kubeconfig, kubeconfig, own.namespace, namespace)
+            place = {"kubeconfig": kubeconfig, "namespace": namespace}
         self.config = LocalConfig(
             root=ROOT,
             directory=Path(self._folder.name),
@@ -114,7 +113,7 @@ class World:
     @property
     def env(self) -> dict[str, str]:
         """What `gateway.env` holds."""
-        return self.run.run.variables
+        return self.run.variables
 
     def host(self, end: Callable[[], None]) -> None:
         """Has `end` called before the world ends, whatever has become of the test."""
@@ -143,9 +142,16 @@ class World:
         found: dict[str, Any] = json.loads(self.run.kubectl("get", kind, name, "-o", "json"))
         return found
 
+    def link_kubernetes(self, port: int) -> Path:
+        """A kubeconfig that reaches the Kubernetes API by another port, such as a proxy's."""
+        path = self.config.directory / f"kubeconfig-{port}"
+        own = f":{self.config.ports.kube_apiserver}"
+        _copy_kubeconfig(self.config.cluster_kubeconfig, path, own, f":{port}")
+        return path
+
     def log(self, name: str) -> str:
         """The log of a process."""
-        return self.run.run.log_of(name).read_text(errors="replace")
+        return self.run.log_of(name).read_text(errors="replace")
 
     def restart_doomed(self, process: str, env: Mapping[str, str]) -> None:
         """Restarts a process that is to be killed at a step.
@@ -160,7 +166,7 @@ class World:
 
     def is_alive(self, name: str) -> bool:
         """Whether a process runs."""
-        return self.run.run.is_alive(name)
+        return self.run.is_alive(name)
 
 
 class Client:
@@ -308,6 +314,13 @@ class Client:
         """What the simulated provider tells of itself."""
         base = self.world.env["GATEWAY_SIMULATOR_URL"]
         return (await self.request("GET", path, base=base, key=None)).body
+
+
+def _copy_kubeconfig(source: Path, target: Path, old: str, new: str) -> None:
+    text = source.read_text()
+    assert old in text
+    target.write_text(text.replace(old, new))
+    target.chmod(0o600)
 
 
 def read_task(world: World, task_id: str) -> dict[str, Any]:

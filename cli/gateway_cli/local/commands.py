@@ -10,11 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from gateway_cli.local.binaries import resolve_binaries
-from gateway_cli.local.config import LocalConfig, Store, find_root, read_config
+from gateway_cli.local.config import LocalConfig, LocalRunError, Store, find_root, read_config
 from gateway_cli.local.demo import describe_run, run_demo
-from gateway_cli.local.errors import LocalRunError
 from gateway_cli.local.run import LocalRun
-from gateway_cli.local.rundir import RunDirectory
+from gateway_cli.local.supervisor import RunDirectory
 from gateway_cli.progress import Reporter
 from gateway_cli.session import EXIT_FAILED, EXIT_INTERRUPTED, exit_on_error
 
@@ -58,13 +57,7 @@ def up(
 ) -> None:
     """Start everything and keep it running until Ctrl-C or `gatewayctl local down`."""
     with exit_on_error(exit_code=EXIT_FAILED):
-        config = read_config(
-            os.environ,
-            port_base=port_base,
-            use_kubeconfig=use_kubeconfig,
-            allow_remote=allow_remote,
-            store=store,
-        )
+        config = read_config(os.environ, port_base, use_kubeconfig, allow_remote, store)
         _run_until_signal(_stay_up(config, Reporter(), only or []))
 
 
@@ -77,13 +70,7 @@ def demo(
 ) -> None:
     """Start everything, run one task to its video, show it, and stop everything."""
     with exit_on_error(exit_code=EXIT_FAILED):
-        config = read_config(
-            os.environ,
-            port_base=port_base,
-            use_kubeconfig=use_kubeconfig,
-            allow_remote=allow_remote,
-            store=store,
-        )
+        config = read_config(os.environ, port_base, use_kubeconfig, allow_remote, store)
         if not _run_until_signal(run_demo(config, Reporter())):
             raise typer.Exit(EXIT_INTERRUPTED)
 

@@ -1,13 +1,12 @@
 """The settings of a local run: where it lives, its ports, and which cluster it uses."""
 
-import secrets
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from gateway_cli.local.errors import LocalRunError, PortBusyError
+from gateway_cli.session import CommandError
 
 SERVICE = "sim"
 MODEL = "sim-q4-reference-to-video"
@@ -16,6 +15,10 @@ MODERATION_MODEL = "sim-moderation"
 LOOPBACK = "127.0.0.1"
 
 Store = Literal["directory", "s3"]
+
+
+class LocalRunError(CommandError):
+    """The local run cannot go on; the text says what the user can do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,26 +46,6 @@ class Ports:
         return cls(*range(base, base + len(PORT_NAMES)))
 
     @classmethod
-    def free(cls) -> "Ports":
-        """A block without listeners, this process's for as long as it lives (tests).
-
-        Below the range that systems hand out to clients, so that a port stays free over a restart.
-
-        Raises:
-            LocalRunError: none was found.
-        """
-        for _ in range(_DRAWS):
-            base = 20_000 + 16 * secrets.randbelow(625)
-            ports, mark = cls.block(base), _reserve(base)
-            if mark is None:
-                continue
-            if not any(_is_busy(ports.of(name)) for name in PORT_NAMES):
-                _reserved.append(mark)
-                return ports
-            mark.close()
-        raise LocalRunError("no block of ports is free")
-
-    @classmethod
     def from_environment(cls, env: Mapping[str, str], base: int | None = None) -> "Ports":
         """The defaults or the block from `base` on, overridden by `GATEWAY_LOCAL_PORT_<NAME>`.
 
@@ -85,8 +68,6 @@ class Ports:
 
 
 PORT_NAMES = tuple(Ports.__dataclass_fields__)
-_DRAWS = 5_000
-_reserved: list[socket.socket] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +168,6 @@ def find_root() -> Path:
 
 def read_config(
     env: Mapping[str, str],
-    *,
     port_base: int | None = None,
     use_kubeconfig: bool = False,
     allow_remote: bool = False,
@@ -227,7 +207,7 @@ def check_ports(ports: Ports, names: Iterable[str]) -> None:
     """Refuses to begin where a port that the run needs has a listener, or two need the same.
 
     Raises:
-        PortBusyError: names every such port, the process that wants it, and the way out.
+        LocalRunError: names every such port, the process that wants it, and the way out.
     """
     taken: dict[int, str] = {}
     problems = []
@@ -235,30 +215,20 @@ def check_ports(ports: Ports, names: Iterable[str]) -> None:
         port, title = ports.of(name), name.replace("_", "-")
         if port in taken:
             problems.append(f"port {port} is wanted by both {taken[port]} and {title}")
-        elif _is_busy(port):
+        elif is_busy(port):
             problems.append(
                 f"port {port}, wanted by {title}, is in use by another process; "
                 f"set {_variable(name)} to change it"
             )
         taken[port] = title
     if problems:
-        raise PortBusyError(
+        raise LocalRunError(
             "\n".join([*problems, "`--port-base N` (make: PORT_BASE=N) moves all ports at once."])
         )
 
 
-def _reserve(port: int) -> socket.socket | None:
-    """Keeps other runs that choose ports from this one while it is open; TCP does not notice."""
-    mark = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        mark.bind((LOOPBACK, port))
-    except OSError:
-        mark.close()
-        return None
-    return mark
-
-
-def _is_busy(port: int) -> bool:
+def is_busy(port: int) -> bool:
+    """Whether a port of loopback has a listener."""
     # a bind alone misses, on some systems, a listener on the wildcard address
     with socket.socket() as probe:
         probe.settimeout(0.5)

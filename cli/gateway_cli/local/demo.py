@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from gateway_cli.local.config import MODEL, SERVICE, LocalConfig
-from gateway_cli.local.errors import ProcessFailedError
 from gateway_cli.local.run import LocalRun
+from gateway_cli.local.supervisor import ProcessFailedError
 from gateway_cli.progress import Reporter, format_seconds
 from gateway_cli.rest.client import RestApi
 from gateway_cli.rest.sample import (
@@ -43,7 +43,7 @@ async def run_demo(config: LocalConfig, reporter: Reporter) -> None:
         try:
             await _walk_through(run, reporter)
         except SampleFailed as error:
-            log = run.log_of(error.process)
+            log = run.supervisor.log_of(error.process)
             raise ProcessFailedError(error.process, f"is to blame: {error}", log) from error
     finally:
         await run.stop()

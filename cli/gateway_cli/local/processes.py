@@ -15,8 +15,7 @@ import aiohttp
 
 from gateway_cli.local.binaries import ControlPlaneBinaries
 from gateway_cli.local.certificates import ClusterKeys
-from gateway_cli.local.config import LOOPBACK, MODERATION_MODEL, LocalConfig
-from gateway_cli.local.errors import LocalRunError
+from gateway_cli.local.config import LOOPBACK, MODERATION_MODEL, LocalConfig, LocalRunError
 from gateway_cli.local.state import S3_ACCESS_KEY, S3_REGION, Credentials
 from gateway_cli.machine import run_program
 

@@ -1,33 +1,29 @@
 """A local run as a library: the processes, what they need beforehand, and their end.
 
-    run = LocalRun(LocalConfig(root=…, directory=…, ports=Ports.free(), restart=False))
+    run = LocalRun(LocalConfig(root=…, directory=…, ports=…, restart=False))
     await run.start()                        # or start("etcd", "kube-apiserver")
-    await run.kill("operator"); await run.restart("operator", {"NAME": "value"})
+    await run.supervisor.kill("operator"); await run.restart("operator", {"NAME": "value"})
     await run.stop()
 
-Used by `gatewayctl local` and, as `BackgroundRun`, by the integration tests.
+Used by `gatewayctl local` and by the tests with real processes.
 """
 
 import asyncio
-import inspect
 import ipaddress
 import os
-import signal
-import threading
 import time
 import urllib.parse
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from gateway_cli.cluster.client import Cluster, open_cluster
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.cluster.manifests import read_manifests
 from gateway_cli.local.binaries import ControlPlaneBinaries, find_kubectl, resolve_binaries
 from gateway_cli.local.certificates import ClusterKeys, write_cluster_keys, write_kubeconfig
-from gateway_cli.local.config import LOOPBACK, LocalConfig, check_ports
-from gateway_cli.local.errors import LocalRunError
+from gateway_cli.local.config import LOOPBACK, LocalConfig, LocalRunError, check_ports
 from gateway_cli.local.processes import (
     BACKENDS,
     CONTROL_PLANE,
@@ -43,7 +39,6 @@ from gateway_cli.local.processes import (
     describe_s3,
     find_s3_server,
 )
-from gateway_cli.local.rundir import SUPERVISOR, RunDirectory
 from gateway_cli.local.state import (
     Credentials,
     ensure_credentials,
@@ -52,7 +47,7 @@ from gateway_cli.local.state import (
     read_first_objects,
     write_env_file,
 )
-from gateway_cli.local.supervisor import Supervisor
+from gateway_cli.local.supervisor import SUPERVISOR, RunDirectory, Supervisor
 from gateway_cli.machine import run_program
 from gateway_cli.progress import Reporter, format_seconds
 
@@ -63,13 +58,16 @@ _T = TypeVar("_T")
 
 
 class LocalRun:
-    """One run in one folder. Use it from one event loop; `start` once, `stop` always."""
+    """One run in one folder. Use it from one event loop; `start` once, `stop` always.
+
+    `supervisor` has the processes.
+    """
 
     def __init__(self, config: LocalConfig, reporter: Reporter | None = None) -> None:
         self.config = config
         self._reporter = reporter or Reporter.quiet()
         self._run_directory = RunDirectory(config.run_directory)
-        self._supervisor = Supervisor(
+        self.supervisor = Supervisor(
             self._run_directory, config.log_directory, config.root, self._reporter, config.restart
         )
         self._env = {name: dict(values) for name, values in config.extra_env.items()}
@@ -123,14 +121,10 @@ class LocalRun:
 
     async def stop(self) -> None:
         """Ends all processes in reverse order of their start; harmless when there is none."""
-        if self._supervisor.names:
+        if self.supervisor.names:
             async with self._reporter.stage("Stopping everything"):
-                await self._supervisor.stop_all()
+                await self.supervisor.stop_all()
         self._run_directory.release()
-
-    async def kill(self, name: str, signal_number: int = signal.SIGKILL) -> None:
-        """Sends a signal; after SIGKILL it returns when the process is gone."""
-        await self._supervisor.kill(name, signal_number)
 
     async def restart(self, name: str, env: Mapping[str, str] | None = None) -> None:
         """Ends a process if it runs and starts it again; returns when it is ready.
@@ -139,24 +133,8 @@ class LocalRun:
         """
         if env is not None:
             self._env[name] = dict(env)
-        await self._supervisor.stop(name)
-        await self._supervisor.start(self._describe(name))
-
-    async def wait_ready(self, name: str) -> None:
-        """Waits until a process is running and ready, also over a restart by the supervisor."""
-        await self._supervisor.wait_ready(name)
-
-    def pid_of(self, name: str) -> int:
-        """The pid of a process; LocalRunError if it is not running."""
-        return self._supervisor.pid_of(name)
-
-    def is_alive(self, name: str) -> bool:
-        """Whether a process is running now."""
-        return self._supervisor.is_alive(name)
-
-    def log_of(self, name: str) -> Path:
-        """The log of a process."""
-        return self._supervisor.log_of(name)
+        await self.supervisor.stop(name)
+        await self.supervisor.start(self._describe(name))
 
     async def kubectl(self, *arguments: str) -> str:
         """The output of kubectl for the cluster in use, in the run's namespace.
@@ -245,7 +223,7 @@ class LocalRun:
 
     async def _start(self, name: str) -> None:
         async with self._reporter.stage(f"Starting {name}"):
-            await self._supervisor.start(self._describe(name))
+            await self.supervisor.start(self._describe(name))
 
     def _describe(self, name: str) -> ProcessSpec:
         config = self.config
@@ -261,48 +239,6 @@ class LocalRun:
             case _:
                 spec = describe_gateway(name, config, self.credentials)
         return replace(spec, env={**spec.env, **self._env.get(name, {})})
-
-
-class BackgroundRun:
-    """All of `LocalRun`, its coroutines blocking; usable from any thread, and as a context manager.
-
-    For test fixtures: the run has a thread and a loop of its own, and goes on while the loops of
-    tests come and go. The processes live as long as the thread.
-    """
-
-    def __init__(self, config: LocalConfig, reporter: Reporter | None = None) -> None:
-        self.run = LocalRun(config, reporter)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="local run", daemon=True
-        )
-        self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self.run, name)
-        if not inspect.iscoroutinefunction(attribute):
-            return attribute
-        return lambda *arguments: self._await(attribute(*arguments))
-
-    def close(self) -> None:
-        """Ends all processes and the thread."""
-        if self._loop.is_closed():
-            return
-        try:
-            self._await(self.run.stop())
-        finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-
-    def _await(self, work: Coroutine[Any, Any, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
 def is_loopback(server: str) -> bool:

@@ -15,8 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway_cli.admin.tokens import make_secret_key, make_webhook_secret
 from gateway_cli.cluster.manifests import parse_manifests
-from gateway_cli.local.config import MODEL, MODERATION_MODEL, SERVICE, LocalConfig
-from gateway_cli.local.errors import LocalRunError
+from gateway_cli.local.config import MODEL, MODERATION_MODEL, SERVICE, LocalConfig, LocalRunError
 from gateway_cli.machine import write_private
 from gateway_core.api.ids import IdMint, id_to_name
 from gateway_core.api.key import KeyClass, digest, mint_key

@@ -1,6 +1,7 @@
-"""Starts processes, watches them, restarts those that die, and ends them in reverse order.
+"""The processes of a run: started, watched, restarted when they die, ended in reverse order.
 
-`run` knows what the processes are. A run's supervisor is used from one event loop.
+Their pid files, and the lock that makes a supervisor the only one of its folder, are written by the
+supervisor and read by `make down` and the next `make up`. `run` knows what the processes are.
 """
 
 import asyncio
@@ -10,36 +11,154 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
-from gateway_cli.local.errors import LocalRunError, ProcessFailedError
+from gateway_cli.local.config import LocalRunError
 from gateway_cli.local.processes import ProcessSpec
-from gateway_cli.local.rundir import RunDirectory
+from gateway_cli.machine import try_lock, write_private
 from gateway_cli.progress import Reporter, format_seconds
+from gateway_core.concurrency import STEADY_SECONDS, back_off
 
-FIRST_SECONDS = 0.5
-LONGEST_SECONDS = 30.0
-STEADY_SECONDS = 60.0
+SUPERVISOR = "supervisor"
+CLOCK_STEP_SECONDS = 1.0
+"""Tolerance for steps of the machine's clock, from which psutil derives the start."""
+
+TAIL_LINES = 20
 _POLL_SECONDS = 0.05
 _PR_SET_PDEATHSIG = 1
 # loaded before any fork: a child may not take the loader's lock
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
-@dataclass(slots=True)
-class Backoff:
-    """Delays that double with every quick death and begin anew after a steady life."""
+class ProcessFailedError(LocalRunError):
+    """A process of the run ended or never became ready; the text has the end of its log."""
 
-    failures: int = 0
+    def __init__(self, process: str, text: str, log: Path) -> None:
+        self.process = process
+        self.log_tail = _read_tail(log)
+        quoted = "".join(f"\n  {process} | {line}" for line in self.log_tail)
+        super().__init__(f"{process} {text} (log: {log}){quoted}")
 
-    def next_delay(self, alive_seconds: float) -> float:
-        """Seconds to wait, for a process that lived `alive_seconds`: 0.5, 1, 2 … 30."""
-        if alive_seconds >= STEADY_SECONDS:
-            self.failures = 0
-        delay = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(self.failures, 16))
-        self.failures += 1
-        return delay
+
+def _read_tail(log: Path) -> list[str]:
+    """The last lines of a log file; none if there is no such file."""
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - 65536))
+            return file.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
+    except OSError:
+        return []
+
+
+class RunDirectory:
+    """The folder `run`, with a file `NAME.pid` for each process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock: IO[str] | None = None
+
+    def acquire(self) -> None:
+        """Makes this process the supervisor. LocalRunError if another one is."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = (self.folder / "supervisor.lock").open("w")
+        if not try_lock(lock):
+            lock.close()
+            raise LocalRunError(
+                f"a local run is already up in {self.folder.parent} "
+                f"(supervisor pid {self.read_pid(SUPERVISOR)}); `make down` ends it"
+            )
+        self._lock = lock
+
+    def release(self) -> None:
+        """Ends being the supervisor."""
+        if self._lock is not None:
+            self.remove(SUPERVISOR)
+            self._lock.close()
+            self._lock = None
+
+    def is_running(self) -> bool:
+        """Whether some process is the supervisor of this folder now."""
+        path = self.folder / "supervisor.lock"
+        if self._lock is not None:
+            return True
+        if not path.exists():
+            return False
+        with path.open("r+") as probe:
+            return not try_lock(probe)
+
+    def record(self, name: str, pid: int) -> None:
+        """Writes the pid file of a process that was just started."""
+        write_private(self.folder / f"{name}.pid", f"{pid}\n".encode())
+
+    def remove(self, name: str) -> None:
+        """Removes the pid file of a process that has ended."""
+        (self.folder / f"{name}.pid").unlink(missing_ok=True)
+
+    def read_pid(self, name: str) -> int | None:
+        """The pid in `NAME.pid`, whether or not there is such a process."""
+        try:
+            return int((self.folder / f"{name}.pid").read_text())
+        except (OSError, ValueError):
+            return None
+
+    def clear_stale(self) -> list[str]:
+        """Removes what a run left that did not end in order; ends the processes that it left.
+
+        Returns the names of processes that were ended. Only for the supervisor, or when none is.
+        """
+        ended = []
+        files = sorted(self.folder.glob("*.pid"), key=lambda path: path.stat().st_mtime)
+        for path in reversed(files):
+            pid = self.read_pid(path.stem)
+            if path.stem != SUPERVISOR and pid and end_process(pid, path.stat().st_mtime):
+                ended.append(path.stem)
+            path.unlink()
+        return ended
+
+    def stop_supervisor(self, timeout_seconds: float = 60.0) -> bool:
+        """Asks the supervisor to stop and waits until it has; False if there is none.
+
+        Raises:
+            LocalRunError: if it cannot be told to stop, or does not in time.
+        """
+        if not self.is_running():
+            return False
+        pid = self.read_pid(SUPERVISOR)
+        if pid is None:
+            raise LocalRunError(f"a run is up in {self.folder.parent}, but has no pid file")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + timeout_seconds
+        while self.is_running():
+            if time.monotonic() > deadline:
+                raise LocalRunError(f"the supervisor (pid {pid}) did not stop in time")
+            time.sleep(0.05)
+        return True
+
+
+def end_process(pid: int, recorded: float, grace_seconds: float = 10.0) -> bool:
+    """Ends the process whose pid was recorded then, in epoch seconds: SIGTERM, then SIGKILL.
+
+    Returns whether there was one to end.
+    """
+    import psutil  # in no image, as the local run
+
+    try:
+        process = psutil.Process(pid)
+        if process.create_time() > recorded + CLOCK_STEP_SECONDS:
+            return False
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        process.terminate()
+        for left in psutil.wait_procs([process], timeout=grace_seconds)[1]:
+            left.kill()
+            left.wait()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
+    return True
 
 
 @dataclass(slots=True)
@@ -49,7 +168,7 @@ class _Child:
     started: float
     watcher: asyncio.Task[None] | None = None
     stopping: bool = False
-    backoff: Backoff = field(default_factory=Backoff)
+    failures: int = 0
 
 
 class Supervisor:
@@ -102,7 +221,7 @@ class Supervisor:
         process = await self._spawn(spec)
         child = self._children[spec.name] = _Child(spec, process, time.monotonic())
         try:
-            await self._await_ready(child)
+            await self._await_ready(child, child.started)
         except BaseException:
             await self._end(child)
             raise
@@ -114,12 +233,7 @@ class Supervisor:
         Raises:
             ProcessFailedError: if it is not ready in the time of its spec.
         """
-        child = self._child(name)
-        deadline = time.monotonic() + child.spec.ready_timeout_seconds
-        while not (self.is_alive(name) and await child.spec.is_ready()):
-            if time.monotonic() > deadline:
-                raise ProcessFailedError(name, "is not ready in time", self.log_of(name))
-            await asyncio.sleep(_POLL_SECONDS)
+        await self._await_ready(self._child(name), time.monotonic(), may_restart=True)
 
     async def kill(self, name: str, signal_number: int = signal.SIGKILL) -> None:
         """Sends a signal to the process and, for SIGKILL, waits until it is gone.
@@ -178,18 +292,19 @@ class Supervisor:
         self._run_directory.record(spec.name, process.pid)
         return process
 
-    async def _await_ready(self, child: _Child) -> None:
-        name = child.spec.name
-        deadline = child.started + child.spec.ready_timeout_seconds
+    async def _await_ready(self, child: _Child, since: float, *, may_restart: bool = False) -> None:
+        """Waits until the process is ready. ProcessFailedError if it ends or takes too long."""
+        name, limit = child.spec.name, child.spec.ready_timeout_seconds
         while True:
-            if child.process.returncode is not None:
-                how = _describe_exit(child.process.returncode)
+            code = child.process.returncode
+            if code is not None and not may_restart:
+                how = _describe_exit(code)
                 raise ProcessFailedError(name, f"ended while starting: {how}", self.log_of(name))
-            if await child.spec.is_ready():
+            if code is None and await child.spec.is_ready():
                 return
-            if time.monotonic() > deadline:
-                limit = format_seconds(child.spec.ready_timeout_seconds)
-                raise ProcessFailedError(name, f"is not ready after {limit}", self.log_of(name))
+            if time.monotonic() > since + limit:
+                text = f"is not ready after {format_seconds(limit)}"
+                raise ProcessFailedError(name, text, self.log_of(name))
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _watch(self, child: _Child) -> None:
@@ -204,7 +319,9 @@ class Supervisor:
             if not self._restart:
                 self._reporter.line(f"! {ended} (log: {self.log_of(name)})", style="yellow")
                 return
-            delay = child.backoff.next_delay(time.monotonic() - child.started)
+            steady = time.monotonic() - child.started >= STEADY_SECONDS
+            child.failures = 1 if steady else child.failures + 1
+            delay = back_off(child.failures)
             self._reporter.line(
                 f"! {ended}; again in {format_seconds(delay)} (log: {self.log_of(name)})",
                 style="yellow",
@@ -217,7 +334,7 @@ class Supervisor:
                 self._reporter.line(f"! {name} cannot be started: {error}", style="yellow")
                 continue
             with contextlib.suppress(ProcessFailedError):
-                await self._await_ready(child)
+                await self._await_ready(child, child.started)
                 self._reporter.line(f"✓ {name} is up again (pid {child.process.pid})")
 
     async def _end(self, child: _Child) -> None:

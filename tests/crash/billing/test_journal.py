@@ -53,7 +53,7 @@ class Caller:
     """A process of `tests.servers.caller`, and what it has said."""
 
     def __init__(self, world: World, account: str) -> None:
-        spec = describe_gateway("api", world.config, world.run.run.credentials)
+        spec = describe_gateway("api", world.config, world.run.credentials)
         name = f"caller-{secrets.token_hex(4)}"
         self._said = world.config.log_directory / f"{name}.jsonl"
         log = world.config.log_directory / f"{name}.log"

@@ -28,11 +28,7 @@ def linked():
 
 def restart_through(world, process, proxy):
     """Restarts a process with a kubeconfig that names the proxy."""
-    original = world.config.cluster_kubeconfig
-    text = original.read_text().replace(f":{world.config.ports.kube_apiserver}", f":{proxy.port}")
-    path = original.with_name(f"kubeconfig-{process}")
-    path.write_text(text)
-    path.chmod(0o600)
+    path = world.link_kubernetes(proxy.port)
     world.run.restart(process, {"KUBECONFIG": str(path), "GATEWAY_SWEEP_SECONDS": "2"})
 
 

@@ -11,7 +11,7 @@ from tests.servers.world import wait_for
 async def test_nothing_leaks_from_a_run_with_careless_callers_and_a_chatty_provider(
     world, client, simulate
 ):
-    token = world.run.run.credentials.provider_token
+    token = world.run.credentials.provider_token
     key = client.key
     careless = [
         {"path": f"/api/v1/me?key={key}", "key": None},

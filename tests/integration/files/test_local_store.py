@@ -5,21 +5,18 @@ from pathlib import Path
 import boto3
 import pytest
 
-from gateway_cli.local.config import LocalConfig, Ports
-from gateway_cli.local.errors import LocalRunError
+from gateway_cli.local.config import LocalConfig, LocalRunError
 from gateway_cli.local.processes import BUCKET
-from gateway_cli.local.run import BackgroundRun
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.servers.control_plane import ROOT, BackgroundRun, free_ports
 
 
 def test_bytes_are_in_a_bucket_that_outlives_the_server(tmp_path: Path) -> None:
     config = LocalConfig(
-        root=ROOT, directory=tmp_path, ports=Ports.free(), restart=False, store="s3"
+        root=ROOT, directory=tmp_path, ports=free_ports(), restart=False, store="s3"
     )
     with BackgroundRun(config) as local:
         local.start("s3")
-        told = local.run.variables
+        told = local.variables
         client = boto3.client(
             "s3",
             endpoint_url=told["AWS_ENDPOINT_URL_S3"],
@@ -33,13 +30,13 @@ def test_bytes_are_in_a_bucket_that_outlives_the_server(tmp_path: Path) -> None:
         got = client.get_object(Bucket=BUCKET, Key="files/demo/file-a")
         assert got["Body"].read() == b"kept"
         # what the processes of the gateway are told is the same place
-        env = local.run._describe("media").env
+        env = local._describe("media").env
         assert (env["GATEWAY_STORE"], env["GATEWAY_STORE_BUCKET"]) == ("s3", BUCKET)
         assert env["GATEWAY_STORE_ENDPOINT"] == told["AWS_ENDPOINT_URL_S3"]
         client.close()
 
 
 def test_there_is_no_such_server_where_bytes_are_in_a_directory(tmp_path: Path) -> None:
-    config = LocalConfig(root=ROOT, directory=tmp_path, ports=Ports.free(), restart=False)
+    config = LocalConfig(root=ROOT, directory=tmp_path, ports=free_ports(), restart=False)
     with BackgroundRun(config) as local, pytest.raises(LocalRunError, match="no process s3"):
         local.start("s3")

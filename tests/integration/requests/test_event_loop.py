@@ -13,12 +13,12 @@ AT_ONCE = 8
 
 @pytest.mark.parametrize("process", ["api", "media", "operator", "simulator"])
 def test_process_runs_on_the_standard_event_loop(world, process):
-    mapped = Path(f"/proc/{world.run.run.pid_of(process)}/maps").read_text()
+    mapped = Path(f"/proc/{world.run.pid_of(process)}/maps").read_text()
     assert "uvloop" not in mapped
 
 
 async def test_api_survives_sources_that_reset_tls_handshakes(world, client, tmp_path):
-    before = world.run.run.pid_of("api")
+    before = world.run.pid_of("api")
     with ResettingPeer(tmp_path) as peer:
         body = {"source": {"type": "url", "url": f"https://127.0.0.1:{peer.port}/image.png"}}
 
@@ -31,5 +31,5 @@ async def test_api_survives_sources_that_reset_tls_handshakes(world, client, tmp
         statuses = await asyncio.gather(*(fetch(CALLS // AT_ONCE) for _ in range(AT_ONCE)))
         assert peer.resets >= CALLS
     assert {status for part in statuses for status in part} == {400}
-    assert world.run.run.pid_of("api") == before
+    assert world.run.pid_of("api") == before
     assert (await client.request("GET", "/api/v1/me")).status == 200

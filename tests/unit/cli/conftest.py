@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway_cli.local.config import LocalConfig, Ports
-
-ROOT = Path(__file__).resolve().parents[3]
+from gateway_cli.local.config import LocalConfig
+from tests.servers.control_plane import ROOT, free_ports
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> LocalConfig:
     """A run of this checkout in a folder of its own."""
-    return LocalConfig(root=ROOT, directory=tmp_path / "local", ports=Ports.free())
+    return LocalConfig(root=ROOT, directory=tmp_path / "local", ports=free_ports())

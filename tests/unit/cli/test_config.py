@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gateway_cli.local.config import PORT_NAMES, Ports, check_ports
-from gateway_cli.local.errors import LocalRunError, PortBusyError
+from gateway_cli.local.config import PORT_NAMES, LocalRunError, Ports, check_ports
+from tests.servers.control_plane import free_ports
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def test_variable_without_a_port_is_refused(text: str) -> None:
 
 
 def test_a_busy_port_names_port_process_and_way_out(taken: int) -> None:
-    ports = replace(Ports.free(), redis=taken)
-    with pytest.raises(PortBusyError) as caught:
+    ports = replace(free_ports(), redis=taken)
+    with pytest.raises(LocalRunError) as caught:
         check_ports(ports, PORT_NAMES)
     text = str(caught.value)
     assert f"port {taken}, wanted by redis" in text
@@ -57,10 +57,10 @@ def test_a_busy_port_names_port_process_and_way_out(taken: int) -> None:
 
 
 def test_a_busy_port_of_a_process_that_is_not_started_does_not_matter(taken: int) -> None:
-    check_ports(replace(Ports.free(), redis=taken), ["etcd", "api"])
+    check_ports(replace(free_ports(), redis=taken), ["etcd", "api"])
 
 
 def test_two_processes_on_one_port_are_refused() -> None:
-    free = Ports.free()
-    with pytest.raises(PortBusyError, match="both media and api"):
+    free = free_ports()
+    with pytest.raises(LocalRunError, match="both media and api"):
         check_ports(replace(free, api=free.media), ["media", "api"])

@@ -8,8 +8,7 @@ from pathlib import Path
 import jmespath
 import pytest
 
-from gateway_cli.local.config import MODEL, SERVICE, LocalConfig
-from gateway_cli.local.errors import LocalRunError
+from gateway_cli.local.config import MODEL, SERVICE, LocalConfig, LocalRunError
 from gateway_cli.local.state import (
     KEYS,
     Credentials,

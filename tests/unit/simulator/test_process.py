@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from gateway_cli.local.config import Ports
+from tests.servers.control_plane import free_ports
 
 BODY = json.dumps({"model": "q4", "prompt": "a cat", "client_reference": "ref"})
 HEADERS = {"Authorization": "Bearer t"}
@@ -53,7 +53,7 @@ class Process:
 
 def free_port() -> int:
     """Outside of the range that clients get theirs from: nobody takes it over a restart."""
-    return Ports.free().simulator
+    return free_ports().simulator
 
 
 def start(port, state_dir=None):
