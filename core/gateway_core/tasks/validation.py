@@ -21,7 +21,9 @@ _BRACKETED = re.compile(r"\[[^\[\]]*\](:[0-9]*)?")
 """An IPv6 host with or without a port; `urlsplit` accepts any text around the brackets."""
 
 
-_LARGE_NUMBER = re.compile(rb"[0-9]{309}|[0-9.][eE]\+?[0-9]{3}")
+# without the look-behind the effort is quadratic in the length of shorter numbers; two searches
+# take a third of the time of one with both
+_LARGE_NUMBERS = (re.compile(rb"(?<![0-9])[0-9]{309}"), re.compile(rb"[0-9.][eE]\+?[0-9]{3}"))
 _UP_TO_LARGE_NUMBER = re.compile(
     rb"""(?sx)
     ( (?: [^"0-9]++                                    # whitespace, punctuation, literals, signs
@@ -64,7 +66,7 @@ def _parse(raw: bytes) -> Any:
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError:
-        if len(raw) > _MOST_BYTES_BOUNDED or not _LARGE_NUMBER.search(raw):
+        if len(raw) > _MOST_BYTES_BOUNDED or not any(n.search(raw) for n in _LARGE_NUMBERS):
             raise
         return orjson.loads(_UP_TO_LARGE_NUMBER.sub(_bound, raw, _MOST_LARGE_NUMBERS))
 
