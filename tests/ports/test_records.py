@@ -14,7 +14,13 @@ from gateway_core.api.crd import KINDS
 from gateway_core.api.ids import API_VERSION
 from gateway_core.api.resource import Object, Resource
 from gateway_core.kube.client import KubernetesClient, WatchEvent
-from gateway_core.kube.errors import AlreadyExists, ObjectNotFound, RequestRejected, WriteConflict
+from gateway_core.kube.errors import (
+    AlreadyExists,
+    NoSpaceLeft,
+    ObjectNotFound,
+    RequestRejected,
+    WriteConflict,
+)
 from tests.fakes.kubernetes import FakeKubernetes
 from tests.servers.control_plane import ControlPlane
 
@@ -443,6 +449,33 @@ class TestKubernetesAlone:
         async with control_plane.kube() as kube:
             with pytest.raises(RequestRejected, match=r"metadata\.name must be `task-`"):
                 await kube.create(TASKS, {**make_task(), "metadata": {"name": "job-1"}})
+
+    @pytest.mark.parametrize("is_counted", [False, True])
+    async def test_create_beyond_a_resource_quota_finds_no_space(
+        self, control_plane: ControlPlane, is_counted: bool
+    ) -> None:
+        """Also until the quota's controller has counted what exists."""
+        namespace, refusals = f"quota-{secrets.token_hex(4)}", list[str]()
+        control_plane.kubectl("create", "namespace", namespace)
+        count = {f"count/{TASKS}.{API_VERSION.partition('/')[0]}": "0"}
+        async with KubernetesClient(
+            control_plane.connection, namespace, note_full=lambda: refusals.append("full")
+        ) as kube:
+            body = {"metadata": {"name": "none"}, "spec": {"hard": count}}
+            quota = await kube.call_core("POST", "resourcequotas", body=body)
+            # no controller runs here
+            path = f"/api/v1/namespaces/{namespace}/resourcequotas/none/status"
+            status = {"hard": count, "used": count if is_counted else {}}
+            await kube.call("PUT", path, body={**quota, "status": status})
+
+            async def create_until_refused() -> None:
+                # admission notices the quota by a watch
+                while True:
+                    await kube.create(TASKS, make_task())
+
+            with pytest.raises(NoSpaceLeft, match="quota: none"):
+                await asyncio.wait_for(create_until_refused(), 20)
+        assert refusals == ["full"]
 
     @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
     async def test_selectable_fields_select(

@@ -1,11 +1,14 @@
 """Errors of calls to the Kubernetes API, named after its reasons."""
 
+import re
 from typing import NoReturn
 
 import orjson
 
 _NO_SPACE = "database space exceeded"
 """Part of etcd's answer to every write beyond its quota; nothing was written then."""
+_QUOTA = re.compile(r"\b(exceeded quota|status unknown for quota): ")
+"""Part of the API server's answer to a create that a ResourceQuota forbids."""
 
 
 class KubernetesError(Exception):
@@ -41,8 +44,11 @@ class KubernetesUnavailable(KubernetesError):
     """The API was not reached, or rejected the call for load; nothing was written."""
 
 
-class EtcdFull(KubernetesUnavailable):
-    """etcd has no space left; nothing was written. Reads and most deletes still work."""
+class NoSpaceLeft(KubernetesUnavailable):
+    """etcd has no space left, or a ResourceQuota none for the kind; nothing was written.
+
+    Reads and most deletes still work.
+    """
 
 
 class WriteOutcomeUnknown(KubernetesError):
@@ -70,13 +76,13 @@ def raise_for_status(status: int, raw: bytes, *, writes: bool) -> NoReturn:
         case 410:
             kind = VersionExpired
         case 403:
-            kind = RequestForbidden
+            kind = NoSpaceLeft if _QUOTA.search(message) else RequestForbidden
         case 400 | 405 | 413 | 415 | 422:
             kind = RequestRejected
         case 401 | 429:
             kind = KubernetesUnavailable
         case 500 if _NO_SPACE in message:
-            kind = EtcdFull
+            kind = NoSpaceLeft
         case _:
             # a proxy or a leader change may answer 5xx after the write was applied
             kind = WriteOutcomeUnknown if writes else KubernetesUnavailable

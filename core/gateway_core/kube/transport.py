@@ -15,8 +15,8 @@ from gateway_core.api.resource import Object
 from gateway_core.kube.clock import follow_clock
 from gateway_core.kube.connection import Connection
 from gateway_core.kube.errors import (
-    EtcdFull,
     KubernetesUnavailable,
+    NoSpaceLeft,
     WriteOutcomeUnknown,
     raise_for_status,
 )
@@ -43,7 +43,7 @@ class Transport:
     """An asynchronous context manager with one HTTP session; one for each event loop.
 
     A call, including its retries after 429, takes at most `call_seconds`. `note_full` is called
-    for each write that etcd rejects for lack of space.
+    for each write that is rejected for lack of space.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Transport:
             if status != 429 or time.monotonic() + pause > deadline:
                 try:
                     raise_for_status(status, raw, writes=writes)
-                except EtcdFull:
+                except NoSpaceLeft:
                     self._note_full()
                     raise
             await asyncio.sleep(pause)

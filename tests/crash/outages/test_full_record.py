@@ -20,7 +20,7 @@ from gateway_core.api.task import GatewayTask
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import load_kubeconfig
-from gateway_core.kube.errors import EtcdFull
+from gateway_core.kube.errors import NoSpaceLeft
 from tests.crash.history import wait_settled
 from tests.servers.tenants import make_key, wait_status
 from tests.servers.world import Answer, Client, World, wait_for
@@ -63,7 +63,7 @@ class Etcd:
         return int((await self.call("maintenance/status"))["dbSize"])
 
     async def fill(self, size: int) -> None:
-        """Puts objects of others into the database until it has so many bytes. EtcdFull."""
+        """Puts objects of others into the database until it has so many bytes. NoSpaceLeft."""
         while await self.size() < size:
             await self.put_filler()
 
@@ -211,7 +211,7 @@ async def test_full_etcd_stops_intake_and_running_work_ends_once_it_has_space(
         kube, http = etcd.kube, etcd.http
         file = (await client.request("GET", "/v1/files")).body
         before = await count_objects(kube)
-        with pytest.raises(EtcdFull):
+        with pytest.raises(NoSpaceLeft):
             await etcd.fill(2 * QUOTA)
 
         for _ in range(3):

@@ -7,7 +7,7 @@ import pytest
 
 from gateway_core.admission.intake import FULL_SECONDS, LOOK_SECONDS, TRUSTED_SECONDS, Intake
 from gateway_core.api.errors import Unavailable
-from gateway_core.kube.errors import EtcdFull
+from gateway_core.kube.errors import NoSpaceLeft
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.intake import FakeIntakeStop
 from tests.fakes.kubernetes import Fault
@@ -124,7 +124,7 @@ async def test_reads_cancels_and_revocations_go_on() -> None:
 
 async def test_task_that_the_record_refuses_is_503_and_holds_nothing() -> None:
     gateway = Gateway()
-    gateway.kube.order_faults("create", *[Fault(EtcdFull("no space")) for _ in range(20)])
+    gateway.kube.order_faults("create", *[Fault(NoSpaceLeft("no space")) for _ in range(20)])
     before: Any = (await gateway.get("/api/v1/me/balance")).json
     answer = await gateway.create()
     check_refusal("/api/v1/sim/reference_to_video", answer)

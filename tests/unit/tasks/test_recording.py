@@ -131,7 +131,7 @@ async def test_a_refusal_after_an_answer_that_was_lost_is_504_and_the_hold_stays
         nonlocal asked
         asked += 1
         if asked > 1:
-            raise RequestRejected("exceeded quota")
+            raise RequestRejected("a webhook's own quota")
         if applied:
             await create(plural, obj)
         raise WriteOutcomeUnknown("cut")
