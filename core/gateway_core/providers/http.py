@@ -1,6 +1,5 @@
 """Upstream provider called over HTTP as its resource declares (`GatewayProvider`, type http)."""
 
-import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -17,6 +16,7 @@ from gateway_core.providers.http_answers import (
     Answer,
     ErrorReader,
     JobFinder,
+    evaluate,
     find_question_error,
     find_submission_error,
     parse_retry_after,
@@ -26,12 +26,14 @@ from gateway_core.providers.http_answers import (
     read_word,
 )
 from gateway_core.providers.http_calls import (
+    SLOT_SECONDS,
     Call,
     CallPlan,
     Connections,
     compile_calls,
     decode_credential,
     fill_headers,
+    make_slots,
     read_body,
 )
 from gateway_core.providers.outputs import OutputRules, OutputSource
@@ -54,7 +56,6 @@ from gateway_core.providers.upstream import (
 _MAX_ANSWER = 1024 * 1024
 _SUBMIT_MARGIN = 10
 """Seconds after the time-out in which a request may still be on its way to the provider."""
-_TURN_SECONDS = 10.0
 _CUT = "The connection to the provider broke off or timed out."
 
 
@@ -94,11 +95,11 @@ class HttpUpstream(Upstream):
         self._outputs = OutputSource(
             rules, self._connections, fill_headers(http.output_headers, secret)
         )
-        self._turns = asyncio.Semaphore(limit)
+        self._slots = make_slots(limit)
         self.max_output_bytes = http.max_output_bytes
         self.can_cancel = http.cancel is not None
         self.can_find = http.lookup is not None
-        self.submit_seconds = _TURN_SECONDS + http.request_timeout_seconds + _SUBMIT_MARGIN
+        self.submit_seconds = SLOT_SECONDS + http.request_timeout_seconds + _SUBMIT_MARGIN
         if http.lookup:
             self.submit_seconds += http.lookup.visible_after_seconds
         self.resubmits_unknown = spec.on_unknown_submission == "Resubmit"
@@ -133,7 +134,7 @@ class HttpUpstream(Upstream):
             raise UpstreamRejected(self._explain(answer))
         if problem:
             raise problem
-        return read_job_id(_evaluate(self._job_id, answer.parse()))
+        return read_job_id(evaluate(self._job_id, answer.parse()))
 
     async def find(self, reference: str) -> str | None:
         """The id of the job submitted under `reference`, None if the provider has none.
@@ -153,7 +154,7 @@ class HttpUpstream(Upstream):
         values = {"jobId": job_id}
         answer = await self._ask(self._plans.poll, values)
         document = answer.parse()
-        word = read_word(_evaluate(self._state, document))
+        word = read_word(evaluate(self._state, document))
         state = self._words.get(word, JobState.RUNNING)
         if state is JobState.SUCCEEDED:
             return await self._report_success(values, document)
@@ -185,11 +186,11 @@ class HttpUpstream(Upstream):
     async def _report_success(self, values: Mapping[str, str], document: Any) -> JobReport:
         if self._plans.result:
             if self._result_id:
-                found = read_job_id(_evaluate(self._result_id, document))
+                found = read_job_id(evaluate(self._result_id, document))
                 values = {**values, "resultId": found}
             document = (await self._ask(self._plans.result, values)).parse()
-        outputs = read_outputs(_evaluate(self._output_urls, document))
-        seconds = _evaluate(self._seconds, document) if self._seconds else None
+        outputs = read_outputs(evaluate(self._output_urls, document))
+        seconds = evaluate(self._seconds, document) if self._seconds else None
         return JobReport(JobState.SUCCEEDED, outputs, read_seconds(seconds))
 
     async def _ask(self, plan: CallPlan, values: Mapping[str, str]) -> Answer:
@@ -215,35 +216,22 @@ class HttpUpstream(Upstream):
 
     async def _send(self, call: Call, session: aiohttp.ClientSession) -> Answer:
         """The whole response. UpstreamBusy where the call was certainly not sent, else Unclear."""
-        await self._wait_for_slot()
-        try:
-            async with session.request(
-                call.method,
-                call.url,
-                data=call.body,
-                headers={"accept": "application/json", **call.headers},
-                allow_redirects=False,
-            ) as response:
-                body = await read_body(response, _MAX_ANSWER)
-                wait = parse_retry_after(response.headers.get("Retry-After"), CLOCK.time())
-                return Answer(response.status, body, wait)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise UpstreamBusy("The provider could not be reached.") from error
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise UpstreamUnclear(_CUT) from error
-        finally:
-            self._turns.release()
-
-    async def _wait_for_slot(self) -> None:
-        """Wait for a slot outside the call's time-out: a call never sent is never unclear."""
-        if not self._turns.locked():
-            await self._turns.acquire()
-            return
-        try:
-            async with asyncio.timeout(_TURN_SECONDS):
-                await self._turns.acquire()
-        except TimeoutError as error:
-            raise UpstreamBusy("Too many calls to the provider are under way.") from error
+        async with self._slots.take(None):
+            try:
+                async with session.request(
+                    call.method,
+                    call.url,
+                    data=call.body,
+                    headers={"accept": "application/json", **call.headers},
+                    allow_redirects=False,
+                ) as response:
+                    body = await read_body(response, _MAX_ANSWER)
+                    wait = parse_retry_after(response.headers.get("Retry-After"), CLOCK.time())
+                    return Answer(response.status, body, wait)
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+                raise UpstreamBusy("The provider could not be reached.") from error
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                raise UpstreamUnclear(_CUT) from error
 
     def _explain(self, answer: Answer) -> str:
         """Why the provider rejected the input, redacted."""
@@ -259,15 +247,6 @@ class HttpUpstream(Upstream):
         except ExpressionError:
             raw = None
         return self._cleaner.clean(raw, fallback, *ids)
-
-
-def _evaluate(expression: Expression, document: Any) -> Any:
-    try:
-        return expression.evaluate(document)
-    except ExpressionError as error:
-        raise UpstreamUnclear(
-            "The provider's answer has another shape than it declares."
-        ) from error
 
 
 def _compile(text: str | None) -> Expression | None:

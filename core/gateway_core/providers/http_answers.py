@@ -291,28 +291,29 @@ class JobFinder:
         about this one alone.
         """
         if self._jobs is None:
-            job_id = _evaluate(self._job_id, document)
+            job_id = evaluate(self._job_id, document)
             if job_id is None:
                 return None
             if not self._is_meant(document, reference):
                 raise UpstreamUnclear("The provider answered about another job.")
             return read_job_id(job_id)
-        jobs = _evaluate(self._jobs, document)
+        jobs = evaluate(self._jobs, document)
         if jobs is None:
             return None
         if not isinstance(jobs, list):
             raise UpstreamUnclear(_SHAPE)
         for job in jobs:
-            job_id = _evaluate(self._job_id, job)
+            job_id = evaluate(self._job_id, job)
             if job_id is not None and self._is_meant(job, reference):
                 return read_job_id(job_id)
         return None
 
     def _is_meant(self, document: Any, reference: str) -> bool:
-        return self._reference is None or _evaluate(self._reference, document) == reference
+        return self._reference is None or evaluate(self._reference, document) == reference
 
 
-def _evaluate(expression: Expression, document: Any) -> Any:
+def evaluate(expression: Expression, document: Any) -> Any:
+    """The expression's result for a response. UpstreamUnclear for one of another shape."""
     try:
         return expression.evaluate(document)
     except ExpressionError as error:

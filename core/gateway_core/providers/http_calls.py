@@ -10,6 +10,7 @@ import orjson
 from yarl import URL
 
 from gateway_core.api.provider import Header, HttpProvider
+from gateway_core.concurrency import FairSemaphore
 from gateway_core.egress.addresses import DECLARED, AddressPolicy
 from gateway_core.egress.connector import guarded_connector
 from gateway_core.providers.checks import JOB, LOOKUP, RESULT, SUBMIT_PATH, Request
@@ -103,6 +104,23 @@ def decode_credential(credential: bytes | str | None) -> str | None:
         except UnicodeDecodeError:
             raise ValueError("the credential is not UTF-8 text") from None
     return credential.strip() or None if credential else None
+
+
+SLOT_SECONDS = 10.0
+"""How long a call waits for one of its provider's slots."""
+
+
+def make_slots(limit: int) -> FairSemaphore:
+    """Slots of a provider's calls, in the order of the calls.
+
+    `take` raises UpstreamBusy where none is free in time. The wait is outside the call's time-out:
+    a call that was never sent is never unclear.
+    """
+    return FairSemaphore(limit, alone=limit, seconds=SLOT_SECONDS, error=_too_many)
+
+
+def _too_many() -> UpstreamBusy:
+    return UpstreamBusy("Too many calls to the provider are under way.")
 
 
 _CONNECT_SECONDS = 10.0

@@ -22,6 +22,7 @@ from gateway_core.providers.http_answers import (
 from gateway_core.providers.http_calls import (
     decode_credential,
     fill_headers,
+    make_slots,
     open_session,
     read_body,
 )
@@ -42,7 +43,6 @@ from gateway_core.providers.upstream import (
 )
 
 _CONNECT_SECONDS = 10.0
-_TURN_SECONDS = 10.0
 _IDLE_SECONDS = 4.0
 """Lifetime of an idle connection: common servers close theirs after 5 s, which would break a call
 just being sent."""
@@ -86,7 +86,7 @@ class OpenAIUpstream(ModerationUpstream):
         )
         self._limit = spec.max_concurrent_requests
         self._timeout = float(openai.request_timeout_seconds)
-        self._turns = asyncio.Semaphore(self._limit)
+        self._slots = make_slots(self._limit)
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
@@ -130,23 +130,20 @@ class OpenAIUpstream(ModerationUpstream):
             await self._session.close()
 
     async def _send(self, body: bytes, headers: Mapping[str, str], most: int) -> Answer:
-        await self._wait_for_slot()
-        try:
-            async with self._open().post(
-                self._url, data=body, headers=headers, allow_redirects=False
-            ) as response:
-                wait = parse_retry_after(response.headers.get("Retry-After"), CLOCK.time())
-                return Answer(response.status, await read_body(response, most), wait)
-        except aiohttp.ConnectionTimeoutError as error:
-            raise UpstreamBusy("The provider could not be reached in time.") from error
-        except aiohttp.ClientConnectorError as error:
-            raise UpstreamBusy("The provider could not be reached.") from error
-        except TimeoutError as error:
-            raise UpstreamTimedOut("The provider did not answer in time.") from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise UpstreamUnclear(_CUT) from error
-        finally:
-            self._turns.release()
+        async with self._slots.take(None):
+            try:
+                async with self._open().post(
+                    self._url, data=body, headers=headers, allow_redirects=False
+                ) as response:
+                    wait = parse_retry_after(response.headers.get("Retry-After"), CLOCK.time())
+                    return Answer(response.status, await read_body(response, most), wait)
+            # both mean that the call was not sent
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+                raise UpstreamBusy("The provider could not be reached.") from error
+            except TimeoutError as error:
+                raise UpstreamTimedOut("The provider did not answer in time.") from error
+            except (aiohttp.ClientError, OSError, ValueError) as error:
+                raise UpstreamUnclear(_CUT) from error
 
     def _open(self) -> aiohttp.ClientSession:
         if self._closed:
@@ -160,17 +157,6 @@ class OpenAIUpstream(ModerationUpstream):
             )
             self._session = open_session(connector, timeout)
         return self._session
-
-    async def _wait_for_slot(self) -> None:
-        """Wait for a slot outside the call's time-out: a call never sent is never unclear."""
-        if not self._turns.locked():
-            await self._turns.acquire()
-            return
-        try:
-            async with asyncio.timeout(_TURN_SECONDS):
-                await self._turns.acquire()
-        except TimeoutError as error:
-            raise UpstreamBusy("Too many calls to the provider are under way.") from error
 
     def _explain(self, answer: Answer, upstream_model: str) -> str:
         """Why the provider rejected the input, redacted."""

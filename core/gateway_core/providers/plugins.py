@@ -1,12 +1,17 @@
-"""Providers driven by code of another package, found by its entry point."""
+"""Providers driven by code of another package, found by its entry point.
+
+The code runs on the operator's event loop, so it must not block. The gateway bounds the time of its
+calls and checks what they return and raise.
+"""
 
 import asyncio
+import re
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -20,14 +25,7 @@ from gateway_core.providers.http_answers import (
     read_seconds,
     read_wait,
 )
-from gateway_core.providers.plugin_thread import (
-    Crashed,
-    Isolation,
-    NeverBegun,
-    NeverEnded,
-    count_stuck,
-    read_download,
-)
+from gateway_core.providers.http_calls import SLOT_SECONDS, make_slots
 from gateway_core.providers.redaction import MessageCleaner
 from gateway_core.providers.upstream import (
     GROUP,
@@ -78,17 +76,16 @@ def read_traits(adapter: Upstream) -> Traits:
     return traits
 
 
-PATIENCE_SECONDS = 5.0
 START_SECONDS = 10.0
 CALL_SECONDS = 60.0
+STALL_SECONDS = 60.0
+"""Longest wait for the next bytes of an output."""
 CLOSE_SECONDS = 5.0
-_TURN_SECONDS = 10.0
 _SUBMIT_MARGIN = 10.0
 """Seconds after the limit in which a request may still be on its way to the provider."""
 _MOST_OUTPUTS, _MOST_REFERENCE = 16, 2048
 _MOST_TEXT = 500
-_MOST_STUCK = 8
-"""Abandoned threads of a type that are still blocked; with so many no other is started."""
+_KIND = re.compile(r"video/[a-z0-9.+-]{1,100}|application/octet-stream")
 _ERRORS = (
     UpstreamRejected,
     UpstreamBusy,
@@ -103,7 +100,7 @@ _log = structlog.get_logger(__name__)
 
 
 class CodeUpstream(Upstream):
-    """Upstream by an adapter of another package, on a thread of its own."""
+    """Upstream by an adapter of another package."""
 
     def __init__(
         self, spec: ProviderSpec, credential: bytes | str | None, policy: AddressPolicy
@@ -117,39 +114,36 @@ class CodeUpstream(Upstream):
         )
         self._secret = secret
         self._cleaner = MessageCleaner((), [secret] if secret else ())
-        self._turns = asyncio.Semaphore(spec.max_concurrent_requests)
-        self._isolation: Isolation | None = None
+        self._slots = make_slots(spec.max_concurrent_requests)
         self._adapter: Upstream | None = None
         self._submit_limit = 0.0
         self.resubmits_unknown = self._setup.resubmits_unknown
 
-    @property
-    def trouble(self) -> str | None:
-        """Why the provider cannot be used at present: the adapter blocks its thread."""
-        stuck = self._isolation is not None and self._isolation.is_stuck
-        return f"the adapter {self._type} blocks its thread" if stuck else None
-
     async def start(self) -> None:
         """Load and start the adapter. ValueError, AdapterMissing, AdapterFailed."""
+        # on a thread: to look through the installed packages, and to import one, reads files
         entry = await asyncio.to_thread(_find_entry, self._type)
-        name = f"adapter {self._type}"
-        if (stuck := count_stuck(name)) >= _MOST_STUCK:
-            raise AdapterFailed(f"the adapter {self._type} still blocks {stuck} threads")
-        self._isolation = Isolation(name, PATIENCE_SECONDS)
         try:
-            self._adapter, traits = await self._isolation.run(
-                lambda: _load(entry, self._setup), START_SECONDS
-            )
-        except (NeverBegun, NeverEnded, Crashed) as error:
-            await self._isolation.stop()
-            self._explain_start(error)
+            async with asyncio.timeout(START_SECONDS):
+                factory = await asyncio.to_thread(entry.load)
+                adapter: Upstream = factory(self._setup)
+                await adapter.start()
+            traits = read_traits(adapter)
+        except ValueError as error:
+            raise ValueError(self._hide(f"config: {error}")) from None
+        except AdapterFailed as error:
+            raise AdapterFailed(self._hide(str(error))) from None
+        except TimeoutError:
+            text = f"the adapter {self._type} did not start within {START_SECONDS:g} s"
+            raise AdapterFailed(text) from None
+        except Exception as error:  # foreign code may raise anything
+            raise AdapterFailed(f"the adapter {self._type} raised {_describe(error)}") from None
+        self._adapter = adapter
         self.guarantee = traits.guarantee
         self.can_cancel, self.can_find = traits.can_cancel, traits.can_find
         self.max_output_bytes = traits.max_output_bytes
         self._submit_limit = traits.submit_seconds
-        # a call may wait for its slot and for the thread before it begins
-        waits = _TURN_SECONDS + PATIENCE_SECONDS + _SUBMIT_MARGIN
-        self.submit_seconds = traits.submit_seconds + waits
+        self.submit_seconds = traits.submit_seconds + SLOT_SECONDS + _SUBMIT_MARGIN
         self.poll_interval, self.notified_interval = traits.poll_interval, traits.notified_interval
 
     async def submit(self, job: JobInput) -> str:
@@ -172,68 +166,78 @@ class CodeUpstream(Upstream):
     @asynccontextmanager
     async def fetch(self, url: str) -> AsyncIterator[Download]:
         """Open an output for reading. OutputRejected, UpstreamGone, Busy, Unclear."""
-        adapter, isolation = self._get()
-        try:
-            async with read_download(isolation, lambda: adapter.fetch(url)) as download:
-                yield download
-        except Crashed as error:
-            self._explain(error)
+        adapter = self._get()
+        async with AsyncExitStack() as stack:
+            # the errors of opening and reading alone: those of the reader pass as they are
+            with self._translate():
+                async with asyncio.timeout(STALL_SECONDS):
+                    download = await stack.enter_async_context(adapter.fetch(url))
+                kind, chunks = download.content_type, aiter(download.chunks)
+            if not isinstance(kind, str) or not _KIND.fullmatch(kind):
+                raise UpstreamUnclear("The output is not a video.")
+            yield Download(kind, self._read(chunks))
 
     async def close(self) -> None:
-        """Close the adapter and end its thread."""
-        isolation, adapter = self._isolation, self._adapter
-        self._adapter = None
-        if isolation is None or adapter is None:
+        """Close the adapter."""
+        adapter, self._adapter = self._adapter, None
+        if adapter is None:
             return
         try:
-            await isolation.run(adapter.close, CLOSE_SECONDS)
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await adapter.close()
         except Exception as error:
             _log.warning("adapter not closed", type=self._type, error=type(error).__name__)
-        await isolation.stop()
 
-    def _get(self) -> tuple[Upstream, Isolation]:
-        if self._adapter is None or self._isolation is None:
+    def _get(self) -> Upstream:
+        if self._adapter is None:
             raise UpstreamBusy("The provider is being reconfigured.")
-        return self._adapter, self._isolation
+        return self._adapter
 
     async def _call(self, work: Callable[[Upstream], Awaitable[T]], seconds: float) -> T:
-        try:
-            async with asyncio.timeout(_TURN_SECONDS):
-                await self._turns.acquire()
-        except TimeoutError as error:
-            raise UpstreamBusy("Too many calls to the provider are under way.") from error
-        try:
-            adapter, isolation = self._get()
-            return await isolation.run(lambda: work(adapter), seconds)
-        except (NeverBegun, NeverEnded, Crashed) as error:
-            self._explain(error)
-        finally:
-            self._turns.release()
+        async with self._slots.take(None):
+            adapter = self._get()
+            with self._translate():
+                async with asyncio.timeout(seconds):
+                    return await work(adapter)
 
-    def _explain(self, error: Exception) -> NoReturn:
-        """Raise the UpstreamError that `error` stands for, its text redacted."""
-        told = error.__cause__
-        if isinstance(told, UpstreamError) and type(told) in _ERRORS:
-            text = self._cleaner.clean(told.message, REFUSED)
-            raise type(told)(text, retry_after=read_wait(told.retry_after)) from None
-        if isinstance(error, NeverBegun):
-            raise UpstreamBusy("The provider's adapter is busy.", retry_after=PATIENCE_SECONDS)
-        if isinstance(error, NeverEnded):
-            raise UpstreamUnclear("The provider's adapter did not answer in time.")
-        _log.warning("adapter failed", type=self._type, error=_describe(told))
-        raise UpstreamUnclear("The provider's adapter failed.")
+    async def _read(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        read = 0
+        while True:
+            with self._translate():
+                async with asyncio.timeout(STALL_SECONDS):
+                    piece = await anext(chunks, None)
+            if piece is None:
+                break
+            if not isinstance(piece, bytes):
+                raise UpstreamUnclear("The output is not made of bytes.")
+            read += len(piece)
+            yield piece
+        if not read:
+            raise UpstreamUnclear("The output is empty.")
 
-    def _explain_start(self, error: Exception) -> NoReturn:
-        """Raise ValueError or AdapterFailed, without the credential."""
-        told = error.__cause__ if isinstance(error, Crashed) else error
-        if isinstance(told, ValueError):
-            raise ValueError(self._hide(f"config: {told}")) from None  # noqa: TRY004 - foreign
-        if isinstance(told, AdapterFailed):
-            raise AdapterFailed(self._hide(str(told))) from None
-        if isinstance(told, NeverBegun | NeverEnded):
-            text = f"the adapter {self._type} did not start within {START_SECONDS:g} s"
-            raise AdapterFailed(text) from None
-        raise AdapterFailed(f"the adapter {self._type} raised {_describe(told)}") from None
+    @contextmanager
+    def _translate(self) -> Iterator[None]:
+        """Raise the UpstreamError that an exception of the adapter stands for, its text redacted.
+
+        Any other exception leaves unknown whether the call took effect: UpstreamUnclear.
+        """
+        try:
+            yield
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # a future that the adapter awaited was cancelled, not this call
+            raise UpstreamUnclear("The provider's adapter failed.") from None
+        except TimeoutError:
+            raise UpstreamUnclear("The provider's adapter did not answer in time.") from None
+        except Exception as error:
+            kind = next((kind for kind in _ERRORS if isinstance(error, kind)), None)
+            if kind is None or not isinstance(error, UpstreamError):
+                _log.warning("adapter failed", type=self._type, error=_describe(error))
+                raise UpstreamUnclear("The provider's adapter failed.") from None
+            text = self._cleaner.clean(error.message, REFUSED)
+            raise kind(text, retry_after=read_wait(error.retry_after)) from None
 
     def _hide(self, text: str) -> str:
         return (text.replace(self._secret, "[removed]") if self._secret else text)[:_MOST_TEXT]
@@ -266,18 +270,11 @@ def _find_entry(name: str) -> metadata.EntryPoint:
     return entries[0]
 
 
-def _describe(error: BaseException | None) -> str:
+def _describe(error: Exception) -> str:
     """Type and line of an exception: its text may contain a credential."""
-    frames = traceback.extract_tb(error.__traceback__) if error else []
+    frames = traceback.extract_tb(error.__traceback__)
     where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return type(error).__name__ + where
-
-
-async def _load(entry: metadata.EntryPoint, setup: AdapterSetup) -> tuple[Upstream, Traits]:
-    """Import the package and start its adapter; all of it foreign code."""
-    adapter: Upstream = entry.load()(setup)
-    await adapter.start()
-    return adapter, read_traits(adapter)
 
 
 def _read_references(values: Any) -> tuple[str, ...]:

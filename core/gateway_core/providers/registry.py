@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 
@@ -58,24 +58,7 @@ LONGEST_START_PAUSE = 300.0
 _log = structlog.get_logger(__name__)
 
 
-class Usable(Protocol):
-    """Interface that all adapters share."""
-
-    @property
-    def trouble(self) -> str | None:
-        """Why the provider cannot be used at present, for an admin; None where it can."""
-        ...
-
-    async def start(self) -> None:
-        """Called once; raises as `Upstream.start`."""
-        ...
-
-    async def close(self) -> None:
-        """Close connections."""
-        ...
-
-
-U = TypeVar("U", bound=Usable)
+U = TypeVar("U", bound=Upstream | ModerationUpstream)
 
 
 def check_declaration(spec: ProviderSpec) -> Problem | None:
@@ -131,18 +114,13 @@ class Providers(Generic[U]):
         Raises KubernetesUnavailable where its Secret cannot be read now.
         """
         entry = await self._refresh(name)
-        if entry is None or entry.upstream is None or entry.upstream.trouble is not None:
-            return None
-        return entry.upstream
+        return None if entry is None else entry.upstream
 
     async def check(self, name: str) -> Problem | None:
         """Why the provider is unusable; None where it is usable."""
         entry = await self._refresh(name)
         if entry is None:
             return Problem(Reason.PROVIDER_NOT_FOUND, f"no GatewayProvider is called {name}")
-        trouble = entry.upstream.trouble if entry.upstream is not None else None
-        if entry.problem is None and trouble is not None:
-            return Problem(Reason.ADAPTER_FAILED, trouble)
         return entry.problem
 
     async def close(self) -> None:

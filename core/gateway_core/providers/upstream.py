@@ -114,11 +114,6 @@ class Upstream(Protocol):
     poll_interval: tuple[float, float] = (1.0, 15.0)  # least and most seconds between polls
     notified_interval: float | None = None  # the same for jobs with a notify_url, if declared
 
-    @property
-    def trouble(self) -> str | None:
-        """Why the provider cannot be used at present, for an admin; None where it can."""
-        return None
-
     async def start(self) -> None:
         """Called once, before any other call.
 
@@ -161,8 +156,11 @@ GROUP = "model_gateway.upstreams"
 
 @dataclass(frozen=True, slots=True)
 class AdapterSetup:
-    """Arguments of an adapter's factory.
+    """Argument of an adapter's factory, which returns the `Upstream` of one resource.
 
+    The factory does no I/O before `start`. It raises ValueError where config or credential are
+    invalid; an admin reads the text, which says what to correct, in the `Ready` condition. Its
+    `Upstream` runs on the operator's event loop: blocking calls belong on threads of its own.
     `config` is `spec.config`, `credential` the Secret's value without surrounding white space, None
     where the resource names none. `addresses` is the policy for outputs. The gateway enforces
     `maxConcurrentRequests` itself.
@@ -172,19 +170,6 @@ class AdapterSetup:
     credential: str | None
     resubmits_unknown: bool
     addresses: AddressPolicy
-
-
-class AdapterFactory(Protocol):
-    """Factory of the adapter of one resource."""
-
-    def __call__(self, setup: AdapterSetup) -> Upstream:
-        """The adapter; no I/O happens before its `start`.
-
-        Raises:
-            ValueError: config or credential are invalid; an admin reads the text, which says what
-                to correct, in the resource's `Ready` condition.
-        """
-        ...
 
 
 class AdapterMissing(Exception):
@@ -197,11 +182,6 @@ class AdapterFailed(Exception):
 
 class ModerationUpstream(Protocol):
     """One provider as its resource declares it. Values here are the defaults of adapters."""
-
-    @property
-    def trouble(self) -> str | None:
-        """Why the provider cannot be used at present, for an admin; None where it can."""
-        return None
 
     @property
     def limit(self) -> int:

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gateway_core.api.provider import ProviderSpec
 from gateway_core.egress.addresses import AddressPolicy
-from gateway_core.providers import http
+from gateway_core.providers import http_calls
 from gateway_core.providers.http import HttpUpstream
 from gateway_core.providers.registry import build_upstream
 from gateway_core.providers.upstream import (
@@ -273,17 +273,17 @@ async def test_waiting_for_a_turn_is_no_time_out(
     provider.answers({"job": {"id": "a"}})
     upstream = connect(spec)
     for _ in range(2):
-        await upstream._turns.acquire()
+        await upstream._slots.acquire(None)
     waiting = asyncio.create_task(upstream.submit(JOB))
     await asyncio.wait([waiting], timeout=2.3)
     assert not waiting.done()
     assert provider.seen == []
     for _ in range(2):
-        upstream._turns.release()
+        upstream._slots.release(None)
     assert await waiting == "a"
 
 
-async def test_a_call_that_gets_no_turn_is_busy(
+async def test_a_call_that_gets_no_slot_is_busy(
     provider: Any, document: Document, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrived, go_on = asyncio.Event(), asyncio.Event()
@@ -296,8 +296,8 @@ async def test_a_call_that_gets_no_turn_is_busy(
     spec = document(provider.url)
     spec["maxConcurrentRequests"] = 1
     provider.answers(hang)
+    monkeypatch.setattr(http_calls, "SLOT_SECONDS", 0.05)
     upstream = connect(spec)
-    monkeypatch.setattr(http, "_TURN_SECONDS", 0.05)
     first = asyncio.create_task(upstream.submit(JOB))
     await arrived.wait()
     with pytest.raises(UpstreamBusy):
