@@ -73,9 +73,9 @@ from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.files.addresses import Sealer, TemporaryAddresses
 from gateway_core.files.fetching import Fetcher
 from gateway_core.files.files import FileRecord, FileRecorder
-from gateway_core.files.parts import PartLedger, UploadParts
+from gateway_core.files.parts import UploadParts
 from gateway_core.files.quota import StorageQuota
-from gateway_core.files.quota_counters import Pool, StorageLedger
+from gateway_core.files.quota_counters import PartLedger, Pool, StorageLedger
 from gateway_core.files.uploads import UploadOutcomes
 from gateway_core.kube.api_health import ApiHealth
 from gateway_core.kube.client import KubernetesClient

@@ -38,7 +38,7 @@ from gateway_core.concurrency import Supervisor
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.files.addresses import MediaSigner, Sealer, TemporaryAddresses
 from gateway_core.files.fetching import Fetcher
-from gateway_core.files.redis_counters import RedisParts, RedisStorage
+from gateway_core.files.quota_counters import PartLedger, StorageLedger
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import NoCluster as NoCluster
 from gateway_core.kube.connection import find_connection
@@ -88,9 +88,9 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         )
         stack.push_async_callback(counters.close)
         redis_url, gateway = settings.redis_url, settings.namespace
-        storage = RedisStorage(redis_url, namespace=gateway, note=process.note_round_trip)
+        storage = StorageLedger(redis_url, namespace=gateway, note=process.note_round_trip)
         stack.push_async_callback(storage.close)
-        parts = RedisParts(redis_url, namespace=gateway, note=process.note_round_trip)
+        parts = PartLedger(redis_url, namespace=gateway, note=process.note_round_trip)
         stack.push_async_callback(parts.close)
         intake_stop = IntakeStop(redis_url, namespace=gateway, note=process.note_round_trip)
         stack.push_async_callback(intake_stop.close)

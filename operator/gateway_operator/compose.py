@@ -24,7 +24,7 @@ from gateway_core.concurrency import Supervisor
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.files.addresses import MediaSigner
 from gateway_core.files.files import FileRecorder
-from gateway_core.files.redis_counters import RedisStorage
+from gateway_core.files.quota_counters import StorageLedger
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.connection import Connection, find_connection
@@ -109,7 +109,7 @@ async def run_operator(
         note, namespace = process.note_round_trip, settings.namespace
         counters = RedisCounters(settings.redis_url, namespace=namespace, note=note)
         stack.push_async_callback(counters.close)
-        ledger = RedisStorage(settings.redis_url, namespace=namespace, note=note)
+        ledger = StorageLedger(settings.redis_url, namespace=namespace, note=note)
         stack.push_async_callback(ledger.close)
         intake_stop = IntakeStop(settings.redis_url, namespace=namespace)
         stack.push_async_callback(intake_stop.close)

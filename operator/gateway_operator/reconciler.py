@@ -22,7 +22,6 @@ from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from gateway_core.api.resource import Object, Resource
 from gateway_core.concurrency import back_off
-from gateway_core.files.quota_counters import StorageStale, StorageUnavailable
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import (
     KubernetesError,
@@ -41,8 +40,6 @@ EXPECTED = (
     StoreUnavailable,
     CountersUnavailable,
     CountersStale,
-    StorageUnavailable,
-    StorageStale,
 )
 """Of systems that are away, and races; all other exceptions are logged with their traceback."""
 

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from gateway_core.concurrency import Supervisor
-from gateway_core.files.quota_counters import StorageUnavailable
 from gateway_core.kube.errors import KubernetesError
 from gateway_core.redis.link import CountersUnavailable
 from gateway_core.storage.objects import StoreUnavailable
@@ -14,7 +13,7 @@ from gateway_core.storage.objects import StoreUnavailable
 FIRST_SECONDS = 5.0
 """Before the first run: a process that starts has more urgent work."""
 
-_AWAY = (KubernetesError, StoreUnavailable, StorageUnavailable, CountersUnavailable)
+_AWAY = (KubernetesError, StoreUnavailable, CountersUnavailable)
 
 
 @dataclass(frozen=True, slots=True)

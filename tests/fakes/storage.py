@@ -4,8 +4,8 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gateway_core.files.parts import PartCaps, PartsStale
-from gateway_core.files.quota_counters import Claim, Pool, StorageStale, StorageUnavailable, Used
+from gateway_core.files.quota_counters import Claim, PartCaps, Pool, Used
+from gateway_core.redis.link import CountersStale, CountersUnavailable
 
 REBUILD_SECONDS = 30.0
 
@@ -179,7 +179,7 @@ class FakeStorage:
     def _known(self, account: str, pool: Pool) -> _Pool:
         found = self._find(account, pool)
         if found is None:
-            raise StorageStale(f"rebuild what {account} stores")
+            raise CountersStale(f"rebuild what {account} stores")
         return found
 
     def _find(self, account: str, pool: Pool) -> _Pool | None:
@@ -193,7 +193,7 @@ class FakeStorage:
 
     def _check_away(self) -> None:
         if self.away:
-            raise StorageUnavailable("away")
+            raise CountersUnavailable("away")
 
 
 class FakeParts:
@@ -210,7 +210,7 @@ class FakeParts:
     async def claim(self, account: str, upload: str, part: str, size: int, caps: PartCaps) -> bool:
         parts = self._find(account, upload)
         if parts is None:
-            raise PartsStale(upload)
+            raise CountersStale(upload)
         wanted = {**parts, part: size}
         if len(wanted) > caps.parts or sum(wanted.values()) > caps.bytes:
             return False
@@ -230,5 +230,5 @@ class FakeParts:
 
     def _find(self, account: str, upload: str) -> dict[str, int] | None:
         if self.away:
-            raise StorageUnavailable("away")
+            raise CountersUnavailable("away")
         return self._uploads.get((account, upload))

@@ -9,15 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from gateway_core.files.parts import PartCaps, PartLedger, PartsStale
-from gateway_core.files.quota_counters import (
-    Pool,
-    StorageLedger,
-    StorageStale,
-    StorageUnavailable,
-    Used,
-)
-from gateway_core.files.redis_counters import RedisParts, RedisStorage
+from gateway_core.files.quota_counters import PartCaps, PartLedger, Pool, StorageLedger, Used
+from gateway_core.redis.link import CountersStale, CountersUnavailable
 from tests.fakes.storage import FakeParts, FakeStorage
 from tests.ports.counters_stores import name_account
 from tests.servers.redis_server import RedisServer
@@ -43,7 +36,7 @@ async def stores(request: pytest.FixtureRequest) -> AsyncIterator[Stores]:
         return
     server: RedisServer = request.getfixturevalue("redis_server")
     direct = Redis(port=server.port)
-    storage, counted = RedisStorage(server.url), RedisParts(server.url)
+    storage, counted = StorageLedger(server.url), PartLedger(server.url)
     yield Stores(storage, counted, direct.flushall)
     await storage.close()
     await counted.close()
@@ -103,7 +96,7 @@ class TestClaims:
         other = name_account()
         await rebuild(ledger, other, {"a": 5})
         await ledger.claim(account, POOL, "a", 7, LIMIT)
-        with pytest.raises(StorageStale):
+        with pytest.raises(CountersStale):
             await ledger.read_used(account, "temporary")
         assert (await ledger.read_used(other, POOL)).bytes == 5
 
@@ -151,7 +144,7 @@ class TestRebuild:
             ledger.read_used(account, POOL),
             ledger.list_claims(account, POOL, 0),
         ):
-            with pytest.raises(StorageStale):
+            with pytest.raises(CountersStale):
                 await refused
         await rebuild(ledger, account, {"a": 5})
         assert await list_members(ledger, account) == {"a": 5}
@@ -175,7 +168,7 @@ class TestRebuild:
         assert token is not None
         stores.lose()
         assert not await ledger.finish_rebuild(account, POOL, token, {"a": 5})
-        with pytest.raises(StorageStale):
+        with pytest.raises(CountersStale):
             await ledger.read_used(account, POOL)
 
     async def test_lapsed_or_lost_rebuild_cannot_be_renewed(
@@ -279,7 +272,7 @@ class TestParts:
 
     async def test_caps_are_met_to_the_byte_and_a_part_counts_once(self, stores: Stores) -> None:
         parts, name = stores.parts, name_account()
-        with pytest.raises(PartsStale):
+        with pytest.raises(CountersStale):
             await parts.claim(name, "u", "a", 1, self.CAPS)
         await parts.establish(name, "u", {"a": 60})
         assert not await parts.claim(name, "u", "b", 41, self.CAPS)
@@ -304,12 +297,12 @@ class TestParts:
         parts, name = stores.parts, name_account()
         await parts.establish(name, "u", {})
         await parts.forget(name, "u")
-        with pytest.raises(PartsStale):
+        with pytest.raises(CountersStale):
             await parts.claim(name, "u", "a", 1, self.CAPS)
         await parts.establish(name, "u", {})
         stores.lose()
         await parts.release(name, "u", "a")
-        with pytest.raises(PartsStale):
+        with pytest.raises(CountersStale):
             await parts.claim(name, "u", "a", 1, self.CAPS)
 
 
@@ -336,7 +329,7 @@ async def test_redis_and_the_fake_answer_alike(
     redis_server: RedisServer, steps: list[Step]
 ) -> None:
     """The fake is a model of what the scripts do, told steps in any order."""
-    account, real, fake = name_account(), RedisStorage(redis_server.url), FakeStorage()
+    account, real, fake = name_account(), StorageLedger(redis_server.url), FakeStorage()
     tokens: list[str | None] = [None, None]
 
     async def take(index: int, ledger: StorageLedger, step: Step) -> object:
@@ -363,11 +356,11 @@ async def test_redis_and_the_fake_answer_alike(
                 members = {name: size, "other": 3}
                 token = tokens[index] or "none"
                 return await ledger.finish_rebuild(account, POOL, token, members)
-        except StorageStale:
+        except CountersStale:
             return "stale"
         try:
             return await ledger.read_used(account, POOL), await list_members(ledger, account)
-        except StorageStale:
+        except CountersStale:
             return "stale"
 
     try:
@@ -381,7 +374,7 @@ class TestFaults:
     async def test_a_rebuild_lives_thirty_seconds_from_its_last_renewal(
         self, redis_server: RedisServer
     ) -> None:
-        name, ledger = name_account(), RedisStorage(redis_server.url)
+        name, ledger = name_account(), StorageLedger(redis_server.url)
         token = await ledger.begin_rebuild(name, POOL)
         assert token is not None
         key = f"gw:{{default/{name}}}:stored:{POOL}:rebuild"
@@ -395,7 +388,7 @@ class TestFaults:
         await ledger.close()
 
     async def test_parts_are_kept_for_minutes_only(self, redis_server: RedisServer) -> None:
-        name, parts = name_account(), RedisParts(redis_server.url)
+        name, parts = name_account(), PartLedger(redis_server.url)
         caps = PartCaps(3, 100)
         with Redis(port=redis_server.port) as direct:
             await parts.establish(name, "u", {})
@@ -408,20 +401,20 @@ class TestFaults:
     async def test_a_part_that_is_evicted_shows_as_a_loss_of_all(
         self, redis_server: RedisServer
     ) -> None:
-        name, ledger = name_account(), RedisStorage(redis_server.url)
+        name, ledger = name_account(), StorageLedger(redis_server.url)
         with Redis(port=redis_server.port) as direct:
             for key in ("", ":members"):
                 token = await ledger.begin_rebuild(name, POOL)
                 assert token is not None
                 assert await ledger.finish_rebuild(name, POOL, token, {"a": 1})
                 assert direct.delete(f"gw:{{default/{name}}}:stored:files{key}") == 1
-                with pytest.raises(StorageStale):
+                with pytest.raises(CountersStale):
                     await ledger.claim(name, POOL, "b", 1, LIMIT)
         await ledger.close()
 
     async def test_an_old_snapshot_passes_for_nothing(self) -> None:
         with RedisServer() as server:
-            ledger, parts = RedisStorage(server.url), RedisParts(server.url)
+            ledger, parts = StorageLedger(server.url), PartLedger(server.url)
             await rebuild(ledger, "demo", {"a": 1})
             await ledger.establish_versions("demo", 7)
             await parts.establish("demo", "u", {})
@@ -431,9 +424,9 @@ class TestFaults:
             with Redis(port=server.port) as direct:
                 direct.save()
             await asyncio.to_thread(server.restart)
-            with pytest.raises(StorageStale):
+            with pytest.raises(CountersStale):
                 await ledger.read_used("demo", POOL)
-            with pytest.raises(PartsStale):
+            with pytest.raises(CountersStale):
                 await parts.claim("demo", "u", "a", 1, PartCaps(3, 100))
             assert await ledger.read_version("demo") is None
             assert not await ledger.finish_rebuild("demo", POOL, token, {})
@@ -444,10 +437,10 @@ class TestFaults:
     async def test_refused_connection_is_unavailable(self) -> None:
         with RedisServer() as server:
             url = server.url
-        ledger, parts = RedisStorage(url), RedisParts(url)
-        with pytest.raises(StorageUnavailable):
+        ledger, parts = StorageLedger(url), PartLedger(url)
+        with pytest.raises(CountersUnavailable):
             await ledger.claim("demo", POOL, "a", 1, LIMIT)
-        with pytest.raises(StorageUnavailable):
+        with pytest.raises(CountersUnavailable):
             await parts.forget("demo", "u")
         await ledger.close()
         await parts.close()

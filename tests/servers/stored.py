@@ -33,11 +33,11 @@ from gateway_core.api.resource import (
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.files import NewFile, build_file
 from gateway_core.files.quota import rebuild_pool
-from gateway_core.files.quota_counters import StorageStale
-from gateway_core.files.redis_counters import RedisStorage
+from gateway_core.files.quota_counters import StorageLedger
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import load_kubeconfig
 from gateway_core.kube.secrets import load_key
+from gateway_core.redis.link import CountersStale
 from gateway_core.storage.directory import DirectoryStore
 from gateway_core.storage.objects import ObjectStore
 from tests.servers.world import World
@@ -68,7 +68,7 @@ class Stored:
         )
         self.store = self._given or self._open_directory()
         url = f"redis://127.0.0.1:{config.ports.redis}/0"
-        self.ledger = RedisStorage(url, namespace=config.namespace)
+        self.ledger = StorageLedger(url, namespace=config.namespace)
         self._stack.push_async_callback(self.ledger.close)
         return self
 
@@ -88,7 +88,7 @@ class Stored:
         """Counts bytes for a member."""
         try:
             assert await self.ledger.claim(self.account, "files", name, size, LIMIT)
-        except StorageStale:
+        except CountersStale:
             await self.rebuild()
             assert await self.ledger.claim(self.account, "files", name, size, LIMIT)
 
@@ -96,7 +96,7 @@ class Stored:
         """What the ledger counts for the account."""
         try:
             return (await self.ledger.read_used(self.account, "files")).bytes
-        except StorageStale:
+        except CountersStale:
             await self.rebuild()
             return (await self.ledger.read_used(self.account, "files")).bytes
 

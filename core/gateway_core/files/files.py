@@ -21,7 +21,7 @@ from gateway_core.api.ids import (
     shard_of,
 )
 from gateway_core.api.resource import Object, ObjectRef, skeleton
-from gateway_core.files.quota_counters import StorageLedger, StorageUnavailable
+from gateway_core.files.quota_counters import StorageLedger
 from gateway_core.kube.client import Created, KubernetesClient
 from gateway_core.kube.errors import (
     AlreadyExists,
@@ -31,6 +31,7 @@ from gateway_core.kube.errors import (
     WriteOutcomeUnknown,
 )
 from gateway_core.kube.retries import retry_write
+from gateway_core.redis.link import CountersUnavailable
 
 USER_DATA_BYTES = 52_428_800
 DIRECT_BATCH_BYTES = 95_000_000
@@ -270,7 +271,7 @@ class FileRecorder:
         for pause in _NOTE_PAUSES:
             try:
                 await self._ledger.note_version(account, int(version))
-            except StorageUnavailable:
+            except CountersUnavailable:
                 await asyncio.sleep(pause)
             else:
                 return

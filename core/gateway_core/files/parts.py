@@ -5,8 +5,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakValueDictionary
 
 import orjson
@@ -18,53 +17,15 @@ from gateway_core.api.resource import Object, part_key, receipt_key, upload_fold
 from gateway_core.api.upload import MOST_PARTS, PartRef
 from gateway_core.concurrency import FairSemaphore, map_bounded
 from gateway_core.failpoints import NO_FAILPOINTS, Failpoints
-from gateway_core.files.quota_counters import StorageStale, StorageUnavailable
+from gateway_core.files.quota_counters import PartCaps, PartLedger
 from gateway_core.files.uploads import MOST_PART_BYTES, count_room
+from gateway_core.redis.link import CountersStale, CountersUnavailable
 from gateway_core.storage.objects import (
     ObjectMissing,
     ObjectStore,
     ObjectTooLarge,
     StoreUnavailable,
 )
-
-
-class PartsStale(StorageStale):
-    """The counts of the Upload's parts are lost and have to be established; nothing was changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartCaps:
-    """The most parts of an Upload, and their most bytes in total."""
-
-    parts: int
-    bytes: int
-
-
-class PartLedger(Protocol):
-    """Counts of parts and bytes by GatewayUpload, kept for ten minutes after the last change.
-
-    Every method is atomic and raises StorageUnavailable.
-    """
-
-    async def claim(self, account: str, upload: str, part: str, size: int, caps: PartCaps) -> bool:
-        """Set the bytes of `part`; False, without a change, beyond a cap. PartsStale."""
-        ...
-
-    async def release(self, account: str, upload: str, part: str) -> None:
-        """Free the bytes of a part that was not stored, if any."""
-        ...
-
-    async def establish(self, account: str, upload: str, parts: Mapping[str, int]) -> None:
-        """Set the counts from a listing, `parts` (id -> bytes).
-
-        Claims made meanwhile stay, where another process established the counts first.
-        """
-        ...
-
-    async def forget(self, account: str, upload: str) -> None:
-        """Drop the counts of an Upload that has ended."""
-        ...
-
 
 MOST_AT_ONCE = 2
 WAIT_SECONDS = 120.0
@@ -158,7 +119,7 @@ class UploadParts:
         Raises:
             InvalidRequest: `empty_part`, or `too_many_part_bytes` beyond the Upload's caps.
             TooLarge: it has more than 64 MiB.
-            StorageUnavailable, StoreUnavailable: nothing is known to be stored.
+            CountersUnavailable, StoreUnavailable: nothing is known to be stored.
             Exceptions of `source`.
         """
         part_id = self._mint.mint_random(PART_PREFIX, _whose(obj)[0])
@@ -177,7 +138,7 @@ class UploadParts:
         try:
             await self._store.delete_many(keys)
             await self._ledger.release(account, upload, part_id)
-        except (StoreUnavailable, StorageUnavailable) as error:
+        except (StoreUnavailable, CountersUnavailable) as error:
             _log.warning("a part could not be taken back", upload=upload, error=str(error))
 
     async def weigh(self, obj: Object, part_ids: Sequence[str]) -> list[PartRef]:
@@ -237,7 +198,7 @@ class UploadParts:
         caps = PartCaps(parts=MOST_PARTS, bytes=count_room(obj))
         try:
             taken = await self._ledger.claim(account, upload, part_id, size, caps)
-        except PartsStale:
+        except CountersStale:
             listed = await self._list_parts(account, upload)
             await self._ledger.establish(account, upload, listed)
             taken = await self._ledger.claim(account, upload, part_id, size, caps)

@@ -18,16 +18,11 @@ from gateway_core.api.file import GatewayFile
 from gateway_core.api.resource import Object
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.concurrency import SingleFlight
-from gateway_core.files.quota_counters import (
-    Pool,
-    StorageLedger,
-    StorageStale,
-    StorageUnavailable,
-    Used,
-)
+from gateway_core.files.quota_counters import Pool, StorageLedger, Used
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesError, VersionExpired
 from gateway_core.kube.lists import list_all
+from gateway_core.redis.link import CountersStale, CountersUnavailable
 
 WAIT_SECONDS = 5.0
 """How long a caller waits for the rebuild of a pool."""
@@ -79,9 +74,9 @@ class StorageQuota:
             try:
                 if await self._ledger.claim(account, pool, member, size, limit, most):
                     return
-            except StorageStale:
+            except CountersStale:
                 await self._wait_for(account, pool, deadline)
-            except StorageUnavailable as error:
+            except CountersUnavailable as error:
                 raise _refuse(account, error) from error
             else:
                 # the reason for the message is read afterwards, and may be gone by then
@@ -100,9 +95,9 @@ class StorageQuota:
         while True:
             try:
                 return await self._ledger.read_used(account, pool)
-            except StorageStale:
+            except CountersStale:
                 await self._wait_for(account, pool, deadline)
-            except StorageUnavailable as error:
+            except CountersUnavailable as error:
                 raise _refuse(account, error) from error
 
     async def confirm(self, account: str, pool: Pool, member: str, size: int, limit: int) -> None:
@@ -113,7 +108,7 @@ class StorageQuota:
         try:
             if not await self._ledger.confirm(account, pool, member, size, limit):
                 raise StorageFull
-        except StorageUnavailable as error:
+        except CountersUnavailable as error:
             # a rebuild finds the object, which exists by now
             _log.warning("a claim was not confirmed", account=account, error=str(error))
 
@@ -121,14 +116,14 @@ class StorageQuota:
         """Free a claim without an object; where that fails, the operator does so later."""
         try:
             await self._ledger.release(account, pool, member)
-        except StorageUnavailable as error:
+        except CountersUnavailable as error:
             _log.warning("a claim was not released", account=account, error=str(error))
 
     async def move(self, account: str, pool: Pool, member: str, to: str) -> None:
         """Rename a claim; where that fails, the operator does so later."""
         try:
             await self._ledger.move(account, pool, member, to)
-        except StorageUnavailable as error:
+        except CountersUnavailable as error:
             _log.warning("a claim was not moved", account=account, error=str(error))
 
     def _find_reached(self, pool: Pool, used: Used) -> int | None:
@@ -140,7 +135,7 @@ class StorageQuota:
         """The pool's most members if that is why it refused a claim, as far as known."""
         try:
             return self._find_reached(pool, await self._ledger.read_used(account, pool))
-        except (StorageStale, StorageUnavailable):
+        except (CountersStale, CountersUnavailable):
             return None
 
     async def _wait_for(self, account: str, pool: Pool, deadline: float) -> None:
@@ -148,7 +143,7 @@ class StorageQuota:
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 await self._running.run((account, pool), partial(self._run, account, pool))
-        except (TimeoutError, KubernetesError, StorageUnavailable) as error:
+        except (TimeoutError, KubernetesError, CountersUnavailable) as error:
             raise _refuse(account, error) from error
 
     async def _run(self, account: str, pool: Pool) -> None:
@@ -182,7 +177,7 @@ async def rebuild_pool(
         return False
     except BaseException:
         # a process that cannot list the objects must not block one that can
-        with suppress(StorageUnavailable):
+        with suppress(CountersUnavailable):
             await ledger.abandon_rebuild(account, pool, token)
         raise
     return await ledger.finish_rebuild(account, pool, token, members)

@@ -20,9 +20,10 @@ from gateway_core.api.ids import read_order
 from gateway_core.api.resource import TEMPORARY_FOLDER, is_put
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.addresses import PUT_SECONDS, TICKET_SECONDS
-from gateway_core.files.quota_counters import Claim, Pool, StorageStale
+from gateway_core.files.quota_counters import Claim, Pool
 from gateway_core.files.uploads import is_settled, read_member
 from gateway_core.kube.informer import Cache
+from gateway_core.redis.link import CountersStale
 from gateway_core.storage.content import read_owner
 from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.files.storage import FileStorage, Inventory, take_inventory
@@ -72,7 +73,7 @@ class QuotaCheck:
                 members = expected.get((account, pool), {})
                 try:
                     repaired += await self._compare(inventory, account, pool, members)
-                except StorageStale:
+                except CountersStale:
                     # it is rebuilt from the record, so there is nothing to compare
                     continue
         return repaired

@@ -16,11 +16,12 @@ from gateway_core.api.resource import Object
 from gateway_core.api.times import parse_time
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.files import find_expiry
-from gateway_core.files.quota_counters import Pool, StorageLedger, StorageStale, StorageUnavailable
+from gateway_core.files.quota_counters import Pool, StorageLedger
 from gateway_core.files.uploads import is_settled, read_expiry, read_member
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import ObjectNotFound
 from gateway_core.kube.lists import list_pages
+from gateway_core.redis.link import CountersStale, CountersUnavailable
 from gateway_core.storage.content import list_keys, pool_of
 from gateway_core.storage.objects import ObjectStore
 from gateway_operator.context import Context
@@ -173,14 +174,14 @@ class FileStorage:
         """Free what `member` holds; if the ledger is away, the next quota check does."""
         try:
             await self.ledger.release(account, pool, member)
-        except (StorageUnavailable, StorageStale) as error:
+        except (CountersUnavailable, CountersStale) as error:
             _log.info("storage not released now", member=member, error=type(error).__name__)
 
     async def move(self, account: str, member: str, to: str) -> None:
         """Make a reservation the File's; if the ledger is away, the next quota check does."""
         try:
             await self.ledger.move(account, "files", member, to)
-        except (StorageUnavailable, StorageStale) as error:
+        except (CountersUnavailable, CountersStale) as error:
             _log.info("reservation not moved now", member=member, error=type(error).__name__)
 
     async def find_kept(self, upload: str, *, closing: str | None = None) -> frozenset[str]:

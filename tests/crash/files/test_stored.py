@@ -12,7 +12,7 @@ import pytest
 
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.upload import GatewayUpload
-from gateway_core.files.quota_counters import StorageStale, StorageUnavailable
+from gateway_core.redis.link import CountersStale, CountersUnavailable
 from tests.crash.shares import share
 from tests.servers.stored import Stored
 from tests.servers.tenants import open_tenant, wait_known
@@ -82,7 +82,7 @@ async def check(stored: Stored, expected: dict[str, bytes]) -> None:
     async def is_counted() -> bool:
         try:
             return await stored.read_used() == sum(map(len, expected.values()))
-        except (StorageUnavailable, StorageStale):
+        except (CountersUnavailable, CountersStale):
             # the operator makes it anew from the record at the same time
             return False
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gateway_core.files.quota_counters import StorageStale
+from gateway_core.redis.link import CountersStale
 from tests.unit.apiserver.gateway import Answer, Gateway, call
 
 BOUNDARY = "b0undary"
@@ -93,5 +93,5 @@ class Cabinet:
         """Bytes that are claimed."""
         try:
             return (await self.gateway.storage.read_used(account, "files")).bytes
-        except StorageStale:
+        except CountersStale:
             return 0

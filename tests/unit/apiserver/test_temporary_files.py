@@ -18,7 +18,7 @@ from gateway_core.files.addresses import (
     TemporaryAddresses,
 )
 from gateway_core.files.files import USER_DATA_BYTES
-from gateway_core.files.quota_counters import StorageUnavailable
+from gateway_core.redis.link import CountersUnavailable
 from tests.unit.apiserver.gateway import ID_KEY, Answer, Gateway, call
 
 PATH = "/api/v1/files"
@@ -433,7 +433,7 @@ class TestPrepared:
             if calls == 2:
                 both.set()
                 await made.wait()
-                raise StorageUnavailable("away")
+                raise CountersUnavailable("away")
             await both.wait()
             return await claim(*args)
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from gateway_core.api.ids import id_to_name
 from gateway_core.files.quota import rebuild_pool
-from gateway_core.files.quota_counters import StorageStale
+from gateway_core.redis.link import CountersStale
 from tests.crash.shares import IS_WHOLE
 from tests.fakes.storage import REBUILD_SECONDS
 from tests.unit.apiserver.gateway import Answer
@@ -441,7 +441,7 @@ class Uploading(RuleBasedStateMachine):
         while True:
             try:
                 claims = await self.storage.list_claims("demo", "files", 0)
-            except StorageStale:
+            except CountersStale:
                 await rebuild_pool(self.kube, self.storage, "demo", "files")
             else:
                 return {claim.member: claim.bytes for claim in claims}

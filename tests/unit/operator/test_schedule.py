@@ -6,7 +6,6 @@ from itertools import chain, repeat
 import pytest
 from structlog.testing import capture_logs
 
-from gateway_core.files.quota_counters import StorageUnavailable
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.redis.link import CountersUnavailable
 from gateway_core.storage.objects import StoreUnavailable
@@ -19,7 +18,6 @@ from tests.fakes.clock import in_virtual_time
     [
         (KubernetesUnavailable("away"), ("step failed", "warning")),
         (StoreUnavailable("away"), ("step failed", "warning")),
-        (StorageUnavailable("away"), ("step failed", "warning")),
         (CountersUnavailable("away"), ("step failed", "warning")),
         (KeyError("odd"), ("unexpected failure", "error")),
     ],

@@ -18,11 +18,12 @@ from gateway_core.api.ids import FILE_PREFIX, IdMint, Ownership, read_order
 from gateway_core.api.resource import Object
 from gateway_core.concurrency import WaitLimit
 from gateway_core.files.files import FileRecord, read_file
-from gateway_core.files.quota_counters import StorageLedger, StorageUnavailable
+from gateway_core.files.quota_counters import StorageLedger
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesError, ObjectNotFound, VersionExpired
 from gateway_core.kube.informer import Informer
+from gateway_core.redis.link import CountersUnavailable
 
 READ_SECONDS = 5.0
 LIST_SECONDS = 10.0
@@ -100,7 +101,7 @@ class FileFinder:
         """Whether the table has, soon enough, all that any process has told of."""
         try:
             version = await self._ledger.read_version(account)
-        except StorageUnavailable:
+        except CountersUnavailable:
             return False
         if version is None or not self._table.synced:
             return False
@@ -144,7 +145,7 @@ class FileFinder:
         """
         # If it cannot be stored, the next list reads the Kubernetes API as well. If versions are
         # known, this one belongs to no file of the account, and lists would wait for it forever.
-        with suppress(StorageUnavailable):
+        with suppress(CountersUnavailable):
             if await self._ledger.read_version(account) is None:
                 await self._ledger.establish_versions(account, int(version))
 

@@ -24,9 +24,9 @@ from gateway_core.admission.admission import Access
 from gateway_core.api.errors import Conflict, InvalidRequest, NotFound, TooLarge, Unavailable
 from gateway_core.files.files import render_file
 from gateway_core.files.parts import UploadParts
-from gateway_core.files.quota_counters import StorageStale, StorageUnavailable
 from gateway_core.files.uploads import MOST_PART_BYTES, render_part, render_upload
 from gateway_core.kube.clock import CLOCK
+from gateway_core.redis.link import CountersStale, CountersUnavailable
 from gateway_core.storage.limits import StreamLimiter
 from gateway_core.storage.objects import StoreUnavailable
 
@@ -171,7 +171,7 @@ def _answering() -> Iterator[None]:
     """Goes around what the stores do, which may be away."""
     try:
         yield
-    except (StoreUnavailable, StorageUnavailable, StorageStale) as error:
+    except (StoreUnavailable, CountersUnavailable, CountersStale) as error:
         _log.warning("an upload's parts cannot be stored or read", error=str(error))
         raise Unavailable("Parts cannot be stored or read now.", retry_after=1) from error
 
