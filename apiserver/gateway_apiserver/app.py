@@ -67,8 +67,9 @@ from gateway_core.api.key import GatewayKey
 from gateway_core.api.model import GatewayModel
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.task import GatewayTask
-from gateway_core.billing.counters import Counters, FreeRate
+from gateway_core.billing.counters import FreeRate
 from gateway_core.billing.ledger import Rebuilder
+from gateway_core.billing.redis_counters import Counters
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.files.addresses import Sealer, TemporaryAddresses
 from gateway_core.files.fetching import Fetcher

@@ -32,7 +32,7 @@ from gateway_core.api.task import GatewayTask
 from gateway_core.billing.journal import name_process
 from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
-from gateway_core.billing.redis_counters import RedisCounters
+from gateway_core.billing.redis_counters import Counters
 from gateway_core.billing.reservations import CallReservations
 from gateway_core.concurrency import Supervisor
 from gateway_core.egress.addresses import AddressPolicy
@@ -83,7 +83,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         supervisor = Supervisor(process.count_failure)
         supervisor.watch_event_loop()
         tracer = await stack.enter_async_context(open_tracer("api"))
-        counters = RedisCounters(
+        counters = Counters(
             settings.redis_url, namespace=settings.namespace, note=process.note_round_trip
         )
         stack.push_async_callback(counters.close)

@@ -18,7 +18,7 @@ from gateway_core.api.provider import GatewayProvider, ProviderSpec
 from gateway_core.api.task import GatewayTask
 from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
-from gateway_core.billing.redis_counters import RedisCounters
+from gateway_core.billing.redis_counters import Counters
 from gateway_core.callbacks.client import CallbackSender
 from gateway_core.concurrency import Supervisor
 from gateway_core.egress.addresses import AddressPolicy
@@ -107,7 +107,7 @@ async def run_operator(
         supervisor = Supervisor(process.count_failure)
         supervisor.watch_event_loop()
         note, namespace = process.note_round_trip, settings.namespace
-        counters = RedisCounters(settings.redis_url, namespace=namespace, note=note)
+        counters = Counters(settings.redis_url, namespace=namespace, note=note)
         stack.push_async_callback(counters.close)
         ledger = StorageLedger(settings.redis_url, namespace=namespace, note=note)
         stack.push_async_callback(ledger.close)

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from gateway_core.api.limits import list_subjects
 from gateway_core.billing.counters import Budget
-from gateway_core.billing.redis_counters import RedisCounters
+from gateway_core.billing.redis_counters import Counters
 from tests.servers.world import list_tasks, wait_for
 
 SWEEPER_SECONDS = 200
@@ -115,7 +115,7 @@ def sum_subjects(tasks):
 @asynccontextmanager
 async def open_counters(world):
     """The counters of the world's Redis."""
-    counters = RedisCounters(
+    counters = Counters(
         f"redis://127.0.0.1:{world.config.ports.redis}/0", namespace=world.config.namespace
     )
     try:

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from redis import Redis
 
-from gateway_core.billing.counters import Counters, Ledger
-from gateway_core.billing.redis_counters import RedisCounters
+from gateway_core.billing.counters import Ledger
+from gateway_core.billing.redis_counters import Counters
 from tests.fakes.counters import FakeCounters
 from tests.servers.redis_server import RedisServer
 
@@ -72,7 +72,7 @@ class RedisStore:
 
     def __init__(self, server: RedisServer) -> None:
         self._now = START
-        self.counters = RedisCounters(server.url, clock=lambda: self._now)
+        self.counters = Counters(server.url, clock=lambda: self._now)
         self.direct = Redis(port=server.port, decode_responses=True)
 
     @property

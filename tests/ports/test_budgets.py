@@ -14,11 +14,11 @@ from gateway_core.billing.counters import (
     AdmissionCall,
     Budget,
     BudgetState,
-    Counters,
     Hold,
     Ledger,
     Spending,
 )
+from gateway_core.billing.redis_counters import Counters
 from gateway_core.billing.windows import Buckets, find_reset, sum_window
 from gateway_core.redis.link import CountersStale
 from tests.ports.counters_stores import CountersStore, name_account, rebuild

@@ -9,7 +9,7 @@ from redis import Redis
 from redis.crc import key_slot
 
 from gateway_core.billing.counters import AdmissionCall, Budget, Hold, Ledger
-from gateway_core.billing.redis_counters import RedisCounters
+from gateway_core.billing.redis_counters import Counters
 from gateway_core.billing.windows import Buckets
 from gateway_core.redis.link import CountersStale
 from tests.ports.counters_stores import RedisStore, rebuild
@@ -133,7 +133,7 @@ async def test_a_rebuild_of_which_a_part_was_evicted_is_none(store: RedisStore) 
     direct.hdel("gw:{default/demo}:money", "epoch")
     token = await counters.begin_rebuild(ACCOUNT)
     assert token is not None
-    short = RedisCounters("redis://unused")
+    short = Counters("redis://unused")
     short._link = _Forgetful(counters, direct, token)  # type: ignore[assignment]
     assert not await short.finish_rebuild(ACCOUNT, token, LEDGER)
     assert (await counters.admit(CALL)).stale
@@ -142,7 +142,7 @@ async def test_a_rebuild_of_which_a_part_was_evicted_is_none(store: RedisStore) 
 class _Forgetful:
     """The link of `counters` on which a staged part is evicted before the last step."""
 
-    def __init__(self, counters: RedisCounters, direct: Redis, token: str) -> None:
+    def __init__(self, counters: Counters, direct: Redis, token: str) -> None:
         self._link, self._direct = counters._link, direct
         self._lost = f"gw:{{default/{ACCOUNT}}}:spent:{token}:{POOL}"
 

@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 
 from gateway_core.billing.counters import AdmissionCall, Hold, Ledger
-from gateway_core.billing.redis_counters import RedisCounters
+from gateway_core.billing.redis_counters import Counters
 from gateway_core.redis import batches, link
 from gateway_core.redis.link import (
     COMMAND_SECONDS,
@@ -35,13 +35,13 @@ def server() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-async def counters(server: RedisServer) -> AsyncIterator[RedisCounters]:
-    made = RedisCounters(server.url)
+async def counters(server: RedisServer) -> AsyncIterator[Counters]:
+    made = Counters(server.url)
     yield made
     await made.close()
 
 
-async def admit_when_back(counters: RedisCounters) -> bool:
+async def admit_when_back(counters: Counters) -> bool:
     """Asks until the store answers; whether it says that money is stale."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
@@ -52,7 +52,7 @@ async def admit_when_back(counters: RedisCounters) -> bool:
 
 
 async def test_after_kill_and_restart_money_is_stale_until_rebuilt(
-    server: RedisServer, counters: RedisCounters
+    server: RedisServer, counters: Counters
 ) -> None:
     await rebuild(counters, ACCOUNT, LEDGER)
     before = await counters.read_spending(ACCOUNT, DAY)
@@ -69,7 +69,7 @@ async def test_after_kill_and_restart_money_is_stale_until_rebuilt(
 
 
 async def test_a_restart_between_two_calls_fails_neither(
-    server: RedisServer, counters: RedisCounters
+    server: RedisServer, counters: Counters
 ) -> None:
     await rebuild(counters, ACCOUNT, LEDGER)
     await asyncio.to_thread(server.restart)
@@ -77,7 +77,7 @@ async def test_a_restart_between_two_calls_fails_neither(
 
 
 async def test_an_old_snapshot_does_not_pass_for_money(
-    server: RedisServer, counters: RedisCounters
+    server: RedisServer, counters: Counters
 ) -> None:
     await rebuild(counters, ACCOUNT, LEDGER)
     token = await counters.begin_rebuild(ACCOUNT)
@@ -94,7 +94,7 @@ async def test_an_old_snapshot_does_not_pass_for_money(
 
 @pytest.mark.parametrize("lost", ["FLUSHALL", "gw:{default/demo}:money", "gw:{default/demo}:holds"])
 async def test_flushed_counters_are_stale(
-    server: RedisServer, counters: RedisCounters, lost: str
+    server: RedisServer, counters: Counters, lost: str
 ) -> None:
     await rebuild(counters, ACCOUNT, LEDGER)
     before = await counters.read_spending(ACCOUNT, DAY)
@@ -118,7 +118,7 @@ async def test_flushed_counters_are_stale(
 
 
 async def test_scripts_that_the_server_forgot_are_sent_again(
-    server: RedisServer, counters: RedisCounters
+    server: RedisServer, counters: Counters
 ) -> None:
     await rebuild(counters, ACCOUNT, LEDGER)
     with Redis(port=server.port) as direct:
@@ -133,11 +133,11 @@ async def test_a_pause_of_this_process_is_not_taken_for_the_servers(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch, connected: bool
 ) -> None:
     """Over the time-outs of the call under way, of connecting, and of those that wait."""
-    counters = RedisCounters(server.url)
+    counters = Counters(server.url)
     await rebuild(counters, ACCOUNT, LEDGER)
     if not connected:
         await counters.close()
-        counters = RedisCounters(server.url)
+        counters = Counters(server.url)
     for module in (link, batches):
         monkeypatch.setattr(module, "COMMAND_SECONDS", 0.3)
     monkeypatch.setattr(link, "CONNECT_SECONDS", 0.2)
@@ -157,7 +157,7 @@ async def test_a_halted_server_is_unavailable_within_the_time_out_and_then_serve
 ) -> None:
     """However many call: what waits for its turn does not wait for a time-out of its own."""
     answered: list[bool] = []
-    counters = RedisCounters(server.url, note=lambda _, ok: answered.append(ok))
+    counters = Counters(server.url, note=lambda _, ok: answered.append(ok))
     await rebuild(counters, ACCOUNT, LEDGER)
     server.stop()
     started = time.monotonic()
@@ -180,7 +180,7 @@ async def test_a_halted_server_is_unavailable_within_the_time_out_and_then_serve
 
 
 async def test_error_of_one_account_differs_from_an_outage(
-    server: RedisServer, counters: RedisCounters
+    server: RedisServer, counters: Counters
 ) -> None:
     broken, other = (AdmissionCall(name, 300, None, None) for name in (ACCOUNT, "other"))
     with Redis(port=server.port) as direct:
@@ -198,7 +198,7 @@ async def test_error_of_one_account_differs_from_an_outage(
 
 
 async def test_a_caller_that_gives_up_harms_no_other(
-    server: RedisServer, counters: RedisCounters
+    server: RedisServer, counters: Counters
 ) -> None:
     await rebuild(counters, ACCOUNT, LEDGER)
 
@@ -221,7 +221,7 @@ async def test_a_caller_that_gives_up_harms_no_other(
 async def test_refused_connection_is_unavailable() -> None:
     with RedisServer() as server:
         url = server.url
-    counters = RedisCounters(url)
+    counters = Counters(url)
     with pytest.raises(CountersUnavailable):
         await counters.admit(CALL)
     with pytest.raises(CountersUnavailable):
@@ -230,7 +230,7 @@ async def test_refused_connection_is_unavailable() -> None:
 
 
 async def test_a_clock_set_back_by_an_hour_does_not_shut_the_door_for_one(
-    server: RedisServer, counters: RedisCounters
+    server: RedisServer, counters: Counters
 ) -> None:
     with Redis(port=server.port) as direct:
         ahead = int((time.time() + 3600) * 1_000_000)
@@ -241,7 +241,7 @@ async def test_a_clock_set_back_by_an_hour_does_not_shut_the_door_for_one(
 
 
 async def test_prepared_connection_knows_every_script(server: RedisServer) -> None:
-    counters = RedisCounters(server.url)
+    counters = Counters(server.url)
     assert await counters.prepare(5)
     with Redis(port=server.port) as direct:
         assert all(direct.script_exists(*(script.sha.decode() for script in SCRIPTS)))
@@ -251,7 +251,7 @@ async def test_prepared_connection_knows_every_script(server: RedisServer) -> No
 
 async def test_preparing_ends_though_nobody_is_there(server: RedisServer) -> None:
     server.kill()
-    counters = RedisCounters(server.url)
+    counters = Counters(server.url)
     began = time.monotonic()
     assert not await counters.prepare(1)
     assert time.monotonic() - began < 5
@@ -260,7 +260,7 @@ async def test_preparing_ends_though_nobody_is_there(server: RedisServer) -> Non
 
 async def test_preparing_waits_for_a_server_that_starts(server: RedisServer) -> None:
     server.kill()
-    counters = RedisCounters(server.url)
+    counters = Counters(server.url)
     preparing = asyncio.create_task(counters.prepare(20))
     await asyncio.sleep(0.5)
     assert not preparing.done()

@@ -25,7 +25,7 @@ from gateway_core.billing.counters import AdmissionCall, Hold
 from gateway_core.billing.journal import CallRecord, name_process
 from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
-from gateway_core.billing.redis_counters import RedisCounters
+from gateway_core.billing.redis_counters import Counters
 from gateway_core.billing.reservations import CallReservations, Rebuild
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import find_connection
@@ -55,7 +55,7 @@ class TellingStore(DirectoryStore):
 
 
 async def admit(
-    counters: RedisCounters, live: CallReservations, rebuild: Rebuild, account: str, hold: Hold
+    counters: Counters, live: CallReservations, rebuild: Rebuild, account: str, hold: Hold
 ) -> bool:
     """Lets a call in as a surface does; False while money cannot be told."""
     try:
@@ -73,7 +73,7 @@ async def admit(
 async def call_always(
     account: str,
     key: str,
-    counters: RedisCounters,
+    counters: Counters,
     live: CallReservations,
     rebuild: Rebuild,
     resting: asyncio.Event,
@@ -119,9 +119,7 @@ async def main(account: str, key: str) -> None:
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     loop.add_signal_handler(signal.SIGUSR1, resting.set)
     store = TellingStore(Path(os.environ["GATEWAY_STORE_DIR"]))
-    counters = RedisCounters(
-        os.environ["GATEWAY_REDIS_URL"], namespace=os.environ["GATEWAY_NAMESPACE"]
-    )
+    counters = Counters(os.environ["GATEWAY_REDIS_URL"], namespace=os.environ["GATEWAY_NAMESPACE"])
     connection = await asyncio.to_thread(find_connection)
     async with KubernetesClient(connection, os.environ["GATEWAY_NAMESPACE"]) as kube:
         rebuild = Rebuilder(kube, JournalStore(store), counters).rebuild

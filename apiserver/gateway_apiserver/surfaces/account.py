@@ -10,7 +10,8 @@ from gateway_core.admission.admission import Access
 from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.money import ceil_cents, floor_cents
-from gateway_core.billing.counters import Counters, Spending
+from gateway_core.billing.counters import Spending
+from gateway_core.billing.redis_counters import Counters
 from gateway_core.kube.clock import CLOCK
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
-from gateway_core.billing.counters import Counters
+from gateway_core.billing.redis_counters import Counters
 from gateway_core.kube.clock import CLOCK
 from gateway_core.redis.link import CountersUnavailable
 

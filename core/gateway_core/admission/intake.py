@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from gateway_core.api.errors import Unavailable
-from gateway_core.redis.link import Command, CountersUnavailable, RedisAdapter, Reply, check_reply
+from gateway_core.redis.link import CountersUnavailable, RedisAdapter
 
 LOOK_SECONDS = 5.0
 TRUSTED_SECONDS = 90.0
@@ -37,14 +37,12 @@ class IntakeStop(RedisAdapter):
 
     async def is_set(self) -> bool:
         """Whether the flag is set."""
-        return bool(await self._run((b"EXISTS", self._key)))
+        [found] = await self._run((b"EXISTS", self._key))
+        return bool(found)
 
     @property
     def _key(self) -> str:
         return f"{self._head.removesuffix('/')}}}:intake-stop"
-
-    async def _run(self, command: Command) -> Reply:
-        return check_reply((await self._link.run([command]))[0])
 
 
 class Intake:

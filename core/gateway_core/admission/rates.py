@@ -24,12 +24,12 @@ from gateway_core.billing.counters import (
     AdmissionAnswer,
     AdmissionCall,
     Budget,
-    Counters,
     FreeRate,
     Hold,
     RateUse,
 )
 from gateway_core.billing.ledger import RebuildLapsed
+from gateway_core.billing.redis_counters import Counters
 from gateway_core.concurrency import SingleFlight
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesError

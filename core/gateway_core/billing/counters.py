@@ -1,16 +1,20 @@
-"""Port of the counters: rates and money in flight, derived, and rebuilt from the objects when lost.
+"""Arguments and results of the counters (`redis_counters`), and how scripts take and return them.
 
 Amounts are micro-dollars.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Literal, Protocol
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Literal
 
 from gateway_core.api.errors import RateState
 from gateway_core.api.limits import Window
-from gateway_core.billing.windows import Buckets
+from gateway_core.api.money import MAX_MICROS
+from gateway_core.billing.windows import DAY, HOUR, MINUTE, Buckets, find_reset, find_span
+from gateway_core.redis.scripts import Argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,106 +144,77 @@ class KeptCalls:
     counted: int
 
 
-class Counters(Protocol):
-    """Rates and holds, shared by all replicas. Every method raises CountersUnavailable.
+KEPT_MINUTES, KEPT_HOURS, KEPT_DAYS = 64, 172, 34
+"""Buckets kept of a subject: a little more than the longest window of each grain."""
+KEPT_DATES = 9
+"""Days whose sum is kept of an account."""
 
-    Amounts below 0 or above 2^53 - 1 raise ValueError. Rates follow the store's clock, windows of
-    spending the caller's, to the minute. Methods marked (stale) raise CountersStale while the
-    account's money has to be rebuilt.
-    """
+_LETTERS = {"minutes": b"m", "hours": b"h", "days": b"d", "total": b"t"}
 
-    async def admit(self, call: AdmissionCall) -> AdmissionAnswer:
-        """Count and hold in one atomic round trip.
 
-        A hold is keyed by its task: taking it again only resets its age, and for a task charged in
-        the last 10 minutes it changes nothing. A hold with another amount or other subjects belongs
-        to another call: `busy`. It is taken in the account and all its subjects, or nowhere: in
-        each budget charged + held + its amount must be within the limit. The rate's window is any
-        trailing 60 s; a call `retry_after` seconds after a rejected one is counted (contract §12).
-        """
-        ...
+def check_micros(micros: int) -> int:
+    """`micros` if Lua counts it exactly (doubles) and it is not negative. ValueError."""
+    if not 0 <= micros <= MAX_MICROS:
+        raise ValueError(f"{micros} is no amount of micro-dollars")
+    return micros
 
-    async def count(self, account: str, rate: FreeRate, limit: int) -> int:
-        """Count one call in a rate of `limit` calls in any trailing 60 s, in one round trip.
 
-        0 where the call was counted, else the whole seconds until a call is; a rejected call counts
-        nowhere. Independent of the account's money.
-        """
-        ...
+def join_subjects(subjects: Sequence[str]) -> str:
+    """Subjects as the scripts take them, with a space before each."""
+    return "".join(f" {subject}" for subject in subjects)
 
-    async def note_used(self, account: str, used: Mapping[str, float]) -> None:
-        """Note when keys were last used: object name -> Unix seconds. The later time stays.
 
-        The 10,000 keys used last are kept, until the account has used none for two days.
-        """
-        ...
+def describe_window(budget: Budget, now: float) -> tuple[Argument, ...]:
+    """The budget's window, its grain, and its first bucket at `now` (Unix seconds)."""
+    return _describe_window(budget, int(now // MINUTE))
 
-    async def read_used(
-        self, account: str, keys: Sequence[str] | None = None
-    ) -> Mapping[str, float]:
-        """When `keys`, or all known keys, were last used; unknown keys are left out."""
-        ...
 
-    async def hold(self, account: str, hold: Hold) -> bool:
-        """Take a hold whatever the balance, once per task; whether it is new. (stale)
+@lru_cache(maxsize=4096)
+def _describe_window(budget: Budget, minute: int) -> tuple[Argument, ...]:
+    window = budget.window or "lifetime"
+    span = find_span(window, datetime.fromtimestamp(minute * MINUTE, UTC))
+    return window, _LETTERS[span.grain], span.first
 
-        The caller has read it from an object: an existing hold with another amount or other
-        subjects is replaced in the account and all pools, keeps its age, and is not new. For a task
-        charged in the last 10 minutes none is taken: of two owners of a task one may be late.
-        """
-        ...
 
-    async def settle(self, account: str, task: str, charged: int, at: datetime) -> bool:
-        """End the task's hold and charge, atomically; False where there is no hold. (stale)
+def describe_budgets(budgets: tuple[Budget, ...], now: float) -> tuple[Argument, ...]:
+    """The arguments of `admit` for all budgets of a call."""
+    return _describe_budgets(budgets, int(now // MINUTE)) if budgets else ()
 
-        The charge counts in the account and in each subject of the hold, in the day, hour and
-        minute of `at` (aware), when the task ended. Idempotent: the hold is the licence to charge,
-        and is used up. With 0 charged it is a release.
-        """
-        ...
 
-    async def keep(self, account: str, process: str, calls: Sequence[str]) -> KeptCalls:
-        """Reset the age of calls' holds, and of the memory of their charges. (stale)
+# all calls of one key in one minute share an entry
+@lru_cache(maxsize=4096)
+def _describe_budgets(budgets: tuple[Budget, ...], minute: int) -> tuple[Argument, ...]:
+    arguments: list[Argument] = []
+    for budget in budgets:
+        arguments += (
+            budget.subject,
+            b"" if budget.requests_per_minute is None else budget.requests_per_minute,
+            b"" if budget.limit is None else budget.limit,
+            *_describe_window(budget, minute),
+        )
+    return tuple(arguments)
 
-        Otherwise the sweeper releases a hold that no object accounts for.
-        """
-        ...
 
-    async def read_budgets(self, account: str, budgets: Sequence[Budget]) -> list[BudgetState]:
-        """States of `budgets` in their order; one without a window is read for a lifetime. (stale)
+def describe_moment(at: datetime, now: float) -> tuple[Argument, ...]:
+    """Date and buckets of a charge at `at` (aware), and the oldest of them to keep at `now`."""
+    moment = at.astimezone(UTC)
+    seconds, oldest = int(moment.timestamp()), moment.date() - timedelta(days=KEPT_DATES)
+    current = int(now)
+    return (
+        moment.date().isoformat(),
+        oldest.isoformat(),
+        seconds // MINUTE,
+        seconds // HOUR,
+        seconds // DAY,
+        current // MINUTE - KEPT_MINUTES,
+        current // HOUR - KEPT_HOURS,
+        current // DAY - KEPT_DAYS,
+    )
 
-        Their limits do not matter here.
-        """
-        ...
 
-    async def read_spending(self, account: str, day: str) -> Spending:
-        """The account's sums. (stale)"""
-        ...
-
-    async def list_holds(self, account: str, min_age_seconds: float) -> list[Hold]:
-        """Holds of at least that age; a rebuilt hold is as old as the rebuild. (stale)"""
-        ...
-
-    async def mark_stale(self, account: str) -> None:
-        """Have the account's money rebuilt before it is used again: a part may be missing."""
-        ...
-
-    async def list_accounts(self) -> list[str]:
-        """Accounts with money in the store, stale or not."""
-        ...
-
-    async def begin_rebuild(self, account: str) -> str | None:
-        """A token to rebuild with; None while another replica has one (for at most 30 s).
-
-        Begin before the objects are read for the ledger: settlements meanwhile are refused as
-        stale, so that none is lost between.
-        """
-        ...
-
-    async def finish_rebuild(self, account: str, token: str, ledger: Ledger) -> bool:
-        """Put the ledger in place atomically; False if the token expired or money is there."""
-        ...
-
-    async def abandon_rebuild(self, account: str, token: str) -> None:
-        """Let another replica begin at once, where the objects could not be read."""
-        ...
+def read_state(budget: Budget, now: float, used: int, held: int, oldest: int) -> BudgetState:
+    """A budget's state from a reply; `oldest` is the number of its oldest bucket, or -1."""
+    oldest_bucket = {oldest: used} if oldest >= 0 else {}
+    buckets = Buckets(minutes=oldest_bucket, hours=oldest_bucket)
+    reset = find_reset(buckets, budget.window or "lifetime", datetime.fromtimestamp(now, UTC))
+    return BudgetState(budget, used, held, None if reset is None else math.ceil(reset.timestamp()))

@@ -16,9 +16,10 @@ from gateway_core.api.limits import list_subjects, subject_of_guardrail, subject
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.billing.charges import ENDED_PHASES, Charge, read_charge
-from gateway_core.billing.counters import Counters, Ledger
+from gateway_core.billing.counters import Ledger
 from gateway_core.billing.journal import JournalDamaged, JournalObject
 from gateway_core.billing.journal_store import JournalStore
+from gateway_core.billing.redis_counters import Counters
 from gateway_core.billing.spending import SpentSum, shares_entries
 from gateway_core.billing.usage import Balance, sum_usage
 from gateway_core.billing.usage_store import list_usage, select_unaggregated

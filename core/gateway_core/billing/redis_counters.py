@@ -1,4 +1,4 @@
-"""`Counters` on Redis.
+"""Counters in Redis: rates and money in flight, derived, and rebuilt from the objects when lost.
 
 An account's keys begin with `gw:{<namespace>/<account>}:`; `lua/account.lua` describes them. Money
 is valid only while `money` has the `run_id` of the running server and the member counts of `holds`
@@ -7,18 +7,15 @@ FLUSHALL, an eviction or the restore of an old snapshot it is stale until rebuil
 """
 
 import asyncio
-import math
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from datetime import datetime
 from itertools import islice
 
 import structlog
 
 from gateway_core.api.errors import RateState
-from gateway_core.api.money import MAX_MICROS
 from gateway_core.billing.counters import (
     AdmissionAnswer,
     AdmissionCall,
@@ -31,8 +28,14 @@ from gateway_core.billing.counters import (
     Ledger,
     RateUse,
     Spending,
+    check_micros,
+    describe_budgets,
+    describe_moment,
+    describe_window,
+    join_subjects,
+    read_state,
 )
-from gateway_core.billing.windows import DAY, HOUR, MINUTE, Buckets, find_reset, find_span
+from gateway_core.billing.windows import Buckets
 from gateway_core.kube.clock import CLOCK
 from gateway_core.redis.batches import CommandBatcher
 from gateway_core.redis.link import (
@@ -42,7 +45,6 @@ from gateway_core.redis.link import (
     CountersUnavailable,
     NoteRoundTrip,
     RedisAdapter,
-    check_reply,
     stage_hash,
 )
 from gateway_core.redis.scripts import (
@@ -72,13 +74,6 @@ CHARGED_SECONDS = 600
 MOST_USED = 10_000
 USED_SECONDS = 2 * 86_400
 
-KEPT_MINUTES, KEPT_HOURS, KEPT_DAYS = 64, 172, 34
-"""Buckets kept of a subject: a little more than the longest window of each grain."""
-KEPT_DATES = 9
-"""Days whose sum is kept of an account."""
-
-_LETTERS = {"minutes": b"m", "hours": b"h", "days": b"d", "total": b"t"}
-
 _CALL_STATES: tuple[CallState, ...] = ("gone", "held", "charged")
 
 _log = structlog.get_logger(__name__)
@@ -87,8 +82,13 @@ _RATE_USES: Mapping[RateUse, int] = {"skip": 0, "count": 1, "look": 2}
 _HELD, _UNDERFUNDED, _STALE, _EXCEEDED, _BUSY = 1, 2, 3, 4, 5
 
 
-class RedisCounters(RedisAdapter):
-    """`Counters` on Redis. `clock` is the Unix time that windows of spending follow."""
+class Counters(RedisAdapter):
+    """Rates and holds, shared by all replicas. Every method raises CountersUnavailable.
+
+    Amounts below 0 or above 2^53 - 1 raise ValueError. Rates follow the store's clock, windows of
+    spending `clock`, in Unix seconds, to the minute. Methods marked (stale) raise CountersStale
+    while the account's money has to be rebuilt.
+    """
 
     def __init__(
         self,
@@ -123,6 +123,14 @@ class RedisCounters(RedisAdapter):
                 return True
 
     async def admit(self, call: AdmissionCall) -> AdmissionAnswer:
+        """Count and hold in one atomic round trip.
+
+        A hold is keyed by its task: taking it again only resets its age, and for a task charged in
+        the last 10 minutes it changes nothing. A hold with another amount or other subjects belongs
+        to another call: `busy`. It is taken in the account and all its subjects, or nowhere: in
+        each budget charged + held + its amount must be within the limit. The rate's window is any
+        trailing 60 s; a call `retry_after` seconds after a rejected one is counted (contract §12).
+        """
         hold, now = call.hold, self._clock()
         limit, remaining, reset, wait, outcome, *exceeded = await self._batcher.call(
             self._name_call(
@@ -153,42 +161,61 @@ class RedisCounters(RedisAdapter):
         )
 
     async def count(self, account: str, rate: FreeRate, limit: int) -> int:
+        """Count one call in a rate of `limit` calls in any trailing 60 s, in one round trip.
+
+        0 where the call was counted, else the whole seconds until a call is; a rejected call counts
+        nowhere. Independent of the account's money.
+        """
         wait: int = await self._batcher.call(self._name_call(COUNT, account, rate, limit))
         return wait
 
     async def note_used(self, account: str, used: Mapping[str, float]) -> None:
+        """Note when keys were last used: object name -> Unix seconds. The later time stays.
+
+        The 10,000 keys used last are kept, until the account has used none for two days.
+        """
         name, entries = self._name_keys(account) + "used", iter(used.items())
         while chunk := list(islice(entries, CHUNK)):
             scores = [part for key, at in chunk for part in (repr(at), key)]
-            commands: list[Command] = [
+            await self._run(
                 # GT keeps the later time, whatever the order in which replicas report
                 (b"ZADD", name, b"GT", *scores),
                 (b"ZREMRANGEBYRANK", name, 0, -1 - MOST_USED),
                 (b"EXPIRE", name, USED_SECONDS),
-            ]
-            for reply in await self._link.run(commands):
-                check_reply(reply)
+            )
 
     async def read_used(
         self, account: str, keys: Sequence[str] | None = None
     ) -> Mapping[str, float]:
+        """When `keys`, or all known keys, were last used; unknown keys are left out."""
         name = self._name_keys(account) + "used"
         if keys is not None:
             if not keys:
                 return {}
-            scores = check_reply((await self._link.run([(b"ZMSCORE", name, *keys)]))[0])
+            [scores] = await self._run((b"ZMSCORE", name, *keys))
             return {key: float(at) for key, at in zip(keys, scores, strict=True) if at is not None}
-        every: Command = (b"ZRANGE", name, 0, -1, b"WITHSCORES")
-        flat = check_reply((await self._link.run([every]))[0])
+        [flat] = await self._run((b"ZRANGE", name, 0, -1, b"WITHSCORES"))
         return {key.decode(): float(at) for key, at in zip(flat[::2], flat[1::2], strict=True)}
 
     async def hold(self, account: str, hold: Hold) -> bool:
+        """Take a hold whatever the balance, once per task; whether it is new. (stale)
+
+        The caller has read it from an object: an existing hold with another amount or other
+        subjects is replaced in the account and all pools, keeps its age, and is not new. For a task
+        charged in the last 10 minutes none is taken: of two owners of a task one may be late.
+        """
         micros, subjects = check_micros(hold.micros), join_subjects(hold.subjects)
         return bool(
             await self._batcher.call(self._name_call(HOLD, account, hold.task, micros, subjects))
         )
 
     async def settle(self, account: str, task: str, charged: int, at: datetime) -> bool:
+        """End the task's hold and charge, atomically; False where there is no hold. (stale)
+
+        The charge counts in the account and in each subject of the hold, in the day, hour and
+        minute of `at` (aware), when the task ended. Idempotent: the hold is the licence to charge,
+        and is used up. With 0 charged it is a release.
+        """
         day, oldest_day, *buckets = describe_moment(at, self._clock())
         remembered = CHARGED_SECONDS * 1_000_000
         micros = check_micros(charged)
@@ -196,15 +223,24 @@ class RedisCounters(RedisAdapter):
         return bool(await self._batcher.call(call))
 
     async def keep(self, account: str, process: str, calls: Sequence[str]) -> KeptCalls:
+        """Reset the age of calls' holds, and of the memory of their charges. (stale)
+
+        Otherwise the sweeper releases a hold that no object accounts for.
+        """
         call = self._name_call(KEEP, account, process, CHARGED_SECONDS * 1_000_000, *calls)
         counted, *states = await self._batcher.call(call)
         return KeptCalls(tuple(_CALL_STATES[state] for state in states), counted)
 
     async def read_spending(self, account: str, day: str) -> Spending:
+        """The account's sums. (stale)"""
         charged, held, today = await self._batcher.call(self._name_call(SPENDING, account, day))
         return Spending(charged=charged, held=held, charged_today=today)
 
     async def read_budgets(self, account: str, budgets: Sequence[Budget]) -> list[BudgetState]:
+        """States of `budgets` in their order; one without a window is read for a lifetime. (stale)
+
+        Their limits do not matter here.
+        """
         now = self._clock()
         asked = ((budget.subject, *describe_window(budget, now)) for budget in budgets)
         call = self._name_call(BUDGETS, account, *(part for one in asked for part in one))
@@ -212,8 +248,9 @@ class RedisCounters(RedisAdapter):
         return [read_state(b, now, *figures) for b, figures in zip(budgets, replies, strict=True)]
 
     async def list_holds(self, account: str, min_age_seconds: float) -> list[Hold]:
+        """Holds of at least that age; a rebuilt hold is as old as the rebuild. (stale)"""
         call = self._name_call(HOLDS, account, int(min_age_seconds * 1_000_000))
-        flat = check_reply((await self._link.run([call]))[0])
+        [flat] = await self._run(call)
         holds = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
         return [
             Hold(task.decode(), micros, tuple(subjects.decode().split()), age / 1_000_000)
@@ -221,25 +258,33 @@ class RedisCounters(RedisAdapter):
         ]
 
     async def mark_stale(self, account: str) -> None:
+        """Have the account's money rebuilt before it is used again: a part may be missing."""
         await self._batcher.call(self._name_call(MARK_STALE, account))
 
     async def list_accounts(self) -> list[str]:
+        """Accounts with money in the store, stale or not."""
         accounts: set[str] = set()
         cursor: bytes = b"0"
         while True:
             scan: Command = (b"SCAN", cursor, b"MATCH", f"{self._head}*}}:money", b"COUNT", CHUNK)
-            cursor, keys = check_reply((await self._link.run([scan]))[0])
+            [(cursor, keys)] = await self._run(scan)
             # SCAN may return a key more than once
             accounts.update(key.decode()[len(self._head) : -len("}:money")] for key in keys)
             if cursor == b"0":
                 return sorted(accounts)
 
     async def begin_rebuild(self, account: str) -> str | None:
+        """A token to rebuild with; None while another replica has one (for at most 30 s).
+
+        Begin before the objects are read for the ledger: settlements meanwhile are refused as
+        stale, so that none is lost between.
+        """
         call = self._name_call(BEGIN_REBUILD, account, secrets.token_hex(8), REBUILD_SECONDS)
         token = await self._batcher.call(call)
         return None if token is None else token.decode()
 
     async def finish_rebuild(self, account: str, token: str, ledger: Ledger) -> bool:
+        """Put the ledger in place atomically; False if the token expired or money is there."""
         # staged under keys of its own, then renamed by one script: readers see all of it or nothing
         pools = _sum_pools(ledger)
         finish = self._name_call(
@@ -260,11 +305,12 @@ class RedisCounters(RedisAdapter):
         now = await self._read_clock()
         commands = _stage(self._name_keys(account), token, ledger, pools, now)
         while chunk := list(islice(commands, CHUNK)):
-            for reply in await self._link.run(chunk):
-                check_reply(reply)
-        return bool(check_reply((await self._link.run([finish]))[0]))
+            await self._run(*chunk)
+        [done] = await self._run(finish)
+        return bool(done)
 
     async def abandon_rebuild(self, account: str, token: str) -> None:
+        """Let another replica begin at once, where the objects could not be read."""
         await self._batcher.call(self._name_call(ABANDON_REBUILD, account, token))
 
     def _name_keys(self, account: str) -> str:
@@ -273,11 +319,6 @@ class RedisCounters(RedisAdapter):
 
     def _name_call(self, script: Script, account: str, *arguments: Argument) -> ScriptCall:
         return ScriptCall(script, (f"{self._head}{account}}}:money",), arguments)
-
-    async def _read_clock(self) -> int:
-        """The server's time in microseconds."""
-        seconds, micros = check_reply((await self._link.run([(b"TIME",)]))[0])
-        return int(seconds) * 1_000_000 + int(micros)
 
 
 def _sum_pools(ledger: Ledger) -> dict[str, int]:
@@ -310,71 +351,3 @@ def _list_buckets(spent: Buckets) -> Iterator[tuple[str, int]]:
     for letter, parts in (("m", spent.minutes), ("h", spent.hours), ("d", spent.days)):
         for number, micros in parts.items():
             yield f"{letter}{number}", check_micros(micros)
-
-
-def check_micros(micros: int) -> int:
-    """`micros` if Lua counts it exactly (doubles) and it is not negative. ValueError."""
-    if not 0 <= micros <= MAX_MICROS:
-        raise ValueError(f"{micros} is no amount of micro-dollars")
-    return micros
-
-
-def join_subjects(subjects: Sequence[str]) -> str:
-    """Subjects as the scripts take them, with a space before each."""
-    return "".join(f" {subject}" for subject in subjects)
-
-
-def describe_window(budget: Budget, now: float) -> tuple[Argument, ...]:
-    """The budget's window, its grain, and its first bucket at `now` (Unix seconds)."""
-    return _describe_window(budget, int(now // MINUTE))
-
-
-@lru_cache(maxsize=4096)
-def _describe_window(budget: Budget, minute: int) -> tuple[Argument, ...]:
-    window = budget.window or "lifetime"
-    span = find_span(window, datetime.fromtimestamp(minute * MINUTE, UTC))
-    return window, _LETTERS[span.grain], span.first
-
-
-def describe_budgets(budgets: tuple[Budget, ...], now: float) -> tuple[Argument, ...]:
-    """The arguments of `admit` for all budgets of a call."""
-    return _describe_budgets(budgets, int(now // MINUTE)) if budgets else ()
-
-
-# all calls of one key in one minute share an entry
-@lru_cache(maxsize=4096)
-def _describe_budgets(budgets: tuple[Budget, ...], minute: int) -> tuple[Argument, ...]:
-    arguments: list[Argument] = []
-    for budget in budgets:
-        arguments += (
-            budget.subject,
-            b"" if budget.requests_per_minute is None else budget.requests_per_minute,
-            b"" if budget.limit is None else budget.limit,
-            *_describe_window(budget, minute),
-        )
-    return tuple(arguments)
-
-
-def describe_moment(at: datetime, now: float) -> tuple[Argument, ...]:
-    """Date and buckets of a charge at `at` (aware), and the oldest of them to keep at `now`."""
-    moment = at.astimezone(UTC)
-    seconds, oldest = int(moment.timestamp()), moment.date() - timedelta(days=KEPT_DATES)
-    current = int(now)
-    return (
-        moment.date().isoformat(),
-        oldest.isoformat(),
-        seconds // MINUTE,
-        seconds // HOUR,
-        seconds // DAY,
-        current // MINUTE - KEPT_MINUTES,
-        current // HOUR - KEPT_HOURS,
-        current // DAY - KEPT_DAYS,
-    )
-
-
-def read_state(budget: Budget, now: float, used: int, held: int, oldest: int) -> BudgetState:
-    """A budget's state from a reply; `oldest` is the number of its oldest bucket, or -1."""
-    oldest_bucket = {oldest: used} if oldest >= 0 else {}
-    buckets = Buckets(minutes=oldest_bucket, hours=oldest_bucket)
-    reset = find_reset(buckets, budget.window or "lifetime", datetime.fromtimestamp(now, UTC))
-    return BudgetState(budget, used, held, None if reset is None else math.ceil(reset.timestamp()))

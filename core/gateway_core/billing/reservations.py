@@ -20,8 +20,9 @@ from functools import partial
 
 import structlog
 
-from gateway_core.billing.counters import CallState, Counters, Hold
+from gateway_core.billing.counters import CallState, Hold
 from gateway_core.billing.journal import CallRecord, JournalWriter
+from gateway_core.billing.redis_counters import Counters
 from gateway_core.concurrency import Supervisor
 from gateway_core.kube.errors import KubernetesError
 from gateway_core.redis.link import CountersStale, CountersUnavailable

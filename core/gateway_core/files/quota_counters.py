@@ -17,18 +17,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gateway_core.api.money import MAX_MICROS
 from gateway_core.redis.link import (
     REBUILD_SECONDS,
-    Command,
     RedisAdapter,
     Reply,
-    check_reply,
     stage_hash,
 )
 from gateway_core.redis.scripts import Argument, Script, ScriptCall, load_script
 
 Pool = Literal["files", "temporary"]
+
+MOST_BYTES = 2**53 - 1
+"""The largest integer that Lua's doubles represent exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +150,10 @@ class StorageLedger(RedisAdapter):
         False where the token has expired, or the pool is not stale any more.
         """
         # staged under a key of its own, then renamed by one script
-        seconds, micros = (await self._run([(b"TIME",)]))[0]
-        since = int(seconds) * 1_000_000 + int(micros)
+        since = await self._read_clock()
         fields = ((name, f"{check_size(size)}:{since}") for name, size in members.items())
         for command in stage_hash(f"{self._name_key(account, pool)}:{token}", fields):
-            await self._run([command])
+            await self._run(command)
         return bool(await self._call(FINISH_REBUILD, account, pool, token, len(members)))
 
     async def abandon_rebuild(self, account: str, pool: Pool, token: str) -> None:
@@ -185,10 +184,8 @@ class StorageLedger(RedisAdapter):
 
     async def _call(self, script: Script, account: str, part: str, *arguments: Argument) -> Reply:
         key = self._name_key(account, part)
-        return (await self._run([ScriptCall(script, (key,), arguments)]))[0]
-
-    async def _run(self, commands: list[Command]) -> list[Reply]:
-        return [check_reply(reply) for reply in await self._link.run(commands)]
+        [reply] = await self._run(ScriptCall(script, (key,), arguments))
+        return reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,14 +243,12 @@ class PartLedger(RedisAdapter):
 
     async def _call(self, script: Script, account: str, upload: str, *arguments: Argument) -> Reply:
         key = self._name_key(account, upload)
-        return await self._run(ScriptCall(script, (key,), (KEPT_SECONDS, *arguments)))
-
-    async def _run(self, command: ScriptCall | tuple[Argument, ...]) -> Reply:
-        return check_reply((await self._link.run([command]))[0])
+        [reply] = await self._run(ScriptCall(script, (key,), (KEPT_SECONDS, *arguments)))
+        return reply
 
 
 def check_size(size: int) -> int:
     """`size`, if it is a number of bytes that Lua counts exactly. ValueError."""
-    if not 0 <= size <= MAX_MICROS:
+    if not 0 <= size <= MOST_BYTES:
         raise ValueError(f"{size} is no number of bytes")
     return size

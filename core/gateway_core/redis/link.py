@@ -171,6 +171,15 @@ class RedisAdapter:
         """Close all connections."""
         await self._link.close()
 
+    async def _run(self, *commands: Command) -> list[Reply]:
+        """The replies to commands that are sent together. Raises as `check_reply`."""
+        return [check_reply(reply) for reply in await self._link.run(commands)]
+
+    async def _read_clock(self) -> int:
+        """The server's time in microseconds."""
+        [(seconds, micros)] = await self._run((b"TIME",))
+        return int(seconds) * 1_000_000 + int(micros)
+
 
 def _note_nothing(_seconds: float, _answered: bool) -> None:
     """Default of `note`."""

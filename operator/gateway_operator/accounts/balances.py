@@ -26,7 +26,7 @@ from gateway_core.api.limits import subject_of_guardrail, subject_of_key
 from gateway_core.api.resource import Object, Resource
 from gateway_core.api.times import format_time, parse_time
 from gateway_core.api.usage import GatewayUsage
-from gateway_core.billing.counters import Counters
+from gateway_core.billing.redis_counters import Counters
 from gateway_core.billing.spending import SpentSum, render_balance, render_spending
 from gateway_core.billing.usage import sum_usage
 from gateway_core.billing.usage_store import list_usage

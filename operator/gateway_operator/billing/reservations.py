@@ -16,8 +16,9 @@ from gateway_core.api.account import AccountDefaults, GatewayAccount
 from gateway_core.api.limits import list_subjects
 from gateway_core.api.resource import Object
 from gateway_core.api.times import parse_time
-from gateway_core.billing.counters import AdmissionAnswer, AdmissionCall, Budget, Counters, Hold
+from gateway_core.billing.counters import AdmissionAnswer, AdmissionCall, Budget, Hold
 from gateway_core.billing.ledger import Rebuilder, read_entry
+from gateway_core.billing.redis_counters import Counters
 from gateway_core.kube.errors import KubernetesError
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 

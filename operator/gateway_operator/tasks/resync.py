@@ -17,8 +17,9 @@ from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import parse_time
 from gateway_core.billing.charges import ENDED_PHASES
-from gateway_core.billing.counters import Counters, Hold
+from gateway_core.billing.counters import Hold
 from gateway_core.billing.ledger import read_entry
+from gateway_core.billing.redis_counters import Counters
 from gateway_core.billing.usage_store import select_unaggregated
 from gateway_core.kube.errors import ObjectNotFound
 from gateway_core.kube.lists import list_pages

@@ -21,7 +21,7 @@ import pytest
 from gateway_cli.local.processes import describe_gateway
 from gateway_core.api.limits import subject_of_key
 from gateway_core.billing.counters import Budget
-from gateway_core.billing.redis_counters import RedisCounters
+from gateway_core.billing.redis_counters import Counters
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 from tests.crash.shares import share
 from tests.servers.tenants import open_tenant
@@ -112,7 +112,7 @@ def call(world, account):
 
 @pytest.fixture
 async def counters(world):
-    redis = RedisCounters(
+    redis = Counters(
         f"redis://127.0.0.1:{world.config.ports.redis}/0", namespace=world.config.namespace
     )
     yield redis
@@ -156,7 +156,7 @@ async def is_used(world: World, account: str, calls: int, micros: int) -> bool:
     return await asyncio.to_thread(read_usage, world, account) == (calls, micros)
 
 
-async def read_counters(counters: RedisCounters, account: str) -> tuple[int, int, int] | None:
+async def read_counters(counters: Counters, account: str) -> tuple[int, int, int] | None:
     """Charged, held, and what the key has spent, by the counters; None while they are stale."""
     budget = Budget(subject_of_key(KEY), 10**9, "1h")
     try:
@@ -167,7 +167,7 @@ async def read_counters(counters: RedisCounters, account: str) -> tuple[int, int
     return spending.charged, spending.held, state.used
 
 
-async def wait_counters(counters: RedisCounters, account: str, micros: int) -> None:
+async def wait_counters(counters: Counters, account: str, micros: int) -> None:
     async def agree() -> bool:
         return await read_counters(counters, account) == (micros, 0, micros)
 

@@ -8,7 +8,8 @@ from typing import Any
 import structlog
 
 from gateway_core.admission.rates import RateLimiter
-from gateway_core.billing.counters import Budget, BudgetState, Counters
+from gateway_core.billing.counters import Budget, BudgetState
+from gateway_core.billing.redis_counters import Counters
 from gateway_core.billing.windows import TRAILING, Buckets, find_reset
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 
