@@ -4,20 +4,19 @@ import asyncio
 import ssl
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
 from aiohttp.client_proto import ResponseHandler
-from yarl import URL
 
 from gateway_core.callbacks.schedule import read_retry_after
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.egress.connector import (
-    EgressRefused,
-    PooledResolver,
+    CONNECT_SECONDS,
+    GuardedSession,
     count_lookups,
-    guarded_connector,
+    is_refused,
+    parse_url,
 )
 from gateway_core.kube.clock import CLOCK
 
@@ -72,7 +71,6 @@ MOST_ANSWER = 64 * 1024
 MOST_RECEIVED = MOST_ANSWER + 32 * 1024
 """Bytes of a whole response, with headers and preceding informational responses (1xx)."""
 DRAIN_SECONDS = 1.0
-CONNECT_SECONDS = 5.0
 COSTLY_SHARE = 1 / 3
 """Part of an attempt's time after which the receiver counts as slow."""
 
@@ -100,11 +98,17 @@ class CallbackSender:
         resolver: AbstractResolver | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._policy = policy
         self._timeout = timeout
-        self._resolver = resolver
-        self._tls = tls
-        self._session: aiohttp.ClientSession | None = None
+        self._session = GuardedSession(
+            policy,
+            connect_seconds=min(CONNECT_SECONDS, timeout),
+            resolver=resolver,
+            tls=tls,
+            handler=lambda: BoundedHandler(asyncio.get_running_loop(), MOST_RECEIVED),
+            read_bufsize=MOST_ANSWER // 4,
+            # the signed request has exactly the headers of the contract
+            skip_auto_headers=("Accept", "Accept-Encoding"),
+        )
 
     async def send(
         self, url: str, headers: Mapping[str, str], body: bytes, share: Hashable = None
@@ -114,7 +118,7 @@ class CallbackSender:
         Name look-ups are divided fairly by `share`; the wait for one does not count against the
         receiver's time.
         """
-        address = _parse(url)
+        address = parse_url(url)
         if address is None:
             return _NO_ADDRESS
         loop = asyncio.get_running_loop()
@@ -122,7 +126,7 @@ class CallbackSender:
         try:
             async with limit:
                 with count_lookups(share, limit, self._timeout):
-                    response = await self._open().post(
+                    response = await self._session.open().post(
                         address, data=body, headers=headers, allow_redirects=False
                     )
                 end = limit.when() or 0.0
@@ -142,52 +146,7 @@ class CallbackSender:
 
     async def close(self) -> None:
         """Free connections and threads."""
-        if self._session is not None:
-            await self._session.close()
-        if self._resolver is not None:
-            await self._resolver.close()
-
-    def _open(self) -> aiohttp.ClientSession:
-        """The session, created at first use, since a connector needs the running loop.
-
-        Every attempt has its own connection: none is sent into one that is being closed, and two
-        accounts never share one. The caller bounds the concurrency.
-        """
-        if self._session is None:
-            self._resolver = self._resolver or PooledResolver()
-            connector = guarded_connector(
-                self._policy, 0, resolver=self._resolver, once=True, tls=self._tls
-            )
-            loop = asyncio.get_running_loop()
-            # aiohttp has no public hook for received bytes before they are parsed
-            connector._factory = partial(BoundedHandler, loop, MOST_RECEIVED)  # type: ignore[assignment]
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                timeout=aiohttp.ClientTimeout(
-                    total=None, sock_connect=min(CONNECT_SECONDS, self._timeout)
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=False,
-                # the body is dropped: a compressed bomb must not be expanded
-                auto_decompress=False,
-                read_bufsize=MOST_ANSWER // 4,
-                # the signed request has exactly the headers of the contract
-                skip_auto_headers=("Accept", "Accept-Encoding"),
-            )
-        return self._session
-
-
-def _parse(url: str) -> URL | None:
-    """The URL to call, its characters unchanged; None if it is not to be called."""
-    plain = url.isascii() and url.isprintable() and " " not in url
-    try:
-        address = URL(url, encoded=plain).with_fragment(None)
-        callable_ = address.scheme in ("http", "https") and bool(address.host)
-    except ValueError:
-        return None
-    if not callable_ or address.raw_user is not None or address.raw_password is not None:
-        return None
-    return address
+        await self._session.close()
 
 
 def _read(response: aiohttp.ClientResponse) -> CallbackAnswer:
@@ -217,8 +176,7 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
 
 def _explain(error: BaseException) -> CallbackAnswer:
     """The answer for a failed attempt. The error's own text is not used: it has addresses."""
-    causes = (error, error.__cause__, getattr(error, "os_error", None))
-    if any(isinstance(cause, EgressRefused) for cause in causes):
+    if is_refused(error):
         return _REFUSED
     match error:
         case aiohttp.ClientConnectorCertificateError():

@@ -1,4 +1,4 @@
-"""Connector for outgoing connections that checks each address it connects to, and a resolver.
+"""Outgoing connections that check each address they are made to, and a resolver for them.
 
 The resolver's threads are shared fairly between accounts.
 """
@@ -6,7 +6,7 @@ The resolver's threads are shared fairly between accounts.
 import asyncio
 import socket
 import ssl
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -15,6 +15,8 @@ from typing import Any
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
+from yarl import URL
 
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.egress.addresses import AddressPolicy, AddressRefused
@@ -29,6 +31,24 @@ class EgressRefused(OSError):
 
     def __init__(self) -> None:
         super().__init__("The address is not allowed.")
+
+
+def is_refused(error: BaseException) -> bool:
+    """Whether a request failed because the policy forbids the address."""
+    causes = (error, error.__cause__, getattr(error, "os_error", None))
+    return any(isinstance(cause, EgressRefused) for cause in causes)
+
+
+def parse_url(url: str) -> URL | None:
+    """The URL that a client chose, its characters unchanged; None if it is not to be requested."""
+    plain = url.isascii() and url.isprintable() and " " not in url
+    try:
+        address = URL(url, encoded=plain).with_fragment(None)
+        is_http = address.scheme in ("http", "https") and bool(address.host)
+    except ValueError:
+        return None
+    has_user = address.raw_user is not None or address.raw_password is not None
+    return address if is_http and not has_user else None
 
 
 def guarded_connector(
@@ -157,3 +177,61 @@ def _look_up(host: str, port: int, family: int) -> Any:
     return socket.getaddrinfo(
         host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
     )
+
+
+CONNECT_SECONDS = 5.0
+
+
+class GuardedSession:
+    """Session for URLs that clients choose, under one policy. For one event loop.
+
+    Each request has a connection of its own: none is sent into one that is being closed, and two
+    accounts never share one. Bodies are not decompressed, so that none expands in memory. The
+    caller bounds the concurrency. `handler` makes the protocol of a connection; `options` are
+    further ones of aiohttp's session.
+    """
+
+    def __init__(
+        self,
+        policy: AddressPolicy,
+        *,
+        connect_seconds: float = CONNECT_SECONDS,
+        resolver: AbstractResolver | None = None,
+        tls: ssl.SSLContext | None = None,
+        handler: Callable[[], ResponseHandler] | None = None,
+        **options: Any,
+    ) -> None:
+        self._policy = policy
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds)
+        self._resolver = resolver
+        self._tls = tls
+        self._handler = handler
+        self._options = options
+        self._session: aiohttp.ClientSession | None = None
+
+    def open(self) -> aiohttp.ClientSession:
+        """The session, created at first use, since a connector needs the running loop."""
+        if self._session is None:
+            self._resolver = self._resolver or PooledResolver()
+            connector = guarded_connector(
+                self._policy, 0, resolver=self._resolver, once=True, tls=self._tls
+            )
+            if self._handler is not None:
+                # aiohttp has no public hook for received bytes before they are parsed
+                connector._factory = self._handler  # type: ignore[assignment]
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                timeout=self._timeout,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+                auto_decompress=False,
+                **self._options,
+            )
+        return self._session
+
+    async def close(self) -> None:
+        """Free connections and threads."""
+        if self._session is not None:
+            await self._session.close()
+        if self._resolver is not None:
+            await self._resolver.close()

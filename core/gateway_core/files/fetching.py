@@ -13,10 +13,10 @@ from gateway_core.api.errors import Unavailable
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.egress.addresses import AddressPolicy, AddressRefused
 from gateway_core.egress.connector import (
-    EgressRefused,
-    PooledResolver,
+    GuardedSession,
     count_lookups,
-    guarded_connector,
+    is_refused,
+    parse_url,
 )
 
 
@@ -33,7 +33,6 @@ class Fetched:
 
 
 FETCH_SECONDS = 30.0
-CONNECT_SECONDS = 5.0
 MOST_REDIRECTS = 3
 MOST_AT_ONCE = 32
 _CHUNK = 256 * 1024
@@ -55,8 +54,7 @@ class Fetcher:
     ) -> None:
         self._policy = policy
         self._seconds = seconds
-        self._resolver = resolver
-        self._session: aiohttp.ClientSession | None = None
+        self._session = GuardedSession(policy, resolver=resolver)
         self._slots = FairSemaphore(MOST_AT_ONCE, seconds=seconds, error=_too_many)
 
     @asynccontextmanager
@@ -84,10 +82,7 @@ class Fetcher:
 
     async def close(self) -> None:
         """Free connections and threads."""
-        if self._session is not None:
-            await self._session.close()
-        if self._resolver is not None:
-            await self._resolver.close()
+        await self._session.close()
 
     async def _read(self, response: aiohttp.ClientResponse, left: float) -> AsyncIterator[bytes]:
         """The body, with waits of `left` seconds in total.
@@ -136,43 +131,25 @@ class Fetcher:
 
     def _check(self, url: str) -> URL:
         """The URL to request, if its text is allowed."""
-        plain = url.isascii() and url.isprintable() and " " not in url
         try:
             # literal addresses are checked here, names after their look-up by the connector
             self._policy.check_url_literal(url)
-            address = URL(url, encoded=plain).with_fragment(None)
-            named = address.raw_user is not None or address.raw_password is not None
-            if address.scheme in ("http", "https") and address.host and not named:
-                return address
         except AddressRefused:
             raise _refuse() from None
-        except ValueError:
-            pass
-        raise FetchFailed("leads to what is no http or https address")
+        address = parse_url(url)
+        if address is None:
+            raise FetchFailed("leads to what is no http or https address")
+        return address
 
     async def _request(self, address: URL) -> aiohttp.ClientResponse:
         try:
-            return await self._open_session().get(
+            return await self._session.open().get(
                 address, headers={"accept-encoding": "identity"}, allow_redirects=False
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            causes = (error, error.__cause__, getattr(error, "os_error", None))
-            if any(isinstance(cause, EgressRefused) for cause in causes):
+            if is_refused(error):
                 raise _refuse() from error
             raise FetchFailed("could not be reached") from error
-
-    def _open_session(self) -> aiohttp.ClientSession:
-        """The session, created at first use, since a connector needs the running loop."""
-        if self._session is None:
-            self._resolver = self._resolver or PooledResolver()
-            self._session = aiohttp.ClientSession(
-                connector=guarded_connector(self._policy, 0, resolver=self._resolver, once=True),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=False,
-                auto_decompress=False,
-            )
-        return self._session
 
 
 def _refuse() -> FetchFailed:
