@@ -11,6 +11,7 @@ from gateway_core.api.resource import (
     MESSAGE_COLUMN,
     READY_COLUMNS,
     REFERRED_NAME_RULE,
+    Dollars,
     Micros,
     Name,
     Part,
@@ -46,8 +47,7 @@ class SecretKeyRef(Part):
     """One entry of a Secret in the same namespace."""
 
     name: Annotated[
-        str,
-        Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"),
+        str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
     ]
     key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
 
@@ -121,9 +121,9 @@ class AccountStatus(Status):
         int | None,
         Field(ge=-(2**53) + 1, le=2**53 - 1, description="Paid in, less what was charged."),
     ] = None
-    balance: Annotated[str | None, Field(max_length=32, description="The same in dollars.")] = None
+    balance: Dollars = None
     charged_micros: Micros | None = None
-    charged: Annotated[str | None, Field(max_length=32, description="The same in dollars.")] = None
+    charged: Dollars = None
 
 
 class GatewayAccount(Resource):

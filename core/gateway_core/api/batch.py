@@ -12,15 +12,19 @@ from gateway_core.api.file import Segments
 from gateway_core.api.limits import GuardrailNames
 from gateway_core.api.resource import (
     AGE,
+    ATOMIC_LIST,
+    REQUEST_RULE,
+    DesiredState,
+    Fingerprint,
     LongName,
     Micros,
     Name,
     ObjectRef,
     Part,
     Resource,
-    Sha256,
     Status,
     Time,
+    checked,
     condition_column,
     rule,
 )
@@ -70,16 +74,14 @@ Metadata = Annotated[
     dict[str, Annotated[str, Field(max_length=512)]],
     Field(
         max_length=16,
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                rule("self.all(key, size(key) <= 64)", "a key may have at most 64 characters"),
-                rule(
-                    "self.map(key, size(bytes(key)) + size(bytes(self[key]))).sum()"
-                    f" <= {MOST_METADATA_BYTES}",
-                    f"all keys and values together may have at most {MOST_METADATA_BYTES} bytes",
-                ),
-            ]
-        },
+        json_schema_extra=checked(
+            rule("self.all(key, size(key) <= 64)", "a key may have at most 64 characters"),
+            rule(
+                "self.map(key, size(bytes(key)) + size(bytes(self[key]))).sum()"
+                f" <= {MOST_METADATA_BYTES}",
+                f"all keys and values together may have at most {MOST_METADATA_BYTES} bytes",
+            ),
+        ),
     ),
 ]
 
@@ -108,38 +110,14 @@ class BatchRequest(Part):
     output_expires_after_seconds: Annotated[
         int | None, Field(ge=3600, le=2_592_000, description="Life of the output Files.")
     ] = None
-    fingerprint: Annotated[
-        Sha256 | None, Field(description="Digest of the validated body, to tell a replay.")
-    ] = None
+    fingerprint: Fingerprint = None
 
 
 class BatchSpec(Part):
     """Desired state of one run."""
 
-    request: Annotated[
-        BatchRequest,
-        Field(
-            json_schema_extra={
-                "x-kubernetes-validations": [
-                    rule("self == oldSelf", "`request` may not be changed after creation")
-                ]
-            }
-        ),
-    ]
-    desired_state: Annotated[
-        Literal["Completed", "Cancelled"],
-        Field(
-            description="Set to Cancelled to end the batch early; there is no way back.",
-            json_schema_extra={
-                "x-kubernetes-validations": [
-                    rule(
-                        "self == oldSelf || oldSelf == 'Completed'",
-                        "may not be changed back once 'Cancelled'",
-                    )
-                ]
-            },
-        ),
-    ] = "Completed"
+    request: Annotated[BatchRequest, Field(json_schema_extra=checked(REQUEST_RULE))]
+    desired_state: DesiredState = "Completed"
 
 
 class LineError(Part):
@@ -158,7 +136,7 @@ class LineError(Part):
                         f"a message may have at most {MOST_MESSAGE_BYTES} bytes",
                     )
                 ],
-            },
+            }
         ),
     ]
     param: Annotated[str | None, Field(max_length=63)] = None
@@ -193,8 +171,7 @@ class BatchStatus(Status):
     service: Name | None = None
     counts: BatchCounts | None = None
     errors: Annotated[
-        list[LineError] | None,
-        Field(max_length=MOST_ERRORS, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+        list[LineError] | None, Field(max_length=MOST_ERRORS, json_schema_extra=ATOMIC_LIST)
     ] = None
     start_time: Annotated[Time | None, Field(description="When it went in progress.")] = None
     finalizing_time: Time | None = None
@@ -249,6 +226,5 @@ class GatewayBatch(Resource):
 
     spec: BatchSpec
     status: Annotated[
-        BatchStatus,
-        Field(json_schema_extra={"x-kubernetes-validations": [TERMINAL_RULE, RUN_END_RULE]}),
+        BatchStatus, Field(json_schema_extra=checked(TERMINAL_RULE, RUN_END_RULE))
     ] = Field(default_factory=BatchStatus)

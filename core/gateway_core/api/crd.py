@@ -143,10 +143,7 @@ def _flatten(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any
 
 def _merge(inner: dict[str, Any], outer: dict[str, Any]) -> dict[str, Any]:
     """`inner` overlaid by `outer`, with the validations of both."""
-    rules = [
-        *inner.get("x-kubernetes-validations", []),
-        *outer.get("x-kubernetes-validations", []),
-    ]
+    rules = [*inner.get("x-kubernetes-validations", []), *outer.get("x-kubernetes-validations", [])]
     merged = {**inner, **outer}
     if rules:
         merged["x-kubernetes-validations"] = rules

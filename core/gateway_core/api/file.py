@@ -10,17 +10,20 @@ from pydantic import ConfigDict, Field
 
 from gateway_core.api.resource import (
     AGE,
+    ATOMIC_LIST,
     MESSAGE_COLUMN,
     READY_COLUMNS,
+    REQUEST_RULE,
     Bytes,
+    Fingerprint,
     LongName,
     Name,
     ObjectRef,
     Part,
     Resource,
-    Sha256,
     Status,
     Time,
+    checked,
     rule,
 )
 
@@ -28,12 +31,7 @@ MOST_SEGMENTS = 1000
 
 Filename = Annotated[str, Field(min_length=1, max_length=255)]
 Segments = Annotated[
-    list[ObjectRef],
-    Field(
-        min_length=1,
-        max_length=MOST_SEGMENTS,
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
-    ),
+    list[ObjectRef], Field(min_length=1, max_length=MOST_SEGMENTS, json_schema_extra=ATOMIC_LIST)
 ]
 
 FILE_NAME_RULE = rule(
@@ -46,19 +44,17 @@ class FileRequest(Part):
     """What the file is; it never changes."""
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                rule("self == oldSelf", "`request` may not be changed after creation"),
-                rule(
-                    "self.segments.map(s, s.bytes).sum() == self.bytes",
-                    "`bytes` must be the sum of the segments' bytes",
-                ),
-                rule(
-                    "!has(self.expiresAfterSeconds) || has(self.expirationTime)",
-                    "`expirationTime` must be specified where `expiresAfterSeconds` is",
-                ),
-            ]
-        }
+        json_schema_extra=checked(
+            REQUEST_RULE,
+            rule(
+                "self.segments.map(s, s.bytes).sum() == self.bytes",
+                "`bytes` must be the sum of the segments' bytes",
+            ),
+            rule(
+                "!has(self.expiresAfterSeconds) || has(self.expirationTime)",
+                "`expirationTime` must be specified where `expiresAfterSeconds` is",
+            ),
+        )
     )
 
     account_name: Annotated[Name, Field(description="The account that owns it.")]
@@ -89,9 +85,7 @@ class FileRequest(Part):
         LongName | None, Field(description="The Upload whose parts are its segments.")
     ] = None
     batch_name: Annotated[LongName | None, Field(description="The Batch that wrote it.")] = None
-    fingerprint: Annotated[
-        Sha256 | None, Field(description="Digest of the validated body, to tell a replay.")
-    ] = None
+    fingerprint: Fingerprint = None
 
 
 class FileSpec(Part):

@@ -14,8 +14,10 @@ from gateway_core.api.resource import (
     IMMUTABLE,
     MESSAGE_COLUMN,
     READY_COLUMNS,
+    SET_LIST,
     Name,
     Resource,
+    checked,
     rule,
 )
 
@@ -32,11 +34,9 @@ class GuardrailSpec(CallLimits):
     """A guardrail as declared. All that restricts a call restricts it together."""
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                bound_size("allowedModels", "deniedModels", "allowedProviders", "deniedProviders")
-            ]
-        }
+        json_schema_extra=checked(
+            bound_size("allowedModels", "deniedModels", "allowedProviders", "deniedProviders")
+        )
     )
 
     account_name: Annotated[Name, Field(json_schema_extra=IMMUTABLE)]
@@ -49,7 +49,7 @@ class GuardrailSpec(CallLimits):
         Field(
             max_length=MOST_KEYS,
             description="The GatewayKeys it holds for; those that are not there do not matter.",
-            json_schema_extra={"x-kubernetes-list-type": "set"},
+            json_schema_extra=SET_LIST,
         ),
     ] = None
 

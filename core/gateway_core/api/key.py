@@ -24,6 +24,7 @@ from gateway_core.api.resource import (
     Resource,
     Sha256,
     Time,
+    checked,
     map_list,
     rule,
 )
@@ -138,25 +139,22 @@ class KeySpec(CallLimits):
     """A key as declared; its plaintext is nowhere in it."""
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                rule(
-                    "has(self.tokens) != has(self.secretName)",
-                    "exactly one of `tokens` and `secretName` must be specified",
-                ),
-                rule(
-                    "has(oldSelf.secretName) == has(self.secretName)",
-                    "a key stays with `tokens` or with `secretName`",
-                ),
-                bound_size("allowedModels", "allowedProviders", notes="metadata"),
-            ]
-        }
+        json_schema_extra=checked(
+            rule(
+                "has(self.tokens) != has(self.secretName)",
+                "exactly one of `tokens` and `secretName` must be specified",
+            ),
+            rule(
+                "has(oldSelf.secretName) == has(self.secretName)",
+                "a key stays with `tokens` or with `secretName`",
+            ),
+            bound_size("allowedModels", "allowedProviders", notes="metadata"),
+        )
     )
 
     account_name: Annotated[Name, Field(json_schema_extra=IMMUTABLE)]
     class_: Annotated[
-        Literal["Standard", "Management"],
-        Field(alias="class", json_schema_extra=IMMUTABLE),
+        Literal["Standard", "Management"], Field(alias="class", json_schema_extra=IMMUTABLE)
     ] = "Standard"
     display_name: Annotated[str, Field(min_length=1, max_length=100)]
     created_by: Annotated[
@@ -185,9 +183,7 @@ class KeySpec(CallLimits):
             ge=0,
             le=1000000,
             description="Raise it to have the operator write a new key into the Secret.",
-            json_schema_extra={
-                "x-kubernetes-validations": [rule("self >= oldSelf", "may only be raised")]
-            },
+            json_schema_extra=checked(rule("self >= oldSelf", "may only be raised")),
         ),
     ] = 0
     overlap_seconds: Annotated[
@@ -202,11 +198,7 @@ class KeySpec(CallLimits):
     revoked: Annotated[
         bool,
         Field(
-            json_schema_extra={
-                "x-kubernetes-validations": [
-                    rule("self || !oldSelf", "may not be changed back once true")
-                ]
-            }
+            json_schema_extra=checked(rule("self || !oldSelf", "may not be changed back once true"))
         ),
     ] = False
     expiration_time: Time | None = None
@@ -215,11 +207,9 @@ class KeySpec(CallLimits):
         Field(
             max_length=MOST_METADATA,
             description="The client's own notes.",
-            json_schema_extra={
-                "x-kubernetes-validations": [
-                    rule("self.all(name, size(name) <= 64)", "names have at most 64 characters")
-                ]
-            },
+            json_schema_extra=checked(
+                rule("self.all(name, size(name) <= 64)", "names have at most 64 characters")
+            ),
         ),
     ] = None
 

@@ -4,7 +4,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gateway_core.api.resource import Micros, Part, Status, Time, rule
+from gateway_core.api.resource import (
+    ATOMIC_LIST,
+    SET_LIST,
+    Dollars,
+    Micros,
+    Part,
+    Status,
+    Time,
+    rule,
+)
 
 Window = Literal["1h", "1d", "7d", "daily", "weekly", "monthly", "lifetime"]
 """`1h`, `1d` and `7d` are sliding windows, the others begin at 00:00 UTC, `lifetime` never ends."""
@@ -29,7 +38,7 @@ Entries = Annotated[
         max_length=MOST_ENTRIES,
         description="Exact names, or beginnings that end in *. An empty list allows nothing.",
         # the entries of a set would be repeated in managedFields
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        json_schema_extra=ATOMIC_LIST,
     ),
 ]
 RequestsPerMinute = Annotated[
@@ -61,7 +70,7 @@ class SpentStatus(Status):
     used_micros: Annotated[
         Micros | None, Field(description="Spent in the limit's window, else ever.")
     ] = None
-    used: Annotated[str | None, Field(max_length=32, description="The same in dollars.")] = None
+    used: Dollars = None
     reset_time: Time | None = None
 
 
@@ -112,7 +121,7 @@ Subject = Annotated[
 ]
 GuardrailNames = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=63)]],
-    Field(max_length=MOST_GUARDRAILS, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    Field(max_length=MOST_GUARDRAILS, json_schema_extra=SET_LIST),
 ]
 
 

@@ -9,8 +9,10 @@ from pydantic import ConfigDict, Field
 
 from gateway_core.api.resource import (
     AGE,
+    ATOMIC_LIST,
     MESSAGE_COLUMN,
     READY_COLUMNS,
+    SET_LIST,
     LongName,
     Micros,
     Name,
@@ -18,6 +20,7 @@ from gateway_core.api.resource import (
     Resource,
     Status,
     Time,
+    checked,
     map_list,
     rule,
 )
@@ -52,7 +55,7 @@ class FieldRule(Part):
             min_length=1,
             max_length=64,
             description="Values of a string field that the model takes.",
-            json_schema_extra={"x-kubernetes-list-type": "set"},
+            json_schema_extra=SET_LIST,
         ),
     ] = None
     minimum: Annotated[int | None, Field(ge=-(2**31), le=2**31 - 1)] = None
@@ -82,16 +85,14 @@ class Price(Part):
     """
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                rule(
-                    "has(self.perCallMicros) || has(self.perSecond) || has(self.perImageMicros)"
-                    " || has(self.inputPerMillionMicros) || has(self.outputPerMillionMicros)",
-                    "at least one of `perCallMicros`, `perSecond`, `perImageMicros`,"
-                    " `inputPerMillionMicros` and `outputPerMillionMicros` must be specified",
-                )
-            ]
-        }
+        json_schema_extra=checked(
+            rule(
+                "has(self.perCallMicros) || has(self.perSecond) || has(self.perImageMicros)"
+                " || has(self.inputPerMillionMicros) || has(self.outputPerMillionMicros)",
+                "at least one of `perCallMicros`, `perSecond`, `perImageMicros`,"
+                " `inputPerMillionMicros` and `outputPerMillionMicros` must be specified",
+            )
+        )
     )
 
     effective_time: Annotated[Time | None, Field(description="Absent: since always.")] = None
@@ -115,11 +116,9 @@ class ModelSpec(Part):
         Name,
         Field(
             description="Provider segment of the REST path.",
-            json_schema_extra={
-                "x-kubernetes-validations": [
-                    rule(f"!(self in {list(RESERVED_SERVICES)})", "must not be a reserved segment")
-                ]
-            },
+            json_schema_extra=checked(
+                rule(f"!(self in {list(RESERVED_SERVICES)})", "must not be a reserved segment")
+            ),
         ),
     ]
     action: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9_]+$")]
@@ -132,10 +131,9 @@ class ModelSpec(Part):
     ] = False
     routes: Annotated[list[Route], Field(min_length=1), map_list("name", max_items=8)]
     fields: Annotated[list[FieldRule] | None, map_list("name", max_items=32)] = None
-    prices: Annotated[
-        list[Price] | None,
-        Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
-    ] = None
+    prices: Annotated[list[Price] | None, Field(max_length=16, json_schema_extra=ATOMIC_LIST)] = (
+        None
+    )
     deadline_seconds: Annotated[
         int, Field(ge=1, le=604800, description="Time after which a task of it fails.")
     ] = 3600

@@ -14,9 +14,11 @@ from gateway_core.api.resource import (
     MESSAGE_COLUMN,
     READY_COLUMNS,
     REFERRED_NAME_RULE,
+    SET_LIST,
     Part,
     Resource,
     Status,
+    checked,
     rule,
 )
 
@@ -38,7 +40,7 @@ HeaderName = Annotated[
 ]
 Words = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=63)]],
-    Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    Field(max_length=32, json_schema_extra=SET_LIST),
 ]
 
 
@@ -117,8 +119,7 @@ class PollRequest(Part):
         Field(description="JMESPath, as outputs: seconds really made, if the provider tells."),
     ] = None
     error_message: Annotated[
-        Expression | None,
-        Field(description="JMESPath over the answer: why the job failed."),
+        Expression | None, Field(description="JMESPath over the answer: why the job failed.")
     ] = None
     min_interval_seconds: Annotated[int, Field(ge=1, le=3600)] = 1
     max_interval_seconds: Annotated[int, Field(ge=1, le=3600)] = 15
@@ -155,14 +156,12 @@ class LookupRequest(Part):
     """The call that finds a job by the reference it was submitted with (the task's uid)."""
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                rule(
-                    "!has(self.jobs) || has(self.reference)",
-                    "`reference` must be specified with `jobs`",
-                )
-            ]
-        }
+        json_schema_extra=checked(
+            rule(
+                "!has(self.jobs) || has(self.reference)",
+                "`reference` must be specified with `jobs`",
+            )
+        )
     )
 
     method: Method = "GET"
@@ -188,8 +187,7 @@ class LookupRequest(Part):
         ),
     ] = None
     visible_after_seconds: Annotated[
-        int,
-        Field(ge=0, le=600, description="How long a job that was made may be missing here."),
+        int, Field(ge=0, le=600, description="How long a job that was made may be missing here.")
     ] = 0
 
 
@@ -227,7 +225,7 @@ class HttpProvider(Part):
         Field(
             max_length=32,
             description="Hosts outputs may be fetched from beside baseUrl's; *.x for subdomains.",
-            json_schema_extra={"x-kubernetes-list-type": "set"},
+            json_schema_extra=SET_LIST,
         ),
     ] = None
     output_headers: Annotated[
@@ -261,26 +259,21 @@ class ProviderSpec(Part):
     """An upstream as a platform team declares it."""
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                rule(
-                    "self.type != 'http' || has(self.http)",
-                    "`http` must be specified for type http",
-                ),
-                rule(
-                    "self.type == 'http' || !has(self.http)",
-                    "`http` may be specified for type http alone",
-                ),
-                rule(
-                    "(self.type == 'openai') == has(self.openai)",
-                    "`openai` must be specified for type openai, and only there",
-                ),
-                rule(
-                    "!(self.type in ['http', 'openai']) || !has(self.config)",
-                    "`config` may be specified for other types than http and openai alone",
-                ),
-            ]
-        }
+        json_schema_extra=checked(
+            rule("self.type != 'http' || has(self.http)", "`http` must be specified for type http"),
+            rule(
+                "self.type == 'http' || !has(self.http)",
+                "`http` may be specified for type http alone",
+            ),
+            rule(
+                "(self.type == 'openai') == has(self.openai)",
+                "`openai` must be specified for type openai, and only there",
+            ),
+            rule(
+                "!(self.type in ['http', 'openai']) || !has(self.config)",
+                "`config` may be specified for other types than http and openai alone",
+            ),
+        )
     )
 
     type: Annotated[

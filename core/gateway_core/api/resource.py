@@ -40,17 +40,39 @@ Xxh3 = Annotated[
     ),
 ]
 
-IMMUTABLE: dict[str, Any] = {
-    "x-kubernetes-validations": [
-        {"rule": "self == oldSelf", "message": "may not be changed after creation"}
-    ]
-}
-
 
 def rule(expression: str, message: str) -> dict[str, Any]:
     """A CEL rule of a schema."""
     return {"rule": expression, "message": message}
 
+
+def checked(*rules: dict[str, Any]) -> dict[str, Any]:
+    """The part of a schema that has the API server check these CEL rules."""
+    return {"x-kubernetes-validations": list(rules)}
+
+
+IMMUTABLE = checked(rule("self == oldSelf", "may not be changed after creation"))
+REQUEST_RULE = rule("self == oldSelf", "`request` may not be changed after creation")
+"""Of `spec.request`: what was asked for never changes, so its digest and price stay true."""
+ATOMIC_LIST: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}
+SET_LIST: dict[str, Any] = {"x-kubernetes-list-type": "set"}
+
+DesiredState = Annotated[
+    Literal["Completed", "Cancelled"],
+    Field(
+        description="Set to Cancelled to end it early; there is no way back.",
+        json_schema_extra=checked(
+            rule(
+                "self == oldSelf || oldSelf == 'Completed'",
+                "may not be changed back once 'Cancelled'",
+            )
+        ),
+    ),
+]
+Fingerprint = Annotated[
+    Sha256 | None, Field(description="Digest of the validated body, to tell a replay.")
+]
+Dollars = Annotated[str | None, Field(max_length=32, description="The same in dollars.")]
 
 REFERRED_NAME_RULE = rule(
     "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",

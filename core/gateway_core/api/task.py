@@ -3,7 +3,7 @@
 The API creates and reads it, the operator reconciles it.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -11,7 +11,11 @@ from gateway_core.api.limits import GuardrailNames, Window
 from gateway_core.api.model import KeyedRoute
 from gateway_core.api.resource import (
     AGE,
+    ATOMIC_LIST,
     IMMUTABLE,
+    REQUEST_RULE,
+    DesiredState,
+    Fingerprint,
     LongName,
     Micros,
     Name,
@@ -22,6 +26,7 @@ from gateway_core.api.resource import (
     Status,
     Text,
     Time,
+    checked,
     condition_column,
     rule,
 )
@@ -74,9 +79,7 @@ class TaskRequest(Part):
     input_ref: Annotated[
         ObjectRef | None, Field(description="The input's place, where it is over 8 KiB.")
     ] = None
-    fingerprint: Annotated[
-        Sha256 | None, Field(description="Digest of the validated body, to tell a replay.")
-    ] = None
+    fingerprint: Fingerprint = None
     callback_url: Annotated[str | None, Field(max_length=2048, pattern="^https?://")] = None
     reserved_micros: Annotated[
         Micros | None, Field(description="Micro-dollars held at admission.")
@@ -96,31 +99,16 @@ class TaskSpec(Part):
     request: Annotated[
         TaskRequest,
         Field(
-            json_schema_extra={
-                "x-kubernetes-validations": [
-                    rule("self == oldSelf", "`request` may not be changed after creation"),
-                    rule(
-                        "has(self.input) != has(self.inputRef)",
-                        "exactly one of `input` and `inputRef` must be specified",
-                    ),
-                ]
-            }
+            json_schema_extra=checked(
+                REQUEST_RULE,
+                rule(
+                    "has(self.input) != has(self.inputRef)",
+                    "exactly one of `input` and `inputRef` must be specified",
+                ),
+            )
         ),
     ]
-    desired_state: Annotated[
-        Literal["Completed", "Cancelled"],
-        Field(
-            description="Set to Cancelled to end the task early; there is no way back.",
-            json_schema_extra={
-                "x-kubernetes-validations": [
-                    rule(
-                        "self == oldSelf || oldSelf == 'Completed'",
-                        "may not be changed back once 'Cancelled'",
-                    )
-                ]
-            },
-        ),
-    ] = "Completed"
+    desired_state: DesiredState = "Completed"
     deadline_seconds: Annotated[
         int,
         Field(
@@ -135,9 +123,7 @@ class TaskSpec(Part):
             ge=0,
             le=1000,
             description="Raise it to have the callback delivered once more.",
-            json_schema_extra={
-                "x-kubernetes-validations": [rule("self >= oldSelf", "may only be raised")]
-            },
+            json_schema_extra=checked(rule("self >= oldSelf", "may only be raised")),
         ),
     ] = 0
 
@@ -167,12 +153,7 @@ class TaskResult(Part):
     """What a completed task yields."""
 
     videos: Annotated[
-        list[Video],
-        Field(
-            min_length=1,
-            max_length=16,
-            json_schema_extra={"x-kubernetes-list-type": "atomic"},
-        ),
+        list[Video], Field(min_length=1, max_length=16, json_schema_extra=ATOMIC_LIST)
     ]
 
 
@@ -271,6 +252,6 @@ class GatewayTask(Resource):
     rules: ClassVar[list[dict[str, Any]]] = [TASK_NAME_RULE]
 
     spec: TaskSpec
-    status: Annotated[
-        TaskStatus, Field(json_schema_extra={"x-kubernetes-validations": [TERMINAL_RULE]})
-    ] = Field(default_factory=TaskStatus)
+    status: Annotated[TaskStatus, Field(json_schema_extra=checked(TERMINAL_RULE))] = Field(
+        default_factory=TaskStatus
+    )

@@ -12,7 +12,10 @@ from pydantic import ConfigDict, Field
 from gateway_core.api.file import MOST_SEGMENTS, Filename
 from gateway_core.api.resource import (
     AGE,
+    ATOMIC_LIST,
+    REQUEST_RULE,
     Bytes,
+    Fingerprint,
     LongName,
     Name,
     Part,
@@ -21,6 +24,7 @@ from gateway_core.api.resource import (
     Status,
     Time,
     Xxh3,
+    checked,
     condition_column,
     rule,
 )
@@ -48,9 +52,7 @@ class UploadRequest(Part):
         int | None,
         Field(ge=3600, le=2_592_000, description="The File's life; absent as its purpose has it."),
     ] = None
-    fingerprint: Annotated[
-        Sha256 | None, Field(description="Digest of the validated body, to tell a replay.")
-    ] = None
+    fingerprint: Fingerprint = None
 
 
 class PartRef(Part):
@@ -67,12 +69,7 @@ class Completion(Part):
 
     file_name: Annotated[Name, Field(description="The GatewayFile's name, minted with this.")]
     parts: Annotated[
-        list[PartRef],
-        Field(
-            min_length=1,
-            max_length=MOST_PARTS,
-            json_schema_extra={"x-kubernetes-list-type": "atomic"},
-        ),
+        list[PartRef], Field(min_length=1, max_length=MOST_PARTS, json_schema_extra=ATOMIC_LIST)
     ]
     time: Time
 
@@ -81,53 +78,36 @@ class UploadSpec(Part):
     """What was asked for, and how it ended."""
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                rule(
-                    "(self.outcome == 'Completed') == has(self.completion)",
-                    "`completion` must be specified where `outcome` is Completed, and only there",
-                ),
-                rule(
-                    "!has(self.completion)"
-                    " || self.completion.parts.map(p, p.bytes).sum() == self.request.bytes",
-                    "the parts' bytes must add up to the request's",
-                ),
-            ]
-        }
+        json_schema_extra=checked(
+            rule(
+                "(self.outcome == 'Completed') == has(self.completion)",
+                "`completion` must be specified where `outcome` is Completed, and only there",
+            ),
+            rule(
+                "!has(self.completion)"
+                " || self.completion.parts.map(p, p.bytes).sum() == self.request.bytes",
+                "the parts' bytes must add up to the request's",
+            ),
+        )
     )
 
-    request: Annotated[
-        UploadRequest,
-        Field(
-            json_schema_extra={
-                "x-kubernetes-validations": [
-                    rule("self == oldSelf", "`request` may not be changed after creation")
-                ]
-            }
-        ),
-    ]
+    request: Annotated[UploadRequest, Field(json_schema_extra=checked(REQUEST_RULE))]
     outcome: Annotated[
         Literal["Pending", "Completed", "Cancelled", "Expired"],
         Field(
             description="How it ended; decided once.",
-            json_schema_extra={
-                "x-kubernetes-validations": [
-                    rule(
-                        "self == oldSelf || oldSelf == 'Pending'",
-                        "may not be changed once it is decided",
-                    )
-                ]
-            },
+            json_schema_extra=checked(
+                rule(
+                    "self == oldSelf || oldSelf == 'Pending'",
+                    "may not be changed once it is decided",
+                )
+            ),
         ),
     ] = "Pending"
     completion: Annotated[
         Completion | None,
         Field(
-            json_schema_extra={
-                "x-kubernetes-validations": [
-                    rule("self == oldSelf", "`completion` may not be changed")
-                ]
-            }
+            json_schema_extra=checked(rule("self == oldSelf", "`completion` may not be changed"))
         ),
     ] = None
 
@@ -180,11 +160,7 @@ class GatewayUpload(Resource):
         condition_column("Message", "Succeeded", "message", 1),
         AGE,
     ]
-    selectable: ClassVar[list[str]] = [
-        ".spec.request.accountName",
-        ".spec.outcome",
-        ".status.work",
-    ]
+    selectable: ClassVar[list[str]] = [".spec.request.accountName", ".spec.outcome", ".status.work"]
     rules: ClassVar[list[dict[str, Any]]] = [UPLOAD_NAME_RULE]
 
     spec: UploadSpec

@@ -11,12 +11,14 @@ from pydantic import Field
 from gateway_core.api.limits import Subject
 from gateway_core.api.resource import (
     AGE,
+    ATOMIC_LIST,
     LongName,
     Micros,
     Name,
     Part,
     Resource,
     Time,
+    checked,
     map_list,
     rule,
 )
@@ -121,18 +123,10 @@ class UsageStatus(Sums):
     )
     hours: Annotated[list[HourSums] | None, map_list("hour", max_items=24)] = None
     rows: Annotated[
-        list[Row] | None,
-        Field(
-            max_length=MOST_ROWS + 1,
-            json_schema_extra={"x-kubernetes-list-type": "atomic"},
-        ),
+        list[Row] | None, Field(max_length=MOST_ROWS + 1, json_schema_extra=ATOMIC_LIST)
     ] = None
     spent: Annotated[
-        list[Spent] | None,
-        Field(
-            max_length=MOST_SUBJECTS,
-            json_schema_extra={"x-kubernetes-list-type": "atomic"},
-        ),
+        list[Spent] | None, Field(max_length=MOST_SUBJECTS, json_schema_extra=ATOMIC_LIST)
     ] = None
     journal: Annotated[list[JournalMark] | None, map_list("process", max_items=MOST_JOURNALS)] = (
         None
@@ -190,17 +184,14 @@ class GatewayUsage(Resource):
     spec: Annotated[
         UsageSpec,
         Field(
-            json_schema_extra={
-                "x-kubernetes-validations": [
-                    rule("self == oldSelf", "`spec` may not be changed after creation")
-                ]
-            }
+            json_schema_extra=checked(
+                rule("self == oldSelf", "`spec` may not be changed after creation")
+            )
         ),
     ]
-    status: Annotated[
-        UsageStatus,
-        Field(json_schema_extra={"x-kubernetes-validations": [CLOSED_RULE, GROWING_RULE]}),
-    ] = Field(default_factory=UsageStatus)
+    status: Annotated[UsageStatus, Field(json_schema_extra=checked(CLOSED_RULE, GROWING_RULE))] = (
+        Field(default_factory=UsageStatus)
+    )
 
 
 def usage_name(account: str, day: str | None) -> str:
