@@ -43,7 +43,7 @@ def add_operational_routes(
         if known is None or known[0] is not current:
             # takes 30 ms, and anybody may ask
             known = current, orjson.dumps(describe(current))
-        await sender.send(call, known[1])
+        await sender.send(call, [known[1]])
 
     table.add("GET", "/healthz", show_health, "operations_health", has_head=False)
     table.add("GET", "/readyz", show_readiness, "operations_health", has_head=False)

@@ -3,12 +3,15 @@
 import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import orjson
 import pytest
 from starlette.types import Message
 
 from gateway_apiserver.middleware.downloads import DownloadBounds
 from gateway_apiserver.surfaces.pricing import routes as pricing
+from gateway_apiserver.surfaces.public_responses import PublicSender
 from gateway_core.providers.price_list import Schedule
 from tests.unit.apiserver.gateway import Gateway, call
 
@@ -60,20 +63,39 @@ async def test_a_slow_reader_without_a_key_holds_a_piece_and_a_place(
     assert (await call(gateway.app, "GET", path)).status == 200
 
 
-async def test_the_price_list_is_rendered_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    rendered = list[object]()
-    render = pricing._render_schedule
+async def test_entries_of_the_price_list_are_rendered_once_and_shared_by_all_readers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rendered, sent = list[str](), list[list[bytes]]()
+    render, send = pricing._render_schedule, PublicSender.send
 
     def note(entry: Schedule) -> pricing.PriceSchedule:
-        rendered.append(entry)
+        rendered.append(entry.model_id)
         return render(entry)
 
+    async def note_body(self: PublicSender, call: Any, body: list[bytes], headers: Any) -> None:
+        sent.append(body)
+        await send(self, call, body, headers)
+
     monkeypatch.setattr(pricing, "_render_schedule", note)
+    monkeypatch.setattr(PublicSender, "send", note_body)
     moment = datetime(2026, 11, 23, 12, 0, 0, tzinfo=UTC)
     monkeypatch.setattr(pricing, "floor_moment", lambda _: moment)
     gateway = Gateway()
-    bodies = {(await call(gateway.app, "GET", pricing.SCHEDULES_PATH)).body for _ in range(5)}
-    assert (len(bodies), len(rendered)) == (1, 1)
+    change = {"effectiveTime": "2026-11-23T12:00:02Z", "perCallMicros": 7}
+    gateway.put_model("changing", prices=[{"perCallMicros": 5}, change])
+    gateway.put_model("other", prices=[{"perCallMicros": 5}])
+    bodies = [(await call(gateway.app, "GET", pricing.SCHEDULES_PATH)).body for _ in range(3)]
+    first = len(rendered)
+    assert bodies[0] == bodies[1] == bodies[2]
+    assert orjson.dumps(orjson.loads(bodies[0])) == bodies[0]
+
     moment += timedelta(seconds=1)
     assert (await call(gateway.app, "GET", pricing.SCHEDULES_PATH)).body not in bodies
-    assert len(rendered) == 2
+    assert len(rendered) == first
+    # all but the head with the time, and punctuation
+    assert all(one is other for one, other in zip(sent[0][1:], sent[-1][1:], strict=True))
+
+    moment += timedelta(seconds=1)
+    assert (await call(gateway.app, "GET", pricing.SCHEDULES_PATH)).body not in bodies
+    assert rendered[first:] == ["changing"]

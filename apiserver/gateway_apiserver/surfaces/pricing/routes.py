@@ -7,9 +7,8 @@ below a cent has no cents: 1 for a hundredth of a cent would be read as a hundre
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import orjson
 from pydantic import BaseModel, Field
 
 from gateway_apiserver.responses import JSON, NO_STORE, Response, to_json
@@ -45,8 +44,8 @@ from gateway_core.tasks.schemas import close_schema, describe_body
 SCHEDULES_PATH = "/api/v1/price_schedules"
 QUOTES_PATH = "/api/v1/price_quotes"
 
-_Shown = tuple[Schedule, dict[str, Any]]
-"""An entry of the price list, and its rendering."""
+_Shown = tuple[Schedule, bytes]
+"""An entry of the price list, and its JSON."""
 
 Cents = Annotated[
     int | None, Field(description="Rounded up; null below one cent: the micros are exact.")
@@ -151,7 +150,8 @@ class PricingRoutes:
         self._sender = sender
         self._anonymous = anonymous
         self._clock = clock
-        self._listed: tuple[Catalog, datetime, list[_Shown]] | None = None
+        self._listed: tuple[Catalog, datetime] | None = None
+        self._shown = list[_Shown]()
 
     def add_to(self, table: RouteTable) -> None:
         """Add the routes."""
@@ -208,7 +208,11 @@ class PricingRoutes:
             and (query.action or entry.action) == entry.action
             and (query.model or entry.model_id) == entry.model_id
         ]
-        body = orjson.dumps({"as_of": _render_time(moment), "price_schedules": shown})
+        # entries stay apart, so that slow readers of different seconds share their bytes
+        body = [b'{"as_of":"%s","price_schedules":[' % _render_time(moment).encode()]
+        for number, entry in enumerate(shown):
+            body += (b",", entry) if number else (entry,)
+        body.append(b"]}")
         # prices are as of the moment they are asked for, so no cache keeps them
         await self._sender.send(call, body, (JSON, NO_STORE))
 
@@ -220,15 +224,18 @@ class PricingRoutes:
         return to_json(QuoteAnswer(price_quote=_render_quote(quote, moment)))
 
     def _list(self, moment: datetime) -> list[_Shown]:
-        """The whole list of this second; worked out once however often anybody asks."""
+        """The whole list of this second; an entry is rendered anew only where it has changed."""
         catalog = self._catalog.current
         if self._listed is None or self._listed[0] is not catalog or self._listed[1] != moment:
-            shown = [
-                (entry, _render_schedule(entry).model_dump(mode="json"))
+            before = {_name(entry): (entry, raw) for entry, raw in self._shown}
+            self._shown = [
+                known
+                if (known := before.get(_name(entry))) is not None and known[0] == entry
+                else (entry, _render_schedule(entry).model_dump_json().encode())
                 for entry in list_schedules(catalog, moment)
             ]
-            self._listed = catalog, moment, shown
-        return self._listed[2]
+            self._listed = catalog, moment
+        return self._shown
 
 
 def _describe_form(
@@ -246,6 +253,10 @@ def _describe_form(
         },
         optional=("model", "params"),
     )
+
+
+def _name(entry: Schedule) -> tuple[str, str, str]:
+    return entry.service, entry.action, entry.model_id
 
 
 def _render_schedule(entry: Schedule) -> PriceSchedule:
