@@ -298,7 +298,7 @@ def _add_storage(
     outcomes = UploadOutcomes(kube, quota, recorder, failpoints)
     upload_parts = UploadParts(store, parts.parts, mint, failpoints)
     UploadRoutes(
-        UploadCreation(kube, quota, outcomes, mint),
+        UploadCreation(kube, quota, upload_parts, outcomes, mint),
         UploadService(kube, outcomes, upload_parts, mint, clock=parts.clock),
         upload_parts,
         partial(metrics.count_bytes, "uploads", "in"),

@@ -1,6 +1,7 @@
 """`StorageLedger` and `PartLedger` in memory, with a clock to set; verified as the real ones."""
 
 import secrets
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -197,15 +198,26 @@ class FakeStorage:
 
 
 class FakeParts:
-    """Parts' figures of one process. `away` makes the store unreachable."""
+    """Parts' figures of one process. `now` is its clock, `away` makes it unreachable."""
 
     def __init__(self) -> None:
+        self.now = 0.0
         self.away = False
+        self._pending: dict[str, dict[str, float]] = defaultdict(dict)
         self._uploads: dict[tuple[str, str], dict[str, int]] = {}
 
     def lose(self) -> None:
         """Forgets all, as a restart does."""
+        self._pending.clear()
         self._uploads.clear()
+
+    async def begin(self, account: str, upload: str, *, seconds: int, most: int) -> bool:
+        self._find(account, upload)
+        pending = {name: end for name, end in self._pending[account].items() if end > self.now}
+        if upload not in pending and len(pending) >= most:
+            return False
+        self._pending[account] = {upload: self.now + seconds, **pending}
+        return True
 
     async def claim(self, account: str, upload: str, part: str, size: int, caps: PartCaps) -> bool:
         parts = self._find(account, upload)
@@ -226,6 +238,7 @@ class FakeParts:
 
     async def forget(self, account: str, upload: str) -> None:
         self._find(account, upload)
+        self._pending[account].pop(upload, None)
         self._uploads.pop((account, upload), None)
 
     def _find(self, account: str, upload: str) -> dict[str, int] | None:

@@ -306,6 +306,27 @@ class TestParts:
             await parts.claim(name, "u", "a", 1, self.CAPS)
 
 
+class TestPendingUploads:
+    async def test_account_has_at_most_so_many_at_once(self, stores: Stores) -> None:
+        parts, name, bound = stores.parts, name_account(), {"seconds": 60, "most": 2}
+        assert [await parts.begin(name, upload, **bound) for upload in "aab"] == [True] * 3
+        assert not await parts.begin(name, "c", **bound)
+        assert await parts.begin(name, "a", **bound)
+        assert await parts.begin(name_account(), "c", **bound)
+        for _ in range(2):
+            await parts.forget(name, "a")
+        assert await parts.begin(name, "c", **bound)
+        assert not await parts.begin(name, "a", **bound)
+
+    async def test_one_that_nobody_ends_counts_until_its_expiry(self, stores: Stores) -> None:
+        parts, name = stores.parts, name_account()
+        assert await parts.begin(name, "a", seconds=0, most=1)
+        assert await parts.begin(name, "b", seconds=60, most=1)
+        assert not await parts.begin(name, "c", seconds=60, most=1)
+        stores.lose()
+        assert await parts.begin(name, "c", seconds=60, most=1)
+
+
 Step = tuple[str, str, int]
 STEPS = st.lists(
     st.tuples(

@@ -11,10 +11,16 @@ from weakref import WeakValueDictionary
 import orjson
 import structlog
 
-from gateway_core.api.errors import InvalidRequest, NotFound, TooLarge
+from gateway_core.api.errors import (
+    InvalidRequest,
+    NotFound,
+    TooLarge,
+    TooManyCalls,
+    Unavailable,
+)
 from gateway_core.api.ids import PART_PREFIX, IdMint, Ownership
 from gateway_core.api.resource import Object, part_key, receipt_key, upload_folder
-from gateway_core.api.upload import MOST_PARTS, PartRef
+from gateway_core.api.upload import LIFETIME_SECONDS, MOST_PARTS, PartRef
 from gateway_core.concurrency import FairSemaphore, map_bounded
 from gateway_core.failpoints import NO_FAILPOINTS, Failpoints
 from gateway_core.files.quota_counters import PartCaps, PartLedger
@@ -89,6 +95,9 @@ def _too_many() -> StoreUnavailable:
     return StoreUnavailable("too many Uploads are being read through")
 
 
+MOST_PENDING = 1000
+"""Uploads of an account that may be pending at once: each may store parts beyond its File."""
+RETRY_SECONDS = 60
 MOST_READS = 16
 """Receipts that one completion reads concurrently."""
 _RECEIPT = ".json"
@@ -110,6 +119,30 @@ class UploadParts:
         self._mint = mint
         self._failpoints = failpoints
         self._digests = PartDigests(store)
+
+    async def begin(self, account: str, upload: str) -> None:
+        """Count an Upload as pending until `forget`, or its expiry. Idempotent.
+
+        Raises TooManyCalls where the account has too many of them, Unavailable.
+        """
+        try:
+            begun = await self._ledger.begin(
+                account, upload, seconds=LIFETIME_SECONDS, most=MOST_PENDING
+            )
+        except CountersUnavailable as error:
+            raise Unavailable("Uploads cannot be counted now.", retry_after=1) from error
+        if not begun:
+            raise TooManyCalls(
+                f"The account has {MOST_PENDING} pending uploads, as many as it may have at once.",
+                retry_after=RETRY_SECONDS,
+            )
+
+    async def forget(self, account: str, upload: str) -> None:
+        """Drop the counts of an Upload that has ended; where that fails, they expire."""
+        try:
+            await self._ledger.forget(account, upload)
+        except CountersUnavailable as error:
+            _log.warning("an upload still counts as pending", upload=upload, error=str(error))
 
     async def add(self, obj: Object, source: AsyncIterator[bytes], expected: int = 0) -> PartRef:
         """Store a part of the pending Upload `obj`.

@@ -208,14 +208,24 @@ def _load_part_script(name: str) -> Script:
 CLAIM_PART = _load_part_script("claim")
 RELEASE_PART = _load_part_script("release")
 ESTABLISH = _load_part_script("establish")
+BEGIN_UPLOAD = load_script("clock", "parts/begin")
 
 
 class PartLedger(RedisAdapter):
-    """Counts of parts and bytes by GatewayUpload, kept for ten minutes after the last change.
+    """Pending Uploads by account, and their parts and bytes, kept for ten minutes after a change.
 
     Every method is atomic and raises CountersUnavailable; (stale): and CountersStale where the
     counts are lost and have to be established.
     """
+
+    async def begin(self, account: str, upload: str, *, seconds: int, most: int) -> bool:
+        """Count a pending Upload for so many seconds; False where the account has `most` others.
+
+        Begun twice, it counts once. After a loss of the counts the pending ones do not count.
+        """
+        key, arguments = f"{self._head}{account}}}:uploads", (seconds, upload, most)
+        [reply] = await self._run(ScriptCall(BEGIN_UPLOAD, (key,), arguments))
+        return bool(reply)
 
     async def claim(self, account: str, upload: str, part: str, size: int, caps: PartCaps) -> bool:
         """Set the bytes of `part`; False, without a change, beyond a cap. (stale)"""
@@ -236,7 +246,10 @@ class PartLedger(RedisAdapter):
 
     async def forget(self, account: str, upload: str) -> None:
         """Drop the counts of an Upload that has ended."""
-        await self._run((b"DEL", self._name_key(account, upload)))
+        await self._run(
+            (b"DEL", self._name_key(account, upload)),
+            (b"ZREM", f"{self._head}{account}}}:uploads", upload),
+        )
 
     def _name_key(self, account: str, upload: str) -> str:
         return f"{self._head}{account}}}:parts:{upload}"

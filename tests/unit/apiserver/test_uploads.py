@@ -11,6 +11,7 @@ import pytest
 import xxhash
 
 from gateway_core.api.resource import Object
+from gateway_core.api.upload import LIFETIME_SECONDS
 from gateway_core.files.uploads import MOST_PART_BYTES
 from gateway_core.kube.errors import KubernetesUnavailable, WriteConflict, WriteOutcomeUnknown
 from tests.fakes.kubernetes import Fault
@@ -264,6 +265,28 @@ async def test_an_account_stores_no_more_than_it_may(uploader: Uploader) -> None
     await uploader.cancel(first)
     assert (await uploader.create(60)).status == 200
     assert await uploader.read_used() == 100
+
+
+async def test_an_account_has_no_more_pending_uploads_than_it_may(
+    uploader: Uploader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway_core.files.parts.MOST_PENDING", 2)
+    cancelled, completed = await uploader.open(6), await uploader.open(6)
+    answer = await uploader.create(6)
+    refused(answer, 429, "rate_limit_exceeded")
+    assert answer.headers["retry-after"] == "60"
+    assert await uploader.read_used() == 12
+    other = Uploader(uploader.gateway, uploader.gateway.other_key)
+    assert (await other.create(6)).status == 200
+
+    await uploader.cancel(cancelled)
+    assert (await uploader.create(6, key="k")).status == 200
+    assert (await uploader.create(6, key="k")).status == 200
+    await uploader.complete(completed, await uploader.add(completed, b"sixsix"))
+    assert (await uploader.create(6)).status == 200
+    refused(await uploader.create(6), 429, "rate_limit_exceeded")
+    uploader.gateway.parts.now += LIFETIME_SECONDS
+    assert (await uploader.create(6)).status == 200
 
 
 async def test_with_an_idempotency_key_there_is_one_upload(uploader: Uploader) -> None:

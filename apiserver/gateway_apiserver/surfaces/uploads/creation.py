@@ -14,6 +14,7 @@ from gateway_core.api.errors import (
     Internal,
     KeyReused,
     OutcomeUnknown,
+    TooManyCalls,
     Unavailable,
     WinnerUndecided,
 )
@@ -29,6 +30,7 @@ from gateway_core.api.ids import (
 )
 from gateway_core.api.resource import Object, skeleton
 from gateway_core.api.upload import GatewayUpload
+from gateway_core.files.parts import UploadParts
 from gateway_core.files.quota import StorageFull, StorageQuota
 from gateway_core.files.uploads import UploadOutcomes, is_withdrawn
 from gateway_core.kube.client import KubernetesClient
@@ -49,10 +51,16 @@ class UploadCreation:
     """Creates Uploads, or finds those that an equal call made."""
 
     def __init__(
-        self, kube: KubernetesClient, storage: StorageQuota, outcomes: UploadOutcomes, mint: IdMint
+        self,
+        kube: KubernetesClient,
+        storage: StorageQuota,
+        parts: UploadParts,
+        outcomes: UploadOutcomes,
+        mint: IdMint,
     ) -> None:
         self._kube = kube
         self._storage = storage
+        self._parts = parts
         self._outcomes = outcomes
         self._mint = mint
 
@@ -68,6 +76,7 @@ class UploadCreation:
         Raises:
             KeyReused: the Idempotency-Key stands for another Upload.
             StorageFull: the account has no room.
+            TooManyCalls: too many of its Uploads are pending.
             Unavailable: nothing was made.
             OutcomeUnknown: it was sent and not acknowledged within 10 s.
         """
@@ -83,19 +92,23 @@ class UploadCreation:
         await self._storage.claim(account, "files", name, wanted.bytes, limit)
         obj = _compose(caller, name, wanted, request_id)
         try:
+            await self._parts.begin(account, name)
             stands, is_new = await self._record(obj)
-        except (Unavailable, Internal):
+        except (TooManyCalls, Unavailable, Internal):
             if idempotency_key is None:
                 await self._storage.release(account, "files", name)
+                await self._parts.forget(account, name)
             raise
         if not is_new:
             if stands["spec"].get("outcome", "Pending") != "Pending":
                 await self._outcomes.end_reservation(stands)
+                await self._parts.forget(account, name)
             return _check_same(stands, wanted), True
         try:
             await self._storage.confirm(account, "files", name, wanted.bytes, limit)
         except StorageFull:
             await self._withdraw(stands)
+            await self._parts.forget(account, name)
             raise
         return stands, False
 

@@ -80,6 +80,7 @@ class UploadService:
         obj = await self._decide(account, wire_id, judge_cancellation, self._outcomes.cancel)
         # again after a repetition: who won may have been killed before
         await self._outcomes.end_reservation(obj)
+        await self._parts.forget(account, obj["metadata"]["name"])
         return obj
 
     async def complete(
@@ -113,6 +114,7 @@ class UploadService:
                 return await self._outcomes.complete(current, parts, name, now)
 
             obj = await self._decide(account, wire_id, judge, write, obj)
+            await self._parts.forget(account, obj["metadata"]["name"])
         else:
             await self._check_again(obj, wanted)
         return obj, await self._describe_file(obj)
