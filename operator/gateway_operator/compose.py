@@ -48,7 +48,7 @@ from gateway_operator.billing.journalreader import JournalReader
 from gateway_operator.billing.reservations import Reservations
 from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.callbacks.signing import Keyring
-from gateway_operator.context import AdminEvents, Context, Failpoints
+from gateway_operator.context import Context, Failpoints
 from gateway_operator.files.controller import FileController, Removal
 from gateway_operator.files.intake import Intake
 from gateway_operator.files.orphans import OrphanRemoval
@@ -172,7 +172,6 @@ async def run_operator(
         )
         keyring = Keyring(tables.accounts, kube, CLOCK.now)
         callbacks = CallbackClient(sender, keyring, CLOCK.now, settings.callback_schedule)
-        events = AdminEvents(kube)
         tasks = TaskController(
             context,
             reservations=reservations,
@@ -182,7 +181,6 @@ async def run_operator(
             outputs=outputs,
             aggregator=aggregator,
             callbacks=callbacks,
-            events=events,
         )
         recorder = FileRecorder(kube, ledger)
         batches = BatchController(
@@ -195,7 +193,6 @@ async def run_operator(
             ledger=ledger,
             files=recorder,
             aggregator=aggregator,
-            events=events,
         )
         storage = FileStorage(context, ledger)
         settlement = Settlement(storage, recorder)

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from gateway_core import failpoints
 from gateway_core.api.account import GatewayAccount
-from gateway_core.api.ids import IdMint
+from gateway_core.api.ids import IdMint, Ownership, name_to_id
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.resource import Resource
 from gateway_core.api.task import GatewayTask
@@ -111,7 +111,7 @@ class AdminEvents:
         await self._kube.report_event(obj, reason=reason, message=message)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Context:
     """Passed to each controller. `now` returns the aware time of day by the API server's clock."""
 
@@ -122,6 +122,14 @@ class Context:
     failpoints: Failpoints
     metrics: Metrics
     now: Callable[[], datetime]
+    events: AdminEvents = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.events = AdminEvents(self.kube)
+
+    def is_minted(self, prefix: str, name: str, account: str) -> bool:
+        """Whether the API has made an object's name for the account: only it can make the tag."""
+        return self.mint.check(prefix, account, name_to_id(name)) is Ownership.MINTED
 
     def age(self, resource: Resource) -> float:
         """Seconds since the resource was created."""

@@ -28,39 +28,18 @@ _HELP: dict[str, tuple[str, tuple[str, ...]]] = {
         " archiving or charge.",
         ("phase",),
     ),
-    "gateway_task_oldest_age_seconds": (
-        "Age of the oldest task in a phase.",
-        ("phase",),
-    ),
-    "gateway_tasks_overdue": (
-        "Unfinished tasks after their deadline.",
-        (),
-    ),
+    "gateway_task_oldest_age_seconds": ("Age of the oldest task in a phase.", ("phase",)),
+    "gateway_tasks_overdue": ("Unfinished tasks after their deadline.", ()),
     "gateway_work_queue_tasks": (
         "Tasks in the work queue: working, scheduled for later, or failing (the last"
         " attempt failed; also scheduled).",
         ("state",),
     ),
-    "gateway_usage_fold_waiting": (
-        "Ended tasks whose charge waits to be added to the usage.",
-        (),
-    ),
-    "gateway_copies_waiting": (
-        "Outputs that wait for a copy slot.",
-        (),
-    ),
-    "gateway_copies_running": (
-        "Running copies of outputs.",
-        (),
-    ),
-    "gateway_callbacks_waiting": (
-        "Callback attempts that wait for a free slot.",
-        (),
-    ),
-    "gateway_callbacks_running": (
-        "Running callback attempts.",
-        (),
-    ),
+    "gateway_usage_fold_waiting": ("Ended tasks whose charge waits to be added to the usage.", ()),
+    "gateway_copies_waiting": ("Outputs that wait for a copy slot.", ()),
+    "gateway_copies_running": ("Running copies of outputs.", ()),
+    "gateway_callbacks_waiting": ("Callback attempts that wait for a free slot.", ()),
+    "gateway_callbacks_running": ("Running callback attempts.", ()),
     "gateway_batches": (
         "Open batches: running, or other (validating, finalizing, ending or waiting).",
         ("state",),

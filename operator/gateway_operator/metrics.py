@@ -22,15 +22,13 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.record_size = Gauge(
+        self.record_size = self._gauge(
             "gateway_record_size_bytes",
             "Bytes allocated for the Kubernetes API's database, if its quota is configured.",
-            registry=self.registry,
         )
-        self.record_quota = Gauge(
+        self.record_quota = self._gauge(
             "gateway_record_quota_bytes",
             "Configured quota of the Kubernetes API's database; 0 if not configured.",
-            registry=self.registry,
         )
         self.record_refusals = self._counter(
             "gateway_record_refusals_total",
@@ -81,11 +79,8 @@ class Metrics:
             "provider",
             "call",
         )
-        self._shards = Gauge(
-            "gateway_shard_owned",
-            "1 for each shard that this process owns.",
-            ["shard"],
-            registry=self.registry,
+        self._shards = self._gauge(
+            "gateway_shard_owned", "1 for each shard that this process owns.", "shard"
         )
         self.repairs = self._counter(
             "gateway_watch_repairs_total",
@@ -95,21 +90,19 @@ class Metrics:
             "gateway_stray_holds_total",
             "Reservations ended by the sweep instead of by their task's end.",
         )
-        self._oldest_holds = Gauge(
+        self._oldest_holds = self._gauge(
             "gateway_reservation_oldest_age_seconds",
             "Age of the oldest reservation in this replica's shards as of the last sweep, 0 if"
             " none is older than 2 min; `running` has a running task, `unaccounted` has none.",
-            ["state"],
-            registry=self.registry,
+            "state",
         )
-        self._sweeps = Gauge(
+        self._sweeps = self._gauge(
             "gateway_sweep_last_success_timestamp_seconds",
             "Unix time at which each sweep (repairs, retention, the journal, balances) last"
             " finished without an error, or at which its process started.",
-            ["sweep"],
-            registry=self.registry,
+            "sweep",
         )
-        self._notices = self._counter(
+        self.notices = self._counter(
             "gateway_notices_total",
             "Notifications from providers, by outcome: taken (causes a poll), held_up (poll"
             " later), or useless.",
@@ -121,29 +114,25 @@ class Metrics:
         self.folded_calls = self._counter(
             "gateway_calls_folded_total", "Calls of the usage journal that were added to the usage."
         )
-        self.journal_objects = Gauge(
+        self.journal_objects = self._gauge(
             "gateway_journal_objects",
             "Objects of the usage journal that are not in the usage yet, as of the last sweep.",
-            registry=self.registry,
         )
-        self.journals_damaged = Gauge(
+        self.journals_damaged = self._gauge(
             "gateway_journals_damaged",
             "Processes whose usage journal has an unreadable object, as of the last sweep.",
-            registry=self.registry,
         )
         self.removed = self._counter(
             "gateway_tasks_removed_total", "Finished tasks removed by retention."
         )
-        self.finished = Gauge(
-            "gateway_tasks_finished",
-            "Finished tasks that still exist, as of the last sweep.",
-            registry=self.registry,
+        self.finished = self._gauge(
+            "gateway_tasks_finished", "Finished tasks that still exist, as of the last sweep."
         )
         self.work_failures = self._counter(
             "gateway_work_failures_total",
             "Failed reconciliations of a task, file or upload, which are retried.",
         )
-        self._attempts = self._counter(
+        self.attempts = self._counter(
             "gateway_callback_attempts_total",
             "Callback attempts, by resulting state: Delivered, Pending (failed, will be"
             " repeated), Undelivered.",
@@ -166,9 +155,7 @@ class Metrics:
             "outcome",
         )
         self._batch_ends = self._counter(
-            "gateway_batches_ended_total",
-            "Ended batches, by final phase.",
-            "phase",
+            "gateway_batches_ended_total", "Ended batches, by final phase.", "phase"
         )
         self._batch_durations = self._histogram(
             "gateway_batch_duration_seconds",
@@ -203,38 +190,33 @@ class Metrics:
             " (an entry with a wrong size), after which the account's ledger is rebuilt.",
             "kind",
         )
-        self.uploads_open = Gauge(
-            "gateway_uploads_open",
-            "Unsettled uploads in this replica's shards.",
-            registry=self.registry,
+        self.uploads_open = self._gauge(
+            "gateway_uploads_open", "Unsettled uploads in this replica's shards."
         )
-        self.oldest_deletion = Gauge(
+        self.oldest_deletion = self._gauge(
             "gateway_file_deletion_oldest_age_seconds",
             "Time since the deletion of the oldest file whose bytes are not deleted yet; 0 for"
             " none.",
-            registry=self.registry,
         )
-        self._stored = Gauge(
+        self._stored = self._gauge(
             "gateway_stored_bytes",
             "Bytes of all accounts as of the last audit: of files, of temporary files, and"
             " reserved for uploads.",
-            ["state"],
-            registry=self.registry,
+            "state",
         )
-        self._files = Gauge(
-            "gateway_files",
-            "Files by purpose, as of the last audit.",
-            ["purpose"],
-            registry=self.registry,
+        self._files = self._gauge(
+            "gateway_files", "Files by purpose, as of the last audit.", "purpose"
         )
-        self.files_broken = Gauge(
+        self.files_broken = self._gauge(
             "gateway_files_broken",
             "Files with missing bytes or a wrong size, as of the last audit.",
-            registry=self.registry,
         )
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
 
     def _histogram(
         self, name: str, text: str, buckets: tuple[float, ...], *labels: str
@@ -248,25 +230,17 @@ class Metrics:
             self._shards.labels(str(number)).set(1)
 
     def count_end(self, reason: Reason, phase: str, seconds: float) -> None:
-        """Counts a task's end, and the time since its creation."""
+        """Count a task's end, and the time since its creation."""
         self._ends.labels(reason.value).inc()
         self._durations.labels(phase).observe(max(0.0, seconds))
 
     def count_batch_end(self, phase: str, seconds: float) -> None:
-        """Counts a batch's end, and the time since its creation."""
+        """Count a batch's end, and the time since its creation."""
         self._batch_ends.labels(phase).inc()
         self._batch_durations.labels(phase).observe(max(0.0, seconds))
 
-    def count_notice(self, outcome: str) -> None:
-        """Counts a notice: `taken`, `held_up` or `useless`."""
-        self._notices.labels(outcome).inc()
-
-    def count_attempt(self, state: str) -> None:
-        """Counts an attempt at a callback."""
-        self._attempts.labels(state).inc()
-
     def count_call(self, provider: str, call: str, outcome: str, seconds: float) -> None:
-        """Counts a call to a provider that took so long."""
+        """Count a call to a provider that took so long."""
         self._calls.labels(provider, call, outcome).inc()
         self._call_durations.labels(provider, call).observe(seconds)
 

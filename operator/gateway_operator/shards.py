@@ -7,8 +7,10 @@ are possible for a while (a change of the number of replicas, a paused process) 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from gateway_core.api.ids import SHARD_LABEL, SHARDS, shard_of
+from gateway_core.api.ids import ACCOUNT_LABEL, SHARD_LABEL, SHARDS, STORED_FINALIZER, shard_of
+from gateway_core.api.resource import Object
 
 _WORDS = frozenset(map(str, range(SHARDS)))
 
@@ -56,6 +58,19 @@ class Shards:
     def scale(self, limit: int) -> int:
         """This replica's part of a limit that all replicas share; at least 1."""
         return max(1, limit * len(self.numbers) // SHARDS)
+
+
+def find_lacking(obj: Object, finalizer: str = STORED_FINALIZER) -> dict[str, Any]:
+    """The patch of an object's metadata that gives it the labels and finalizer it lacks."""
+    meta, account = obj["metadata"], obj["spec"]["request"]["accountName"]
+    labels, finalizers = meta.get("labels") or {}, meta.get("finalizers") or []
+    wanted = {ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(meta["name"]))}
+    lacking: dict[str, Any] = {}
+    if not wanted.items() <= labels.items():
+        lacking["labels"] = wanted
+    if finalizer not in finalizers:
+        lacking["finalizers"] = [*finalizers, finalizer]
+    return lacking
 
 
 def _join(numbers: frozenset[int]) -> str:

@@ -97,6 +97,34 @@ MOST_WRITES = 4
 """Concurrent writes of conditions: a burst of new objects must not delay writes of tasks."""
 
 
+def change_ready(
+    current: Sequence[Mapping[str, Any]],
+    generation: int,
+    problem: Problem | None,
+    *,
+    now: datetime,
+    good: str = "in use",
+) -> dict[str, Any]:
+    """The change of a status that shows `problem`, or its absence, in `Ready`; empty if it does.
+
+    `current` are the conditions as they are, and `generation` is that of the checked object.
+    """
+    status, reason, message = "True", Reason.AVAILABLE, good
+    if problem is not None:
+        status, reason, message = "False", problem.reason, problem.message[:MOST_MESSAGE]
+    ready = next((c for c in current if c["type"] == ConditionType.READY), {})
+    shown = [ready.get(name) for name in ("status", "reason", "message", "observedGeneration")]
+    if shown == [status, reason, message, generation]:
+        return {}
+    conditions = update_conditions(
+        current,
+        [(ConditionType.READY, status, reason, message)],
+        generation=generation,
+        now=format_time(now),
+    )
+    return {"observedGeneration": generation, "conditions": conditions}
+
+
 class ReadinessController(Reconciler[Resource]):
     """All objects of `kinds`, by reference. Run by the owner of shard 0."""
 
@@ -171,26 +199,13 @@ class ReadinessController(Reconciler[Resource]):
         return ON_CHANGE
 
     async def _show(self, obj: Resource, finding: Finding) -> None:
-        problem = finding.problem
-        status = "False" if problem else "True"
-        reason = problem.reason if problem else Reason.AVAILABLE
-        message = problem.message[:MOST_MESSAGE] if problem else "in use"
         current = getattr(obj, "status").conditions or []  # noqa: B009 - each kind declares it
-        ready = next((c for c in current if c.type == ConditionType.READY), None)
-        shown = ready and (ready.status, ready.reason, ready.message, ready.observed_generation)
-        if shown == (status, reason, message, obj.metadata.generation) and not finding.status:
+        conditions = [c.model_dump(by_alias=True, exclude_none=True) for c in current]
+        ready = change_ready(conditions, obj.metadata.generation, finding.problem, now=self._now())
+        change = {**finding.status, **ready}
+        if not change:
             return
-        conditions = update_conditions(
-            [c.model_dump(by_alias=True, exclude_none=True) for c in current],
-            [(ConditionType.READY, status, reason, message)],
-            generation=obj.metadata.generation,
-            now=format_time(self._now()),
-        )
-        change: dict[str, Any] = {
-            **finding.status,
-            "observedGeneration": obj.metadata.generation,
-            "conditions": conditions,
-        }
+        # the version of the table's object: a check of an older one must not be shown
         meta = {"name": obj.metadata.name, "resourceVersion": obj.metadata.resource_version}
         async with self._writing:
             await self._kube.patch_status(type(obj).plural, {"metadata": meta}, change)

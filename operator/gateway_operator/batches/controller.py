@@ -38,7 +38,7 @@ from gateway_operator.batches.store import BatchInputs, BatchStore, Unfit
 from gateway_operator.batches.validation import BatchHolds, Validator
 from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.billing.reservations import Reservations
-from gateway_operator.context import AdminEvents, Context
+from gateway_operator.context import Context
 from gateway_operator.reconciler import AT_ONCE, Next, Reconciler, after
 from gateway_operator.tasks.calls import ProviderCalls
 
@@ -64,7 +64,6 @@ class BatchController(Reconciler[GatewayBatch]):
         ledger: StorageLedger,
         files: FileRecorder,
         aggregator: UsageAggregator,
-        events: AdminEvents,
     ) -> None:
         super().__init__(context.metrics.work_failures.inc)
         self._context = context
@@ -79,7 +78,6 @@ class BatchController(Reconciler[GatewayBatch]):
             ProviderLimiters(providers.table, context.shards),
             moderators,
             calls,
-            events,
         )
         self._inputs = inputs = BatchInputs(context, store, credentials)
         self._holds = BatchHolds(store, credentials, reservations)

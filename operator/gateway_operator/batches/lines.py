@@ -29,7 +29,7 @@ from gateway_core.providers.upstream import (
 )
 from gateway_operator.batches.limiter import ProviderLimiter
 from gateway_operator.batches.store import BatchStore
-from gateway_operator.context import AdminEvents
+from gateway_operator.context import Context
 from gateway_operator.tasks.calls import ProviderCalls
 
 MOST_FAILURES = 10
@@ -59,11 +59,11 @@ class LineCalls:
     `find_destination` is called before each repeated call, `note_trouble` with the reason for it.
     """
 
+    context: Context
     store: BatchStore
     calls: ProviderCalls
-    events: AdminEvents
     batch: GatewayBatch
-    find_destination: Callable[[], Destination]
+    find_destination: Callable[[], Destination | None]
     note_trouble: Callable[[Reason, str], None]
     stop: asyncio.Event
 
@@ -83,7 +83,7 @@ class LineCalls:
                 return await self._call(line, request, to)
             except UpstreamDenied as error:
                 self.note_trouble(Reason.PROVIDER_UNAVAILABLE, error.message)
-                await self.events.report_refusal(to.moderator.route.provider_name, error)
+                await self.context.events.report_refusal(to.moderator.route.provider_name, error)
                 problem: UpstreamError = error
             except UpstreamError as error:
                 problem = error
@@ -99,7 +99,7 @@ class LineCalls:
             failures += is_unclear and to.limiter.has_answered(PROOF_SECONDS)
             if failures >= MOST_FAILURES:
                 return self._render_failure(line, request, problem)
-            to = self.find_destination()
+            to = self.find_destination() or to
             if not await self._wait(problem, repeats):
                 return None
             if not await self._enter(to):

@@ -36,7 +36,7 @@ from gateway_operator.batches.checkpoints import Checkpoints
 from gateway_operator.batches.limiter import ProviderLimiters
 from gateway_operator.batches.lines import Destination, LineCalls
 from gateway_operator.batches.store import BatchStore
-from gateway_operator.context import AdminEvents, Context
+from gateway_operator.context import Context
 from gateway_operator.reconciler import Superseded
 from gateway_operator.tasks.calls import ProviderCalls
 
@@ -64,7 +64,6 @@ class Runner:
     limiters: ProviderLimiters
     moderators: Moderators
     calls: ProviderCalls
-    events: AdminEvents
     budget: FairSemaphore = field(default_factory=lambda: FairSemaphore(MOST_BYTES))
 
 
@@ -101,6 +100,15 @@ class Run:
         self._makes_way = False
         self._reported: tuple[object, ...] = ()
         self._wake = asyncio.Event()
+        self._line_calls = LineCalls(
+            runner.context,
+            runner.store,
+            runner.calls,
+            batch,
+            lambda: self._destination,
+            self._note_trouble,
+            self._stop,
+        )
 
     @property
     def checkpoint_age(self) -> float:
@@ -195,18 +203,9 @@ class Run:
         return self._destination
 
     async def _run_line(self, line: Line, place: int, to: Destination) -> None:
-        calls = LineCalls(
-            self._store,
-            self._runner.calls,
-            self._runner.events,
-            self._batch,
-            lambda: self._destination or to,
-            self._note_trouble,
-            self._stop,
-        )
         result: LineResult | None = None
         try:
-            result = await calls.run(line, to)
+            result = await self._line_calls.run(line, to)
         except Exception as error:  # the boundary: an odd line ends the run, which starts anew
             self._failure = self._failure or error
             self._finish("")

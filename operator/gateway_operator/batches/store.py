@@ -14,15 +14,7 @@ from gateway_core.accounts.guardrails import Policy
 from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.conditions import Reason
 from gateway_core.api.file import GatewayFile
-from gateway_core.api.ids import (
-    ACCOUNT_LABEL,
-    BATCH_FINALIZER,
-    BATCH_PREFIX,
-    SHARD_LABEL,
-    Ownership,
-    name_to_id,
-    shard_of,
-)
+from gateway_core.api.ids import BATCH_FINALIZER, BATCH_PREFIX, name_to_id
 from gateway_core.api.resource import ObjectRef
 from gateway_core.api.times import parse_time
 from gateway_core.batches.lifecycle import find_deadline
@@ -32,6 +24,7 @@ from gateway_core.kube.errors import ObjectNotFound
 from gateway_operator.accounts.credentials import SIGHT_SECONDS, Credentials, NotYet, Refusal
 from gateway_operator.context import Context
 from gateway_operator.reconciler import ObjectCache, StatusWriter
+from gateway_operator.shards import find_lacking
 
 _MOST_GONE = 2000
 
@@ -81,26 +74,16 @@ class BatchInputs:
 
     def is_admitted(self, batch: GatewayBatch) -> bool:
         """Whether the API has made the batch: only the API can make a name with this tag."""
-        request = batch.spec.request
-        if request.fingerprint is None:
-            return False
-        wire_id = name_to_id(batch.metadata.name)
-        found = self.context.mint.check(BATCH_PREFIX, request.account_name, wire_id)
-        return found is Ownership.MINTED
+        account, name = batch.spec.request.account_name, batch.metadata.name
+        is_admitted = batch.spec.request.fingerprint is not None
+        return is_admitted and self.context.is_minted(BATCH_PREFIX, name, account)
 
     async def mark(self, batch: GatewayBatch) -> GatewayBatch:
         """Give the object the labels and the finalizer it should have, if they differ."""
-        wanted = {
-            ACCOUNT_LABEL: batch.spec.request.account_name,
-            SHARD_LABEL: str(shard_of(batch.metadata.name)),
-        }
-        labels, finalizers = batch.metadata.labels, batch.metadata.finalizers
-        if BATCH_FINALIZER in finalizers and wanted.items() <= labels.items():
+        lacking = find_lacking(batch.source, BATCH_FINALIZER)
+        if not lacking or batch.metadata.deletion_timestamp is not None:
             return batch
-        if batch.metadata.deletion_timestamp is not None:
-            return batch
-        marks = {"labels": wanted, "finalizers": sorted({*finalizers, BATCH_FINALIZER})}
-        return await self.store.amend(batch, {"metadata": marks})
+        return await self.store.amend(batch, {"metadata": lacking})
 
     async def find_segments(self, batch: GatewayBatch) -> Sequence[ObjectRef]:
         """Where the input is stored. Unfit, NotYet, RecordUnavailable.

@@ -9,18 +9,19 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway_core.api.account import GatewayAccount
-from gateway_core.api.conditions import ConditionType, Reason, update_conditions
+from gateway_core.api.conditions import ConditionType, Reason
 from gateway_core.api.file import GatewayFile
-from gateway_core.api.ids import FILE_PREFIX, Ownership, name_to_id
+from gateway_core.api.ids import FILE_PREFIX
 from gateway_core.api.resource import Object
-from gateway_core.api.times import format_time
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.uploads import is_settled
 from gateway_core.kube.informer import Cache
 from gateway_core.providers.catalog import Problem
 from gateway_core.storage.content import find_foreign
 from gateway_core.storage.objects import ObjectMissing
-from gateway_operator.files.storage import FileStorage, find_lacking
+from gateway_operator.accounts.readiness import change_ready
+from gateway_operator.files.storage import FileStorage
+from gateway_operator.shards import find_lacking
 from gateway_operator.uploads.controller import name_file
 
 AT_ONCE = 4
@@ -84,26 +85,11 @@ class Intake:
 
         WriteConflict, Missing.
         """
-        status = "False" if problem else "True"
-        reason = problem.reason if problem else Reason.AVAILABLE
-        message = problem.message if problem else WHOLE
-        ready = read_ready(obj)
-        if ready and (ready["status"], ready["reason"], ready["message"]) == (
-            status,
-            reason,
-            message,
-        ):
+        current = (obj.get("status") or {}).get("conditions") or ()
+        generation = obj["metadata"].get("generation", 1)
+        change = change_ready(current, generation, problem, now=self._context.now(), good=WHOLE)
+        if not change:
             return obj
-        conditions = update_conditions(
-            (obj.get("status") or {}).get("conditions") or (),
-            [(ConditionType.READY, status, reason, message)],
-            generation=obj["metadata"].get("generation", 1),
-            now=format_time(self._context.now()),
-        )
-        change = {
-            "observedGeneration": obj["metadata"].get("generation", 1),
-            "conditions": conditions,
-        }
         new = await self._context.kube.patch_status(GatewayFile.plural, obj, change)
         if problem is not None:
             await self._context.kube.report_event(
@@ -116,8 +102,7 @@ class Intake:
         name, account = obj["metadata"]["name"], obj["spec"]["request"]["accountName"]
         if self._accounts.get(account) is None:
             return Problem(Reason.ACCOUNT_NOT_FOUND, f"there is no account {account}")
-        minted = self._context.mint.check(FILE_PREFIX, account, name_to_id(name))
-        if minted is not Ownership.MINTED:
+        if not self._context.is_minted(FILE_PREFIX, name, account):
             text = f"{name} was not minted for {account}: nobody can ask for it"
             return Problem(Reason.NAME_NOT_MINTED, text)
         foreign = find_foreign(obj)

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from gateway_core.api.file import GatewayFile
-from gateway_core.api.ids import ACCOUNT_LABEL, SHARD_LABEL, STORED_FINALIZER, shard_of
+from gateway_core.api.ids import STORED_FINALIZER
 from gateway_core.api.resource import Object
 from gateway_core.api.times import parse_time
 from gateway_core.api.upload import GatewayUpload
@@ -137,19 +137,6 @@ def _read_upload(obj: Object) -> UploadFacts:
 
 MOST_KEYS = 500
 """Stored objects deleted by one call."""
-
-
-def find_lacking(obj: Object) -> dict[str, Any]:
-    """The patch of an object's metadata that gives it the labels and finalizer it lacks."""
-    meta, account = obj["metadata"], obj["spec"]["request"]["accountName"]
-    labels, finalizers = meta.get("labels") or {}, meta.get("finalizers") or []
-    wanted = {ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(meta["name"]))}
-    lacking: dict[str, Any] = {}
-    if any(labels.get(name) != value for name, value in wanted.items()):
-        lacking["labels"] = wanted
-    if STORED_FINALIZER not in finalizers:
-        lacking["finalizers"] = [*finalizers, STORED_FINALIZER]
-    return lacking
 
 
 @dataclass(eq=False)

@@ -9,7 +9,7 @@ case: an Upload's File has its segments, a batch's result is its output Files.
 import asyncio
 import heapq
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self
@@ -25,7 +25,6 @@ from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import VersionExpired, WriteConflict, WriteOutcomeUnknown
 from gateway_core.kube.lists import list_pages
 from gateway_operator.context import Failpoints
-from gateway_operator.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
 
@@ -109,199 +108,126 @@ class Deletions:
 
 @dataclass(frozen=True, slots=True)
 class EndedKind:
-    """A kind whose settled objects are removed. `read_time` reads from when metadata count.
+    """A kind whose settled objects are removed.
 
-    None from `read_time`: the object stays.
+    `read_time` reads from its metadata since when an object counts as ended; None: it stays. The
+    number that is kept is that of an account, or of all accounts together.
     """
 
     plural: str
     read_time: Callable[[Mapping[str, Any]], datetime | None]
     label_selector: str = ""
+    by_account: bool = True
+
+
+def _read_aggregation(meta: Mapping[str, Any]) -> datetime | None:
+    return parse_label_time(meta["labels"][FOLDED_LABEL])
 
 
 UPLOADS = EndedKind(GatewayUpload.plural, lambda meta: parse_time(meta["creationTimestamp"]))
-BATCHES = EndedKind(
-    GatewayBatch.plural,
-    lambda meta: parse_label_time(meta["labels"][FOLDED_LABEL]),
-    FOLDED_LABEL,
-)
+BATCHES = EndedKind(GatewayBatch.plural, _read_aggregation, FOLDED_LABEL)
+TASKS = EndedKind(GatewayTask.plural, _read_aggregation, FOLDED_LABEL, by_account=False)
 
 
+@dataclass(eq=False)
 class EndedRemoval:
     """Sweeps over the settled objects of a kind. Safe to run concurrently and to be cancelled.
 
-    Objects older than `kept_seconds` are removed; of an account's others the newest `most` stay.
-    Memory: a page of metadata, a count for each account, and `most` entries of one account.
-    `resume` is called with the name of an object that a kill left with its finalizer.
+    Objects older than `kept_seconds` are removed; of the others the newest `most` stay, and all
+    that are younger than `least_seconds`. Memory: a page of metadata, a count for each account, and
+    `most` entries. `resume` is called with the name of an object that still has a finalizer;
+    `note_kept` and `note_removed` with numbers of objects.
     """
 
-    def __init__(
-        self,
-        kube: KubernetesClient,
-        deletions: Deletions,
-        kind: EndedKind,
-        now: Callable[[], datetime],
-        *,
-        kept_seconds: float,
-        most: int,
-        resume: Callable[[str], None] = lambda _name: None,
-    ) -> None:
-        self._kube = kube
-        self._deletions = deletions
-        self._kind = kind
-        self._now = now
-        self._kept_seconds = kept_seconds
-        self._most = most
-        self._resume = resume
+    kube: KubernetesClient
+    deletions: Deletions
+    kind: EndedKind
+    now: Callable[[], datetime]
+    kept_seconds: float
+    most: int
+    least_seconds: float = 0.0
+    resume: Callable[[str], None] = lambda _name: None
+    note_kept: Callable[[int], None] = lambda _count: None
+    note_removed: Callable[[int], None] = lambda _count: None
 
     async def sweep(self) -> int:
-        """Remove what is due; how many. After an error the next sweep continues."""
+        """Remove what is due; how many. After another error the next sweep continues."""
         removed = 0
-        kept = Counter[str]()
-        async for page in self._list(self._kind.label_selector):
-            due = [each for each in page if self._is_over(each)]
-            kept.update(each.account for each in page if not self._is_over(each))
-            removed += await self._deletions.delete(self._kind.plural, due)
-        for account, count in kept.items():
-            if account and count > self._most:
-                removed += await self._trim(account)
-        if removed:
-            _log.info("ended objects removed", kind=self._kind.plural, objects=removed)
-        return removed
+        while True:
+            before = removed
+            try:
+                kept = Counter[str | None]()
+                async for page in self._list():
+                    due = [each for each in page if self._is_over(each)]
+                    kept.update(self._select_group(e) for e in page if not self._is_over(e))
+                    removed += await self._remove(due)
+                trimmed = 0
+                for selector, count in kept.items():
+                    if selector is not None and count > self.most:
+                        trimmed += await self._trim(selector)
+            except VersionExpired:
+                # removals took so long that the list expired; without one it would expire again
+                if removed == before:
+                    raise
+                continue
+            self.note_kept(kept.total() - trimmed)
+            removed += trimmed
+            if removed:
+                _log.info("ended objects removed", kind=self.kind.plural, objects=removed)
+            return removed
 
-    async def _trim(self, account: str) -> int:
-        """Remove the account's oldest beyond `most`."""
-        parts = (self._kind.label_selector, f"{ACCOUNT_LABEL}={account}")
+    async def _trim(self, selector: str) -> int:
+        """Remove the oldest of a group beyond `most`.
+
+        They are chosen from a list of their own: with those of the list before, another owner that
+        sweeps at the same time would make this one remove too many.
+        """
         removed = 0
         newest: list[Listed] = []
-        async for page in self._list(",".join(filter(None, parts))):
+        async for page in self._list(selector):
             due: list[Listed] = []
             for each in page:
-                if len(newest) < self._most:
+                if len(newest) < self.most:
                     heapq.heappush(newest, each)
-                else:
-                    due.append(heapq.heappushpop(newest, each))
-            removed += await self._deletions.delete(self._kind.plural, due)
+                    continue
+                oldest = heapq.heappushpop(newest, each)
+                if self._age(oldest) >= self.least_seconds:
+                    due.append(oldest)
+            removed += await self._remove(due)
+        return removed
+
+    async def _remove(self, due: list[Listed]) -> int:
+        removed = await self.deletions.delete(self.kind.plural, due)
+        self.note_removed(removed)
         return removed
 
     def _is_over(self, listed: Listed) -> bool:
-        return (self._now() - listed.since).total_seconds() >= self._kept_seconds
+        return self._age(listed) >= max(self.kept_seconds, self.least_seconds)
 
-    async def _list(self, label_selector: str) -> AsyncIterator[list[Listed]]:
+    def _age(self, listed: Listed) -> float:
+        return (self.now() - listed.since).total_seconds()
+
+    def _select_group(self, listed: Listed) -> str | None:
+        """The label selector of the objects that `most` counts; None where it counts none."""
+        if not self.kind.by_account:
+            return ""
+        return f"{ACCOUNT_LABEL}={listed.account}" if listed.account else None
+
+    async def _list(self, selector: str = "") -> AsyncIterator[list[Listed]]:
         """Pages of objects that may be removed."""
         async for page in list_pages(
-            self._kube,
-            self._kind.plural,
-            label_selector=label_selector,
+            self.kube,
+            self.kind.plural,
+            label_selector=",".join(filter(None, (self.kind.label_selector, selector))),
             field_selector=f"status.work={SETTLED}",
             metadata_only=True,
         ):
             found: list[Listed] = []
             for meta in (item["metadata"] for item in page.items):
-                since = self._kind.read_time(meta)
+                since = self.kind.read_time(meta)
                 if meta.get("finalizers"):
-                    self._resume(meta["name"])
+                    # an Upload whose settling was cut short, or a task whose callback is sent again
+                    self.resume(meta["name"])
                 elif since is not None:
-                    found.append(Listed.read(meta, since))
-            yield found
-
-
-PAGE = 500
-MOST_CANDIDATES = 20_000
-"""Tasks beyond the number kept that one pass removes; the next pass continues."""
-
-
-class TaskRemoval:
-    """Sweeps over all finished tasks. Safe to run twice at a time and to be cut short."""
-
-    def __init__(
-        self,
-        kube: KubernetesClient,
-        rules: RetentionRules,
-        metrics: Metrics,
-        deletions: Deletions,
-        now: Callable[[], datetime],
-        *,
-        most_candidates: int = MOST_CANDIDATES,
-    ) -> None:
-        self._kube = kube
-        self._rules = rules
-        self._metrics = metrics
-        self._deletions = deletions
-        self._now = now
-        self._most_candidates = most_candidates
-
-    async def sweep(self) -> int:
-        """Remove what is due; how many. Repeats while more is due and some was removed."""
-        total, more = 0, True
-        while more:
-            removed, more = await self._pass()
-            total += removed
-            more = more and removed > 0
-        return total
-
-    async def _pass(self) -> tuple[int, bool]:
-        """One list and its removals: how many were removed, and whether more are due.
-
-        Memory is that of a page and of `MOST_CANDIDATES`.
-        """
-        kept, removed = 0, 0
-        oldest: list[tuple[float, Listed]] = []
-        try:
-            async for page in self._list():
-                due, rest = self._divide(page)
-                removed += await self._remove(due)
-                kept += len(rest)
-                for task, may_go in rest:
-                    if may_go:
-                        heapq.heappush(oldest, (-task.since.timestamp(), task))
-                        if len(oldest) > self._most_candidates:
-                            heapq.heappop(oldest)
-        except VersionExpired:
-            # the list has expired while its tasks were removed; the next one continues
-            _log.info("finished tasks are listed anew", removed=removed)
-            return removed, True
-        beyond = max(0, kept - self._rules.most)
-        more = len(oldest) == self._most_candidates < beyond
-        chosen = sorted(task for _, task in oldest)[:beyond]
-        removed += await self._remove(chosen)
-        self._metrics.finished.set(kept - len(chosen))
-        if removed:
-            _log.info("finished tasks removed", removed=removed, kept=kept - len(chosen))
-        return removed, more
-
-    def _divide(self, page: Iterable[Listed]) -> tuple[list[Listed], list[tuple[Listed, bool]]]:
-        """Tasks whose time is over; and the others, with whether they may go for lack of room."""
-        now, rules = self._now(), self._rules
-        due: list[Listed] = []
-        rest: list[tuple[Listed, bool]] = []
-        for task in page:
-            age = (now - task.since).total_seconds()
-            if age >= max(rules.finished, rules.least):
-                due.append(task)
-            else:
-                rest.append((task, age >= rules.least))
-        return due, rest
-
-    async def _remove(self, tasks: list[Listed]) -> int:
-        removed = await self._deletions.delete(GatewayTask.plural, tasks)
-        self._metrics.removed.inc(removed)
-        return removed
-
-    async def _list(self) -> AsyncIterator[list[Listed]]:
-        """Pages of tasks that were archived and folded, and have no work left."""
-        async for page in list_pages(
-            self._kube,
-            GatewayTask.plural,
-            limit=PAGE,
-            label_selector=FOLDED_LABEL,
-            field_selector="status.work=Settled",
-            metadata_only=True,
-        ):
-            found = []
-            for meta in (item["metadata"] for item in page.items):
-                since = parse_label_time(meta["labels"][FOLDED_LABEL])
-                # a finalizer: its callback is about to be sent once more
-                if since is not None and not meta.get("finalizers"):
                     found.append(Listed.read(meta, since))
             yield found

@@ -4,6 +4,7 @@ import heapq
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 import structlog
 
@@ -19,11 +20,11 @@ from gateway_operator.metrics import Metrics
 from gateway_operator.retention.objects import (
     BATCHES,
     MOST_ENDED,
+    TASKS,
     UPLOADS,
     Deletions,
     EndedRemoval,
     RetentionRules,
-    TaskRemoval,
 )
 from gateway_operator.retention.revokedkeys import RevokedKeys
 from gateway_operator.retention.usage import DayClosing
@@ -138,19 +139,17 @@ def plan_sweeps(
     """What is removed, and how often; and the sample of the record's size, if its quota is set."""
     kube, store, now, rules = context.kube, context.store, context.now, settings.rules
     deletions = Deletions(kube, context.failpoints)
-    tasks = TaskRemoval(kube, rules, context.metrics, deletions, now)
-    batches = EndedRemoval(
-        kube, deletions, BATCHES, now, kept_seconds=rules.batches, most=rules.ended
+    remove = partial(EndedRemoval, kube, deletions, now=now)
+    tasks = remove(
+        TASKS,
+        kept_seconds=rules.finished,
+        most=rules.most,
+        least_seconds=rules.least,
+        note_kept=context.metrics.finished.set,
+        note_removed=context.metrics.removed.inc,
     )
-    ended = EndedRemoval(
-        kube,
-        deletions,
-        UPLOADS,
-        now,
-        kept_seconds=rules.uploads,
-        most=rules.ended,
-        resume=uploads.queue.add,
-    )
+    batches = remove(BATCHES, kept_seconds=rules.batches, most=rules.ended)
+    ended = remove(UPLOADS, kept_seconds=rules.uploads, most=rules.ended, resume=uploads.queue.add)
     revoked = RevokedKeys(kube, store, deletions, keys, guardrails)
     sweeps = (
         Sweep("finished tasks", tasks.sweep, settings.sweep_seconds),

@@ -8,7 +8,7 @@ labels and finalizer; its own labels are not trusted.
 from dataclasses import dataclass
 
 from gateway_core.api.conditions import Reason
-from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL, SHARD_LABEL, TASK_FINALIZER, shard_of
+from gateway_core.api.ids import FOLDED_LABEL, TASK_FINALIZER
 from gateway_core.api.model import Route
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import parse_time
@@ -18,17 +18,16 @@ from gateway_core.tasks.archive import InputDamaged, read_archived
 from gateway_core.tasks.lifecycle import record_intent, reserved_micros
 from gateway_operator.accounts.credentials import (
     SIGHT_SECONDS,
-    Credentials,
     NotYet,
     Refusal,
     check_model,
 )
-from gateway_operator.billing.reservations import Reservations
 from gateway_operator.context import Context
 from gateway_operator.reconciler import AT_ONCE, Next, Superseded, after
+from gateway_operator.shards import find_lacking
 from gateway_operator.tasks.cache import TaskWriter
 from gateway_operator.tasks.calls import Inputs, ProviderCalls
-from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds, Limits
+from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds
 from gateway_operator.tasks.submission import PROVIDER_PAUSE, Submission
 
 
@@ -39,10 +38,7 @@ class Adoption:
     context: Context
     writer: TaskWriter
     holds: Holds
-    limits: Limits
     submission: Submission
-    reservations: Reservations
-    credentials: Credentials
     inputs: Inputs
     calls: ProviderCalls
 
@@ -76,7 +72,7 @@ class Adoption:
         except NotYet:
             return after(LEDGER_PAUSE)
         named = self.submission.find_intent(task)
-        if named is None and not await self.limits.enforce(task, reserved):
+        if named is None and not await self.holds.enforce(task, reserved):
             return AT_ONCE
         route = named or await self._choose_route(task)
         if route is None:
@@ -98,15 +94,8 @@ class Adoption:
 
     async def _mark(self, task: GatewayTask) -> GatewayTask:
         """Give the object the labels and the finalizer it should have, if they differ."""
-        wanted = {
-            ACCOUNT_LABEL: task.spec.request.account_name,
-            SHARD_LABEL: str(shard_of(task.metadata.name)),
-        }
-        labels, finalizers = task.metadata.labels, task.metadata.finalizers
-        if TASK_FINALIZER in finalizers and wanted.items() <= labels.items():
-            return task
-        marks = {"labels": wanted, "finalizers": sorted({*finalizers, TASK_FINALIZER})}
-        return await self.writer.amend(task, {"metadata": marks})
+        lacking = find_lacking(task.source, TASK_FINALIZER)
+        return await self.writer.amend(task, {"metadata": lacking}) if lacking else task
 
     async def _choose_route(self, task: GatewayTask) -> Route | None:
         """The model's first route whose provider is usable."""
@@ -122,8 +111,8 @@ class Adoption:
         age = self.context.age(task)
         if self.inputs.find_model(request) is None and age < SIGHT_SECONDS:
             raise NotYet
-        account = self.credentials.find_account(request, age)
-        policy = self.credentials.find_policy(request, age)
+        account = self.holds.credentials.find_account(request, age)
+        policy = self.holds.credentials.find_policy(request, age)
         check_model(policy, request.service, request.model_id)
         if await read_archived(self.context.store, request.account_name, name) is not None:
             raise Refusal(Reason.INVALID_REQUEST, "A task of this name was there before.")
@@ -145,11 +134,11 @@ class Adoption:
         if newest is None or newest.metadata.resource_version != task.metadata.resource_version:
             raise Superseded(f"{name}: it has changed")
         budgets = () if policy is None else policy.budgets
-        answer = await self.reservations.admit(account, name, request, reserved, budgets)
+        answer = await self.holds.reservations.admit(account, name, request, reserved, budgets)
         if answer.stale:
             raise NotYet
         if answer.exceeded is not None:
-            raise self.limits.refuse(answer.exceeded, reserved)
+            raise self.holds.refuse(answer.exceeded, reserved)
         if answer.underfunded:
             text = "The account's balance does not cover the task."
             raise Refusal(Reason.INSUFFICIENT_BALANCE, text)

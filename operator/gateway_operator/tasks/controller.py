@@ -16,14 +16,14 @@ from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.billing.reservations import Reservations
 from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.callbacks.signing import AwaitingSecret
-from gateway_operator.context import AdminEvents, Context
+from gateway_operator.context import Context
 from gateway_operator.reconciler import AT_ONCE, Next, Reconciler, after
 from gateway_operator.tasks.adoption import Adoption
 from gateway_operator.tasks.cache import TaskCache, TaskWriter
 from gateway_operator.tasks.calls import Inputs, Outputs, ProviderCalls, find_context
 from gateway_operator.tasks.delivery import Delivery
 from gateway_operator.tasks.ending import Ending
-from gateway_operator.tasks.holds import Holds, Limits
+from gateway_operator.tasks.holds import Holds
 from gateway_operator.tasks.polling import Polling
 from gateway_operator.tasks.submission import Submission
 
@@ -53,7 +53,6 @@ class TaskController(Reconciler[GatewayTask]):
         outputs: Outputs,
         aggregator: UsageAggregator,
         callbacks: CallbackClient,
-        events: AdminEvents,
     ) -> None:
         super().__init__(context.metrics.work_failures.inc)
         self._context = context
@@ -61,27 +60,14 @@ class TaskController(Reconciler[GatewayTask]):
         self.cache = TaskCache()
         self.writer = writer = TaskWriter(context, self.cache)
         awaiting = AwaitingSecret(credentials.accounts, self.queue.add)
-        self._holds = holds = Holds(context, writer, reservations)
-        limits = Limits(context, writer, reservations, credentials)
-        self._submission = Submission(
-            context, self.queue, writer, calls, inputs, holds, limits, events
-        )
-        self._polling = Polling(context, self.queue, writer, calls, inputs, holds, outputs, events)
+        self._holds = holds = Holds(context, writer, reservations, credentials)
+        self._submission = Submission(context, self.queue, writer, calls, inputs, holds)
+        self._polling = Polling(context, self.queue, writer, calls, inputs, holds, outputs)
         self._ending = Ending(context, writer, calls, self._submission, reservations, aggregator)
         self._delivery = Delivery(
-            context, self.queue, writer, callbacks, reservations, awaiting, calls.traces, events
+            context, self.queue, writer, callbacks, reservations, awaiting, calls.traces
         )
-        self._adoption = Adoption(
-            context,
-            writer,
-            holds,
-            limits,
-            self._submission,
-            reservations,
-            credentials,
-            inputs,
-            calls,
-        )
+        self._adoption = Adoption(context, writer, holds, self._submission, inputs, calls)
         self._adoptions = asyncio.Semaphore(MOST_ADOPTIONS)
         self._steps: dict[Step, Callable[[GatewayTask], Awaitable[Next]]] = {
             Step.UNMARK: self._adoption.unmark,
@@ -126,10 +112,10 @@ class TaskController(Reconciler[GatewayTask]):
         """
         task = self.cache.get(notice.name)
         if task is None or is_terminal(task) or task.metadata.uid != notice.uid:
-            self._context.metrics.count_notice("useless")
+            self._context.metrics.notices.labels("useless").inc()
             return
         taken = self._polling.hasten(notice.name)
-        self._context.metrics.count_notice("taken" if taken else "held_up")
+        self._context.metrics.notices.labels("taken" if taken else "held_up").inc()
 
     async def find(self, name: str) -> GatewayTask | None:
         """The newest task, read anew where the watch does not show it any more."""

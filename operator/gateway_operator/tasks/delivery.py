@@ -37,7 +37,7 @@ from gateway_core.tasks.rendering import render_callback
 from gateway_operator.billing.reservations import Reservations
 from gateway_operator.callbacks.client import CallbackClient, Lane, Message
 from gateway_operator.callbacks.signing import AwaitingSecret, NoKey
-from gateway_operator.context import AdminEvents, Context
+from gateway_operator.context import Context
 from gateway_operator.reconciler import AT_ONCE, Next, WorkQueue, after
 from gateway_operator.shards import Shards
 from gateway_operator.tasks.cache import TaskWriter
@@ -79,7 +79,6 @@ class Delivery:
     reservations: Reservations
     awaiting: AwaitingSecret
     traces: TaskTraces
-    events: AdminEvents
     _settled: set[str] = field(default_factory=set, init=False)
     _unrecorded: dict[str, tuple[_Attempt, Outcome]] = field(default_factory=dict, init=False)
     _waiting: dict[str, asyncio.Timeout] = field(default_factory=dict, init=False)
@@ -198,7 +197,7 @@ class Delivery:
         self._unrecorded.pop(task.metadata.name, None)
         context.failpoints.reach("after-callback-record")
         state = change["callback"]["state"]
-        context.metrics.count_attempt(state)
+        context.metrics.attempts.labels(state).inc()
         if state == State.DELIVERED:
             ended = parse_time(task.status.completion_time)
             context.metrics.delivery.observe(max(0.0, (outcome.time - ended).total_seconds()))
@@ -209,7 +208,7 @@ class Delivery:
     async def _wait_for_key(self, task: GatewayTask, problem: str) -> Next:
         """Delay the attempt until the account has a secret, and tell an admin."""
         now, due = self.context.now(), due_time(task)
-        await self.events.report_missing_key(task, problem)
+        await self.context.events.report_missing_key(task, problem)
         if now >= due + SECRET_PATIENCE:
             return await self._give_up(task, problem)
         waiting = record_obstacle(task, problem, now)
@@ -225,7 +224,7 @@ class Delivery:
 
     async def _give_up(self, task: GatewayTask, problem: str) -> Next:
         await self.writer.commit(task, record_surrender(task, problem, self.context.now()))
-        self.context.metrics.count_attempt(State.UNDELIVERED)
+        self.context.metrics.attempts.labels(State.UNDELIVERED).inc()
         _log.warning("callback given up", object=task.metadata.name, problem=problem)
         return AT_ONCE
 

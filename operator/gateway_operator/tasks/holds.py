@@ -17,6 +17,11 @@ through costs nothing, and needs no hold.
 The hold is taken only by a process that sees the task without a job. A write of a predecessor's
 that is still in flight can give it a job then, or end it at no cost, but not charge it: no rebuild
 can have counted its charge already, which a hold that is taken afterwards would double.
+
+The credit limits of the key and guardrails are checked together with the hold, and again for tasks
+that have waited since: an admin may have lowered one. They are checked until the call that may
+start a job, and not after it: what a job costs is spent. A task counts under the guardrails that
+are recorded with it, whatever its key has by now, so the limits of these apply.
 """
 
 import asyncio
@@ -24,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from weakref import WeakValueDictionary
 
 from gateway_core.api.conditions import Reason
-from gateway_core.api.ids import TASK_PREFIX, Ownership, name_to_id
+from gateway_core.api.ids import TASK_PREFIX
 from gateway_core.api.task import GatewayTask
 from gateway_core.billing.counters import BudgetState
 from gateway_core.billing.limits import describe_failure, describe_limit
@@ -38,6 +43,8 @@ from gateway_operator.tasks.cache import TaskWriter
 
 LEDGER_PAUSE = 2.0
 """Seconds until the next step of a task whose account's money is not known."""
+WAITED_SECONDS = 5.0
+"""Limits of a younger task are not checked again: a change may take as long to arrive (§9.1)."""
 
 
 @dataclass(eq=False)
@@ -47,9 +54,13 @@ class Holds:
     context: Context
     writer: TaskWriter
     reservations: Reservations
+    credentials: Credentials
     _sure: set[str] = field(default_factory=set, init=False)
     _owed: set[str] = field(default_factory=set, init=False)
     _doubted: set[str] = field(default_factory=set, init=False)
+    _locks: WeakValueDictionary[str, asyncio.Lock] = field(
+        default_factory=WeakValueDictionary, init=False
+    )
 
     def forget(self, name: str) -> None:
         """Drop what is known of `name`'s hold."""
@@ -62,9 +73,7 @@ class Holds:
         request = task.spec.request
         if request.reserved_micros is None or request.fingerprint is None:
             return False
-        wire_id = name_to_id(task.metadata.name)
-        checked = self.context.mint.check(TASK_PREFIX, request.account_name, wire_id)
-        return checked is Ownership.MINTED
+        return self.context.is_minted(TASK_PREFIX, task.metadata.name, request.account_name)
 
     async def ensure(self, task: GatewayTask) -> bool:
         """Whether the task, whose amount is in the record, may go on; if not, later.
@@ -116,23 +125,6 @@ class Holds:
             await self.reservations.release(task.spec.request.account_name, name)
             raise Superseded(f"{name}: it has ended")
         self._doubted.discard(name)
-
-
-WAITED_SECONDS = 5.0
-"""A younger task is not asked for again: a change may take as long to be known (contract §9.1)."""
-
-
-@dataclass(eq=False)
-class Limits:
-    """Checks of tasks that wait."""
-
-    context: Context
-    writer: TaskWriter
-    reservations: Reservations
-    credentials: Credentials
-    _locks: WeakValueDictionary[str, asyncio.Lock] = field(
-        default_factory=WeakValueDictionary, init=False
-    )
 
     def refuse(self, state: BudgetState, micros: int) -> Refusal:
         """The refusal of a task whose `micros` do not fit in a budget."""

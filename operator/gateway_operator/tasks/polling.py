@@ -29,7 +29,7 @@ from gateway_core.providers.upstream import (
 from gateway_core.storage.objects import ObjectMissing
 from gateway_core.tasks.archive import InputDamaged
 from gateway_core.tasks.lifecycle import Phase, deadline, record_completion, reserved_micros
-from gateway_operator.context import AdminEvents, Context
+from gateway_operator.context import Context
 from gateway_operator.reconciler import AT_ONCE, Next, WorkQueue, after
 from gateway_operator.tasks.cache import TaskWriter
 from gateway_operator.tasks.calls import Inputs, Outputs, ProviderCalls, name_outcome
@@ -84,7 +84,6 @@ class Polling:
     inputs: Inputs
     holds: Holds
     outputs: Outputs
-    events: AdminEvents
     _polls: dict[str, _Polls] = field(default_factory=dict, init=False)
 
     def forget(self, name: str) -> None:
@@ -231,7 +230,7 @@ class Polling:
                 await self.writer.fail(task, Reason.JOB_LOST, "The provider has lost the job.")
                 return AT_ONCE
         if isinstance(error, UpstreamDenied):
-            await self.events.report_denial(task, error)
+            await self.context.events.report_denial(task, error)
         polls.failures += 1
         pause = min(LONGEST_PAUSE, 2.0 ** min(polls.failures - 1, 8))
         # the notice may have come during the outage: no reason to wait longer than without one

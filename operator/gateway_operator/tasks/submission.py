@@ -40,12 +40,12 @@ from gateway_core.tasks.lifecycle import (
     withdraw_intent,
 )
 from gateway_operator.accounts.credentials import Refusal
-from gateway_operator.context import AdminEvents, Context
+from gateway_operator.context import Context
 from gateway_operator.reconciler import AT_ONCE, Draining, Next, Superseded, WorkQueue, after
 from gateway_operator.tasks.attempts import FRESH_SECONDS, Attempt, ReceivedJob
 from gateway_operator.tasks.cache import TaskWriter
 from gateway_operator.tasks.calls import Inputs, ProviderCalls
-from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds, Limits
+from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds
 
 PROVIDER_PAUSE = 3.0
 LONGEST_PAUSE = 30.0
@@ -64,8 +64,6 @@ class Submission:
     calls: ProviderCalls
     inputs: Inputs
     holds: Holds
-    limits: Limits
-    events: AdminEvents
     _attempts: dict[str, Attempt] = field(default_factory=dict, init=False)
 
     async def commit_intent(self, task: GatewayTask, status: dict[str, Any]) -> None:
@@ -208,7 +206,7 @@ class Submission:
             return after(LEDGER_PAUSE)
         upstream = await self.calls.find(intent.provider_name)
         may_refuse = self._may_refuse(name, attempt, intent, upstream)
-        if may_refuse and not await self.limits.enforce(task, reserved_micros(task)):
+        if may_refuse and not await self.holds.enforce(task, reserved_micros(task)):
             return AT_ONCE
         if upstream is None:
             await self._show_intent(task, attempt)
@@ -348,7 +346,7 @@ class Submission:
             failure = Reason.INVALID_REQUEST, "The input can no longer be read."
         elif isinstance(error, UpstreamDenied):
             attempt.denied_since = now if attempt.denied_since is None else attempt.denied_since
-            await self.events.report_denial(task, error)
+            await self.context.events.report_denial(task, error)
             if now - attempt.denied_since > DENIED_SECONDS:
                 message = "The provider is not available to the gateway."
                 failure = Reason.PROVIDER_UNAVAILABLE, message

@@ -91,7 +91,6 @@ def build_batches(
         ledger=ledger,
         files=FileRecorder(kube, ledger),
         aggregator=operator.aggregator,
-        events=operator.events,
     )
 
 

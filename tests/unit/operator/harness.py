@@ -44,7 +44,7 @@ from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.billing.reservations import Reservations
 from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.callbacks.signing import Keyring
-from gateway_operator.context import AdminEvents, Context, Failpoints
+from gateway_operator.context import Context, Failpoints
 from gateway_operator.metrics import Metrics
 from gateway_operator.schedule import Schedule
 from gateway_operator.shards import Shards
@@ -115,7 +115,6 @@ class Operator:
         self.aggregator = UsageAggregator(stage.kube, self.metrics, read_now, pause_seconds=1.0)
         keyring = Keyring(stage.accounts, stage.kube, read_now)
         self.callbacks = CallbackClient(stage.receivers, keyring, read_now, stage.callback_schedule)
-        self.events = AdminEvents(stage.kube)
         self.catalog = lambda: build_catalog(model for _, model in stage.models.items())[0]
         self.controller = TaskController(
             self.context,
@@ -126,7 +125,6 @@ class Operator:
             outputs=self.outputs,
             aggregator=self.aggregator,
             callbacks=self.callbacks,
-            events=self.events,
         )
         self.cache, self.queue = self.controller.cache, self.controller.queue
         wanted = FakeInformer(

@@ -1,4 +1,4 @@
-"""Ended Uploads and batches: bounded by number for each account, the oldest removed first."""
+"""Ended tasks, batches and Uploads: bounded by age and number, the oldest removed first."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,11 +11,12 @@ from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL, STORED_FINALIZER
 from gateway_core.api.resource import Object
 from gateway_core.api.times import format_label_time, format_time
 from gateway_core.kube.client import Page
-from gateway_core.kube.errors import KubernetesUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable, VersionExpired, WriteOutcomeUnknown
 from gateway_operator.context import Failpoints
 from gateway_operator.retention.objects import (
     BATCHES,
     PER_SECOND,
+    TASKS,
     UPLOADS,
     Deletions,
     EndedKind,
@@ -48,7 +49,7 @@ class Record(FakeKubernetes):
         """An object that ended `age` seconds ago."""
         self.clock = lambda: format_time(NOW - timedelta(seconds=age))
         labels = {ACCOUNT_LABEL: account}
-        if kind is BATCHES and work:
+        if kind.label_selector and work:
             labels[FOLDED_LABEL] = format_label_time(NOW - timedelta(seconds=age))
         metadata = {"name": f"{account}-{number}", "labels": labels, **meta}
         obj: Object = {"metadata": metadata, "status": {"work": work} if work else {}}
@@ -62,24 +63,18 @@ class Record(FakeKubernetes):
         return {obj["metadata"]["name"] for obj in self.list_objects(kind.plural)}
 
 
-def build(
-    kube: Record, kind: EndedKind, *, most: int = 3, resumed: list[str] | None = None
-) -> EndedRemoval:
-    return EndedRemoval(
-        kube,
-        Deletions(kube, Failpoints()),
-        kind,
-        lambda: NOW,
-        kept_seconds=DAY,
-        most=most,
-        resume=(resumed if resumed is not None else []).append,
-    )
+def build(kube: Record, kind: EndedKind, *, most: int = 3, **named: Any) -> EndedRemoval:
+    deletions = Deletions(kube, Failpoints())
+    named = {"kept_seconds": DAY, "most": most, **named}
+    return EndedRemoval(kube, deletions, kind, lambda: NOW, **named)
 
 
-KINDS = pytest.mark.parametrize("kind", [UPLOADS, BATCHES], ids=["uploads", "batches"])
+KINDS = pytest.mark.parametrize(
+    "kind", [UPLOADS, BATCHES, TASKS], ids=["uploads", "batches", "tasks"]
+)
 
 
-@KINDS
+@pytest.mark.parametrize("kind", [UPLOADS, BATCHES], ids=["uploads", "batches"])
 def test_oldest_beyond_number_of_each_account_are_removed(kind: EndedKind) -> None:
     @in_virtual_time
     async def run() -> None:
@@ -95,6 +90,49 @@ def test_oldest_beyond_number_of_each_account_are_removed(kind: EndedKind) -> No
         assert await removal.sweep() == 0
 
     run()
+
+
+@in_virtual_time
+async def test_number_of_tasks_counts_all_accounts_and_is_reported() -> None:
+    kube, kept, removed = Record(), list[int](), list[int]()
+    for number in range(5):
+        kube.put_ended(TASKS, number, 100 + number)
+        kube.put_ended(TASKS, number, 200 + number, account="other")
+    removal = build(kube, TASKS, most=4, note_kept=kept.append, note_removed=removed.append)
+    assert await removal.sweep() == 6
+    assert kube.names(TASKS) == {f"demo-{number}" for number in range(4)}
+    assert (kept, sum(removed)) == ([4], 6)
+
+
+@pytest.mark.parametrize("rules", [{"kept_seconds": 0}, {"most": 0}])
+def test_objects_younger_than_the_least_age_stay(rules: dict[str, Any]) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        kube = Record()
+        kube.put_ended(TASKS, 0, 599)
+        kube.put_ended(TASKS, 1, 600)
+        assert await build(kube, TASKS, least_seconds=600, **rules).sweep() == 1
+        assert kube.names(TASKS) == {"demo-0"}
+
+    run()
+
+
+@in_virtual_time
+async def test_list_that_expires_during_removals_is_begun_anew() -> None:
+    kube = Record()
+    for number in range(1200):
+        kube.put_ended(TASKS, number, 2 * DAY)
+    kube.order_faults("list_page", None, Fault(VersionExpired("compacted")))
+    assert await build(kube, TASKS).sweep() == 1200
+    assert kube.names(TASKS) == set()
+
+
+@in_virtual_time
+async def test_tasks_without_a_time_of_aggregation_stay() -> None:
+    kube = Record()
+    kube.put_ended(TASKS, 0, 2 * DAY, labels={})
+    kube.put_ended(TASKS, 1, 2 * DAY, labels={FOLDED_LABEL: "by-hand"})
+    assert await build(kube, TASKS, most=0).sweep() == 0
 
 
 @KINDS
@@ -129,7 +167,7 @@ def test_objects_that_are_not_settled_stay_and_are_not_counted(kind: EndedKind) 
 async def test_object_with_finalizer_is_resumed_not_removed() -> None:
     kube, resumed = Record(), list[str]()
     kube.put_ended(UPLOADS, 0, 40 * DAY, finalizers=[STORED_FINALIZER])
-    assert await build(kube, UPLOADS, resumed=resumed).sweep() == 0
+    assert await build(kube, UPLOADS, resume=resumed.append).sweep() == 0
     assert resumed == ["demo-0"]
     assert kube.names(UPLOADS) == {"demo-0"}
 
@@ -163,6 +201,7 @@ async def test_sweep_that_was_cut_short_is_continued_by_the_next() -> None:
     removal = build(kube, BATCHES)
     with pytest.raises(KubernetesUnavailable):
         await removal.sweep()
+    kube.order_faults("delete", Fault(WriteOutcomeUnknown("no answer"), applied=True))
     await removal.sweep()
     assert kube.names(BATCHES) == {"demo-0", "demo-1", "demo-2"}
 

@@ -1,6 +1,5 @@
-"""What goes and what stays: finished tasks, days of usage, bytes of the past."""
+"""Retention of days of usage and of bytes in the object store."""
 
-import asyncio
 import dataclasses
 import weakref
 from collections.abc import Mapping
@@ -10,24 +9,15 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL, TASK_FINALIZER
+from gateway_core.api.ids import ACCOUNT_LABEL
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
-from gateway_core.api.times import format_label_time
 from gateway_core.api.usage import GatewayUsage
 from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import read_ledger
 from gateway_core.kube.client import Page
-from gateway_core.kube.errors import KubernetesUnavailable, VersionExpired, WriteOutcomeUnknown
-from gateway_operator.context import Failpoints
-from gateway_operator.metrics import Metrics
-from gateway_operator.retention.objects import (
-    MOST_CANDIDATES,
-    PER_SECOND,
-    Deletions,
-    RetentionRules,
-    TaskRemoval,
-)
+from gateway_core.kube.errors import KubernetesUnavailable
+from gateway_operator.retention.objects import RetentionRules
 from gateway_operator.retention.sweeps import Expiry
 from gateway_operator.retention.usage import DayClosing
 from tests.fakes.clock import in_virtual_time
@@ -36,145 +26,6 @@ from tests.fakes.objects import FakeObjects
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TASKS, USAGES = GatewayTask.plural, GatewayUsage.plural
-
-
-def put_task(
-    kube: FakeKubernetes, number: int, age: float | None, *, work: str = "Settled", **meta: Any
-) -> Object:
-    """A finished task; `age` is the seconds since it was archived and folded, if it was."""
-    labels = {ACCOUNT_LABEL: "demo"}
-    if age is not None:
-        labels[FOLDED_LABEL] = format_label_time(NOW - timedelta(seconds=age))
-    status = {"phase": "Completed", **({"work": work} if work else {})}
-    metadata = {"name": f"task-{number}", "labels": labels, **meta}
-    obj: Object = {"metadata": metadata, "status": status}
-    return kube.put(TASKS, obj)
-
-
-def build_removal(
-    kube: FakeKubernetes, most_candidates: int = MOST_CANDIDATES, **rules: Any
-) -> TaskRemoval:
-    return TaskRemoval(
-        kube,
-        RetentionRules(**rules),
-        Metrics(),
-        Deletions(kube, Failpoints()),
-        lambda: NOW,
-        most_candidates=most_candidates,
-    )
-
-
-def names(kube: FakeKubernetes) -> set[int]:
-    return {int(obj["metadata"]["name"].split("-")[1]) for obj in kube.list_objects(TASKS)}
-
-
-class TestFinishedTasks:
-    @in_virtual_time
-    async def test_go_after_their_time(self) -> None:
-        kube = FakeKubernetes()
-        for number, age in enumerate((3599, 3600, 99_999)):
-            put_task(kube, number, age)
-        assert await build_removal(kube).sweep() == 2
-        assert names(kube) == {0}
-
-    @in_virtual_time
-    async def test_beyond_the_number_kept_the_oldest_go_first(self) -> None:
-        kube = FakeKubernetes()
-        for number in range(10):
-            put_task(kube, number, 1000 + number)
-        assert await build_removal(kube, most=4).sweep() == 6
-        assert names(kube) == {0, 1, 2, 3}
-
-    @in_virtual_time
-    async def test_a_sweep_goes_on_while_there_is_more_than_it_can_remember(self) -> None:
-        kube = FakeKubernetes()
-        for number in range(50):
-            put_task(kube, number, 1000 + number)
-        begun = asyncio.get_running_loop().time()
-        assert await build_removal(kube, most_candidates=8, most=4).sweep() == 46
-        assert names(kube) == {0, 1, 2, 3}
-        assert asyncio.get_running_loop().time() - begun >= 45 / PER_SECOND
-
-    @in_virtual_time
-    async def test_a_sweep_ends_where_nothing_that_is_beyond_can_go(self) -> None:
-        kube = FakeKubernetes()
-        for number in range(20):
-            put_task(kube, number, 599)
-        put_task(kube, 20, 1000)
-        assert await build_removal(kube, most_candidates=1, most=4).sweep() == 1
-        assert names(kube) == set(range(20))
-
-    @in_virtual_time
-    async def test_a_sweep_lists_anew_where_its_list_has_aged(self) -> None:
-        kube = FakeKubernetes()
-        for number in range(1200):
-            put_task(kube, number, 99_999)
-        aged = Fault(VersionExpired("compacted"))
-        kube.order_faults("list_page", None, aged)
-        assert await build_removal(kube).sweep() == 1200
-        assert names(kube) == set()
-
-    @pytest.mark.parametrize("rules", [{"finished": 0}, {"most": 0}])
-    def test_none_goes_within_ten_minutes_of_its_archiving(self, rules: dict[str, Any]) -> None:
-        @in_virtual_time
-        async def play() -> None:
-            kube = FakeKubernetes()
-            put_task(kube, 0, 599)
-            put_task(kube, 1, 600)
-            assert await build_removal(kube, **rules).sweep() == 1
-            assert names(kube) == {0}
-
-        play()
-
-    @in_virtual_time
-    async def test_what_is_not_archived_and_folded_stays(self) -> None:
-        kube = FakeKubernetes()
-        put_task(kube, 0, None)
-        put_task(kube, 1, None, finalizers=[TASK_FINALIZER])
-        put_task(kube, 2, 99_999, work="")
-        put_task(kube, 3, 99_999, finalizers=[TASK_FINALIZER])
-        assert await build_removal(kube, most=0).sweep() == 0
-        assert names(kube) == {0, 1, 2, 3}
-
-    @in_virtual_time
-    async def test_one_that_changes_while_it_is_listed_stays(self) -> None:
-        kube = FakeKubernetes()
-        put_task(kube, 0, 99_999)
-        removal = build_removal(kube)
-        page = [task async for found in removal._list() for task in found]
-        changed = kube.list_objects(TASKS)[0]
-        await kube.patch_status(TASKS, changed, {"work": None})
-        assert await removal._remove(page) == 0
-        assert names(kube) == {0}
-
-    @in_virtual_time
-    async def test_twice_at_a_time_is_once(self) -> None:
-        kube = FakeKubernetes()
-        for number in range(700):
-            put_task(kube, number, 99_999)
-        both = build_removal(kube), build_removal(kube)
-        await asyncio.gather(*(removal.sweep() for removal in both))
-        assert names(kube) == set()
-
-    @in_virtual_time
-    async def test_a_sweep_that_was_cut_short_is_gone_on_with(self) -> None:
-        kube = FakeKubernetes()
-        for number in range(20):
-            put_task(kube, number, 99_999)
-        away = KubernetesUnavailable("away")
-        kube.order_faults("delete", None, None, Fault(away))
-        with pytest.raises(KubernetesUnavailable):
-            await build_removal(kube).sweep()
-        lost = Fault(WriteOutcomeUnknown("no answer"), applied=True)
-        kube.order_faults("delete", lost)
-        await build_removal(kube).sweep()
-        assert names(kube) == set()
-
-    @in_virtual_time
-    async def test_a_label_that_is_no_time_keeps_the_task(self) -> None:
-        kube = FakeKubernetes()
-        put_task(kube, 0, None, labels={FOLDED_LABEL: "by-hand"})
-        assert await build_removal(kube).sweep() == 0
 
 
 def put_usage(kube: FakeKubernetes, day: str, micros: int, **status: Any) -> Object:
@@ -295,7 +146,7 @@ class TestDaysOfUsage:
     @in_virtual_time
     async def test_a_day_waits_for_runs_that_are_not_marked(self) -> None:
         kube, store = FakeKubernetes(), FakeObjects()
-        task = put_task(kube, 0, None)
+        task = kube.put(TASKS, {"metadata": {"name": "task-0"}, "status": {"phase": "Completed"}})
         pending = [{"name": "task-0", "uid": task["metadata"]["uid"]}]
         put_usage(kube, "2026-11-01", 5, pending=pending)
         closing = DayClosing(kube, store, RetentionRules(), lambda: NOW)
